@@ -1,0 +1,3 @@
+//! A narrow sans-I/O facade over the raft crate.
+
+#![forbid(unsafe_code)]

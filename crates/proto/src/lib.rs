@@ -1,0 +1,3 @@
+//! The ZooKeeper wire protocol: frames, records, op codes, errors, paths. Pure; no I/O.
+
+#![forbid(unsafe_code)]
