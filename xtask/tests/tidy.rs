@@ -1,0 +1,235 @@
+//! Reads the repository as text and enforces those invariants of ARCHITECTURE.md that a reader of text can enforce:
+//! which crate may depend on which, which calls are banned where, how long a file may be, what must never be committed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file longer than this has to be split.
+const MAX_LINES: usize = 1000;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
+}
+
+fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && name != ".git" {
+                files(&path, extension, found);
+            }
+        } else if name.ends_with(extension) {
+            found.push(path);
+        }
+    }
+}
+
+fn sources(below: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let dir = root().join(below);
+    if dir.exists() {
+        files(&dir, ".rs", &mut found);
+    }
+    found.sort();
+    found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+/// The lines of a file that run in production: without comments and without what follows `#[cfg(test)]`.
+fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+        .map(|(number, line)| (number + 1, line.split("//").next().unwrap_or("")))
+        .filter(|(_, line)| !line.trim().is_empty())
+}
+
+fn refuse(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+/// Invariant 1: arrows go down only.
+#[test]
+fn crates_depend_downwards_only() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("proto", &[][..]),
+        ("tree", &["baton-proto"][..]),
+        ("wal", &[][..]),
+        ("consensus", &[][..]),
+        (
+            "server",
+            &["baton-proto", "baton-tree", "baton-wal", "baton-consensus"][..],
+        ),
+        ("client", &["baton-proto"][..]),
+        (
+            "recipes",
+            &["baton-client", "baton-proto", "baton-server"][..],
+        ),
+        (
+            "testkit",
+            &["baton-proto", "baton-client", "baton-server", "baton-wal"][..],
+        ),
+        (
+            "cli",
+            &[
+                "baton",
+                "baton-client",
+                "baton-proto",
+                "baton-server",
+                "baton-wal",
+            ][..],
+        ),
+    ]);
+    let mut problems = Vec::new();
+    for (name, allowed) in allowed {
+        let manifest =
+            fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let mut section = "";
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line.trim();
+            }
+            let dependency = line.split(['.', ' ', '=']).next().unwrap_or("");
+            let ours = dependency == "baton" || dependency.starts_with("baton-");
+            if section == "[dependencies]" && ours && !allowed.contains(&dependency) {
+                problems.push(format!("crates/{name} must not depend on {dependency}"));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// Invariants 2 and 3: no clock, file, socket, chance or hash order in the pure crates; only `wal` syncs a file.
+#[test]
+fn banned_calls_stay_out() {
+    let impure = [
+        "std::time",
+        "SystemTime",
+        "Instant::now",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "tokio::",
+        "getrandom",
+        "fastrand",
+        "RandomState",
+        "collections::HashMap",
+        "collections::HashSet",
+    ];
+    let mut problems = Vec::new();
+    for pure in [
+        "crates/proto/src",
+        "crates/tree/src",
+        "crates/consensus/src",
+    ] {
+        for (name, text) in sources(pure) {
+            for (number, line) in production_lines(&text) {
+                for word in impure.iter().filter(|word| line.contains(**word)) {
+                    problems.push(format!("{name}:{number}: `{word}` in a pure crate"));
+                }
+            }
+        }
+    }
+    for dir in [
+        "crates/server/src",
+        "crates/client/src",
+        "crates/recipes/src",
+        "crates/tree/src",
+        "crates/consensus/src",
+    ] {
+        for (name, text) in sources(dir) {
+            for (number, line) in production_lines(&text) {
+                for word in ["sync_data(", "sync_all(", "fdatasync(", "fsync("] {
+                    if line.contains(word) {
+                        problems.push(format!("{name}:{number}: `{word}` outside wal"));
+                    }
+                }
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// A reader understands a file from its first paragraph, and can hold a file in mind.
+#[test]
+fn files_are_short_and_introduce_themselves() {
+    let mut problems = Vec::new();
+    for dir in ["crates", "xtask"] {
+        for (name, text) in sources(dir) {
+            let lines = text.lines().count();
+            if lines > MAX_LINES {
+                problems.push(format!(
+                    "{name}: {lines} lines, more than {MAX_LINES}: split it"
+                ));
+            }
+            if !text.starts_with("//!") {
+                problems.push(format!("{name}: does not begin with a `//!` paragraph"));
+            }
+        }
+    }
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    if architecture.lines().count() > 250 {
+        problems.push("ARCHITECTURE.md: more than 250 lines".to_owned());
+    }
+    refuse(&problems);
+}
+
+/// What must never be committed: unfinished work, tests that do not run, registry hosts.
+#[test]
+fn nothing_unfinished_is_committed() {
+    let banned = [
+        ["to", "do!("].concat(),
+        ["unimple", "mented!("].concat(),
+        ["FIX", "ME"].concat(),
+        ["TO", "DO"].concat(),
+        ["#[ig", "nore"].concat(),
+        ["crates", ".io"].concat(),
+        ["pypi", ".org"].concat(),
+    ];
+    let mut problems = Vec::new();
+    let mut texts = sources("crates");
+    texts.extend(sources("xtask"));
+    texts.extend(sources("fuzz/fuzz_targets"));
+    let mut pages = Vec::new();
+    files(&root(), ".md", &mut pages);
+    for page in pages {
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        texts.push((name, fs::read_to_string(page).unwrap()));
+    }
+    for (name, text) in texts {
+        for (number, line) in text.lines().enumerate() {
+            for word in banned.iter().filter(|word| line.contains(word.as_str())) {
+                problems.push(format!("{name}:{}: `{word}`", number + 1));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// Every library forbids unsafe code.
+#[test]
+fn libraries_forbid_unsafe_code() {
+    let mut problems = Vec::new();
+    for (name, text) in sources("crates") {
+        if name.ends_with("src/lib.rs") && !text.contains("#![forbid(unsafe_code)]") {
+            problems.push(format!("{name}: `#![forbid(unsafe_code)]` is missing"));
+        }
+    }
+    refuse(&problems);
+}
