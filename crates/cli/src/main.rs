@@ -1,2 +1,29 @@
-//! The `baton` command.
-fn main() {}
+//! The `baton` command: reads its arguments, runs one verb, turns the outcome into one line and an exit code.
+//!
+//! It holds no knowledge of locks or of the protocol: verbs live in `verbs/`, one file each, and lean on the
+//! `baton` and `baton-client` crates. Nothing here prints a stack trace or exits anywhere but at the end of `main`.
+
+mod args;
+mod duration;
+mod exit;
+mod output;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    let context = args::Context::new(cli.globals);
+    match cli.verb.run(&context) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            context.output.failure(&failure);
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}

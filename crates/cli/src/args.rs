@@ -1,0 +1,114 @@
+//! The command line as a whole: the options every verb shares, and the list of verbs.
+//!
+//! A verb's own options live in its file under `verbs/`. To add a verb: a file there, a variant here, an arm in
+//! [`Verb::run`].
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Failure;
+use crate::output::Output;
+use crate::verbs;
+
+/// Locks, leaders and queues for programs on many machines.
+#[derive(Debug, Parser)]
+#[command(
+    name = "baton",
+    version,
+    max_term_width = 100,
+    infer_long_args = false,
+    disable_help_subcommand = true,
+    after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton lock --help"
+)]
+pub(crate) struct Cli {
+    /// What every verb understands.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Options that every verb understands.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Options for every verb")]
+pub(crate) struct Globals {
+    /// The servers to use: host:port,host:port[/chroot], or unix:/path/to.sock.
+    ///
+    /// Baton's server and Apache ZooKeeper both do. Without it, a local server of your own is used, and started
+    /// if it does not run.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LIST",
+        env = "BATON_SERVERS",
+        hide_env_values = true
+    )]
+    pub(crate) servers: Option<String>,
+    /// The folder of the local server, and of `serve` [default: $XDG_STATE_HOME/baton].
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "BATON_DATA_DIR",
+        hide_env_values = true
+    )]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Print results and errors as JSON, one object a line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say on standard error what happens and how long it took.
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+/// What a verb is given besides its own options.
+pub(crate) struct Context {
+    /// The shared options as given.
+    pub(crate) globals: Globals,
+    /// Where results, errors and remarks go.
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// Makes the context that goes with these options.
+    pub(crate) fn new(globals: Globals) -> Self {
+        let output = Output::new(globals.json, globals.verbose);
+        Self { globals, output }
+    }
+
+    /// Runs `work` on a runtime of its own, on the calling thread.
+    ///
+    /// The calling thread is the process's main thread: a child's death signal hangs on the thread that spawned it.
+    #[allow(dead_code, reason = "used by the verbs that talk to a server")]
+    pub(crate) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                Failure::baton(format!(
+                    "cannot start the runtime: {error}; free some threads or memory"
+                ))
+            })?;
+        Ok(runtime.block_on(work))
+    }
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Completions(verbs::completions::Args),
+    Man(verbs::man::Args),
+}
+
+impl Verb {
+    /// Runs the verb; the number is the process's exit code.
+    pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
+        match self {
+            Self::Completions(args) => verbs::completions::run(&args, context),
+            Self::Man(args) => verbs::man::run(&args, context),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Durations as people type them: `500ms`, `5s`, `2m`, `1h`.
+
+use std::time::Duration;
+
+/// Reads a duration with its unit; a bare `0` needs none.
+///
+/// # Errors
+/// Text that says what was wrong and what is right, for the argument parser to show.
+#[allow(dead_code, reason = "used by the verbs that wait")]
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let complaint =
+        || format!("'{text}' is no duration; write a number and a unit, like 500ms, 5s, 2m or 1h");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let split = text
+        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .ok_or_else(complaint)?;
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| complaint())?;
+    let seconds = match unit {
+        "ms" => number / 1e3,
+        "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        "d" => number * 86400.0,
+        _ => return Err(complaint()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| complaint())
+}
+
+/// A duration for people: the coarsest unit that says it without a fraction worth mentioning.
+#[allow(dead_code, reason = "used by the verbs that wait")]
+pub(crate) fn show(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    match millis {
+        0..1_000 => format!("{millis}ms"),
+        1_000..60_000 if millis.is_multiple_of(1_000) => format!("{}s", millis / 1_000),
+        1_000..60_000 => format!("{:.1}s", duration.as_secs_f64()),
+        _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
+        _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
+        _ => format!("{}m{}s", millis / 60_000, millis % 60_000 / 1_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_read() {
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse("0"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_number_without_unit_is_refused_with_the_remedy() {
+        for text in ["5", "s", "", "5x", "-1s", "1e400s", "..s"] {
+            assert!(
+                parse(text).is_err_and(|complaint| complaint.contains("like 500ms")),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (500, "500ms"),
+            (5_000, "5s"),
+            (1_500, "1.5s"),
+            (600_000, "10m"),
+            (61_000, "1m1s"),
+        ] {
+            assert_eq!(show(Duration::from_millis(millis)), text);
+        }
+    }
+}

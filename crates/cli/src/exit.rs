@@ -1,0 +1,128 @@
+//! Exit codes, and the one error type that verbs return.
+//!
+//! A failure's text is one line: what happened, to what, what to do next. It must never span lines: scripts read it.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+/// Success.
+pub(crate) const OK: u8 = 0;
+/// The answer is "no" or "nothing there": a missing znode, an empty queue.
+#[allow(dead_code, reason = "used by the verbs that look something up")]
+pub(crate) const NOTHING: u8 = 1;
+/// The command line could not be understood.
+pub(crate) const USAGE: u8 = 2;
+/// Baton itself failed: no connection, refused by the server, no such data folder.
+pub(crate) const BATON: u8 = 125;
+
+/// Why a verb did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Failure {
+    /// What the process exits with.
+    pub(crate) exit_code: u8,
+    /// One word for programs, for example `usage` or `connection`.
+    pub(crate) kind: &'static str,
+    /// One line for people.
+    pub(crate) text: String,
+}
+
+impl Failure {
+    /// A failure of any kind.
+    pub(crate) fn new(exit_code: u8, kind: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            exit_code,
+            kind,
+            text: one_line(&text.into()),
+        }
+    }
+
+    /// Baton itself could not do its work (exit code 125).
+    pub(crate) fn baton(text: impl Into<String>) -> Self {
+        Self::new(BATON, "baton", text)
+    }
+
+    /// The command line makes no sense (exit code 2).
+    #[allow(
+        dead_code,
+        reason = "used by the verbs that check what the parser cannot"
+    )]
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(USAGE, "usage", text)
+    }
+}
+
+/// Folds text to one line: inner line breaks become spaces.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Reports what the argument parser has to say: help and version on standard output, anything else in one line.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let shown = error.print();
+        return if shown.is_ok() && error.exit_code() == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(USAGE)
+        };
+    }
+    let json = std::env::args()
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json");
+    crate::output::Output::new(json, false)
+        .failure(&Failure::usage(usage_line(&error.render().to_string())));
+    ExitCode::from(USAGE)
+}
+
+/// Makes the parser's several lines one: the complaint, its tips, and where to read more.
+fn usage_line(rendered: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let mut usage = None;
+    for line in rendered
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
+        if let Some(rest) = line.strip_prefix("Usage:") {
+            usage = Some(rest.trim());
+        } else if !line.starts_with("For more information") && usage.is_none() {
+            parts.push(line.strip_prefix("error:").unwrap_or(line).trim());
+        }
+    }
+    let complaint = parts.join("; ").replace(":; ", ": ");
+    let verb = usage
+        .and_then(|usage| usage.split_whitespace().nth(1))
+        .filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase()))
+        .map(|verb| format!(" {verb}"))
+        .unwrap_or_default();
+    format!("{complaint}; see baton{verb} --help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_errors_are_one_line_with_the_tip_and_the_page_to_read() {
+        let line = usage_line(
+            "error: unexpected argument '--wai' found\n\n  tip: a similar argument exists: '--wait'\n\n\
+             Usage: baton lock --wait <DUR> <PATH>\n\nFor more information, try '--help'.\n",
+        );
+        assert_eq!(
+            line,
+            "unexpected argument '--wai' found; tip: a similar argument exists: '--wait'; see baton lock --help"
+        );
+    }
+
+    #[test]
+    fn a_failure_never_spans_lines() {
+        assert_eq!(Failure::baton("a\n  b").text, "a b");
+    }
+}
