@@ -1,0 +1,118 @@
+//! The engine's view of the log, in memory: what was handed out to be stored and is not applied yet.
+//!
+//! It never decides what may be dropped: the node says so, and keeps the index and term before the first entry.
+
+use std::collections::VecDeque;
+
+use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
+use raft::{GetEntriesContext, RaftState, StorageError};
+
+/// Entries after `(base_index, base_term)`.
+pub(crate) struct MemoryLog {
+    base_index: u64,
+    base_term: u64,
+    entries: VecDeque<Entry>,
+    hard_state: HardState,
+    conf_state: ConfState,
+}
+
+impl MemoryLog {
+    /// A log that begins after `(base_index, base_term)`.
+    pub(crate) fn new(
+        base_index: u64,
+        base_term: u64,
+        entries: VecDeque<Entry>,
+        hard_state: HardState,
+        conf_state: ConfState,
+    ) -> MemoryLog {
+        MemoryLog {
+            base_index,
+            base_term,
+            entries,
+            hard_state,
+            conf_state,
+        }
+    }
+
+    /// Puts entries at their index; an index already there is replaced together with all after it.
+    pub(crate) fn append(&mut self, entries: &[Entry]) {
+        if let Some(first) = entries.first() {
+            let keep = first.index.saturating_sub(self.base_index + 1);
+            self.entries
+                .truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+            self.entries.extend(entries.iter().cloned());
+        }
+    }
+
+    /// Drops entries up to and with `index`, which must be in the log.
+    pub(crate) fn drop_up_to(&mut self, index: u64) {
+        while self.entries.front().is_some_and(|e| e.index <= index) {
+            if let Some(entry) = self.entries.pop_front() {
+                self.base_index = entry.index;
+                self.base_term = entry.term;
+            }
+        }
+    }
+
+    /// How many entries are held.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn last(&self) -> u64 {
+        self.base_index + self.entries.len() as u64
+    }
+}
+
+impl raft::Storage for MemoryLog {
+    fn initial_state(&self) -> raft::Result<RaftState> {
+        Ok(RaftState {
+            hard_state: self.hard_state.clone(),
+            conf_state: self.conf_state.clone(),
+        })
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _: GetEntriesContext,
+    ) -> raft::Result<Vec<Entry>> {
+        if low <= self.base_index {
+            return Err(StorageError::Compacted.into());
+        }
+        if high > self.last() + 1 {
+            return Err(StorageError::Unavailable.into());
+        }
+        let at = |index: u64| usize::try_from(index - self.base_index - 1).unwrap_or(usize::MAX);
+        let mut found: Vec<Entry> = self.entries.range(at(low)..at(high)).cloned().collect();
+        raft::util::limit_size(&mut found, max_size.into());
+        Ok(found)
+    }
+
+    fn term(&self, index: u64) -> raft::Result<u64> {
+        if index == self.base_index {
+            return Ok(self.base_term);
+        }
+        let Some(at) = index.checked_sub(self.base_index + 1) else {
+            return Err(StorageError::Compacted.into());
+        };
+        match self.entries.get(usize::try_from(at).unwrap_or(usize::MAX)) {
+            Some(entry) => Ok(entry.term),
+            None => Err(StorageError::Unavailable.into()),
+        }
+    }
+
+    fn first_index(&self) -> raft::Result<u64> {
+        Ok(self.base_index + 1)
+    }
+
+    fn last_index(&self) -> raft::Result<u64> {
+        Ok(self.last())
+    }
+
+    fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
+        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    }
+}
