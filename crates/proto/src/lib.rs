@@ -1,3 +1,59 @@
-//! The ZooKeeper wire protocol: frames, records, op codes, errors, paths. Pure; no I/O.
-
+//! The ZooKeeper client protocol in both directions: frames, headers, records, op codes, errors, `Stat`,
+//! ACLs and the rules for paths.
+//!
+//! This crate owns the bytes and nothing else. It never opens a socket, never reads a clock, never decides
+//! what a request means. Requests are borrowed from the frame they were read from; the same types encode.
+//! Every decoder takes bytes from an untrusted peer: it returns a [`DecodeError`] that names the field and
+//! the offset, never panics, and never allocates more than a small multiple of the bytes it was given.
+//!
+//! A whole request, from the caller's words to bytes and back:
+//!
+//! ```
+//! use baton_proto::{Decoder, Limits, OpCode, Request, RequestHeader, frame};
+//! use bytes::BytesMut;
+//!
+//! let mut wire = BytesMut::new();
+//! frame::write_request(&mut wire, 1, &Request::Delete { path: "/lock", version: -1 });
+//!
+//! let limits = Limits::default();
+//! let body = frame::split_frame(&mut wire, limits.max_frame_bytes)?.expect("a whole frame is there");
+//! let mut decoder = Decoder::new(&body, &limits);
+//! let header = RequestHeader::decode(&mut decoder)?;
+//! let op = OpCode::try_from(header.op)?;
+//! let request = Request::decode(op, decoder.rest(), &limits)?;
+//! assert_eq!(request, Request::Delete { path: "/lock", version: -1 });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod path;
+pub mod wire;
+
+mod acl;
+mod connect;
+mod create;
+mod decode;
+mod error_code;
+mod event;
+mod header;
+mod limits;
+mod multi;
+mod op_code;
+mod request;
+mod response;
+mod stat;
+
+pub use acl::{Acl, Perms};
+pub use connect::{ConnectRequest, ConnectResponse, PASSWORD_BYTES};
+pub use create::{Create, CreateMode, CreateOp, MAX_TTL_MS};
+pub use decode::{DecodeError, DecodeErrorKind, Decoder};
+pub use error_code::ErrorCode;
+pub use event::{AddWatchMode, EventKind, KeeperState, UnknownValue, WatcherEvent, WatcherKind};
+pub use header::{ReplyHeader, RequestHeader, xid};
+pub use limits::Limits;
+pub use multi::{MultiOp, MultiResult};
+pub use op_code::{OpCode, UnknownOp};
+pub use request::{AuthPacket, Request};
+pub use response::{ClientInfo, Response};
+pub use stat::Stat;

@@ -1,0 +1,345 @@
+//! The layouts of `multi` and `multiRead` (protocol.md §1.9): a chain of headers and sub-records, closed by a
+//! header that says so. Which kinds may stand in which chain is checked here; atomicity is the tree's.
+
+use bytes::{BufMut, Bytes};
+
+use crate::response::{decode_bytes, owned_strings};
+use crate::wire::{put_bool, put_buffer, put_string, put_strings};
+use crate::{Create, CreateOp, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Stat};
+
+/// Type of a result that is an error, and of the closing header.
+const TYPE_ERROR: i32 = -1;
+
+/// One operation inside a multi (the writes and `Check`) or a multiRead (the reads).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MultiOp<'a> {
+    /// Create a znode.
+    Create(Create<'a>),
+    /// Delete a znode.
+    Delete {
+        /// Which.
+        path: &'a str,
+        /// The expected version, -1 for any.
+        version: i32,
+    },
+    /// Write data.
+    SetData {
+        /// Of which znode.
+        path: &'a str,
+        /// The data; `None` is null.
+        data: Option<&'a [u8]>,
+        /// The expected version, -1 for any.
+        version: i32,
+    },
+    /// Fail the whole multi unless the version is as expected.
+    Check {
+        /// Of which znode.
+        path: &'a str,
+        /// The expected version, -1 for any (then it checks that the znode exists).
+        version: i32,
+    },
+    /// Read data.
+    GetData {
+        /// Of which znode.
+        path: &'a str,
+        /// Sent, but ignored by servers.
+        watch: bool,
+    },
+    /// Read the names of the children.
+    GetChildren {
+        /// Of which znode.
+        path: &'a str,
+        /// Sent, but ignored by servers.
+        watch: bool,
+    },
+}
+
+impl<'a> MultiOp<'a> {
+    /// The op code in the sub-operation's header.
+    #[must_use]
+    pub const fn op(&self) -> OpCode {
+        match self {
+            Self::Create(create) => create.op.op(),
+            Self::Delete { .. } => OpCode::Delete,
+            Self::SetData { .. } => OpCode::SetData,
+            Self::Check { .. } => OpCode::Check,
+            Self::GetData { .. } => OpCode::GetData,
+            Self::GetChildren { .. } => OpCode::GetChildren,
+        }
+    }
+
+    /// The path it is about.
+    #[must_use]
+    pub const fn path(&self) -> &'a str {
+        match self {
+            Self::Create(create) => create.path,
+            Self::Delete { path, .. }
+            | Self::SetData { path, .. }
+            | Self::Check { path, .. }
+            | Self::GetData { path, .. }
+            | Self::GetChildren { path, .. } => path,
+        }
+    }
+
+    fn encode_body(&self, out: &mut impl BufMut) {
+        match self {
+            Self::Create(create) => create.encode(out),
+            Self::Delete { path, version } | Self::Check { path, version } => {
+                put_string(out, path);
+                out.put_i32(*version);
+            }
+            Self::SetData {
+                path,
+                data,
+                version,
+            } => {
+                put_string(out, path);
+                put_buffer(out, *data);
+                out.put_i32(*version);
+            }
+            Self::GetData { path, watch } | Self::GetChildren { path, watch } => {
+                put_string(out, path);
+                put_bool(out, *watch);
+            }
+        }
+    }
+
+    /// Writes the chain.
+    pub(crate) fn encode_chain(ops: &[Self], out: &mut impl BufMut) {
+        for op in ops {
+            put_header(out, op.op().code(), false, -1);
+            op.encode_body(out);
+        }
+        put_header(out, TYPE_ERROR, true, -1);
+    }
+
+    /// Reads a chain of writes (`multi`) or of reads (`multiRead`).
+    pub(crate) fn decode_chain(
+        chain: OpCode,
+        from: &mut Decoder<'a>,
+    ) -> Result<Vec<Self>, DecodeError> {
+        let mut ops = Vec::new();
+        loop {
+            let kind = from.i32("MultiHeader.type")?;
+            let done = from.bool("MultiHeader.done")?;
+            from.i32("MultiHeader.err")?;
+            if done {
+                return Ok(ops);
+            }
+            let op = OpCode::try_from(kind)
+                .ok()
+                .filter(|op| allowed(chain, *op))
+                .ok_or_else(|| {
+                    from.error("MultiHeader.type", DecodeErrorKind::UnknownValue(kind))
+                })?;
+            ops.push(Self::decode_body(op, from)?);
+        }
+    }
+
+    fn decode_body(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(match op {
+            OpCode::Create => Self::Create(Create::decode(CreateOp::Create, from)?),
+            OpCode::Create2 => Self::Create(Create::decode(CreateOp::Create2, from)?),
+            OpCode::CreateContainer => Self::Create(Create::decode(CreateOp::Container, from)?),
+            OpCode::CreateTtl => Self::Create(Create::decode(CreateOp::Ttl, from)?),
+            OpCode::Delete => Self::Delete {
+                path: from.string("DeleteRequest.path")?,
+                version: from.i32("DeleteRequest.version")?,
+            },
+            OpCode::SetData => Self::SetData {
+                path: from.string("SetDataRequest.path")?,
+                data: from.buffer("SetDataRequest.data")?,
+                version: from.i32("SetDataRequest.version")?,
+            },
+            OpCode::Check => Self::Check {
+                path: from.string("CheckVersionRequest.path")?,
+                version: from.i32("CheckVersionRequest.version")?,
+            },
+            OpCode::GetData => Self::GetData {
+                path: from.string("GetDataRequest.path")?,
+                watch: from.bool("GetDataRequest.watch")?,
+            },
+            OpCode::GetChildren => Self::GetChildren {
+                path: from.string("GetChildrenRequest.path")?,
+                watch: from.bool("GetChildrenRequest.watch")?,
+            },
+            other => {
+                return Err(from.error(
+                    "MultiHeader.type",
+                    DecodeErrorKind::UnknownValue(other.code()),
+                ));
+            }
+        })
+    }
+}
+
+fn allowed(chain: OpCode, op: OpCode) -> bool {
+    let read = matches!(op, OpCode::GetData | OpCode::GetChildren);
+    let write = matches!(
+        op,
+        OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+            | OpCode::Check
+    );
+    if chain == OpCode::MultiRead {
+        read
+    } else {
+        write
+    }
+}
+
+fn put_header(out: &mut impl BufMut, kind: i32, done: bool, err: i32) {
+    out.put_i32(kind);
+    put_bool(out, done);
+    out.put_i32(err);
+}
+
+/// The outcome of one operation of a multi or multiRead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MultiResult {
+    /// Created by op 1: the path, with its number where it has one.
+    Create {
+        /// The path.
+        path: String,
+    },
+    /// Created by op 15, 19 or 21.
+    Create2 {
+        /// The path, with its number where it has one.
+        path: String,
+        /// The new znode's stat.
+        stat: Stat,
+    },
+    /// Deleted.
+    Delete,
+    /// Written.
+    SetData(Stat),
+    /// The version was as expected.
+    Check,
+    /// Data, in a multiRead.
+    Data {
+        /// The data; `None` is null.
+        data: Option<Bytes>,
+        /// The znode's stat.
+        stat: Stat,
+    },
+    /// Names of the children, in a multiRead.
+    Children(Vec<String>),
+    /// Failed. When a multi fails, the operations before the culprit have [`ErrorCode::Ok`], the culprit has its
+    /// code, and those after it have [`ErrorCode::RuntimeInconsistency`].
+    Error(ErrorCode),
+}
+
+impl MultiResult {
+    /// The error, if it is one (also [`ErrorCode::Ok`], which fills the places before the culprit).
+    #[must_use]
+    pub const fn error(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Error(code) => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The results of a multi that failed at `culprit`, in ZooKeeper's layout.
+    #[must_use]
+    pub fn failure(len: usize, culprit: usize, code: ErrorCode) -> Vec<Self> {
+        (0..len)
+            .map(|index| match index.cmp(&culprit) {
+                std::cmp::Ordering::Less => Self::Error(ErrorCode::Ok),
+                std::cmp::Ordering::Equal => Self::Error(code),
+                std::cmp::Ordering::Greater => Self::Error(ErrorCode::RuntimeInconsistency),
+            })
+            .collect()
+    }
+
+    fn encode(&self, out: &mut impl BufMut) {
+        let mut header = |op: OpCode| put_header(out, op.code(), false, 0);
+        match self {
+            Self::Create { path } => {
+                header(OpCode::Create);
+                put_string(out, path);
+            }
+            Self::Create2 { path, stat } => {
+                header(OpCode::Create2);
+                put_string(out, path);
+                stat.encode(out);
+            }
+            Self::Delete => header(OpCode::Delete),
+            Self::SetData(stat) => {
+                header(OpCode::SetData);
+                stat.encode(out);
+            }
+            Self::Check => header(OpCode::Check),
+            Self::Data { data, stat } => {
+                header(OpCode::GetData);
+                put_buffer(out, data.as_deref());
+                stat.encode(out);
+            }
+            Self::Children(names) => {
+                header(OpCode::GetChildren);
+                put_strings(out, names.iter().map(String::as_str));
+            }
+            Self::Error(code) => {
+                put_header(out, TYPE_ERROR, false, code.code());
+                out.put_i32(code.code());
+            }
+        }
+    }
+
+    /// Writes the chain.
+    pub(crate) fn encode_chain(results: &[Self], out: &mut impl BufMut) {
+        for result in results {
+            result.encode(out);
+        }
+        put_header(out, TYPE_ERROR, true, -1);
+    }
+
+    /// Reads the chain; `whole` is the buffer that `from` reads, so that data can be shared with it.
+    pub(crate) fn decode_chain(
+        whole: &Bytes,
+        from: &mut Decoder<'_>,
+    ) -> Result<Vec<Self>, DecodeError> {
+        let mut results = Vec::new();
+        loop {
+            let kind = from.i32("MultiHeader.type")?;
+            let done = from.bool("MultiHeader.done")?;
+            from.i32("MultiHeader.err")?;
+            if done {
+                return Ok(results);
+            }
+            if kind == TYPE_ERROR {
+                results.push(Self::Error(ErrorCode::from_code(
+                    from.i32("ErrorResponse.err")?,
+                )));
+                continue;
+            }
+            results.push(match OpCode::try_from(kind) {
+                Ok(OpCode::Create) => Self::Create {
+                    path: from.string("CreateResponse.path")?.to_owned(),
+                },
+                Ok(OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl) => {
+                    Self::Create2 {
+                        path: from.string("Create2Response.path")?.to_owned(),
+                        stat: Stat::decode(from)?,
+                    }
+                }
+                Ok(OpCode::Delete) => Self::Delete,
+                Ok(OpCode::SetData) => Self::SetData(Stat::decode(from)?),
+                Ok(OpCode::Check) => Self::Check,
+                Ok(OpCode::GetData) => Self::Data {
+                    data: decode_bytes(whole, from, "GetDataResponse.data")?,
+                    stat: Stat::decode(from)?,
+                },
+                Ok(OpCode::GetChildren) => {
+                    Self::Children(owned_strings(from, "GetChildrenResponse.children")?)
+                }
+                _ => {
+                    return Err(from.error("MultiHeader.type", DecodeErrorKind::UnknownValue(kind)));
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Paths of znodes (protocol.md §1.10): what is legal, parent and name, the number of a sequential znode, and
+//! the chroot of a connect string. Pure text; whether a znode exists is the tree's matter.
+
+use std::borrow::Cow;
+
+/// Digits in the number that a server appends to a sequential znode's name.
+pub const SEQUENCE_DIGITS: usize = 10;
+
+/// Why a path is not legal. The answer to it is `BadArguments`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// Nothing at all.
+    #[error("the path is empty; the shortest is \"/\"")]
+    Empty,
+    /// No `/` at the start.
+    #[error("the path does not start with \"/\"")]
+    NotAbsolute,
+    /// A `/` at the end.
+    #[error("the path ends with \"/\"; leave that off")]
+    TrailingSlash,
+    /// Two slashes with nothing between.
+    #[error("the path has an empty name at byte {offset}")]
+    EmptyName {
+        /// Where, in bytes.
+        offset: usize,
+    },
+    /// A name `.` or `..`.
+    #[error("the path has a relative name, \".\" or \"..\", at byte {offset}")]
+    RelativeName {
+        /// Where the name starts, in bytes.
+        offset: usize,
+    },
+    /// A character outside what the protocol allows.
+    #[error("the path has the character {character:?} at byte {offset}, which is not allowed")]
+    IllegalCharacter {
+        /// Which.
+        character: char,
+        /// Where, in bytes.
+        offset: usize,
+    },
+}
+
+/// Checks a path by the rules of ZooKeeper.
+///
+/// # Errors
+/// The first rule that is broken, and where.
+pub fn validate(path: &str) -> Result<(), PathError> {
+    if path.is_empty() {
+        return Err(PathError::Empty);
+    }
+    let Some(names) = path.strip_prefix('/') else {
+        return Err(PathError::NotAbsolute);
+    };
+    if names.is_empty() {
+        return Ok(());
+    }
+    if let Some((offset, character)) = path
+        .char_indices()
+        .find(|(_, character)| !is_legal(*character))
+    {
+        return Err(PathError::IllegalCharacter { character, offset });
+    }
+    if names.ends_with('/') {
+        return Err(PathError::TrailingSlash);
+    }
+    let mut offset = 1;
+    for name in names.split('/') {
+        match name {
+            "" => return Err(PathError::EmptyName { offset }),
+            "." | ".." => return Err(PathError::RelativeName { offset }),
+            _ => offset += name.len() + 1,
+        }
+    }
+    Ok(())
+}
+
+/// Checks the path of a sequential create, which gets its number later: it may end with `/`, and its last name
+/// may be `.` or `..`.
+///
+/// # Errors
+/// As [`validate`] for the path with a number at its end.
+pub fn validate_sequential(path: &str) -> Result<(), PathError> {
+    if path.is_empty() {
+        return Err(PathError::Empty);
+    }
+    validate(&format!("{path}1"))
+}
+
+/// Everything but control characters, the private use area, the specials, and all beyond the basic
+/// multilingual plane.
+fn is_legal(character: char) -> bool {
+    matches!(character, '\u{20}'..='\u{7e}' | '\u{a0}'..='\u{d7ff}' | '\u{f900}'..='\u{ffef}')
+}
+
+/// The path of the parent; of `/`, itself. Expects a legal path.
+#[must_use]
+pub fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((parent, _)) => parent,
+    }
+}
+
+/// The last name; of `/`, the empty string. Expects a legal path.
+#[must_use]
+pub fn name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// The path of the child `name` of `parent`.
+#[must_use]
+pub fn join(parent: &str, name: &str) -> String {
+    let parent = if parent == "/" { "" } else { parent };
+    let mut path = String::with_capacity(parent.len() + 1 + name.len());
+    path.push_str(parent);
+    path.push('/');
+    path.push_str(name);
+    path
+}
+
+/// The names of a path from the top; none for `/`.
+pub fn names(path: &str) -> impl DoubleEndedIterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty())
+}
+
+/// Whether `path` is `ancestor` or lies below it.
+#[must_use]
+pub fn is_at_or_below(path: &str, ancestor: &str) -> bool {
+    match path.strip_prefix(if ancestor == "/" { "" } else { ancestor }) {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    }
+}
+
+/// The number appended to a sequential znode's name: at least [`SEQUENCE_DIGITS`] characters, zero-padded, a
+/// minus sign counted among them.
+#[must_use]
+pub fn format_sequence(number: i64) -> String {
+    format!("{number:010}")
+}
+
+/// Splits a name into what its creator chose and the server's number.
+///
+/// Without knowing the creator's prefix, a minus sign before ten digits cannot be told from a prefix that ends
+/// with one; it is taken as the prefix's. [`sequence_after`] has no such doubt.
+#[must_use]
+pub fn split_sequence(name: &str) -> Option<(&str, i64)> {
+    let (prefix, number) = name.split_at_checked(name.len().checked_sub(SEQUENCE_DIGITS)?)?;
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        Some((prefix, number.parse().ok()?))
+    } else {
+        None
+    }
+}
+
+/// The server's number in a name whose creator chose exactly `prefix`; `None` if the name is not of that form.
+#[must_use]
+pub fn sequence_after(name: &str, prefix: &str) -> Option<i64> {
+    let number = name.strip_prefix(prefix)?;
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let canonical = number.len() >= SEQUENCE_DIGITS
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (number.len() == SEQUENCE_DIGITS || !digits.starts_with('0'));
+    if canonical { number.parse().ok() } else { None }
+}
+
+/// The server's path for a client's path under `chroot`, which is empty, `/`, or a legal path.
+#[must_use]
+pub fn prepend_chroot<'p>(chroot: &str, path: &'p str) -> Cow<'p, str> {
+    match (chroot, path) {
+        ("" | "/", _) => Cow::Borrowed(path),
+        (_, "/") => Cow::Owned(chroot.to_owned()),
+        _ => Cow::Owned(format!("{chroot}{path}")),
+    }
+}
+
+/// The client's path for a server's path; `None` if that lies outside `chroot`.
+#[must_use]
+pub fn strip_chroot<'p>(chroot: &str, path: &'p str) -> Option<&'p str> {
+    match chroot {
+        "" | "/" => Some(path),
+        _ => match path.strip_prefix(chroot)? {
+            "" => Some("/"),
+            rest => rest.starts_with('/').then_some(rest),
+        },
+    }
+}
