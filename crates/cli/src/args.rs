@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::bench;
 use crate::exit::Failure;
 use crate::output::Output;
 use crate::verbs;
@@ -99,6 +100,7 @@ impl Context {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Bench(bench::Args),
     Completions(verbs::completions::Args),
     Man(verbs::man::Args),
 }
@@ -107,6 +109,7 @@ impl Verb {
     /// Runs the verb; the number is the process's exit code.
     pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
         match self {
+            Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => verbs::completions::run(&args, context),
             Self::Man(args) => verbs::man::run(&args, context),
         }

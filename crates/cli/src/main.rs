@@ -4,6 +4,7 @@
 //! `baton` and `baton-client` crates. Nothing here prints a stack trace or exits anywhere but at the end of `main`.
 
 mod args;
+mod bench;
 mod duration;
 mod exit;
 mod output;

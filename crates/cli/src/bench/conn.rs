@@ -1,0 +1,342 @@
+//! One lean connection: handshake, frames out in one write for a batch, replies in order. It keeps no watches, never reconnects
+//! and never retries: in a measurement a lost connection is the end.
+
+use std::io;
+use std::time::Duration;
+
+use baton_proto::{
+    ConnectRequest, ConnectResponse, ErrorCode, Limits, PASSWORD_BYTES, ReplyHeader, Request, frame,
+};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
+use super::BenchError;
+
+const READ_BUFFER_BYTES: usize = 128 * 1024;
+
+/// A connected socket.
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Socket {
+    async fn connect(addr: &str) -> io::Result<Self> {
+        #[cfg(unix)]
+        if let Some(path) = addr.strip_prefix("unix:") {
+            return Ok(Self::Unix(UnixStream::connect(path).await?));
+        }
+        let stream = TcpStream::connect(addr).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.readable().await,
+            #[cfg(unix)]
+            Self::Unix(s) => s.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(s) => s.writable().await,
+            #[cfg(unix)]
+            Self::Unix(s) => s.writable().await,
+        }
+    }
+
+    fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.try_read(into),
+            #[cfg(unix)]
+            Self::Unix(s) => s.try_read(into),
+        }
+    }
+
+    fn try_write(&self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.try_write(from),
+            #[cfg(unix)]
+            Self::Unix(s) => s.try_write(from),
+        }
+    }
+}
+
+/// Requests encoded and not yet written.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    bytes: Vec<u8>,
+    last_xid: i32,
+}
+
+impl Outbox {
+    /// Appends one request frame.
+    pub(crate) fn push(&mut self, request: &Request<'_>) {
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        frame::write_request(&mut self.bytes, self.last_xid, request);
+    }
+}
+
+/// One reply frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reply<'a> {
+    /// The request's number, or a negative one for events.
+    pub(crate) xid: i32,
+    /// Error code, 0 for success.
+    pub(crate) err: i32,
+    /// What follows the header.
+    pub(crate) body: &'a [u8],
+}
+
+/// Bytes received and not yet taken.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Inbox {
+    fn new() -> Self {
+        Self {
+            bytes: vec![0; READ_BUFFER_BYTES],
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// Room to read into; moves or grows what is there when little is left behind it.
+    fn room(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.bytes.len() {
+            if self.start > 0 {
+                self.bytes.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            } else {
+                self.bytes.resize(self.bytes.len() * 2, 0);
+            }
+        }
+        self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// The next whole frame's payload.
+    fn frame(&mut self) -> Option<&[u8]> {
+        let available = self.bytes.get(self.start..self.end)?;
+        let (prefix, rest) = available.split_first_chunk::<4>()?;
+        let length = u32::from_be_bytes(*prefix) as usize;
+        let payload = rest.get(..length)?;
+        self.start += 4 + length;
+        Some(payload)
+    }
+
+    /// The next whole reply, or `None` until more has arrived. A frame too short for a header is the error.
+    pub(crate) fn reply(&mut self) -> Result<Option<Reply<'_>>, usize> {
+        let Some(payload) = self.frame() else {
+            return Ok(None);
+        };
+        let length = payload.len();
+        let Some((header, body)) = payload.split_first_chunk::<{ ReplyHeader::BYTES }>() else {
+            return Err(length);
+        };
+        let [x0, x1, x2, x3, .., e0, e1, e2, e3] = *header;
+        Ok(Some(Reply {
+            xid: i32::from_be_bytes([x0, x1, x2, x3]),
+            err: i32::from_be_bytes([e0, e1, e2, e3]),
+            body,
+        }))
+    }
+}
+
+/// A connection with a session of its own.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// The server's address, for messages.
+    pub(crate) addr: String,
+    /// What will be sent by the next [`flush`](Self::flush).
+    pub(crate) outbox: Outbox,
+    /// What has been received.
+    pub(crate) inbox: Inbox,
+    socket: Socket,
+}
+
+impl Connection {
+    /// Connects and opens a session.
+    pub(crate) async fn open(addr: &str, session_timeout: Duration) -> Result<Self, BenchError> {
+        let socket = Socket::connect(addr)
+            .await
+            .map_err(|source| BenchError::Connect {
+                addr: addr.to_owned(),
+                source,
+            })?;
+        let mut this = Self {
+            addr: addr.to_owned(),
+            outbox: Outbox::default(),
+            inbox: Inbox::new(),
+            socket,
+        };
+        let timeout_ms = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
+        let hello = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms,
+            session_id: 0,
+            password: &[0; PASSWORD_BYTES],
+            read_only: Some(false),
+        };
+        frame::write_connect_request(&mut this.outbox.bytes, &hello);
+        this.flush().await?;
+        let limits = Limits::default();
+        loop {
+            this.fill().await?;
+            let answer = this
+                .inbox
+                .frame()
+                .map(|bytes| ConnectResponse::decode(bytes, &limits));
+            match answer {
+                None => {}
+                Some(Ok(answer)) if !answer.is_refused() => return Ok(this),
+                Some(Ok(_)) => return Err(this.protocol("it gave no session".to_owned())),
+                Some(Err(error)) => return Err(this.protocol(error.to_string())),
+            }
+        }
+    }
+
+    /// Writes all that was pushed.
+    pub(crate) async fn flush(&mut self) -> Result<(), BenchError> {
+        let mut written = 0;
+        while let Some(rest) = self
+            .outbox
+            .bytes
+            .get(written..)
+            .filter(|rest| !rest.is_empty())
+        {
+            match self.socket.try_write(rest) {
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.socket.writable().await.map_err(|e| self.lost(e))?;
+                }
+                Err(e) => return Err(self.lost(e)),
+            }
+        }
+        self.outbox.bytes.clear();
+        Ok(())
+    }
+
+    /// Waits until something has arrived.
+    pub(crate) async fn fill(&mut self) -> Result<(), BenchError> {
+        loop {
+            self.socket.readable().await.map_err(|e| self.lost(e))?;
+            match self.socket.try_read(self.inbox.room()) {
+                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => {
+                    self.inbox.end += n;
+                    return Ok(());
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(self.lost(e)),
+            }
+        }
+    }
+
+    /// Sends one request and waits for its answer: for set-up and cleaning, not for measuring.
+    pub(crate) async fn call(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<Result<(), ErrorCode>, BenchError> {
+        self.outbox.push(request);
+        self.flush().await?;
+        loop {
+            match self.inbox.reply() {
+                Ok(Some(reply)) if reply.xid > 0 => {
+                    return Ok(if reply.err == 0 {
+                        Ok(())
+                    } else {
+                        Err(ErrorCode::from_code(reply.err))
+                    });
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => self.fill().await?,
+                Err(length) => return Err(self.short_frame(length)),
+            }
+        }
+    }
+
+    /// Ends the session. The server's answer is awaited so that the session is gone when this returns.
+    pub(crate) async fn close(mut self) -> Result<(), BenchError> {
+        self.call(&Request::CloseSession).await.map(|_| ())
+    }
+
+    fn lost(&self, source: io::Error) -> BenchError {
+        BenchError::Lost {
+            addr: self.addr.clone(),
+            source,
+        }
+    }
+
+    /// A protocol error of this server.
+    pub(crate) fn protocol(&self, what: String) -> BenchError {
+        BenchError::Protocol {
+            addr: self.addr.clone(),
+            what,
+        }
+    }
+
+    /// The error for a reply without a whole header.
+    pub(crate) fn short_frame(&self, length: usize) -> BenchError {
+        self.protocol(format!(
+            "a reply of {length} bytes is shorter than its header"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inbox_with(bytes: &[u8]) -> Inbox {
+        let mut inbox = Inbox::new();
+        inbox.room()[..bytes.len()].copy_from_slice(bytes);
+        inbox.end = bytes.len();
+        inbox
+    }
+
+    #[test]
+    fn replies_are_taken_whole() {
+        let mut wire = Vec::new();
+        for xid in [1i32, 2] {
+            wire.extend_from_slice(&18u32.to_be_bytes());
+            wire.extend_from_slice(&xid.to_be_bytes());
+            wire.extend_from_slice(&[0; 8]);
+            wire.extend_from_slice(&(-101i32).to_be_bytes());
+            wire.extend_from_slice(b"ab");
+        }
+        let (whole, cut) = (wire.len(), wire.len() - 1);
+        let mut inbox = inbox_with(&wire[..cut]);
+        let first = inbox.reply().unwrap().unwrap();
+        assert_eq!((first.xid, first.err, first.body), (1, -101, &b"ab"[..]));
+        assert!(inbox.reply().unwrap().is_none());
+        inbox.bytes[cut] = wire[cut];
+        inbox.end = whole;
+        assert_eq!(inbox.reply().unwrap().unwrap().xid, 2);
+        assert!(inbox.reply().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_frame_larger_than_the_buffer_gets_room() {
+        let mut inbox = inbox_with(&(READ_BUFFER_BYTES as u32 * 2).to_be_bytes());
+        inbox.end = READ_BUFFER_BYTES;
+        assert!(inbox.reply().unwrap().is_none());
+        assert!(!inbox.room().is_empty());
+    }
+
+    #[test]
+    fn a_reply_without_a_header_is_refused() {
+        assert_eq!(inbox_with(&[0, 0, 0, 1, 9]).reply().unwrap_err(), 1);
+    }
+}

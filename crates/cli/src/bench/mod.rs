@@ -1,0 +1,173 @@
+//! `baton bench`: a load generator for any server of the ZooKeeper protocol. It measures and reports; it never shares code with
+//! the client crate for the raw workloads, so that what it measures is the server, and its own cost stays small beside it.
+
+mod conn;
+mod load;
+mod process;
+mod report;
+mod script;
+
+use std::io;
+use std::time::Duration;
+
+use baton_proto::ErrorCode;
+use clap::ValueEnum;
+
+use crate::args::Context;
+use crate::exit::{self, Failure};
+use report::Report;
+
+/// Measure a server: throughput, latency, and what an operation costs it.
+///
+/// The raw workloads keep `--connections` x `--in-flight` requests under way. All nodes are made below `--path` and removed again at the end.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  baton bench set --servers 127.0.0.1:2181
+  baton bench get --connections 1 --in-flight 1 --duration 10s
+  baton bench churn --pid $(pidof baton) --json")]
+pub(crate) struct Args {
+    /// What to do.
+    #[arg(value_enum)]
+    pub(crate) workload: Workload,
+    /// Connections, spread over the servers in turn.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) connections: usize,
+    /// Requests kept in flight on each connection.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) in_flight: usize,
+    /// Bytes of each value.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) value_bytes: usize,
+    /// Nodes that `get`, `set` and `mixed` work on.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) nodes: usize,
+    /// Measure this long.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = crate::duration::parse, conflicts_with = "ops")]
+    pub(crate) duration: Duration,
+    /// Measure this many operations instead.
+    #[arg(long, value_name = "N")]
+    pub(crate) ops: Option<u64>,
+    /// Run this long before measuring.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::duration::parse)]
+    pub(crate) warm_up: Duration,
+    /// Process of the server on this machine, for its CPU time and memory; may be repeated.
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Vec<u32>,
+    /// Node below which the run makes its nodes.
+    #[arg(long, value_name = "PATH", default_value = "/baton-bench")]
+    pub(crate) path: String,
+    /// Session timeout to ask for.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::duration::parse)]
+    pub(crate) session_timeout: Duration,
+}
+
+/// The workloads of `baton bench`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// Overwrite existing nodes.
+    Set,
+    /// Read existing nodes.
+    Get,
+    /// Create persistent nodes.
+    Create,
+    /// Create and delete ephemeral sequential nodes; each of the two counts as an operation.
+    Churn,
+    /// Four reads to one overwrite.
+    Mixed,
+}
+
+impl Workload {
+    /// The name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Churn => "churn",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// Why a run gave no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// The server list has no usable entry.
+    #[error("no server in '{0}'; name one as host:port or unix:/path with --servers")]
+    NoServer(String),
+    /// A connection could not be opened.
+    #[error("cannot connect to {addr}: {source}; is a server listening there?")]
+    Connect {
+        /// The address tried.
+        addr: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A connection ended in the run.
+    #[error("{addr} ended the connection: {source}; look in the server's log")]
+    Lost {
+        /// The server.
+        addr: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server's bytes made no sense.
+    #[error("{addr} does not answer as a ZooKeeper server: {what}")]
+    Protocol {
+        /// The server.
+        addr: String,
+        /// What was wrong.
+        what: String,
+    },
+    /// The server refused an operation, so the figures would be those of refusals.
+    #[error("{addr} refused to {what}: {code}; the run was stopped")]
+    Refused {
+        /// The server.
+        addr: String,
+        /// The operation.
+        what: &'static str,
+        /// Its error code.
+        code: ErrorCode,
+    },
+    /// A process named by `--pid` cannot be read.
+    #[error(
+        "cannot read process {pid}: {what}; --pid works on Linux for processes of this machine"
+    )]
+    Process {
+        /// The process.
+        pid: u32,
+        /// What was wrong.
+        what: String,
+    },
+    /// The runtime could not be started.
+    #[error("cannot start: {0}")]
+    Runtime(#[source] io::Error),
+}
+
+/// Runs the workload and prints its figures.
+///
+/// # Errors
+/// The first thing that went wrong: a bench that meets an error gives no figures.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let Some(servers) = &context.globals.servers else {
+        return Err(Failure::usage(
+            "bench needs a server to measure; name it with --servers host:port",
+        ));
+    };
+    let report = measure(args, servers).map_err(|error| Failure::baton(error.to_string()))?;
+    context
+        .output
+        .result(&report, report.to_string().trim_end());
+    Ok(exit::OK)
+}
+
+fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
+    // One thread: the generator shares the machine with the server and must leave it the other cores.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(BenchError::Runtime)?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, load::run(args, servers))
+}
