@@ -156,14 +156,16 @@ pub fn split_sequence(name: &str) -> Option<(&str, i64)> {
 }
 
 /// The server's number in a name whose creator chose exactly `prefix`; `None` if the name is not of that form.
+/// Longer numbers than [`SEQUENCE_DIGITS`] are read, up to what 64 bits hold.
 #[must_use]
 pub fn sequence_after(name: &str, prefix: &str) -> Option<i64> {
     let number = name.strip_prefix(prefix)?;
     let digits = number.strip_prefix('-').unwrap_or(number);
-    let canonical = number.len() >= SEQUENCE_DIGITS
-        && digits.bytes().all(|byte| byte.is_ascii_digit())
-        && (number.len() == SEQUENCE_DIGITS || !digits.starts_with('0'));
-    if canonical { number.parse().ok() } else { None }
+    if number.len() >= SEQUENCE_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        number.parse().ok()
+    } else {
+        None
+    }
 }
 
 /// The server's path for a client's path under `chroot`, which is empty, `/`, or a legal path.

@@ -1,3 +1,22 @@
-//! Fault proxy, server launchers and checkers for testing coordination recipes.
-
+//! What a test of coordination code needs besides the code: servers that can be killed, a network that can be
+//! cut at any frame, and checkers that notice when a promise is broken.
+//!
+//! - [`Proxy`]: a loopback proxy that understands frames and fails where a script says.
+//! - [`TestServer`], [`Ensemble`]: Baton or Apache ZooKeeper on loopback, in a temporary folder, gone on drop.
+//! - [`RawClient`]: one connection with no intelligence at all, to see what a server really answers.
+//! - [`ExclusionChecker`]: notices two holders at once and tokens that do not grow.
+//! - [`inspect`]: four-letter words, and listings of what is left behind.
+//!
+//! Everything listens on loopback only and ends with the value that started it.
 #![forbid(unsafe_code)]
+
+pub mod inspect;
+pub mod proxy;
+
+mod exclusion;
+mod raw;
+
+pub use exclusion::{ExclusionChecker, Occupancy, Violation};
+pub use inspect::four_letter_word;
+pub use proxy::{Action, Fault, Frame, FrameKind, Match, Proxy, Variant};
+pub use raw::{RawClient, RawError};
