@@ -1,0 +1,231 @@
+//! What the log refuses, and why. Every text names the file, and what to do next.
+
+use std::io;
+
+/// An error of the log or of a snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WalError {
+    /// The operating system refused a read, or a change that was not yet promised to anyone.
+    #[error("cannot {action} {file}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        file: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No room on the disk. Nothing that waits to be synced was acknowledged. When `retryable`, it is still
+    /// buffered and [`Wal::sync`](crate::Wal::sync) may be called again once there is room.
+    #[error("no space left to write {needed_bytes} bytes to {file}: free space on that disk{}",
+        if *.retryable { "" } else { ", then start again" })]
+    NoSpace {
+        /// The file.
+        file: String,
+        /// How many bytes were to be written.
+        needed_bytes: u64,
+        /// Whether the log is still usable.
+        retryable: bool,
+    },
+    /// A write or a sync failed, so what is on the disk is not known. Never retried: after a failed sync the
+    /// system may hold a page for clean that never reached the disk (engine.md §3.2).
+    #[error(
+        "{action} of {file} failed ({reason}): nothing more is written; check the disk, then start again to recover from what is on it"
+    )]
+    Poisoned {
+        /// What failed.
+        action: &'static str,
+        /// The file.
+        file: String,
+        /// The system's answer.
+        reason: String,
+    },
+    /// Another process has the data folder.
+    #[error("the data folder {folder} is in use by {}: stop that process, or use another folder", pid_text(.pid))]
+    InUse {
+        /// The data folder.
+        folder: String,
+        /// The process that holds it, where it can be read.
+        pid: Option<u32>,
+    },
+    /// A file of another format version.
+    #[error("{file} has format version {found}, this build reads version {supported}: {}", version_remedy(*.found, *.supported))]
+    FormatVersion {
+        /// The file.
+        file: String,
+        /// The version in it.
+        found: u32,
+        /// The version of this build.
+        supported: u32,
+    },
+    /// A file of another cluster.
+    #[error(
+        "{file} belongs to cluster {found:016x}, not to {expected:016x}: do not mix data folders; move the foreign file away"
+    )]
+    WrongCluster {
+        /// The file.
+        file: String,
+        /// The cluster in it.
+        found: u64,
+        /// The cluster expected.
+        expected: u64,
+    },
+    /// The folder holds log files but not the marker that says which format and cluster they have.
+    #[error(
+        "{folder} holds log files but no readable {marker} file: restore it from a copy of this folder, or use an empty folder"
+    )]
+    MissingMarker {
+        /// The data folder.
+        folder: String,
+        /// The marker's name.
+        marker: &'static str,
+    },
+    /// The marker is there, the log is not.
+    #[error(
+        "{folder} is marked as a data folder but holds no log segment: acknowledged data is missing; restore the folder from a copy, or use an empty folder"
+    )]
+    MissingLog {
+        /// The data folder.
+        folder: String,
+    },
+    /// Acknowledged bytes are damaged.
+    #[error("{file} is damaged at byte {offset}: {what}; {remedy}")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// Where, in bytes from its start.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A segment is missing between two others.
+    #[error(
+        "log segment {missing} is missing between {before} and {after}: restore it from a copy of this folder"
+    )]
+    SegmentGap {
+        /// The segment before the gap.
+        before: String,
+        /// The segment after the gap.
+        after: String,
+        /// The number of the first missing segment.
+        missing: u64,
+    },
+    /// The log begins after entries that no usable snapshot holds.
+    #[error("the log in {folder} begins at entry {log_begins}, and no usable snapshot reaches entry {needed}{}: restore a snapshot from a copy of this folder", damaged_text(.damaged))]
+    MissingSnapshot {
+        /// The data folder.
+        folder: String,
+        /// The first entry in the log.
+        log_begins: u64,
+        /// The entry that a snapshot must reach.
+        needed: u64,
+        /// Snapshots that are there but damaged, each with its reason.
+        damaged: Vec<String>,
+    },
+    /// The log ends before a snapshot that was made from it.
+    #[error(
+        "the log ends at entry {log_ends}, before entry {snapshot_index} that snapshot {snapshot} was made of: acknowledged entries are missing; restore the folder from a copy"
+    )]
+    LogBehindSnapshot {
+        /// The last entry in the log.
+        log_ends: u64,
+        /// The snapshot's last entry.
+        snapshot_index: u64,
+        /// The snapshot's file.
+        snapshot: String,
+    },
+    /// An entry that does not follow the last one.
+    #[error(
+        "entry {found} cannot follow entry {last} in the log: a defect of the caller, nothing was written"
+    )]
+    OutOfOrder {
+        /// The last entry in the log.
+        last: u64,
+        /// The entry that was given.
+        found: u64,
+    },
+    /// A payload or a chunk over the limit.
+    #[error(
+        "{bytes} bytes in one {what} are over the limit of {limit_bytes}: split it, nothing was written"
+    )]
+    TooLarge {
+        /// What was too large.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// An option out of range.
+    #[error("log option {name} is {value}: use {accepted}")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would be accepted.
+        accepted: &'static str,
+    },
+}
+
+impl WalError {
+    pub(crate) fn io(action: &'static str, file: String, source: io::Error) -> WalError {
+        if source.kind() == io::ErrorKind::StorageFull {
+            return WalError::NoSpace {
+                file,
+                needed_bytes: 0,
+                retryable: false,
+            };
+        }
+        WalError::Io {
+            action,
+            file,
+            source,
+        }
+    }
+
+    pub(crate) fn corrupt(
+        file: &str,
+        offset: u64,
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) -> WalError {
+        WalError::Corrupt {
+            file: file.to_owned(),
+            offset,
+            what: what.into(),
+            remedy,
+        }
+    }
+}
+
+/// The remedy for a damaged log segment.
+pub(crate) const RESTORE_LOG: &str = "acknowledged data may be lost, so nothing was changed; look with `baton wal verify`, and restore the file from a copy";
+/// The remedy for a damaged snapshot.
+pub(crate) const RESTORE_SNAPSHOT: &str =
+    "move the file away to start from an older snapshot, or restore it from a copy";
+
+fn pid_text(pid: &Option<u32>) -> String {
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
+}
+
+fn version_remedy(found: u32, supported: u32) -> &'static str {
+    if found > supported {
+        "it was written by a later version of Baton; run that version"
+    } else {
+        "run the version of Baton that wrote it, export, and import here"
+    }
+}
+
+fn damaged_text(damaged: &[String]) -> String {
+    if damaged.is_empty() {
+        return String::new();
+    }
+    format!(" (damaged: {})", damaged.join("; "))
+}

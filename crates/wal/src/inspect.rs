@@ -1,0 +1,332 @@
+//! Looks at a data folder without taking or changing it: every record and chunk with its file and offset, and
+//! a verdict on each file. What `baton wal dump` and `baton wal verify` print.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::{RESTORE_LOG, WalError};
+use crate::marker;
+use crate::record::Record;
+use crate::recover::{self, Recovered, Replay};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail, file_name};
+use crate::snapshot::{self, SnapshotInfo, SnapshotMeta, SnapshotReader};
+use crate::storage::Storage;
+
+/// What a segment's header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeaderInfo {
+    /// The cluster it belongs to.
+    pub cluster_id: u64,
+    /// Its number; each next one is one more.
+    pub sequence: u64,
+    /// The index that the next new entry had when it was begun.
+    pub first_index: u64,
+    /// The running checksum over the segment before it.
+    pub previous_chain: u32,
+}
+
+/// One thing in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DumpItem {
+    /// The header of a segment.
+    SegmentHeader(SegmentHeaderInfo),
+    /// A record of a segment.
+    Record(Record),
+    /// Zeros behind the last record, made ahead.
+    Unused,
+    /// Bytes of a write that a crash tore, or that a running server is just writing.
+    Torn,
+    /// The header of a snapshot.
+    SnapshotHeader(SnapshotMeta),
+    /// A chunk of a snapshot.
+    Chunk {
+        /// Its kind, as the state machine writes it.
+        kind: u8,
+        /// How many bytes it carries.
+        payload_bytes: u64,
+    },
+}
+
+/// One thing and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DumpRecord {
+    /// The file's name in the data folder.
+    pub file: String,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+    /// What it is.
+    pub item: DumpItem,
+}
+
+/// Walks everything in a data folder: snapshots oldest first, then segments. A damaged file gives one error at
+/// the damage, then the next file follows.
+#[derive(Debug)]
+pub struct Dump {
+    storage: Arc<dyn Storage>,
+    files: VecDeque<String>,
+    ready: VecDeque<Result<DumpRecord, WalError>>,
+    snapshot: Option<(String, SnapshotReader)>,
+}
+
+/// Everything in the folder, in order. The folder is not locked: a running server may be writing.
+///
+/// # Errors
+/// [`WalError`] when the folder cannot be listed or is not a data folder of this format version.
+pub fn dump(storage: Arc<dyn Storage>) -> Result<Dump, WalError> {
+    check_marker(storage.as_ref())?;
+    let mut files: VecDeque<String> = snapshot::names(storage.as_ref())?
+        .into_iter()
+        .rev()
+        .collect();
+    files.extend(
+        recover::sequences(storage.as_ref())?
+            .into_iter()
+            .map(file_name),
+    );
+    Ok(Dump {
+        storage,
+        files,
+        ready: VecDeque::new(),
+        snapshot: None,
+    })
+}
+
+impl Iterator for Dump {
+    type Item = Result<DumpRecord, WalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(item);
+            }
+            if let Some((name, mut reader)) = self.snapshot.take() {
+                match reader.next_chunk() {
+                    Ok(Some(chunk)) => {
+                        let payload_bytes = chunk.payload.len() as u64;
+                        self.ready.push_back(Ok(DumpRecord {
+                            file: name.clone(),
+                            offset: chunk.offset,
+                            bytes: reader.offset() - chunk.offset,
+                            item: DumpItem::Chunk {
+                                kind: chunk.kind,
+                                payload_bytes,
+                            },
+                        }));
+                        self.snapshot = Some((name, reader));
+                    }
+                    Ok(None) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+                continue;
+            }
+            let name = self.files.pop_front()?;
+            if snapshot::point_of(&name).is_some() {
+                match SnapshotReader::open(self.storage.as_ref(), &name, None) {
+                    Ok(reader) => {
+                        self.ready.push_back(Ok(DumpRecord {
+                            file: name.clone(),
+                            offset: 0,
+                            bytes: reader.offset(),
+                            item: DumpItem::SnapshotHeader(reader.meta().clone()),
+                        }));
+                        self.snapshot = Some((name, reader));
+                    }
+                    Err(error) => return Some(Err(error)),
+                }
+            } else {
+                match Segment::load(self.storage.as_ref(), &name) {
+                    Ok(segment) => dump_segment(&name, &segment, &mut self.ready),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        }
+    }
+}
+
+fn dump_segment(name: &str, segment: &Segment, out: &mut VecDeque<Result<DumpRecord, WalError>>) {
+    let mut put = |offset: u64, bytes: u64, item| {
+        out.push_back(Ok(DumpRecord {
+            file: name.to_owned(),
+            offset,
+            bytes,
+            item,
+        }));
+    };
+    let header = segment.header;
+    put(
+        0,
+        SEGMENT_HEADER_BYTES as u64,
+        DumpItem::SegmentHeader(SegmentHeaderInfo {
+            cluster_id: header.cluster_id,
+            sequence: header.sequence,
+            first_index: header.first_index,
+            previous_chain: header.previous_chain,
+        }),
+    );
+    let mut records = segment.records();
+    for (offset, found) in records.by_ref() {
+        put(
+            u64::from(offset),
+            found.bytes as u64,
+            DumpItem::Record(found.record),
+        );
+    }
+    let end = u64::from(records.offset);
+    let rest = (segment.content.len() as u64).saturating_sub(end);
+    match segment.tail(records.offset) {
+        Tail::Clean if rest == 0 => {}
+        Tail::Clean => put(end, rest, DumpItem::Unused),
+        Tail::Torn => put(end, rest, DumpItem::Torn),
+        Tail::Damaged { witness } => out.push_back(Err(damage(segment, records.offset, witness))),
+    }
+}
+
+fn damage(segment: &Segment, offset: u32, witness: u32) -> WalError {
+    WalError::corrupt(
+        &segment.location,
+        u64::from(offset),
+        format!(
+            "acknowledged bytes do not match their checksum; the record at byte {witness} was written after they had been synced"
+        ),
+        RESTORE_LOG,
+    )
+}
+
+/// The verdict on one file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FileReport {
+    /// A segment whose records are all as they were written.
+    Segment {
+        /// Its name.
+        file: String,
+        /// How many records it has.
+        records: u64,
+        /// How many of them are entries.
+        entries: u64,
+        /// Bytes up to the end of the last record.
+        used_bytes: u64,
+        /// Bytes of the file.
+        file_bytes: u64,
+        /// Whether it ends in a torn write that was never acknowledged.
+        torn: bool,
+    },
+    /// A snapshot that is whole.
+    Snapshot(SnapshotInfo),
+    /// A file that is not as it was written.
+    Damaged {
+        /// Its name.
+        file: String,
+        /// What is wrong with it.
+        error: WalError,
+    },
+}
+
+/// What [`verify`] found.
+#[derive(Debug)]
+pub struct VerifyReport {
+    /// The cluster that the folder belongs to.
+    pub cluster_id: u64,
+    /// Each file, snapshots oldest first, then segments.
+    pub files: Vec<FileReport>,
+    /// What a start would recover now, or why it would refuse.
+    pub start: Result<Recovered, WalError>,
+}
+
+impl VerifyReport {
+    /// Whether every file is as it was written and a start would succeed.
+    pub fn is_sound(&self) -> bool {
+        self.start.is_ok()
+            && !self
+                .files
+                .iter()
+                .any(|file| matches!(file, FileReport::Damaged { .. }))
+    }
+}
+
+/// Reads every byte of every file of the folder, also those that a start would not need. The folder is neither
+/// locked nor changed.
+///
+/// # Errors
+/// [`WalError`] when the folder cannot be listed or is not a data folder of this format version; damage is not
+/// an error here but part of the report.
+pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
+    let cluster_id = check_marker(storage)?;
+    let mut files = Vec::new();
+    for name in snapshot::names(storage)?.into_iter().rev() {
+        files.push(
+            match SnapshotReader::open(storage, &name, Some(cluster_id))
+                .and_then(SnapshotReader::verify)
+            {
+                Ok(info) => FileReport::Snapshot(info),
+                Err(error) => FileReport::Damaged { file: name, error },
+            },
+        );
+    }
+    let sequences = recover::sequences(storage)?;
+    let mut chain = None;
+    for (at, sequence) in sequences.iter().enumerate() {
+        let name = file_name(*sequence);
+        let is_last = at + 1 == sequences.len();
+        files.push(match verify_segment(storage, &name, is_last, &mut chain) {
+            Ok(report) => report,
+            Err(error) => {
+                chain = None;
+                FileReport::Damaged { file: name, error }
+            }
+        });
+    }
+    Ok(VerifyReport {
+        cluster_id,
+        files,
+        start: recover::recover(storage, cluster_id).map(|(recovered, _)| recovered),
+    })
+}
+
+fn verify_segment(
+    storage: &dyn Storage,
+    name: &str,
+    is_last: bool,
+    chain: &mut Option<u32>,
+) -> Result<FileReport, WalError> {
+    let segment = Segment::load(storage, name)?;
+    if chain.is_some_and(|chain| chain != segment.header.previous_chain) {
+        return Err(WalError::corrupt(
+            &segment.location,
+            40,
+            "the segment before it is not the one it was begun after",
+            RESTORE_LOG,
+        ));
+    }
+    let mut replay = Replay::new(0);
+    replay.begin_segment(&segment)?;
+    let mut entries = 0;
+    let mut count = 0;
+    let mut records = segment.records();
+    for (offset, found) in records.by_ref() {
+        count += 1;
+        entries += u64::from(matches!(found.record, Record::Entry(_)));
+        replay.record(&segment.location, offset, found.record)?;
+    }
+    let tail = segment.tail(records.offset);
+    recover::check_tail(&segment, records.offset, tail, is_last, &mut Vec::new())?;
+    *chain = Some(records.chain);
+    Ok(FileReport::Segment {
+        file: name.to_owned(),
+        records: count,
+        entries,
+        used_bytes: u64::from(records.offset),
+        file_bytes: segment.content.len() as u64,
+        torn: tail == Tail::Torn,
+    })
+}
+
+fn check_marker(storage: &dyn Storage) -> Result<u64, WalError> {
+    marker::read(storage)?.ok_or_else(|| WalError::MissingMarker {
+        folder: storage.location(""),
+        marker: marker::MARKER_FILE,
+    })
+}

@@ -1,0 +1,436 @@
+//! What a data folder gives back at start: which snapshot, which entries, and whether they may be trusted.
+//!
+//! Nothing here writes. It drops only what no one was ever told about: the torn end of the last write. For
+//! anything else that is not as it was written it refuses (`docs/format.md`, "Recovery").
+
+use crate::error::{RESTORE_LOG, WalError};
+use crate::record::{Entry, HardState, Record};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Tail, file_name, sequence_of};
+use crate::snapshot::{self, SnapshotInfo, SnapshotReader};
+use crate::storage::{Access, Storage};
+
+/// What was recovered. The state machine is restored from `snapshot`, then entries follow.
+#[derive(Debug, Clone)]
+pub struct Recovered {
+    /// The cluster that the folder belongs to.
+    pub cluster_id: u64,
+    /// The newest snapshot that is whole.
+    pub snapshot: Option<SnapshotInfo>,
+    /// The newest term and vote.
+    pub hard_state: HardState,
+    /// The newest commit index that was stored, at least the snapshot's; 0 when there is neither.
+    pub commit: u64,
+    /// Every entry after the snapshot, in order, without a gap. They share the memory of whole segments.
+    pub entries: Vec<Entry>,
+    /// What was found and passed over, for the server's log.
+    pub notes: Vec<RecoveryNote>,
+}
+
+/// Something that recovery passed over without loss of anything acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecoveryNote {
+    /// The end of the last write was torn by a crash; it had not been acknowledged.
+    TornTail {
+        /// The segment.
+        file: String,
+        /// Where the torn bytes begin.
+        offset: u64,
+    },
+    /// A newer snapshot is damaged; an older one and the log hold everything.
+    DamagedSnapshot {
+        /// The snapshot.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for RecoveryNote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RecoveryNote::TornTail { file, offset } => write!(
+                f,
+                "{file} ends in a torn write at byte {offset}; it was never acknowledged and is dropped"
+            ),
+            RecoveryNote::DamagedSnapshot { file, reason } => write!(
+                f,
+                "snapshot {file} is damaged and passed over, an older one is used: {reason}"
+            ),
+        }
+    }
+}
+
+/// Where the log goes on.
+#[derive(Debug)]
+pub(crate) struct LogEnd {
+    pub segment_name: String,
+    pub segment_crc: u32,
+    pub segment_bytes: u64,
+    /// Where the next record goes.
+    pub offset: u32,
+    pub chain: u32,
+    pub tail_is_dirty: bool,
+    /// Whether the last segment has no record yet.
+    pub segment_is_empty: bool,
+    pub last_index: u64,
+    /// Every segment: its sequence and first index, oldest first.
+    pub segments: Vec<(u64, u64)>,
+}
+
+/// Reads everything that the folder's names promise.
+pub(crate) fn recover(
+    storage: &dyn Storage,
+    cluster_id: u64,
+) -> Result<(Recovered, LogEnd), WalError> {
+    let headers = read_headers(storage, cluster_id)?;
+    let mut notes = Vec::new();
+    let snapshot = choose_snapshot(storage, cluster_id, &headers, &mut notes)?;
+    let base = snapshot.as_ref().map_or(0, |info| info.meta.index);
+    let start = first_to_read(storage, &headers, base)?;
+
+    let mut replay = Replay::new(base);
+    let mut end = None;
+    let mut chain = None;
+    for (at, header) in headers.iter().enumerate().skip(start) {
+        let is_last = at + 1 == headers.len();
+        let name = file_name(header.sequence);
+        let segment = Segment::load(storage, &name)?;
+        if chain.is_some_and(|chain| chain != header.previous_chain) {
+            return Err(WalError::corrupt(
+                &segment.location,
+                40,
+                "the segment before it is not the one it was begun after",
+                RESTORE_LOG,
+            ));
+        }
+        replay.begin_segment(&segment)?;
+        let mut records = segment.records();
+        for (offset, found) in records.by_ref() {
+            replay.record(&segment.location, offset, found.record)?;
+        }
+        let tail = segment.tail(records.offset);
+        check_tail(&segment, records.offset, tail, is_last, &mut notes)?;
+        chain = Some(records.chain);
+        if is_last {
+            end = Some(LogEnd {
+                segment_name: name,
+                segment_crc: segment.header_crc(),
+                segment_bytes: segment.content.len() as u64,
+                offset: records.offset,
+                chain: records.chain,
+                tail_is_dirty: tail != Tail::Clean,
+                segment_is_empty: records.offset as usize == SEGMENT_HEADER_BYTES,
+                last_index: replay.last_index,
+                segments: headers
+                    .iter()
+                    .map(|h| (h.sequence, h.first_index))
+                    .collect(),
+            });
+        }
+    }
+    let end = end.ok_or_else(|| WalError::MissingLog {
+        folder: storage.location(""),
+    })?;
+    if let Some(info) = snapshot
+        .as_ref()
+        .filter(|info| info.meta.index > end.last_index)
+    {
+        return Err(WalError::LogBehindSnapshot {
+            log_ends: end.last_index,
+            snapshot_index: info.meta.index,
+            snapshot: storage.location(&info.name),
+        });
+    }
+    if let Some(info) = &snapshot
+        && let Some(term) = replay.base_term.filter(|term| *term != info.meta.term)
+    {
+        return Err(WalError::corrupt(
+            &storage.location(&info.name),
+            32,
+            format!(
+                "its last entry has term {}, the log has term {term} there",
+                info.meta.term
+            ),
+            "do not mix files of different data folders",
+        ));
+    }
+    let kept = replay.entries.len() as u64;
+    if base + kept != end.last_index {
+        return Err(WalError::MissingSnapshot {
+            folder: storage.location(""),
+            log_begins: end.last_index - kept + 1,
+            needed: end.last_index - kept,
+            damaged: notes.iter().map(ToString::to_string).collect(),
+        });
+    }
+    if replay.commit > end.last_index {
+        return Err(WalError::corrupt(
+            &storage.location(&end.segment_name),
+            u64::from(end.offset),
+            format!(
+                "entry {} was committed, but the log ends at entry {}",
+                replay.commit, end.last_index
+            ),
+            RESTORE_LOG,
+        ));
+    }
+    let recovered = Recovered {
+        cluster_id,
+        snapshot,
+        hard_state: replay.hard_state,
+        commit: replay.commit.max(base),
+        entries: replay.entries,
+        notes,
+    };
+    Ok((recovered, end))
+}
+
+/// The header of every segment, oldest first, without a gap.
+fn read_headers(storage: &dyn Storage, cluster_id: u64) -> Result<Vec<SegmentHeader>, WalError> {
+    let mut headers: Vec<SegmentHeader> = Vec::new();
+    for sequence in sequences(storage)? {
+        let name = file_name(sequence);
+        let location = storage.location(&name);
+        if let Some(before) = headers.last()
+            && before.sequence + 1 != sequence
+        {
+            return Err(WalError::SegmentGap {
+                before: storage.location(&file_name(before.sequence)),
+                after: location,
+                missing: before.sequence + 1,
+            });
+        }
+        let failed = |action| move |error| WalError::io(action, storage.location(&name), error);
+        let file = storage
+            .open(&file_name(sequence), Access::Read)
+            .map_err(failed.clone()("open"))?;
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        let count = file.read_at(0, &mut bytes).map_err(failed("read"))?;
+        let (header, _) = SegmentHeader::decode(&location, bytes.get(..count).unwrap_or_default())?;
+        if header.cluster_id != cluster_id {
+            return Err(WalError::WrongCluster {
+                file: location,
+                found: header.cluster_id,
+                expected: cluster_id,
+            });
+        }
+        if header.sequence != sequence {
+            return Err(WalError::corrupt(
+                &location,
+                24,
+                format!("it says it is segment {}", header.sequence),
+                "give the file back its own name",
+            ));
+        }
+        headers.push(header);
+    }
+    Ok(headers)
+}
+
+/// The sequence of every segment file, ascending.
+pub(crate) fn sequences(storage: &dyn Storage) -> Result<Vec<u64>, WalError> {
+    let names = storage
+        .list()
+        .map_err(|error| WalError::io("list", storage.location(""), error))?;
+    let mut sequences: Vec<u64> = names.iter().filter_map(|name| sequence_of(name)).collect();
+    sequences.sort_unstable();
+    Ok(sequences)
+}
+
+/// The newest whole snapshot that the log still reaches back to.
+fn choose_snapshot(
+    storage: &dyn Storage,
+    cluster_id: u64,
+    headers: &[SegmentHeader],
+    notes: &mut Vec<RecoveryNote>,
+) -> Result<Option<SnapshotInfo>, WalError> {
+    let log_begins = headers.first().map_or(1, |header| header.first_index);
+    let mut damaged = Vec::new();
+    let mut found = None;
+    for name in snapshot::names(storage)? {
+        match SnapshotReader::open(storage, &name, Some(cluster_id))
+            .and_then(SnapshotReader::verify)
+        {
+            Ok(info) => {
+                found = Some(info);
+                break;
+            }
+            Err(error @ WalError::Corrupt { .. }) => {
+                notes.push(RecoveryNote::DamagedSnapshot {
+                    file: storage.location(&name),
+                    reason: error.to_string(),
+                });
+                damaged.push(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let reaches = found.as_ref().map_or(0, |info| info.meta.index);
+    if log_begins > reaches + 1 {
+        return Err(WalError::MissingSnapshot {
+            folder: storage.location(""),
+            log_begins,
+            needed: log_begins - 1,
+            damaged,
+        });
+    }
+    Ok(found)
+}
+
+/// The place of the first segment that recovery has to read: all entries after `base` are in it or later.
+fn first_to_read(
+    storage: &dyn Storage,
+    headers: &[SegmentHeader],
+    base: u64,
+) -> Result<usize, WalError> {
+    let reaching = headers
+        .iter()
+        .rposition(|header| header.first_index <= base + 1)
+        .unwrap_or(0);
+    // A segment without a record does not repeat the hard state yet; the one before it has it.
+    let is_last = reaching + 1 == headers.len();
+    if is_last && reaching > 0 {
+        let Some(header) = headers.get(reaching) else {
+            return Ok(reaching);
+        };
+        let segment = Segment::load(storage, &file_name(header.sequence))?;
+        if segment.records().next().is_none() {
+            return Ok(reaching - 1);
+        }
+    }
+    Ok(reaching)
+}
+
+pub(crate) fn check_tail(
+    segment: &Segment,
+    end: u32,
+    tail: Tail,
+    is_last: bool,
+    notes: &mut Vec<RecoveryNote>,
+) -> Result<(), WalError> {
+    match tail {
+        Tail::Clean => Ok(()),
+        Tail::Torn if is_last => {
+            notes.push(RecoveryNote::TornTail {
+                file: segment.location.clone(),
+                offset: u64::from(end),
+            });
+            Ok(())
+        }
+        Tail::Torn => Err(WalError::corrupt(
+            &segment.location,
+            u64::from(end),
+            "the record does not match its checksum, and a later segment was begun after it",
+            RESTORE_LOG,
+        )),
+        Tail::Damaged { witness } => Err(WalError::corrupt(
+            &segment.location,
+            u64::from(end),
+            format!(
+                "the record does not match its checksum, and the record at byte {witness} was written after it had been synced"
+            ),
+            RESTORE_LOG,
+        )),
+    }
+}
+
+/// The state that the records build up.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    base: u64,
+    started: bool,
+    pub last_index: u64,
+    pub hard_state: HardState,
+    pub commit: u64,
+    pub entries: Vec<Entry>,
+    /// The term of entry `base`, where the log still has it.
+    pub base_term: Option<u64>,
+}
+
+impl Replay {
+    pub(crate) fn new(base: u64) -> Replay {
+        Replay {
+            base,
+            started: false,
+            last_index: 0,
+            hard_state: HardState::default(),
+            commit: 0,
+            entries: Vec::new(),
+            base_term: None,
+        }
+    }
+
+    pub(crate) fn begin_segment(&mut self, segment: &Segment) -> Result<(), WalError> {
+        let first_index = segment.header.first_index;
+        if !self.started {
+            self.started = true;
+            self.last_index = first_index.saturating_sub(1);
+        }
+        if first_index != self.last_index + 1 {
+            return Err(WalError::corrupt(
+                &segment.location,
+                32,
+                format!(
+                    "it begins at entry {first_index}, but the log before it ends at entry {}",
+                    self.last_index
+                ),
+                RESTORE_LOG,
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn record(
+        &mut self,
+        location: &str,
+        offset: u32,
+        record: Record,
+    ) -> Result<(), WalError> {
+        let wrong = |what: String| {
+            Err(WalError::corrupt(
+                location,
+                u64::from(offset),
+                what,
+                RESTORE_LOG,
+            ))
+        };
+        match record {
+            Record::Entry(entry) => {
+                if entry.index != self.last_index + 1 {
+                    return wrong(format!(
+                        "entry {} follows entry {}",
+                        entry.index, self.last_index
+                    ));
+                }
+                self.last_index = entry.index;
+                if entry.index == self.base {
+                    self.base_term = Some(entry.term);
+                }
+                if entry.index > self.base {
+                    self.entries.push(entry);
+                }
+            }
+            Record::HardState(state) => self.hard_state = state,
+            Record::Commit { index } => self.commit = index,
+            Record::Snapshot { index, .. } => {
+                if index > self.last_index {
+                    self.entries.clear();
+                    self.last_index = index;
+                }
+            }
+            Record::Truncate { from } => {
+                if from <= self.base || from > self.last_index {
+                    return wrong(format!(
+                        "it removes entries from {from} on, of a log from {} to {}",
+                        self.base + 1,
+                        self.last_index
+                    ));
+                }
+                self.last_index = from - 1;
+                self.entries.retain(|entry| entry.index < from);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! One segment file: its header, its name, and the scan that finds where it ends.
+//!
+//! The scan decides what a bad record means. Each record carries the offset at which the write that brought it
+//! began; everything before that offset had been synced. So when a valid record follows a bad one, its
+//! `write_start` tells the two cases apart: behind the bad record, and acknowledged bytes are damaged; at or
+//! before it, and both came with one write that a crash tore.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+
+use crate::FORMAT_VERSION;
+use crate::bytes_at::{all_zero, put, u32_at, u64_at};
+use crate::error::{RESTORE_LOG, WalError};
+use crate::record::{Decoded, Place, decode};
+use crate::storage::{Access, Storage, StorageFile};
+
+/// Bytes before the first record.
+pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
+const MAGIC: &[u8; 8] = b"BATONLOG";
+const NAME_PREFIX: &str = "log-";
+/// What a file is called while it is not whole.
+pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
+
+/// What a segment's first bytes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub cluster_id: u64,
+    /// 1 for the first segment ever; each next one is one more.
+    pub sequence: u64,
+    /// The index that the next new entry had when the segment was begun.
+    pub first_index: u64,
+    /// The running checksum over all records of the segment before; 0 for the first.
+    pub previous_chain: u32,
+}
+
+impl SegmentHeader {
+    /// The header's bytes and their checksum.
+    pub(crate) fn encode(&self) -> ([u8; SEGMENT_HEADER_BYTES], u32) {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        put(&mut bytes, 0, MAGIC);
+        put(&mut bytes, 8, &FORMAT_VERSION.to_le_bytes());
+        put(&mut bytes, 16, &self.cluster_id.to_le_bytes());
+        put(&mut bytes, 24, &self.sequence.to_le_bytes());
+        put(&mut bytes, 32, &self.first_index.to_le_bytes());
+        put(&mut bytes, 40, &self.previous_chain.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes);
+        put(&mut bytes, 12, &crc.to_le_bytes());
+        (bytes, crc)
+    }
+
+    /// Reads a header; the checksum that its records build on comes with it.
+    pub(crate) fn decode(location: &str, bytes: &[u8]) -> Result<(SegmentHeader, u32), WalError> {
+        let damaged = |offset, what: &str| WalError::corrupt(location, offset, what, RESTORE_LOG);
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(damaged(0, "it does not begin as a log segment"));
+        }
+        let version = u32_at(bytes, 8);
+        if version != FORMAT_VERSION {
+            return Err(WalError::FormatVersion {
+                file: location.to_owned(),
+                found: version,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let header = SegmentHeader {
+            cluster_id: u64_at(bytes, 16),
+            sequence: u64_at(bytes, 24),
+            first_index: u64_at(bytes, 32),
+            previous_chain: u32_at(bytes, 40),
+        };
+        let (expected, crc) = header.encode();
+        if bytes.get(..SEGMENT_HEADER_BYTES) != Some(&expected) {
+            return Err(damaged(
+                12,
+                "the segment header does not match its checksum",
+            ));
+        }
+        Ok((header, crc))
+    }
+}
+
+/// The name of a segment.
+pub(crate) fn file_name(sequence: u64) -> String {
+    let mut name = String::from(NAME_PREFIX);
+    // Writing to a String cannot fail.
+    let _ = write!(name, "{sequence:016}");
+    name
+}
+
+/// The sequence in a segment's name; `None` for any other file.
+pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(NAME_PREFIX)?;
+    (digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| digits.parse().ok())
+        .flatten()
+}
+
+/// Writes a whole file under its name so that it is either there whole or not at all.
+pub(crate) fn write_whole(
+    storage: &dyn Storage,
+    name: &str,
+    content: &[u8],
+) -> Result<Box<dyn StorageFile>, WalError> {
+    let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
+    let location = storage.location(&unfinished);
+    let failed = |action| {
+        let location = location.clone();
+        move |error| WalError::io(action, location, error)
+    };
+    match storage.remove(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(failed("remove")(error));
+        }
+        _ => {}
+    }
+    let file = storage.create(&unfinished).map_err(failed("create"))?;
+    file.write_at(0, content).map_err(failed("write"))?;
+    file.sync_data().map_err(failed("sync"))?;
+    storage
+        .rename(&unfinished, name)
+        .map_err(failed("rename"))?;
+    storage
+        .sync_dir()
+        .map_err(|error| WalError::io("sync", storage.location(""), error))?;
+    Ok(file)
+}
+
+/// The whole content of a file.
+pub(crate) fn read_whole(storage: &dyn Storage, name: &str) -> Result<Bytes, WalError> {
+    let failed = |action| move |error| WalError::io(action, storage.location(name), error);
+    let file = storage.open(name, Access::Read).map_err(failed("open"))?;
+    let length = file.len().map_err(failed("measure"))?;
+    let mut content = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    let count = file.read_at(0, &mut content).map_err(failed("read"))?;
+    content.truncate(count);
+    Ok(Bytes::from(content))
+}
+
+/// A segment in memory, ready to be walked.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub location: String,
+    pub header: SegmentHeader,
+    pub content: Bytes,
+    header_crc: u32,
+}
+
+/// What lies behind the last valid record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Nothing but zeros.
+    Clean,
+    /// Bytes of a write that was never acknowledged.
+    Torn,
+    /// Acknowledged bytes are damaged: a record at `witness` was written after they had been synced.
+    Damaged { witness: u32 },
+}
+
+impl Segment {
+    /// Reads a segment and its header.
+    pub(crate) fn load(storage: &dyn Storage, name: &str) -> Result<Segment, WalError> {
+        let location = storage.location(name);
+        let content = read_whole(storage, name)?;
+        let (header, header_crc) = SegmentHeader::decode(&location, &content)?;
+        if sequence_of(name) != Some(header.sequence) {
+            return Err(WalError::corrupt(
+                &location,
+                24,
+                format!("it says it is segment {}", header.sequence),
+                "give the file back its own name",
+            ));
+        }
+        Ok(Segment {
+            location,
+            header,
+            content,
+            header_crc,
+        })
+    }
+
+    /// The valid records from the first on; ends at the first offset without one.
+    pub(crate) fn records(&self) -> Records<'_> {
+        Records {
+            segment: self,
+            offset: SEGMENT_HEADER_BYTES as u32,
+            chain: self.header_crc,
+        }
+    }
+
+    /// The checksum that records of this segment build on.
+    pub(crate) fn header_crc(&self) -> u32 {
+        self.header_crc
+    }
+
+    /// What lies from `end`, where the valid records stop, to the end of the file.
+    pub(crate) fn tail(&self, end: u32) -> Tail {
+        let rest = self.content.get(end as usize..).unwrap_or_default();
+        if all_zero(rest) {
+            return Tail::Clean;
+        }
+        let mut offset = end;
+        while (offset as usize) < self.content.len() {
+            if let Some(found) = self.decode_at(offset)
+                && found.write_start > end
+            {
+                return Tail::Damaged { witness: offset };
+            }
+            let Some(next) = offset.checked_add(8) else {
+                break;
+            };
+            offset = next;
+        }
+        Tail::Torn
+    }
+
+    fn decode_at(&self, offset: u32) -> Option<Decoded> {
+        let place = Place {
+            segment_crc: self.header_crc,
+            offset,
+        };
+        decode(&self.content, place).filter(|found| found.write_start <= offset)
+    }
+}
+
+/// Walks the valid records of a segment.
+#[derive(Debug)]
+pub(crate) struct Records<'a> {
+    segment: &'a Segment,
+    /// Where the next record begins, or the log ends.
+    pub offset: u32,
+    /// The running checksum over the records so far.
+    pub chain: u32,
+}
+
+impl Iterator for Records<'_> {
+    type Item = (u32, Decoded);
+
+    fn next(&mut self) -> Option<(u32, Decoded)> {
+        let found = self.segment.decode_at(self.offset)?;
+        let offset = self.offset;
+        self.offset = u32::try_from(offset as usize + found.bytes).ok()?;
+        self.chain = extend_chain(self.chain, found.crc);
+        Some((offset, found))
+    }
+}
+
+/// The running checksum with one more record.
+pub(crate) fn extend_chain(chain: u32, record_crc: u32) -> u32 {
+    crc32c::crc32c_append(chain, &record_crc.to_le_bytes())
+}

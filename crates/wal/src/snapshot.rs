@@ -1,0 +1,263 @@
+//! Snapshot files: what their first bytes say, and where they are kept.
+//!
+//! A snapshot is written under another name and becomes one only whole and durable. This module never looks
+//! into a chunk; the tree's own format is in there (`docs/format.md`, "Snapshot content").
+
+mod reader;
+mod writer;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::FORMAT_VERSION;
+use crate::bytes_at::{all_zero, padded, put, u32_at, u64_at};
+use crate::error::{RESTORE_SNAPSHOT, WalError};
+use crate::segment::UNFINISHED_SUFFIX;
+use crate::storage::Storage;
+
+pub use reader::{Chunk, SnapshotReader};
+pub use writer::SnapshotWriter;
+
+/// The most bytes of one chunk: 16 MiB.
+pub const MAX_CHUNK_BYTES: usize = 16 << 20;
+
+const MAGIC: &[u8; 8] = b"BATONSNP";
+const FIXED_BYTES: usize = 64;
+const MAX_MEMBERSHIP_BYTES: usize = 64 << 10;
+const CHUNK_HEADER_BYTES: usize = 16;
+/// The kind of the chunk that ends a snapshot.
+const FOOTER_KIND: u8 = 255;
+const FOOTER_BYTES: usize = 24;
+const NAME_PREFIX: &str = "snap-";
+
+/// What a snapshot says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotMeta {
+    /// The last entry in it.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// The last zxid in it; carried for people, not used by the log.
+    pub zxid: i64,
+    /// The leader's time at that entry, in milliseconds since 1970; carried for people.
+    pub time_ms: i64,
+    /// Who took part, as the consensus layer writes it.
+    pub membership: Bytes,
+}
+
+/// A snapshot file that was read to its end and found whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// The file's name in the data folder.
+    pub name: String,
+    /// What it says of itself.
+    pub meta: SnapshotMeta,
+    /// How many chunks it has, without the footer.
+    pub chunks: u64,
+    /// How many bytes its chunks carry.
+    pub content_bytes: u64,
+    /// How long the file is, in bytes.
+    pub file_bytes: u64,
+}
+
+/// The snapshots of one data folder. Clones are handles on the same files, so that another thread can write a
+/// snapshot while the log goes on.
+#[derive(Debug, Clone)]
+pub struct SnapshotStore {
+    storage: Arc<dyn Storage>,
+    cluster_id: u64,
+}
+
+impl SnapshotStore {
+    pub(crate) fn new(storage: Arc<dyn Storage>, cluster_id: u64) -> SnapshotStore {
+        SnapshotStore {
+            storage,
+            cluster_id,
+        }
+    }
+
+    /// Begins a snapshot; it is not there before [`SnapshotWriter::finish`].
+    ///
+    /// # Errors
+    /// [`WalError`] when the file cannot be made.
+    pub fn writer(&self, meta: SnapshotMeta) -> Result<SnapshotWriter, WalError> {
+        SnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, meta)
+    }
+
+    /// Opens a snapshot to read its chunks; each is checked as it comes.
+    ///
+    /// # Errors
+    /// [`WalError`] when it is not there, damaged, or of another version or cluster.
+    pub fn reader(&self, name: &str) -> Result<SnapshotReader, WalError> {
+        SnapshotReader::open(self.storage.as_ref(), name, Some(self.cluster_id))
+    }
+
+    /// The names of all snapshots, newest first; none of them is opened.
+    ///
+    /// # Errors
+    /// [`WalError::Io`] when the folder cannot be listed.
+    pub fn names(&self) -> Result<Vec<String>, WalError> {
+        names(self.storage.as_ref())
+    }
+
+    /// Reads a snapshot to its end.
+    ///
+    /// # Errors
+    /// [`WalError`] when any byte of it is not as it was written.
+    pub fn verify(&self, name: &str) -> Result<SnapshotInfo, WalError> {
+        self.reader(name)?.verify()
+    }
+}
+
+/// The names of all snapshots, newest first.
+pub(crate) fn names(storage: &dyn Storage) -> Result<Vec<String>, WalError> {
+    let mut names = storage
+        .list()
+        .map_err(|error| WalError::io("list", storage.location(""), error))?;
+    names.retain(|name| point_of(name).is_some());
+    names.sort_by_key(|name| std::cmp::Reverse(point_of(name)));
+    Ok(names)
+}
+
+/// The name of a snapshot.
+pub(crate) fn file_name(index: u64, term: u64) -> String {
+    format!("{NAME_PREFIX}{index:016}-{term:010}")
+}
+
+/// Index and term in a snapshot's name; `None` for any other file.
+pub(crate) fn point_of(name: &str) -> Option<(u64, u64)> {
+    if name.ends_with(UNFINISHED_SUFFIX) {
+        return None;
+    }
+    let (index, term) = name.strip_prefix(NAME_PREFIX)?.split_once('-')?;
+    let point = (index.parse().ok()?, term.parse().ok()?);
+    (file_name(point.0, point.1) == name).then_some(point)
+}
+
+/// The header's bytes and their checksum.
+fn encode_header(cluster_id: u64, meta: &SnapshotMeta) -> (Vec<u8>, u32) {
+    let mut bytes = vec![0; FIXED_BYTES + padded(meta.membership.len())];
+    put(&mut bytes, 0, MAGIC);
+    put(&mut bytes, 8, &FORMAT_VERSION.to_le_bytes());
+    put(&mut bytes, 16, &cluster_id.to_le_bytes());
+    put(&mut bytes, 24, &meta.index.to_le_bytes());
+    put(&mut bytes, 32, &meta.term.to_le_bytes());
+    put(&mut bytes, 40, &meta.zxid.to_le_bytes());
+    put(&mut bytes, 48, &meta.time_ms.to_le_bytes());
+    let length = u32::try_from(meta.membership.len()).unwrap_or(u32::MAX);
+    put(&mut bytes, 56, &length.to_le_bytes());
+    put(&mut bytes, FIXED_BYTES, &meta.membership);
+    let crc = crc32c::crc32c(&bytes);
+    put(&mut bytes, 12, &crc.to_le_bytes());
+    (bytes, crc)
+}
+
+/// How long the header is; read from the fixed part, which the checksum has not been held against yet.
+fn header_length(location: &str, fixed: &[u8]) -> Result<usize, WalError> {
+    if fixed.get(..8) != Some(MAGIC) {
+        return Err(WalError::corrupt(
+            location,
+            0,
+            "it does not begin as a snapshot",
+            RESTORE_SNAPSHOT,
+        ));
+    }
+    let version = u32_at(fixed, 8);
+    if version != FORMAT_VERSION {
+        return Err(WalError::FormatVersion {
+            file: location.to_owned(),
+            found: version,
+            supported: FORMAT_VERSION,
+        });
+    }
+    let membership = u32_at(fixed, 56) as usize;
+    if fixed.len() < FIXED_BYTES || membership > MAX_MEMBERSHIP_BYTES {
+        return Err(WalError::corrupt(
+            location,
+            56,
+            "the membership field has an impossible length",
+            RESTORE_SNAPSHOT,
+        ));
+    }
+    Ok(FIXED_BYTES + padded(membership))
+}
+
+/// Reads a whole header: cluster, meta, and the checksum that the chunks build on.
+fn decode_header(location: &str, bytes: &[u8]) -> Result<(u64, SnapshotMeta, u32), WalError> {
+    let cluster_id = u64_at(bytes, 16);
+    let length = u32_at(bytes, 56) as usize;
+    let meta = SnapshotMeta {
+        index: u64_at(bytes, 24),
+        term: u64_at(bytes, 32),
+        zxid: u64_at(bytes, 40).cast_signed(),
+        time_ms: u64_at(bytes, 48).cast_signed(),
+        membership: Bytes::copy_from_slice(
+            bytes
+                .get(FIXED_BYTES..FIXED_BYTES + length)
+                .unwrap_or_default(),
+        ),
+    };
+    let (expected, crc) = encode_header(cluster_id, &meta);
+    if bytes != expected {
+        return Err(WalError::corrupt(
+            location,
+            12,
+            "the snapshot header does not match its checksum",
+            RESTORE_SNAPSHOT,
+        ));
+    }
+    Ok((cluster_id, meta, crc))
+}
+
+/// A chunk's header with its checksum; `payload` is what follows, without padding.
+fn encode_chunk_header(
+    header_crc: u32,
+    sequence: u32,
+    kind: u8,
+    payload: &[u8],
+) -> [u8; CHUNK_HEADER_BYTES] {
+    let mut header = [0; CHUNK_HEADER_BYTES];
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    put(&mut header, 0, &length.to_le_bytes());
+    put(&mut header, 4, &[kind]);
+    put(&mut header, 8, &sequence.to_le_bytes());
+    let crc = chunk_crc(header_crc, &header, payload);
+    put(&mut header, 12, &crc.to_le_bytes());
+    header
+}
+
+fn chunk_crc(header_crc: u32, header: &[u8], payload: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&header_crc.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, header.get(..12).unwrap_or_default());
+    crc32c::crc32c_append(crc, payload)
+}
+
+/// Length, kind and sequence of a chunk; `None` when its fixed fields are impossible.
+fn decode_chunk_header(header: &[u8]) -> Option<(usize, u8, u32)> {
+    let length = u32_at(header, 0) as usize;
+    let kind = *header.get(4)?;
+    (length <= MAX_CHUNK_BYTES && all_zero(header.get(5..8)?)).then_some((
+        length,
+        kind,
+        u32_at(header, 8),
+    ))
+}
+
+/// What ends a snapshot: counts, and the checksum over every byte before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Footer {
+    chunks: u64,
+    content_bytes: u64,
+    file_crc: u32,
+}
+
+impl Footer {
+    fn encode(self) -> [u8; FOOTER_BYTES] {
+        let mut bytes = [0; FOOTER_BYTES];
+        put(&mut bytes, 0, &self.chunks.to_le_bytes());
+        put(&mut bytes, 8, &self.content_bytes.to_le_bytes());
+        put(&mut bytes, 16, &self.file_crc.to_le_bytes());
+        bytes
+    }
+}

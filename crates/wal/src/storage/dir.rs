@@ -1,0 +1,191 @@
+//! A real folder on a real disk.
+//!
+//! `File::sync_data` is `fdatasync` on Linux and the full flush on macOS; a folder is synced by syncing its
+//! handle. The lock is the system's own file lock, which ends with the process, on a file that tells the pid.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Access, LockError, LockGuard, Storage, StorageFile};
+
+const LOCK_FILE: &str = "LOCK";
+
+/// A folder of the file system.
+#[derive(Debug, Clone)]
+pub struct DirStorage {
+    path: PathBuf,
+}
+
+impl DirStorage {
+    /// The folder at `path`, which must be there.
+    ///
+    /// # Errors
+    /// `NotADirectory` or `NotFound`, and whatever else the system says.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<DirStorage> {
+        let path = path.into();
+        if fs::metadata(&path)?.is_dir() {
+            Ok(DirStorage { path })
+        } else {
+            Err(io::Error::from(io::ErrorKind::NotADirectory))
+        }
+    }
+
+    /// The folder at `path`; it and the folders above it are made, readable by this user only, and made
+    /// durable where they are missing.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn create(path: impl Into<PathBuf>) -> io::Result<DirStorage> {
+        let path = path.into();
+        let mut made = Vec::new();
+        let mut missing = path.as_path();
+        while !missing.as_os_str().is_empty() && !missing.exists() {
+            made.push(missing.to_owned());
+            match missing.parent() {
+                Some(parent) => missing = parent,
+                None => break,
+            }
+        }
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(&path)?;
+        for folder in made.iter().rev() {
+            let parent = match folder.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            File::open(parent)?.sync_all()?;
+        }
+        DirStorage::open(path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Storage for DirStorage {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for item in fs::read_dir(&self.path)? {
+            let item = item?;
+            if item.file_type()?.is_file()
+                && let Ok(name) = item.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(self.path.join(name))?;
+        Ok(Box::new(DirFile { file }))
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(access == Access::Write)
+            .open(self.path.join(name))?;
+        Ok(Box::new(DirFile { file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn lock(&self) -> Result<LockGuard, LockError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.path.join(LOCK_FILE))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let pid = match file.read_to_string(&mut text) {
+                    Ok(_) => text.trim().parse().ok(),
+                    Err(_) => None,
+                };
+                return Err(LockError::InUse { pid });
+            }
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(LockGuard::new(file))
+    }
+
+    fn location(&self, name: &str) -> String {
+        if name.is_empty() {
+            self.path.display().to_string()
+        } else {
+            self.path.join(name).display().to_string()
+        }
+    }
+}
+
+#[derive(Debug)]
+struct DirFile {
+    file: File,
+}
+
+impl StorageFile for DirFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = self.len()?;
+        while at < len {
+            let count = (len - at).min(ZEROS.len() as u64);
+            let zeros = ZEROS
+                .get(..usize::try_from(count).unwrap_or(0))
+                .unwrap_or_default();
+            self.file.write_all_at(zeros, at)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,548 @@
+//! The log that is being written: buffer, one write, one sync, and the segment it goes to.
+//!
+//! Owns the order of everything that touches the disk. After a failed write or sync it never writes again: what
+//! is on the disk is then known only to the next start (engine.md §3.2).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::WalError;
+use crate::marker;
+use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, Record, encode};
+use crate::recover::{self, LogEnd, Recovered};
+use crate::segment::{
+    self, SEGMENT_HEADER_BYTES, SegmentHeader, UNFINISHED_SUFFIX, extend_chain, file_name,
+};
+use crate::snapshot::{self, SnapshotInfo, SnapshotStore};
+use crate::storage::{Access, LockError, LockGuard, Storage, StorageFile};
+
+/// How a log is kept.
+#[derive(Debug, Clone)]
+pub struct WalOptions {
+    /// The cluster of a new folder, and the one required of a folder that is there; `None` takes what is there
+    /// and draws one for a new folder.
+    pub cluster_id: Option<u64>,
+    /// A segment that has reached this many bytes is followed by a new one: 4 KiB to 1 GiB, default 64 MiB.
+    pub segment_bytes: u64,
+    /// A segment grows by this many zero bytes at a time, ahead of the records: default 1 MiB.
+    pub extend_bytes: u64,
+    /// How many snapshots are kept, with the log from the oldest of them on: 1 or more, default 3.
+    pub keep_snapshots: usize,
+}
+
+impl Default for WalOptions {
+    fn default() -> WalOptions {
+        WalOptions {
+            cluster_id: None,
+            segment_bytes: 64 << 20,
+            extend_bytes: 1 << 20,
+            keep_snapshots: 3,
+        }
+    }
+}
+
+/// What one [`Wal::sync`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Bytes that are durable now and were not before.
+    pub bytes: u64,
+    /// Records in them.
+    pub records: u64,
+    /// How long the sync itself took, without the write.
+    pub sync_time: Duration,
+}
+
+/// The log of one data folder, open for writing. One thread owns it.
+#[derive(Debug)]
+pub struct Wal {
+    storage: Arc<dyn Storage>,
+    options: WalOptions,
+    cluster_id: u64,
+    file: Box<dyn StorageFile>,
+    segment_crc: u32,
+    /// Everything before this offset of the current segment is durable.
+    synced: u32,
+    allocated: u64,
+    chain: u32,
+    segment_is_empty: bool,
+    segments: Vec<(u64, u64)>,
+    /// Encoded records from `synced` on.
+    buffer: Vec<u8>,
+    buffered_records: u64,
+    buffered_chain: u32,
+    last_index: u64,
+    hard_state: HardState,
+    commit: u64,
+    poisoned: Option<(&'static str, String, String)>,
+    _lock: LockGuard,
+}
+
+impl Wal {
+    /// Takes the folder, begins a log in it where there is none, and reads back everything that is durable.
+    ///
+    /// # Errors
+    /// [`WalError`]: in use, another format version, another cluster, or anything that is not as it was
+    /// written. The folder is then unchanged, except that unfinished files may have been removed.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        options: WalOptions,
+    ) -> Result<(Wal, Recovered), WalError> {
+        check_options(&options)?;
+        let lock = storage.lock().map_err(|error| match error {
+            LockError::InUse { pid } => WalError::InUse {
+                folder: storage.location(""),
+                pid,
+            },
+            LockError::Io(error) => WalError::io("lock", storage.location(""), error),
+        })?;
+        let cluster_id = open_folder(storage.as_ref(), &options)?;
+        let (recovered, end) = recover::recover(storage.as_ref(), cluster_id)?;
+        remove_unfinished(storage.as_ref())?;
+        let file = continue_segment(storage.as_ref(), &end)?;
+        let wal = Wal {
+            storage,
+            options,
+            cluster_id,
+            file,
+            segment_crc: end.segment_crc,
+            synced: end.offset,
+            allocated: end.segment_bytes.max(u64::from(end.offset)),
+            chain: end.chain,
+            segment_is_empty: end.segment_is_empty,
+            segments: end.segments,
+            buffer: Vec::new(),
+            buffered_records: 0,
+            buffered_chain: end.chain,
+            last_index: end.last_index,
+            hard_state: recovered.hard_state,
+            commit: recovered.commit,
+            poisoned: None,
+            _lock: lock,
+        };
+        Ok((wal, recovered))
+    }
+
+    /// Adds records to the buffer. Nothing is durable before [`sync`](Wal::sync). An entry whose index is
+    /// already there replaces it together with all after it. Begins a new segment when the last one is full,
+    /// which writes to the disk.
+    ///
+    /// # Errors
+    /// [`WalError::OutOfOrder`] and [`WalError::TooLarge`] leave out the record that was refused and all after
+    /// it; [`WalError::Poisoned`] and [`WalError::NoSpace`] as for `sync`.
+    pub fn append(&mut self, records: &[Record]) -> Result<(), WalError> {
+        self.check_usable()?;
+        if self.buffer.is_empty() && !records.is_empty() {
+            if u64::from(self.synced) >= self.options.segment_bytes {
+                self.begin_segment()?;
+            }
+            if self.segment_is_empty {
+                self.put(&Record::HardState(self.hard_state))?;
+                self.put(&Record::Commit { index: self.commit })?;
+            }
+        }
+        for record in records {
+            match record {
+                Record::Entry(entry) => {
+                    if entry.payload.len() > MAX_PAYLOAD_BYTES {
+                        return Err(WalError::TooLarge {
+                            what: "log entry",
+                            bytes: entry.payload.len() as u64,
+                            limit_bytes: MAX_PAYLOAD_BYTES as u64,
+                        });
+                    }
+                    if entry.index > self.last_index + 1 || entry.index <= self.commit {
+                        return Err(WalError::OutOfOrder {
+                            last: self.last_index,
+                            found: entry.index,
+                        });
+                    }
+                    if entry.index <= self.last_index {
+                        self.put(&Record::Truncate { from: entry.index })?;
+                    }
+                    self.put(record)?;
+                    self.last_index = entry.index;
+                }
+                Record::HardState(state) => {
+                    self.put(record)?;
+                    self.hard_state = *state;
+                }
+                Record::Commit { index } => {
+                    if *index > self.last_index || *index < self.commit {
+                        return Err(WalError::OutOfOrder {
+                            last: self.last_index,
+                            found: *index,
+                        });
+                    }
+                    self.put(record)?;
+                    self.commit = *index;
+                }
+                Record::Snapshot { index, .. } => {
+                    self.put(record)?;
+                    self.last_index = self.last_index.max(*index);
+                }
+                Record::Truncate { from } => {
+                    if *from > self.last_index || *from <= self.commit {
+                        return Err(WalError::OutOfOrder {
+                            last: self.last_index,
+                            found: *from,
+                        });
+                    }
+                    self.put(record)?;
+                    self.last_index = from - 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was appended durable: one write, one sync. Does nothing when nothing waits.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`] with `retryable` when the segment cannot grow: the records still wait and `sync`
+    /// may be called again. Any other failure of a write or a sync makes the log unusable for ever; nothing of
+    /// this batch may be acknowledged.
+    pub fn sync(&mut self) -> Result<SyncReport, WalError> {
+        self.check_usable()?;
+        let mut report = SyncReport {
+            bytes: 0,
+            records: 0,
+            sync_time: Duration::ZERO,
+        };
+        if self.buffer.is_empty() {
+            return Ok(report);
+        }
+        let end = u64::from(self.synced) + self.buffer.len() as u64;
+        if end > self.allocated {
+            let wanted = end.next_multiple_of(self.options.extend_bytes);
+            if let Err(error) = self.file.allocate(wanted) {
+                return Err(self.allocation_failed(wanted, error));
+            }
+            self.allocated = wanted;
+        }
+        if let Err(error) = self.file.write_at(u64::from(self.synced), &self.buffer) {
+            return Err(self.poison("write", error));
+        }
+        let started = Instant::now();
+        if let Err(error) = self.file.sync_data() {
+            return Err(self.poison("sync", error));
+        }
+        report.sync_time = started.elapsed();
+        report.bytes = self.buffer.len() as u64;
+        report.records = self.buffered_records;
+        // `put` keeps the end within u32.
+        self.synced = u32::try_from(end).unwrap_or(u32::MAX);
+        self.chain = self.buffered_chain;
+        self.segment_is_empty = false;
+        self.buffered_records = 0;
+        self.buffer.clear();
+        self.buffer.shrink_to(4 << 20);
+        Ok(report)
+    }
+
+    /// Tells the log that a snapshot is durable: a mark joins the records that wait, older snapshots beyond
+    /// those to keep are removed, then every segment whose entries the oldest kept snapshot holds.
+    ///
+    /// # Errors
+    /// [`WalError`] when the disk refuses; what should have gone may then still be there, which does no harm.
+    pub fn snapshot_saved(&mut self, saved: &SnapshotInfo) -> Result<(), WalError> {
+        self.append(&[Record::Snapshot {
+            index: saved.meta.index,
+            term: saved.meta.term,
+        }])?;
+        let names = snapshot::names(self.storage.as_ref())?;
+        for name in names.iter().skip(self.options.keep_snapshots) {
+            self.remove(name)?;
+        }
+        let kept = names.iter().take(self.options.keep_snapshots);
+        let Some((index, _)) = kept.filter_map(|name| snapshot::point_of(name)).min() else {
+            return Ok(());
+        };
+        // While fewer are there than may be kept, the log reaches back to its begin all the same.
+        if names.len() >= self.options.keep_snapshots {
+            self.purge(index)?;
+        }
+        Ok(())
+    }
+
+    /// Removes every segment all of whose entries are at or below `index`. The current one always stays.
+    ///
+    /// # Errors
+    /// [`WalError`] when the disk refuses; segments are removed oldest first, so there is never a gap.
+    pub fn purge(&mut self, index: u64) -> Result<(), WalError> {
+        self.check_usable()?;
+        // A current segment without a record relies on the one before it for the hard state.
+        let keep = if self.segment_is_empty { 2 } else { 1 };
+        while self.segments.len() > keep {
+            let (Some(&(sequence, _)), Some(&(_, next_first))) =
+                (self.segments.first(), self.segments.get(1))
+            else {
+                break;
+            };
+            if next_first > index.saturating_add(1) {
+                break;
+            }
+            self.remove(&file_name(sequence))?;
+            self.segments.remove(0);
+        }
+        Ok(())
+    }
+
+    /// The snapshots of this folder.
+    pub fn snapshots(&self) -> SnapshotStore {
+        SnapshotStore::new(Arc::clone(&self.storage), self.cluster_id)
+    }
+
+    /// The cluster that the folder belongs to.
+    pub fn cluster_id(&self) -> u64 {
+        self.cluster_id
+    }
+
+    /// The last entry, durable or not.
+    pub fn last_index(&self) -> u64 {
+        self.last_index
+    }
+
+    /// Bytes that wait for [`sync`](Wal::sync).
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// How many segment files there are.
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn put(&mut self, record: &Record) -> Result<(), WalError> {
+        let payload = match record {
+            Record::Entry(entry) => entry.payload.len(),
+            _ => 0,
+        };
+        let offset = self.synced as usize + self.buffer.len();
+        // Offsets in a segment are 32 bits wide.
+        let limit = u32::MAX as usize - MAX_PAYLOAD_BYTES;
+        if offset + payload > limit {
+            return Err(WalError::TooLarge {
+                what: "batch between two syncs",
+                bytes: (self.buffer.len() + payload) as u64,
+                limit_bytes: (limit - self.synced as usize) as u64,
+            });
+        }
+        let place = Place {
+            segment_crc: self.segment_crc,
+            offset: u32::try_from(offset).unwrap_or(u32::MAX),
+        };
+        let crc = encode(record, place, self.synced, &mut self.buffer);
+        self.buffered_chain = extend_chain(self.buffered_chain, crc);
+        self.buffered_records += 1;
+        Ok(())
+    }
+
+    /// The current segment is wholly synced here: the buffer is empty.
+    fn begin_segment(&mut self) -> Result<(), WalError> {
+        let sequence = self.segments.last().map_or(1, |(sequence, _)| sequence + 1);
+        let header = SegmentHeader {
+            cluster_id: self.cluster_id,
+            sequence,
+            first_index: self.last_index + 1,
+            previous_chain: self.chain,
+        };
+        let (bytes, crc) = header.encode();
+        let file = match segment::write_whole(self.storage.as_ref(), &file_name(sequence), &bytes) {
+            Ok(file) => file,
+            Err(WalError::NoSpace { file, .. }) => {
+                return Err(WalError::NoSpace {
+                    file,
+                    needed_bytes: SEGMENT_HEADER_BYTES as u64,
+                    retryable: true,
+                });
+            }
+            Err(WalError::Io {
+                action,
+                file,
+                source,
+            }) => {
+                self.poisoned = Some((action, file, source.to_string()));
+                return self.check_usable();
+            }
+            Err(error) => return Err(error),
+        };
+        self.file = file;
+        self.segment_crc = crc;
+        self.synced = SEGMENT_HEADER_BYTES as u32;
+        self.allocated = SEGMENT_HEADER_BYTES as u64;
+        self.chain = crc;
+        self.buffered_chain = crc;
+        self.segment_is_empty = true;
+        self.segments.push((sequence, header.first_index));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), WalError> {
+        let failed = |action, name| {
+            let location = self.storage.location(name);
+            move |error| WalError::io(action, location, error)
+        };
+        self.storage.remove(name).map_err(failed("remove", name))?;
+        self.storage.sync_dir().map_err(failed("sync", ""))
+    }
+
+    fn current_location(&self) -> String {
+        let sequence = self.segments.last().map_or(1, |(sequence, _)| *sequence);
+        self.storage.location(&file_name(sequence))
+    }
+
+    fn allocation_failed(&mut self, wanted: u64, error: std::io::Error) -> WalError {
+        if error.kind() == std::io::ErrorKind::StorageFull {
+            return WalError::NoSpace {
+                file: self.current_location(),
+                needed_bytes: wanted.saturating_sub(self.allocated),
+                retryable: true,
+            };
+        }
+        self.poison("growth", error)
+    }
+
+    fn poison(&mut self, action: &'static str, error: std::io::Error) -> WalError {
+        let file = self.current_location();
+        self.poisoned = Some((action, file.clone(), error.to_string()));
+        if error.kind() == std::io::ErrorKind::StorageFull {
+            return WalError::NoSpace {
+                file,
+                needed_bytes: self.buffer.len() as u64,
+                retryable: false,
+            };
+        }
+        WalError::Poisoned {
+            action,
+            file,
+            reason: error.to_string(),
+        }
+    }
+
+    fn check_usable(&self) -> Result<(), WalError> {
+        match &self.poisoned {
+            None => Ok(()),
+            Some((action, file, reason)) => Err(WalError::Poisoned {
+                action,
+                file: file.clone(),
+                reason: reason.clone(),
+            }),
+        }
+    }
+}
+
+fn check_options(options: &WalOptions) -> Result<(), WalError> {
+    let refuse = |name, value, accepted| {
+        Err(WalError::Option {
+            name,
+            value,
+            accepted,
+        })
+    };
+    if !((4 << 10)..=(1 << 30)).contains(&options.segment_bytes) {
+        return refuse("segment_bytes", options.segment_bytes, "4096 to 1073741824");
+    }
+    if !((4 << 10)..=(1 << 30)).contains(&options.extend_bytes) {
+        return refuse("extend_bytes", options.extend_bytes, "4096 to 1073741824");
+    }
+    if options.keep_snapshots == 0 {
+        return refuse("keep_snapshots", 0, "1 or more");
+    }
+    Ok(())
+}
+
+/// The folder's cluster; makes a new folder a data folder. The marker comes last, so that a marked folder
+/// always has a segment.
+fn open_folder(storage: &dyn Storage, options: &WalOptions) -> Result<u64, WalError> {
+    if let Some(found) = marker::read(storage)? {
+        if let Some(expected) = options.cluster_id.filter(|expected| *expected != found) {
+            return Err(WalError::WrongCluster {
+                file: storage.location(marker::MARKER_FILE),
+                found,
+                expected,
+            });
+        }
+        return Ok(found);
+    }
+    let missing_marker = || WalError::MissingMarker {
+        folder: storage.location(""),
+        marker: marker::MARKER_FILE,
+    };
+    let cluster_id = match recover::sequences(storage)?.as_slice() {
+        _ if !snapshot::names(storage)?.is_empty() => return Err(missing_marker()),
+        [] => {
+            let cluster_id = options.cluster_id.unwrap_or_else(draw_cluster_id);
+            let header = SegmentHeader {
+                cluster_id,
+                sequence: 1,
+                first_index: 1,
+                previous_chain: 0,
+            };
+            segment::write_whole(storage, &file_name(1), &header.encode().0)?;
+            cluster_id
+        }
+        // A start that was cut off between the first segment and the marker: no record was ever written.
+        [1] => {
+            let first = segment::Segment::load(storage, &file_name(1))?;
+            if first.content.len() > SEGMENT_HEADER_BYTES {
+                return Err(missing_marker());
+            }
+            first.header.cluster_id
+        }
+        _ => return Err(missing_marker()),
+    };
+    marker::write(storage, cluster_id)?;
+    Ok(cluster_id)
+}
+
+/// A number that no other folder has; the standard library's per-process random keys are the source.
+fn draw_cluster_id() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish().max(1)
+}
+
+fn remove_unfinished(storage: &dyn Storage) -> Result<(), WalError> {
+    let names = storage
+        .list()
+        .map_err(|error| WalError::io("list", storage.location(""), error))?;
+    for name in names {
+        let Some(whole) = name.strip_suffix(UNFINISHED_SUFFIX) else {
+            continue;
+        };
+        let ours = segment::sequence_of(whole).is_some()
+            || snapshot::point_of(whole).is_some()
+            || whole == marker::MARKER_FILE;
+        if ours {
+            storage
+                .remove(&name)
+                .map_err(|error| WalError::io("remove", storage.location(&name), error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens the last segment for writing. Torn bytes behind its end become zeros, durably, before anything is
+/// written there: they could otherwise come back to life behind a new record.
+fn continue_segment(storage: &dyn Storage, end: &LogEnd) -> Result<Box<dyn StorageFile>, WalError> {
+    let failed =
+        |action| move |error| WalError::io(action, storage.location(&end.segment_name), error);
+    let file = storage
+        .open(&end.segment_name, Access::Write)
+        .map_err(failed("open"))?;
+    if end.tail_is_dirty {
+        let mut at = u64::from(end.offset);
+        let zeros = vec![0; 1 << 20];
+        while at < end.segment_bytes {
+            let count = (end.segment_bytes - at).min(zeros.len() as u64);
+            let part = zeros
+                .get(..usize::try_from(count).unwrap_or(0))
+                .unwrap_or_default();
+            file.write_at(at, part).map_err(failed("write"))?;
+            at += count;
+        }
+        file.sync_data().map_err(failed("sync"))?;
+    }
+    Ok(file)
+}
