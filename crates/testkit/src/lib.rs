@@ -14,9 +14,14 @@ pub mod inspect;
 pub mod proxy;
 
 mod exclusion;
+mod launch;
 mod raw;
 
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
 pub use inspect::four_letter_word;
+pub use launch::{
+    Ensemble, LaunchError, ServerOptions, Target, TestServer, baton_binary, free_addr,
+    zookeeper_classpath,
+};
 pub use proxy::{Action, Fault, Frame, FrameKind, Match, Proxy, Variant};
 pub use raw::{RawClient, RawError};

@@ -1,0 +1,254 @@
+//! Servers for tests: started on loopback in a temporary folder, killed on drop. Owns the one interface for
+//! Baton and Apache ZooKeeper; how each is started is in the modules below.
+
+mod ensemble;
+mod process;
+mod zookeeper;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use ensemble::Ensemble;
+pub use process::baton_binary;
+pub use zookeeper::classpath as zookeeper_classpath;
+
+use process::Process;
+
+/// How long a server may take to start serving.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a starting server is asked whether it serves.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Which server a test runs against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Baton's own.
+    Baton,
+    /// Apache ZooKeeper, from the distribution's packages.
+    ZooKeeper,
+}
+
+impl Target {
+    /// The target that the environment variable `BATON_TEST_TARGET` names: `baton`, which is the default, or
+    /// `zookeeper`.
+    ///
+    /// # Errors
+    /// [`LaunchError::UnknownTarget`] for any other name.
+    pub fn from_env() -> Result<Self, LaunchError> {
+        match std::env::var("BATON_TEST_TARGET") {
+            Err(_) => Ok(Self::Baton),
+            Ok(name) => match name.as_str() {
+                "" | "baton" => Ok(Self::Baton),
+                "zookeeper" => Ok(Self::ZooKeeper),
+                _ => Err(LaunchError::UnknownTarget(name)),
+            },
+        }
+    }
+}
+
+/// Why a server for a test did not start, or did not do as told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// `BATON_TEST_TARGET` names no target.
+    #[error("BATON_TEST_TARGET is {0:?}; it may be \"baton\" or \"zookeeper\"")]
+    UnknownTarget(String),
+    /// Something that has to be installed is not.
+    #[error("{missing} is missing; on Debian: apt-get install {packages}")]
+    NotInstalled {
+        /// What was looked for.
+        missing: String,
+        /// The packages that bring it.
+        packages: &'static str,
+    },
+    /// The `baton` command is needed as a process and was not found.
+    #[error(
+        "no `baton` binary at {0}; build it with `cargo build -p baton-cli`, or name one in BATON_BIN"
+    )]
+    NoBatonBinary(PathBuf),
+    /// A file, socket or process failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The process ended or did not serve in time.
+    #[error("{what} on {addr} {how}; the end of its log: {log}")]
+    NotServing {
+        /// Which server.
+        what: &'static str,
+        /// Where it should have served.
+        addr: SocketAddr,
+        /// Ended, or too slow.
+        how: String,
+        /// The last lines of its output, on one line.
+        log: String,
+    },
+    /// The embedded server failed.
+    #[error("the embedded server: {0}")]
+    Embedded(String),
+    /// The operation needs a server in a process of its own, and this one is not running in one.
+    #[error(
+        "{0} needs a running server process; start it with `TestServer::start_process`, or `restart` it"
+    )]
+    NoProcess(&'static str),
+}
+
+impl LaunchError {
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// How a test server is set up.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// The base unit of time; sessions expire at its multiples. Default 200 ms.
+    pub tick: Duration,
+    /// The shortest session timeout granted. Default two ticks: 400 ms.
+    pub min_session_timeout: Duration,
+    /// The longest session timeout granted. Default 60 s.
+    pub max_session_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            tick: Duration::from_millis(200),
+            min_session_timeout: Duration::from_millis(400),
+            max_session_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A server on loopback with a folder of its own. Dropping it kills the server and removes the folder.
+#[derive(Debug)]
+pub struct TestServer {
+    target: Target,
+    addr: SocketAddr,
+    process: Process,
+}
+
+impl TestServer {
+    /// Starts a server as a process of its own, so that it can be killed and paused.
+    ///
+    /// # Errors
+    /// What is missing, or why it does not serve.
+    pub async fn start(target: Target) -> Result<Self, LaunchError> {
+        Self::start_with(target, ServerOptions::default()).await
+    }
+
+    /// As [`TestServer::start`], with other settings.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub async fn start_with(target: Target, options: ServerOptions) -> Result<Self, LaunchError> {
+        // A port that is free now may be taken before the server binds it; then another is tried.
+        let mut attempts_left = 2;
+        loop {
+            let addr = free_addr()?;
+            let process = match target {
+                Target::Baton => process::baton(addr, &options)?,
+                Target::ZooKeeper => zookeeper::standalone(addr, &options)?,
+            };
+            let mut server = Self {
+                target,
+                addr,
+                process,
+            };
+            match server.process.start(addr).await {
+                Ok(()) => return Ok(server),
+                Err(LaunchError::NotServing { log, .. })
+                    if attempts_left > 0 && log.contains("in use") =>
+                {
+                    attempts_left -= 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Which kind of server it is.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Where it listens; the same after a restart.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// [`TestServer::addr`] as clients take it.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.addr.to_string()
+    }
+
+    /// The folder in which it keeps its data.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.process.data_dir()
+    }
+
+    /// The id of its process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.pid()
+    }
+
+    /// Kills it with SIGKILL and waits until it is gone; nothing if it is not running.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Asks it with SIGTERM to stop, and waits until it has.
+    ///
+    /// # Errors
+    /// It does not run, or has not stopped within 60 s.
+    pub async fn stop(&mut self) -> Result<(), LaunchError> {
+        self.process.stop().await
+    }
+
+    /// Starts it again on the same port with the same data, after killing it if it runs.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub async fn restart(&mut self) -> Result<(), LaunchError> {
+        self.process.kill();
+        self.process.start(self.addr).await
+    }
+
+    /// Stops it in its tracks with SIGSTOP: sockets stay open, nothing is answered, until [`TestServer::resume`].
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&self) -> Result<(), LaunchError> {
+        self.process.signal(rustix::process::Signal::STOP)
+    }
+
+    /// Lets it go on after [`TestServer::pause`].
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn resume(&self) -> Result<(), LaunchError> {
+        self.process.signal(rustix::process::Signal::CONT)
+    }
+}
+
+/// A loopback address with a port that was free a moment ago.
+///
+/// # Errors
+/// No loopback port can be bound.
+pub fn free_addr() -> Result<SocketAddr, LaunchError> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(LaunchError::io("cannot bind a port on 127.0.0.1"))
+}

@@ -1,0 +1,88 @@
+//! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers and their ports.
+
+use super::zookeeper::{self, Peer};
+use super::{LaunchError, ServerOptions, Target, TestServer, free_addr};
+use crate::inspect::srvr;
+
+/// An ensemble; dropping it kills its servers.
+#[derive(Debug)]
+pub struct Ensemble {
+    servers: Vec<TestServer>,
+}
+
+impl Ensemble {
+    /// Starts so many Apache ZooKeeper servers and waits until each of them leads or follows.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub async fn start(size: usize) -> Result<Self, LaunchError> {
+        Self::start_with(size, ServerOptions::default()).await
+    }
+
+    /// As [`Ensemble::start`], with other settings.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub async fn start_with(size: usize, options: ServerOptions) -> Result<Self, LaunchError> {
+        let peers = (1..=size)
+            .map(|id| {
+                Ok(Peer {
+                    id,
+                    quorum: free_addr()?,
+                    election: free_addr()?,
+                })
+            })
+            .collect::<Result<Vec<_>, LaunchError>>()?;
+        let mut servers = Vec::with_capacity(size);
+        for peer in &peers {
+            let addr = free_addr()?;
+            let mut process = zookeeper::member(peer.id, addr, &peers, &options)?;
+            process.spawn()?;
+            servers.push(TestServer {
+                target: Target::ZooKeeper,
+                addr,
+                process,
+            });
+        }
+        for server in &mut servers {
+            server.process.wait_serving(server.addr).await?;
+        }
+        Ok(Self { servers })
+    }
+
+    /// All servers as clients take them.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        self.servers
+            .iter()
+            .map(TestServer::connect_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// The servers, in the order of their numbers.
+    #[must_use]
+    pub fn servers(&self) -> &[TestServer] {
+        &self.servers
+    }
+
+    /// The servers, to be killed, paused and restarted one by one.
+    ///
+    /// After [`TestServer::kill`] of one, [`TestServer::restart`] waits until it serves again, which needs a majority.
+    pub fn servers_mut(&mut self) -> &mut [TestServer] {
+        &mut self.servers
+    }
+
+    /// The index of the server that leads now, if one does.
+    pub async fn leader(&self) -> Option<usize> {
+        for (index, server) in self.servers.iter().enumerate() {
+            if server.pid().is_some()
+                && let Ok(Some(mode)) = srvr(server.addr(), "Mode").await
+                && mode == "leader"
+            {
+                return Some(index);
+            }
+        }
+        None
+    }
+}

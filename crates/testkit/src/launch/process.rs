@@ -1,0 +1,257 @@
+//! A server in a process of its own: start, wait until it serves, signal, kill. Owns the child and its folder;
+//! kills by the child's own id only.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{LaunchError, POLL, START_PATIENCE, ServerOptions};
+use crate::inspect::four_letter_word;
+
+/// How much of a failed server's log goes into the error.
+const LOG_LINES: usize = 12;
+
+/// A recipe for a server's command, and the child while it runs.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) what: &'static str,
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    pub(super) dir: TempDir,
+    pub(super) child: Option<Child>,
+}
+
+impl Process {
+    pub(super) fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("server.log")
+    }
+
+    /// Starts the process without waiting until it serves.
+    pub(super) fn spawn(&mut self) -> Result<(), LaunchError> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .map_err(LaunchError::io("cannot open the server's log"))?;
+        let errors = log
+            .try_clone()
+            .map_err(LaunchError::io("cannot open the server's log"))?;
+        let mut command = dies_with_us(&self.program);
+        command
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors);
+        self.child = Some(spawn_on_lasting_thread(command)?);
+        Ok(())
+    }
+
+    pub(super) async fn start(&mut self, addr: SocketAddr) -> Result<(), LaunchError> {
+        self.spawn()?;
+        self.wait_serving(addr).await
+    }
+
+    /// Waits until the server answers `srvr` as one that serves.
+    pub(super) async fn wait_serving(&mut self, addr: SocketAddr) -> Result<(), LaunchError> {
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            if let Ok(answer) = four_letter_word(addr, "srvr").await
+                && answer.contains("Mode:")
+            {
+                return Ok(());
+            }
+            let how = match self.child.as_mut().map(Child::try_wait) {
+                Some(Ok(Some(status))) => format!("ended at once ({status})"),
+                _ if Instant::now() > deadline => {
+                    format!("does not serve after {} s", START_PATIENCE.as_secs())
+                }
+                _ => {
+                    tokio::time::sleep(POLL).await;
+                    continue;
+                }
+            };
+            self.kill();
+            return Err(LaunchError::NotServing {
+                what: self.what,
+                addr,
+                how,
+                log: self.log_tail(),
+            });
+        }
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().rev().take(LOG_LINES).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), LaunchError> {
+        let pid = self
+            .pid()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+            .ok_or(LaunchError::NoProcess("a signal"))?;
+        kill_process(pid, signal).map_err(|error| LaunchError::Io {
+            what: format!("cannot send {signal:?} to {}", self.what),
+            source: error.into(),
+        })
+    }
+
+    pub(super) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(super) async fn stop(&mut self) -> Result<(), LaunchError> {
+        self.signal(Signal::TERM)?;
+        let deadline = Instant::now() + START_PATIENCE;
+        loop {
+            match self.child.as_mut().map(Child::try_wait) {
+                None | Some(Ok(Some(_))) => {
+                    self.child = None;
+                    return Ok(());
+                }
+                Some(Ok(None)) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+                Some(Ok(None)) => {
+                    return Err(LaunchError::Io {
+                        what: format!("{} has not stopped after SIGTERM", self.what),
+                        source: std::io::ErrorKind::TimedOut.into(),
+                    });
+                }
+                Some(Err(source)) => {
+                    return Err(LaunchError::Io {
+                        what: format!("cannot wait for {}", self.what),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The `baton` command: `BATON_BIN`, or the one beside the running test's build folder.
+///
+/// # Errors
+/// [`LaunchError::NoBatonBinary`], with the place where it should be.
+pub fn baton_binary() -> Result<PathBuf, LaunchError> {
+    if let Some(named) = std::env::var_os("BATON_BIN") {
+        let named = PathBuf::from(named);
+        return if named.is_file() {
+            Ok(named)
+        } else {
+            Err(LaunchError::NoBatonBinary(named))
+        };
+    }
+    let mut dir =
+        std::env::current_exe().map_err(LaunchError::io("cannot tell the running program"))?;
+    dir.pop();
+    if dir.ends_with("deps") || dir.ends_with("examples") {
+        dir.pop();
+    }
+    let binary = dir.join(format!("baton{}", std::env::consts::EXE_SUFFIX));
+    if binary.is_file() {
+        Ok(binary)
+    } else {
+        Err(LaunchError::NoBatonBinary(binary))
+    }
+}
+
+pub(super) fn baton(addr: SocketAddr, options: &ServerOptions) -> Result<Process, LaunchError> {
+    let dir = temp_dir()?;
+    let millis = |duration: std::time::Duration| format!("{}ms", duration.as_millis());
+    let args = vec![
+        "serve".to_owned(),
+        "--data-dir".to_owned(),
+        dir.path().join("data").display().to_string(),
+        "--listen".to_owned(),
+        addr.to_string(),
+        "--tick".to_owned(),
+        millis(options.tick),
+        "--min-session-timeout".to_owned(),
+        millis(options.min_session_timeout),
+        "--max-session-timeout".to_owned(),
+        millis(options.max_session_timeout),
+    ];
+    Ok(Process {
+        what: "baton",
+        program: baton_binary()?,
+        args,
+        dir,
+        child: None,
+    })
+}
+
+pub(super) fn temp_dir() -> Result<TempDir, LaunchError> {
+    tempfile::Builder::new()
+        .prefix("baton-test-")
+        .tempdir()
+        .map_err(LaunchError::io("cannot make a temporary folder"))
+}
+
+/// A command whose process the kernel kills when the test that started it dies, where the system has
+/// `setpriv` for that. Otherwise only a drop kills it.
+fn dies_with_us(program: &PathBuf) -> Command {
+    const SETPRIV: &str = "/usr/bin/setpriv";
+    if cfg!(target_os = "linux") && std::path::Path::new(SETPRIV).exists() {
+        let mut command = Command::new(SETPRIV);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    }
+}
+
+type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
+
+/// Starts a child from a thread that lives as long as this process: the kernel counts the *thread* that started
+/// a child as the parent whose death kills it, and a test's threads end before the test does.
+fn spawn_on_lasting_thread(command: Command) -> Result<Child, LaunchError> {
+    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in inbox {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let program = command.get_program().to_owned();
+    let gone = |_| LaunchError::Io {
+        what: "the thread that starts processes has ended".to_owned(),
+        source: std::io::ErrorKind::BrokenPipe.into(),
+    };
+    let (answer, result) = mpsc::channel();
+    spawner
+        .send((command, answer))
+        .map_err(|_| gone(mpsc::RecvError))?;
+    result
+        .recv()
+        .map_err(gone)?
+        .map_err(LaunchError::io(format!(
+            "cannot start {}",
+            program.display()
+        )))
+}
