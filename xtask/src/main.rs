@@ -1,3 +1,68 @@
-//! Project tasks.
+//! Project tasks, as `cargo xtask TASK`: what a contributor runs and a user does not. Nothing here is needed to build or to test.
 
-fn main() {}
+mod bench;
+mod hazards;
+mod interop;
+mod java;
+mod machine;
+mod process;
+mod register;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// What a task returns: its error is shown on one line.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Project tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Bench(bench::Args),
+    Hazards(hazards::Args),
+    Interop(interop::Args),
+    /// Write the manual pages.
+    Man {
+        /// The folder to write into.
+        #[arg(default_value = "target/man")]
+        folder: PathBuf,
+    },
+    #[command(hide = true)]
+    Turn(register::Turn),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Bench(args) => bench::run(&args),
+        Task::Hazards(args) => hazards::run(&args),
+        Task::Interop(args) => interop::run(&args),
+        Task::Man { folder } => man(&folder),
+        Task::Turn(turn) => register::take_turn(&turn),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn man(folder: &Path) -> Result<()> {
+    process::succeed(Command::new(process::build_baton()?).arg("man").arg(folder))
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_owned()
+}

@@ -85,6 +85,9 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
 
     let measured = measure(args, &addrs, &names, servers).await;
 
+    if args.keep {
+        return measured.map(|(report, _)| report);
+    }
     let mut control = Connection::open(first, args.session_timeout).await?;
     let issued = measured
         .as_ref()

@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// Node below which the run makes its nodes.
     #[arg(long, value_name = "PATH", default_value = "/baton-bench")]
     pub(crate) path: String,
+    /// Leave the nodes in place at the end, to fill a server.
+    #[arg(long)]
+    pub(crate) keep: bool,
     /// Session timeout to ask for.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::duration::parse)]
     pub(crate) session_timeout: Duration,

@@ -1,0 +1,400 @@
+//! `cargo xtask bench`: the benchmark book. Both servers run on the same disk and are loaded in turn, workload by workload, so that
+//! each ratio is made of neighbours in time; a median over rounds is what the table shows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{Kind, Server, build_baton, output, work_dir};
+use crate::table::{Series, markdown, ratio, show};
+use crate::{Result, java, machine, root};
+
+const BOOK: &str = "docs/benchmarks.md";
+const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
+const END: &str = "<!-- written by `cargo xtask bench`: end -->";
+
+/// Measure Baton beside Apache ZooKeeper and Curator, and write docs/benchmarks.md.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Times that everything is measured.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// Seconds that each workload is measured.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u32,
+    /// Measure only these rows, for example set,get-1x1,handoff.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Folder for the servers' data [default: the build's folder].
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print the tables and leave the book as it is.
+    #[arg(long)]
+    print: bool,
+}
+
+/// A workload of `baton bench` with its load.
+#[derive(Debug)]
+struct Case {
+    name: &'static str,
+    label: &'static str,
+    workload: &'static str,
+    connections: u32,
+    in_flight: u32,
+}
+
+const fn case(
+    name: &'static str,
+    label: &'static str,
+    workload: &'static str,
+    connections: u32,
+    in_flight: u32,
+) -> Case {
+    Case {
+        name,
+        label,
+        workload,
+        connections,
+        in_flight,
+    }
+}
+
+const RAW: [Case; 7] = [
+    case("set", "set, 16×32", "set", 16, 32),
+    case("create", "create, 16×32", "create", 16, 32),
+    case("get", "get, 16×32", "get", 16, 32),
+    case(
+        "churn",
+        "create + delete ephemeral sequential, 16×32",
+        "churn",
+        16,
+        32,
+    ),
+    case("mixed", "four gets to a set, 16×32", "mixed", 16, 32),
+    case("set-1x1", "set, 1×1", "set", 1, 1),
+    case("get-1x1", "get, 1×1", "get", 1, 1),
+];
+
+const RECIPES: [Case; 3] = [
+    case(
+        "lock",
+        "uncontended lock + unlock, one client",
+        "lock",
+        1,
+        1,
+    ),
+    case("handoff", "contended hand-offs, 8 clients", "handoff", 8, 1),
+    case("queue", "queue offer + poll, one client", "queue", 1, 1),
+];
+
+const MILLION: &str = "million";
+
+/// What was measured of one case on one server.
+#[derive(Debug, Clone, Default)]
+struct Figures {
+    ops_per_second: Series,
+    cpu_us_per_op: Series,
+    p50_us: Series,
+    p99_us: Series,
+}
+
+/// What was measured of a server's memory and start.
+#[derive(Debug, Clone, Default)]
+struct Size {
+    idle_bytes: f64,
+    million_bytes: f64,
+    restart_seconds: f64,
+}
+
+type Book = BTreeMap<(&'static str, &'static str), Figures>;
+
+/// Who ran a recipe on which server.
+const CURATOR: [&str; 2] = ["Curator on Apache ZooKeeper", "Curator on Baton"];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    java::require()?;
+    let baton = build_baton()?;
+    let dir = work_dir(args.dir.as_deref())?;
+    let kinds = [Kind::ZooKeeper, Kind::Baton(baton.clone())];
+    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let mut book = Book::new();
+    let mut sizes = Vec::new();
+    {
+        let mut servers = Vec::new();
+        for kind in &kinds {
+            let server = Server::start(kind, dir.path())?;
+            sizes.push(Size {
+                idle_bytes: resident_bytes(server.pid()?)?,
+                ..Size::default()
+            });
+            servers.push((kind.name(), server));
+        }
+        for round in 1..=args.rounds {
+            for case in RAW.iter().chain(&RECIPES).filter(|case| wanted(case.name)) {
+                for (name, server) in &servers {
+                    eprintln!("round {round} of {}: {} on {name}", args.rounds, case.label);
+                    measure(
+                        &baton,
+                        case,
+                        server,
+                        args.seconds,
+                        book.entry((case.name, *name)).or_default(),
+                    )?;
+                }
+                if case.name == "lock" || case.name == "handoff" {
+                    for (who, (_, server)) in CURATOR.iter().zip(&servers) {
+                        eprintln!("round {round} of {}: {}, {who}", args.rounds, case.label);
+                        measure_curator(
+                            case,
+                            server,
+                            args.seconds,
+                            book.entry((case.name, *who)).or_default(),
+                        )?;
+                    }
+                }
+            }
+        }
+    }
+    if wanted(MILLION) {
+        for (kind, size) in kinds.iter().zip(&mut sizes) {
+            eprintln!("one million znodes on {}", kind.name());
+            million(kind, &baton, dir.path(), size)?;
+        }
+    }
+    let text = render(args, &book, &sizes);
+    print!("{text}");
+    if args.print {
+        Ok(())
+    } else {
+        write_book(&text)
+    }
+}
+
+fn measure(
+    baton: &Path,
+    case: &Case,
+    server: &Server,
+    seconds: u32,
+    figures: &mut Figures,
+) -> Result<()> {
+    let mut command = Command::new(baton);
+    command.args([
+        "bench",
+        case.workload,
+        "--json",
+        "--servers",
+        &server.addr(),
+    ]);
+    command.args([
+        "--pid",
+        &server.pid()?.to_string(),
+        "--duration",
+        &format!("{seconds}s"),
+    ]);
+    command.args(["--connections", &case.connections.to_string()]);
+    let report: serde_json::Value = serde_json::from_str(&output(
+        command.args(["--in-flight", &case.in_flight.to_string()]),
+    )?)?;
+    let number = |pointer: &str| {
+        report
+            .pointer(pointer)
+            .and_then(serde_json::Value::as_f64)
+            .ok_or(format!("no {pointer} in {report}"))
+    };
+    figures.ops_per_second.push(number("/ops_per_second")?);
+    figures.cpu_us_per_op.push(number("/server/cpu_us_per_op")?);
+    figures.p50_us.push(number("/latency_us/p50")?);
+    figures.p99_us.push(number("/latency_us/p99")?);
+    Ok(())
+}
+
+fn measure_curator(
+    case: &Case,
+    server: &Server,
+    seconds: u32,
+    figures: &mut Figures,
+) -> Result<()> {
+    let mut command = java::program("CuratorBench")?;
+    command.args([
+        &server.addr(),
+        "/curator-bench",
+        &case.connections.to_string(),
+        "3",
+        &seconds.to_string(),
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&output(&mut command)?)?;
+    let number = |name: &str| {
+        report
+            .get(name)
+            .and_then(serde_json::Value::as_f64)
+            .ok_or(format!("no {name} in {report}"))
+    };
+    figures.ops_per_second.push(number("ops_per_second")?);
+    figures.p50_us.push(number("p50_us")?);
+    figures.p99_us.push(number("p99_us")?);
+    Ok(())
+}
+
+/// Fills a fresh server, then ends it as a crash would and takes the time until it serves again.
+fn million(kind: &Kind, baton: &Path, dir: &Path, size: &mut Size) -> Result<()> {
+    let mut server = Server::start(kind, &dir.join(MILLION))?;
+    let mut fill = Command::new(baton);
+    fill.args([
+        "bench",
+        "create",
+        "--keep",
+        "--warm-up",
+        "0",
+        "--ops",
+        "1000000",
+        "--servers",
+        &server.addr(),
+    ]);
+    output(&mut fill)?;
+    size.million_bytes = resident_bytes(server.pid()?)?;
+    server.kill();
+    size.restart_seconds = server.restart()?.as_secs_f64();
+    Ok(())
+}
+
+fn resident_bytes(pid: u32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? * 1024.0)
+}
+
+fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
+    let (zookeeper, baton) = (Kind::ZooKeeper.name(), Kind::Baton(PathBuf::new()).name());
+    let mut text = format!(
+        "Taken on {}, load generator included; median of {} rounds of {} s.\n\n",
+        machine::describe(),
+        args.rounds,
+        args.seconds
+    );
+    let mut rows = Vec::new();
+    for case in &RAW {
+        let (Some(peer), Some(ours)) = (
+            book.get(&(case.name, zookeeper)),
+            book.get(&(case.name, baton)),
+        ) else {
+            continue;
+        };
+        let pair = |of: fn(&Figures) -> &Series| (of(peer).median(), of(ours).median());
+        let (rate, cpu) = (pair(|f| &f.ops_per_second), pair(|f| &f.cpu_us_per_op));
+        let (p50, p99) = (pair(|f| &f.p50_us), pair(|f| &f.p99_us));
+        rows.push(vec![
+            case.label.to_owned(),
+            show(rate.0),
+            show(rate.1),
+            ratio(rate.1, rate.0),
+            show(cpu.0),
+            show(cpu.1),
+            ratio(cpu.1, cpu.0),
+            format!("{} / {}", show(p50.0), show(p99.0)),
+            format!("{} / {}", show(p50.1), show(p99.1)),
+        ]);
+    }
+    if !rows.is_empty() {
+        text += &markdown(
+            &[
+                "workload (connections × in flight)",
+                "ZooKeeper op/s",
+                "Baton op/s",
+                "ratio",
+                "ZooKeeper µs CPU/op",
+                "Baton µs CPU/op",
+                "ratio",
+                "ZooKeeper µs p50 / p99",
+                "Baton µs p50 / p99",
+            ],
+            &rows,
+        );
+        text.push('\n');
+    }
+    let rate = |case: &Case, who| {
+        book.get(&(case.name, who))
+            .map_or(0.0, |f: &Figures| f.ops_per_second.median())
+    };
+    let rows: Vec<Vec<String>> = RECIPES
+        .iter()
+        .filter(|case| book.contains_key(&(case.name, baton)))
+        .map(|case| {
+            let [on_zookeeper, on_baton] = CURATOR.map(|who| rate(case, who));
+            let figure = |value: f64| {
+                if value > 0.0 {
+                    show(value)
+                } else {
+                    "–".to_owned()
+                }
+            };
+            vec![
+                case.label.to_owned(),
+                figure(on_zookeeper),
+                figure(rate(case, zookeeper)),
+                figure(on_baton),
+                figure(rate(case, baton)),
+                ratio(rate(case, zookeeper), on_zookeeper),
+                ratio(rate(case, baton), on_zookeeper),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        text += &markdown(
+            &[
+                "recipe, a second",
+                "Curator on ZooKeeper",
+                "Baton's recipes on ZooKeeper",
+                "Curator on Baton",
+                "Baton's recipes on Baton",
+                "same server, to Curator",
+                "all Baton, to all Java",
+            ],
+            &rows,
+        );
+        text.push('\n');
+    }
+    if let [peer, ours] = sizes {
+        let megabytes = |bytes: f64| format!("{} MB", show(bytes / 1e6));
+        let mut rows = vec![vec![
+            "resident, idle after start".to_owned(),
+            megabytes(peer.idle_bytes),
+            megabytes(ours.idle_bytes),
+            ratio(ours.idle_bytes, peer.idle_bytes),
+        ]];
+        if ours.million_bytes > 0.0 {
+            rows.push(vec![
+                "resident with one million znodes of 100 bytes".to_owned(),
+                megabytes(peer.million_bytes),
+                megabytes(ours.million_bytes),
+                ratio(ours.million_bytes, peer.million_bytes),
+            ]);
+            rows.push(vec![
+                "from `kill -9` to serving again with them".to_owned(),
+                format!("{} s", show(peer.restart_seconds)),
+                format!("{} s", show(ours.restart_seconds)),
+                ratio(ours.restart_seconds, peer.restart_seconds),
+            ]);
+        }
+        text += &markdown(&["memory and start", "ZooKeeper", "Baton", "ratio"], &rows);
+    }
+    text
+}
+
+/// Puts the tables between the book's marks.
+fn write_book(text: &str) -> Result<()> {
+    let file = root().join(BOOK);
+    let book = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let parts = book
+        .split_once(BEGIN)
+        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
+    let (head, tail) =
+        parts.ok_or_else(|| format!("{BOOK} has lost its marks '{BEGIN}' and '{END}'"))?;
+    Ok(fs::write(
+        &file,
+        format!("{head}{BEGIN}\n\n{text}\n{END}{tail}"),
+    )?)
+}

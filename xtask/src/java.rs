@@ -1,0 +1,79 @@
+//! The Java peers: where Debian keeps their jars, what is missing, and how our own small programs are compiled and run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, process, root};
+
+/// The main class of a server; alone or one of several, as its zoo.cfg says.
+pub(crate) const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+const PACKAGES: &str =
+    "zookeeper libzookeeper-java libcurator-recipes-java libslf4j-java openjdk-17-jdk-headless";
+const JARS: &str = "/usr/share/java";
+const ZOOKEEPER: [&str; 2] = ["zookeeper", "slf4j-simple"];
+const CURATOR: [&str; 6] = [
+    "curator-recipes",
+    "curator-framework",
+    "curator-client",
+    "guava",
+    "zookeeper",
+    "slf4j-simple",
+];
+
+/// The class path of Apache ZooKeeper's server.
+pub(crate) fn zookeeper() -> Result<Vec<PathBuf>> {
+    jars(&ZOOKEEPER)
+}
+
+fn jars(names: &[&str]) -> Result<Vec<PathBuf>> {
+    let jars: Vec<PathBuf> = names
+        .iter()
+        .map(|name| Path::new(JARS).join(format!("{name}.jar")))
+        .collect();
+    match jars.iter().find(|jar| !jar.is_file()) {
+        Some(missing) => Err(format!(
+            "{} is missing; install: apt-get install {PACKAGES}",
+            missing.display()
+        )
+        .into()),
+        None => Ok(jars),
+    }
+}
+
+/// Finds every tool, or says what to install.
+pub(crate) fn require() -> Result<()> {
+    jars(&ZOOKEEPER)?;
+    jars(&CURATOR)?;
+    for tool in ["java", "javac"] {
+        if Command::new(tool).arg("-version").output().is_err() {
+            return Err(format!("{tool} is missing; install: apt-get install {PACKAGES}").into());
+        }
+    }
+    Ok(())
+}
+
+/// `java` with a class path.
+pub(crate) fn command(class_path: &[PathBuf]) -> Result<Command> {
+    let mut command = Command::new("java");
+    command.arg("-cp").arg(std::env::join_paths(class_path)?);
+    Ok(command)
+}
+
+/// Compiles the programs of `xtask/java` and returns a command that runs one of them.
+pub(crate) fn program(class: &str) -> Result<Command> {
+    let mut class_path = jars(&CURATOR)?;
+    let classes = process::target_dir()?.join("xtask-java");
+    std::fs::create_dir_all(&classes)?;
+    let mut javac = Command::new("javac");
+    javac
+        .arg("-cp")
+        .arg(std::env::join_paths(&class_path)?)
+        .arg("-d")
+        .arg(&classes);
+    process::succeed(javac.arg(root().join("xtask/java").join(format!("{class}.java"))))?;
+    class_path.push(classes);
+    let mut command = command(&class_path)?;
+    command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", class]);
+    Ok(command)
+}

@@ -1,0 +1,317 @@
+//! Servers and other children: started on loopback ports that are free, in folders of their own, and ended by their process id,
+//! also when a task fails. It never touches a process that it did not start.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::{Result, java, root};
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A child that ends with its owner.
+#[derive(Debug)]
+pub(crate) struct Owned(pub(crate) Child);
+
+impl Owned {
+    /// Starts a command.
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        Ok(Self(command.spawn().map_err(|error| {
+            format!("cannot start {command:?}: {error}")
+        })?))
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Ends it as a crash would, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a command to its end; its failure is an error.
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{command:?} ended with {status}").into())
+    }
+}
+
+/// Runs a command to its end and returns what it printed; its failure is an error that quotes its standard error.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{command:?} ended with {}: {}",
+        output.status,
+        stderr.trim()
+    )
+    .into())
+}
+
+/// Builds the release `baton` and returns its path.
+pub(crate) fn build_baton() -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    succeed(
+        Command::new(cargo)
+            .args(["build", "--quiet", "--release", "--package", "baton-cli"])
+            .current_dir(root()),
+    )?;
+    Ok(target_dir()?
+        .join("release")
+        .join(format!("baton{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// The build's folder: this program lies in `target/debug` or beside it.
+pub(crate) fn target_dir() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let dir = exe
+        .parent()
+        .and_then(Path::parent)
+        .ok_or("xtask must be run by cargo")?;
+    Ok(dir.to_owned())
+}
+
+/// The peer that is measured or tested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Baton's server; the path of the command.
+    Baton(PathBuf),
+    /// Apache ZooKeeper.
+    ZooKeeper,
+}
+
+impl Kind {
+    /// What tables call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Baton(_) => "Baton",
+            Self::ZooKeeper => "Apache ZooKeeper",
+        }
+    }
+}
+
+/// One server process.
+#[derive(Debug)]
+pub(crate) struct Server {
+    kind: Kind,
+    dir: PathBuf,
+    port: u16,
+    process: Option<Owned>,
+}
+
+impl Server {
+    /// Starts a server alone, with its data below `dir`.
+    pub(crate) fn start(kind: &Kind, dir: &Path) -> Result<Self> {
+        let dir = dir.join(kind.name().replace(' ', "-"));
+        std::fs::create_dir_all(&dir)?;
+        let port = free_port()?;
+        if *kind == Kind::ZooKeeper {
+            std::fs::write(dir.join("zoo.cfg"), zoo_cfg(&dir, port, ""))?;
+        }
+        let mut server = Self {
+            kind: kind.clone(),
+            dir,
+            port,
+            process: None,
+        };
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Where clients connect.
+    pub(crate) fn addr(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The process that serves.
+    pub(crate) fn pid(&self) -> Result<u32> {
+        Ok(self
+            .process
+            .as_ref()
+            .ok_or("the server is not running")?
+            .pid())
+    }
+
+    /// Ends the process as a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts the process on the same port and data, and returns how long it took until it served.
+    pub(crate) fn restart(&mut self) -> Result<Duration> {
+        let begin = Instant::now();
+        self.launch()?;
+        self.await_serving()?;
+        Ok(begin.elapsed())
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("server.log"))?;
+        let mut command = match &self.kind {
+            Kind::Baton(path) => {
+                let mut command = Command::new(path);
+                command
+                    .args(["serve", "--listen", &self.addr(), "--data-dir"])
+                    .arg(self.dir.join("data"));
+                command
+            }
+            Kind::ZooKeeper => {
+                let mut command = java::command(&java::zookeeper()?)?;
+                command.args([
+                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                    java::SERVER_CLASS,
+                ]);
+                command.arg(self.dir.join("zoo.cfg"));
+                command
+            }
+        };
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        self.process = Some(Owned::start(&mut command)?);
+        Ok(())
+    }
+
+    /// Waits until the server says by `srvr` which part it plays: it answers `ruok` before it can serve.
+    fn await_serving(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < START_LIMIT {
+            if let Some(process) = &mut self.process
+                && let Some(status) = process.0.try_wait()?
+            {
+                let log = std::fs::read_to_string(self.dir.join("server.log"))?;
+                return Err(
+                    format!("{} ended with {status}: {}", self.kind.name(), log.trim()).into(),
+                );
+            }
+            if self.mode().is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(format!("{} does not serve after {START_LIMIT:?}", self.kind.name()).into())
+    }
+
+    /// `standalone`, `leader` or `follower`, as the server itself says.
+    pub(crate) fn mode(&self) -> Option<String> {
+        let text = four_letters(self.port, "srvr").ok()?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("Mode: "))
+            .map(str::to_owned)
+    }
+}
+
+/// Three Apache ZooKeeper servers.
+#[derive(Debug)]
+pub(crate) struct Ensemble {
+    servers: Vec<Server>,
+}
+
+impl Ensemble {
+    /// Starts three servers that elect a leader.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let mut lines = String::from("initLimit=10\nsyncLimit=5\n");
+        let mut servers = Vec::new();
+        for id in 1..=3 {
+            lines += &format!("server.{id}=127.0.0.1:{}:{}\n", free_port()?, free_port()?);
+            let dir = dir.join(format!("zookeeper-{id}"));
+            std::fs::create_dir_all(&dir)?;
+            servers.push(Server {
+                kind: Kind::ZooKeeper,
+                dir,
+                port: free_port()?,
+                process: None,
+            });
+        }
+        for (id, server) in (1..).zip(&mut servers) {
+            std::fs::write(
+                server.dir.join("zoo.cfg"),
+                zoo_cfg(&server.dir, server.port, &lines),
+            )?;
+            std::fs::create_dir_all(server.dir.join("data"))?;
+            std::fs::write(server.dir.join("data/myid"), format!("{id}\n"))?;
+            server.launch()?;
+        }
+        for server in &mut servers {
+            server.await_serving()?;
+        }
+        Ok(Self { servers })
+    }
+
+    /// The servers as a client names them.
+    pub(crate) fn addrs(&self) -> String {
+        self.servers
+            .iter()
+            .map(Server::addr)
+            .collect::<Vec<_>>()
+            .join(",")
+    }
+
+    /// Ends the leader as a crash would.
+    pub(crate) fn kill_leader(&mut self) -> Result<()> {
+        let leader = self
+            .servers
+            .iter_mut()
+            .find(|server| server.mode().as_deref() == Some("leader"));
+        leader.ok_or("no server says that it leads")?.kill();
+        Ok(())
+    }
+}
+
+fn zoo_cfg(dir: &Path, port: u16, more: &str) -> String {
+    format!(
+        "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
+         admin.enableServer=false\n4lw.commands.whitelist=*\n{more}",
+        dir.join("data").display()
+    )
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn four_letters(port: u16, word: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(word.as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A folder for servers' data, on the disk of the build's folder unless `wanted` names another.
+pub(crate) fn work_dir(wanted: Option<&Path>) -> Result<TempDir> {
+    let parent = wanted.map_or_else(target_dir, |dir| Ok(dir.to_owned()))?;
+    Ok(tempfile::Builder::new()
+        .prefix("xtask-")
+        .tempdir_in(parent)?)
+}
