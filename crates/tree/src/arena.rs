@@ -1,0 +1,543 @@
+//! The znodes in memory: a slab of fixed-size records that know their name but not their path, one index from
+//! (parent, name) to record, and links between siblings. Owns memory layout and links; knows no rule of the
+//! protocol. Numbers of znodes are local to this process: neither digest nor replies may depend on them.
+//!
+//! A leaf takes 96 bytes in the slab, about 10 in the index, and one heap block for name and data together. What
+//! only parents need (list of children, count of creates, pzxid) is a record of its own, made at the first child.
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::acl_table::AclId;
+
+/// The number of a znode.
+pub(crate) type NodeId = u32;
+
+/// No znode, no family.
+const NONE: u32 = u32::MAX;
+
+/// The number of `/`.
+pub(crate) const ROOT: NodeId = 0;
+
+/// The index is split so that growing it never moves more than a small part at once.
+const SHARDS: usize = 64;
+
+/// Seed of the index; it is never iterated, so replicas could differ in it.
+const INDEX_SEED: u64 = 0x6261_746f_6e5f_6964;
+
+/// Set in `name_len` if the data is null rather than empty.
+const NULL_DATA: u32 = 1 << 31;
+
+/// One znode.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    /// What kind it is, as [`crate::kind::Kind`] encodes it.
+    pub(crate) owner: i64,
+    /// Name, then data.
+    payload: Box<[u8]>,
+    parent: NodeId,
+    next: NodeId,
+    prev: NodeId,
+    family: u32,
+    pub(crate) acl: AclId,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    name_len: u32,
+    /// Which operation of its command created it: with `czxid` the order among siblings.
+    pub(crate) birth: u32,
+    /// The snapshot epoch in which it was last written or created.
+    pub(crate) epoch: u32,
+}
+
+/// What only a znode with children needs, now or formerly.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Family {
+    first: NodeId,
+    last: NodeId,
+    pub(crate) num_children: u32,
+    /// Children ever created: ZooKeeper's internal cversion, in 64 bits.
+    pub(crate) creates: i64,
+    pub(crate) pzxid: i64,
+}
+
+/// A znode before it has a place.
+pub(crate) struct NewNode {
+    pub(crate) czxid: i64,
+    pub(crate) mzxid: i64,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    pub(crate) owner: i64,
+    pub(crate) acl: AclId,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    pub(crate) birth: u32,
+    pub(crate) epoch: u32,
+}
+
+/// A payload that was replaced, for the way back.
+#[derive(Debug)]
+pub(crate) struct OldPayload {
+    payload: Box<[u8]>,
+    name_len: u32,
+}
+
+impl Node {
+    fn name_len(&self) -> usize {
+        (self.name_len & !NULL_DATA) as usize
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        self.payload.get(..self.name_len()).unwrap_or_default()
+    }
+
+    pub(crate) fn data(&self) -> Option<&[u8]> {
+        if self.name_len & NULL_DATA == 0 {
+            self.payload.get(self.name_len()..)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn data_len(&self) -> usize {
+        self.payload.len() - self.name_len()
+    }
+
+    pub(crate) const fn parent(&self) -> NodeId {
+        self.parent
+    }
+}
+
+fn pack(name: &[u8], data: Option<&[u8]>) -> (Box<[u8]>, u32) {
+    let data_bytes = data.unwrap_or_default();
+    let mut payload = Vec::with_capacity(name.len() + data_bytes.len());
+    payload.extend_from_slice(name);
+    payload.extend_from_slice(data_bytes);
+    let null = if data.is_none() { NULL_DATA } else { 0 };
+    (payload.into_boxed_slice(), name.len() as u32 | null)
+}
+
+/// The znodes.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    slots: Vec<Option<Node>>,
+    free: Vec<NodeId>,
+    families: Vec<Family>,
+    free_families: Vec<u32>,
+    index: Box<[HashTable<NodeId>; SHARDS]>,
+    payload_bytes: usize,
+}
+
+impl Arena {
+    /// An arena with `/` in it.
+    pub(crate) fn new(root: NewNode, data: Option<&[u8]>) -> Self {
+        let mut arena = Self::vacant();
+        arena.place(root, NONE, b"", data);
+        arena
+    }
+
+    /// An arena without anything, to be filled by [`Arena::place`], `/` first.
+    pub(crate) fn vacant() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            families: Vec::new(),
+            free_families: Vec::new(),
+            index: Box::new([const { HashTable::new() }; SHARDS]),
+            payload_bytes: 0,
+        }
+    }
+
+    /// Makes room for so many more znodes at once.
+    pub(crate) fn reserve(&mut self, nodes: usize) {
+        self.slots.reserve(nodes);
+    }
+
+    /// Stores a znode without linking it. `parent` may be any number until [`Arena::adopt`].
+    pub(crate) fn place(
+        &mut self,
+        new: NewNode,
+        parent: NodeId,
+        name: &[u8],
+        data: Option<&[u8]>,
+    ) -> NodeId {
+        let (payload, name_len) = pack(name, data);
+        self.payload_bytes += payload.len();
+        self.occupy(Node {
+            czxid: new.czxid,
+            mzxid: new.mzxid,
+            ctime: new.ctime,
+            mtime: new.mtime,
+            owner: new.owner,
+            payload,
+            parent,
+            next: NONE,
+            prev: NONE,
+            family: NONE,
+            acl: new.acl,
+            version: new.version,
+            aversion: new.aversion,
+            name_len,
+            birth: new.birth,
+            epoch: new.epoch,
+        })
+    }
+
+    fn occupy(&mut self, node: Node) -> NodeId {
+        if let Some(id) = self.free.pop() {
+            if let Some(slot) = self.slots.get_mut(id as usize) {
+                *slot = Some(node);
+            }
+            id
+        } else {
+            self.slots.push(Some(node));
+            (self.slots.len() - 1) as NodeId
+        }
+    }
+
+    /// Puts a stored znode under a parent, after its other children.
+    pub(crate) fn adopt(&mut self, parent: NodeId, id: NodeId) {
+        let family = self.family_mut(parent);
+        let last = family.last;
+        family.last = id;
+        family.num_children += 1;
+        if last == NONE {
+            family.first = id;
+        } else {
+            self.node_mut(last).next = id;
+        }
+        let node = self.node_mut(id);
+        node.parent = parent;
+        node.prev = last;
+        node.next = NONE;
+        self.enter(id);
+    }
+
+    /// Stores a znode under a parent, after its other children.
+    pub(crate) fn insert(
+        &mut self,
+        new: NewNode,
+        parent: NodeId,
+        name: &[u8],
+        data: Option<&[u8]>,
+    ) -> NodeId {
+        let id = self.place(new, parent, name, data);
+        self.adopt(parent, id);
+        id
+    }
+
+    /// Takes a znode out. Its family record stays with it, for [`Arena::put_back`] or [`Arena::bury`].
+    #[allow(clippy::expect_used, reason = "callers hold the number of a znode")]
+    pub(crate) fn take_out(&mut self, id: NodeId) -> Node {
+        self.leave(id);
+        let slot = self.slots.get_mut(id as usize);
+        let node = slot.and_then(Option::take).expect("a live znode");
+        self.free.push(id);
+        self.payload_bytes -= node.payload.len();
+        let family = self.family_mut(node.parent);
+        family.num_children -= 1;
+        if node.prev == NONE {
+            family.first = node.next;
+        }
+        if node.next == NONE {
+            family.last = node.prev;
+        }
+        if node.prev != NONE {
+            self.node_mut(node.prev).next = node.next;
+        }
+        if node.next != NONE {
+            self.node_mut(node.next).prev = node.prev;
+        }
+        node
+    }
+
+    /// Undoes [`Arena::take_out`], everything later having been undone before. Returns the znode's number.
+    pub(crate) fn put_back(&mut self, node: Node) -> NodeId {
+        let (parent, prev, next) = (node.parent, node.prev, node.next);
+        self.payload_bytes += node.payload.len();
+        let id = self.occupy(node);
+        let family = self.family_mut(parent);
+        family.num_children += 1;
+        if prev == NONE {
+            family.first = id;
+        }
+        if next == NONE {
+            family.last = id;
+        }
+        if prev != NONE {
+            self.node_mut(prev).next = id;
+        }
+        if next != NONE {
+            self.node_mut(next).prev = id;
+        }
+        self.enter(id);
+        id
+    }
+
+    /// Gives up what a taken-out znode still holds.
+    pub(crate) fn bury(&mut self, node: &Node) {
+        if node.family != NONE {
+            self.free_families.push(node.family);
+        }
+    }
+
+    /// Replaces the data, in place where the size allows it.
+    pub(crate) fn set_data(&mut self, id: NodeId, data: Option<&[u8]>) {
+        let bytes = data.unwrap_or_default();
+        let node = self.node_mut(id);
+        let name_len = node.name_len();
+        if node.data_len() == bytes.len() {
+            if let Some(place) = node.payload.get_mut(name_len..) {
+                place.copy_from_slice(bytes);
+            }
+            let null = if data.is_none() { NULL_DATA } else { 0 };
+            node.name_len = name_len as u32 | null;
+        } else {
+            self.swap_data(id, data);
+        }
+    }
+
+    /// Replaces the data and hands back what was there.
+    pub(crate) fn swap_data(&mut self, id: NodeId, data: Option<&[u8]>) -> OldPayload {
+        let node = self.node_mut(id);
+        let (payload, name_len) = pack(node.name(), data);
+        let new_len = payload.len();
+        let old = OldPayload {
+            payload: std::mem::replace(&mut node.payload, payload),
+            name_len: std::mem::replace(&mut node.name_len, name_len),
+        };
+        self.payload_bytes = self.payload_bytes + new_len - old.payload.len();
+        old
+    }
+
+    /// Undoes [`Arena::swap_data`].
+    pub(crate) fn restore_data(&mut self, id: NodeId, old: OldPayload) {
+        let node = self.node_mut(id);
+        let new_len = node.payload.len();
+        let old_len = old.payload.len();
+        node.payload = old.payload;
+        node.name_len = old.name_len;
+        self.payload_bytes = self.payload_bytes + old_len - new_len;
+    }
+
+    #[allow(
+        clippy::expect_used,
+        reason = "numbers come from the index and from links"
+    )]
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        self.find(id).expect("a live znode")
+    }
+
+    #[allow(
+        clippy::expect_used,
+        reason = "numbers come from the index and from links"
+    )]
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        let slot = self.slots.get_mut(id as usize);
+        slot.and_then(Option::as_mut).expect("a live znode")
+    }
+
+    /// The znode in this slot, if there is one.
+    pub(crate) fn find(&self, id: NodeId) -> Option<&Node> {
+        self.slots.get(id as usize).and_then(Option::as_ref)
+    }
+
+    /// Slots, used and free: every znode's number is below.
+    pub(crate) fn slots(&self) -> NodeId {
+        self.slots.len() as NodeId
+    }
+
+    /// What is known of a znode as a parent.
+    pub(crate) fn family(&self, node: &Node) -> Family {
+        self.families
+            .get(node.family as usize)
+            .copied()
+            .unwrap_or(Family {
+                first: NONE,
+                last: NONE,
+                num_children: 0,
+                creates: 0,
+                pzxid: node.czxid,
+            })
+    }
+
+    /// What is known of a znode as a parent, to be changed.
+    #[allow(clippy::expect_used, reason = "made just before, if it was not there")]
+    pub(crate) fn family_mut(&mut self, id: NodeId) -> &mut Family {
+        let mut place = self.node(id).family;
+        if place == NONE {
+            let family = self.family(self.node(id));
+            place = self.free_families.pop().unwrap_or_else(|| {
+                self.families.push(family);
+                (self.families.len() - 1) as u32
+            });
+            if let Some(slot) = self.families.get_mut(place as usize) {
+                *slot = family;
+            }
+            self.node_mut(id).family = place;
+        }
+        self.families
+            .get_mut(place as usize)
+            .expect("a family record")
+    }
+
+    /// The child with this name.
+    pub(crate) fn child(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
+        let hash = hash_of(parent, name);
+        self.index
+            .get(shard_of(hash))?
+            .find(hash, |id| {
+                let node = self.node(*id);
+                node.parent == parent && node.name() == name
+            })
+            .copied()
+    }
+
+    /// The znode at this path; none for what is not a legal path.
+    pub(crate) fn lookup(&self, path: &str) -> Option<NodeId> {
+        let names = path.strip_prefix('/')?;
+        if names.is_empty() {
+            return Some(ROOT);
+        }
+        names
+            .split('/')
+            .try_fold(ROOT, |id, name| self.child(id, name.as_bytes()))
+    }
+
+    /// The children, in the order of their creation.
+    pub(crate) fn children(&self, node: &Node) -> Children<'_> {
+        let family = self.family(node);
+        Children {
+            arena: self,
+            next: family.first,
+            left: family.num_children as usize,
+        }
+    }
+
+    /// The path of a znode.
+    pub(crate) fn path_of(&self, id: NodeId) -> String {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != ROOT {
+            let node = self.node(at);
+            names.push(node.name());
+            at = node.parent;
+        }
+        if names.is_empty() {
+            return "/".to_owned();
+        }
+        let mut path = String::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+        for name in names.iter().rev() {
+            path.push('/');
+            path.push_str(&String::from_utf8_lossy(name));
+        }
+        path
+    }
+
+    /// Puts the children of a znode in the order of their creation again.
+    pub(crate) fn sort_children(&mut self, parent: NodeId) {
+        let mut order: Vec<NodeId> = self.children(self.node(parent)).map(|(id, _)| id).collect();
+        order.sort_by_key(|id| {
+            let node = self.node(*id);
+            (node.czxid, node.birth)
+        });
+        let family = self.family_mut(parent);
+        family.first = order.first().copied().unwrap_or(NONE);
+        family.last = order.last().copied().unwrap_or(NONE);
+        let mut prev = NONE;
+        for (place, id) in order.iter().enumerate() {
+            let node = self.node_mut(*id);
+            node.prev = prev;
+            node.next = order.get(place + 1).copied().unwrap_or(NONE);
+            prev = *id;
+        }
+    }
+
+    /// The child that was linked last.
+    pub(crate) fn last_child(&self, parent: NodeId) -> Option<&Node> {
+        self.find(self.family(self.node(parent)).last)
+    }
+
+    /// Znodes.
+    pub(crate) const fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Bytes of all names and data.
+    pub(crate) const fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
+    fn enter(&mut self, id: NodeId) {
+        let node = self.node(id);
+        let hash = hash_of(node.parent, node.name());
+        let slots = &self.slots;
+        if let Some(shard) = self.index.get_mut(shard_of(hash)) {
+            shard.insert_unique(hash, id, |other| {
+                match slots.get(*other as usize).and_then(Option::as_ref) {
+                    Some(other) => hash_of(other.parent, other.name()),
+                    None => 0,
+                }
+            });
+        }
+    }
+
+    fn leave(&mut self, id: NodeId) {
+        let node = self.node(id);
+        let hash = hash_of(node.parent, node.name());
+        if let Some(shard) = self.index.get_mut(shard_of(hash))
+            && let Ok(entry) = shard.find_entry(hash, |other| *other == id)
+        {
+            entry.remove();
+        }
+    }
+}
+
+/// Walks over the children of a znode.
+#[derive(Debug, Clone)]
+pub(crate) struct Children<'a> {
+    arena: &'a Arena,
+    next: NodeId,
+    left: usize,
+}
+
+impl<'a> Iterator for Children<'a> {
+    type Item = (NodeId, &'a Node);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let id = self.next;
+        let node = self.arena.find(id)?;
+        self.next = node.next;
+        self.left = self.left.saturating_sub(1);
+        Some((id, node))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Children<'_> {}
+
+fn hash_of(parent: NodeId, name: &[u8]) -> u64 {
+    xxh3_64_with_seed(name, INDEX_SEED ^ u64::from(parent))
+}
+
+/// The table uses the lowest and the highest bits, so the shard comes from between.
+const fn shard_of(hash: u64) -> usize {
+    (hash >> 40) as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_znode_record_takes_96_bytes() {
+        assert_eq!(size_of::<Option<Node>>(), 96);
+        assert_eq!(size_of::<Family>(), 32);
+    }
+}

@@ -1,0 +1,405 @@
+//! The payload of one log entry: what the leader decided to do, in order, and when (`docs/format.md`, "Log entry
+//! payload"). Owns the bytes; the reader is total, refuses what it does not know, and checks the whole payload
+//! before anything of it is applied, so that no replica stops in the middle of an entry.
+//!
+//! ```text
+//! payload  := version:u8=1  time_ms:zigzag  identities  commands
+//! identities := n:varint  { m:varint  { scheme:string  id:string } × m } × n
+//! commands := n:varint  { kind:u8  session:i64le  cxid:zigzag  identity:varint  body } × n
+//! body 1 open      := session_id:i64le  password:16 bytes  timeout_ms:zigzag
+//! body 2 re-attach := as open
+//! body 3 close     := session_id:i64le  reason:u8 (0 client, 1 expired)
+//! body 4 write     := op:zigzag  request:bytes    (the request's body as the client sent it)
+//! body 5 reap      := path:string  czxid:i64le
+//! string, bytes := len:varint  len × byte
+//! ```
+
+use std::collections::BTreeMap;
+
+use baton_proto::{OpCode, PASSWORD_BYTES};
+use bytes::Bytes;
+
+use crate::identity::Identity;
+use crate::varint::{ReadError, Reader, put_bytes, put_i64, put_u64};
+
+/// The format that this version writes, and the only one that it reads.
+pub const BATCH_VERSION: u8 = 1;
+
+const OPEN: u8 = 1;
+const REATTACH: u8 = 2;
+const CLOSE: u8 = 3;
+const WRITE: u8 = 4;
+const REAP: u8 = 5;
+
+/// Fewest bytes that a command takes.
+const MIN_COMMAND_BYTES: usize = 12;
+
+/// Why a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// The client closed it.
+    Client,
+    /// The leader heard nothing from it for its timeout.
+    Expired,
+}
+
+/// One thing to do to the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// A new session. Its id must not be in use, nor 0, nor `i64::MIN`, nor have the top byte 0xff: those mark other
+    /// kinds of owners.
+    OpenSession {
+        /// The id, which the leader has chosen.
+        session_id: i64,
+        /// What a client has to show to re-attach.
+        password: [u8; PASSWORD_BYTES],
+        /// The negotiated timeout in milliseconds.
+        timeout_ms: i32,
+    },
+    /// A client comes back to its session. Takes no zxid.
+    ReattachSession {
+        /// Which session.
+        session_id: i64,
+        /// What the client shows.
+        password: [u8; PASSWORD_BYTES],
+        /// The timeout negotiated this time, in milliseconds.
+        timeout_ms: i32,
+    },
+    /// The end of a session and of its ephemerals.
+    CloseSession {
+        /// Which session.
+        session_id: i64,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A client's write.
+    Write {
+        /// The operation.
+        op: OpCode,
+        /// The body of the request, as it came.
+        body: &'a [u8],
+    },
+    /// The server's deletion of a container or TTL znode that has become due ([`crate::Tree::reap_candidates`]).
+    DeleteContainer {
+        /// Which.
+        path: &'a str,
+        /// The zxid of its creation: a later znode of the same name is left alone.
+        czxid: i64,
+    },
+}
+
+/// A command and who gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchItem<'a> {
+    /// The session that gave the command; 0 for the server itself.
+    pub session: i64,
+    /// The client's number for the request (the `xid` of its header), by which the reply is addressed.
+    pub cxid: i32,
+    /// The place of the session's identity in [`Batch::identities`].
+    pub identity: u32,
+    /// What to do.
+    pub command: Command<'a>,
+}
+
+/// Why a payload is not a batch. Nothing of it was applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// A format of another version of Baton.
+    #[error(
+        "the log entry has payload format {0}, this version reads {BATCH_VERSION}: start the version of Baton that wrote it"
+    )]
+    UnknownVersion(u8),
+    /// The payload ends too early.
+    #[error(
+        "the log entry's payload ends inside the value at byte {offset}: verify the log with `baton wal verify`"
+    )]
+    Truncated {
+        /// Where the unfinished value begins.
+        offset: usize,
+    },
+    /// A value that is not legal.
+    #[error(
+        "the log entry's payload has an illegal value at byte {offset}: verify the log with `baton wal verify`"
+    )]
+    Invalid {
+        /// Where the value begins.
+        offset: usize,
+    },
+    /// Bytes after the last command.
+    #[error(
+        "the log entry's payload goes on after its last command at byte {offset}: verify the log with `baton wal verify`"
+    )]
+    TrailingBytes {
+        /// Where they begin.
+        offset: usize,
+    },
+}
+
+impl From<ReadError> for BatchError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Truncated(offset) => Self::Truncated { offset },
+            ReadError::Invalid(offset) => Self::Invalid { offset },
+        }
+    }
+}
+
+/// The decoded payload of one log entry; commands borrow from its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch<'a> {
+    time_ms: i64,
+    identities: Vec<Identity>,
+    items: Vec<BatchItem<'a>>,
+}
+
+impl<'a> Batch<'a> {
+    /// Reads a payload.
+    ///
+    /// # Errors
+    /// [`BatchError`]: the bytes are not a whole batch of a known version, and nothing else.
+    pub fn decode(payload: &'a [u8]) -> Result<Self, BatchError> {
+        let mut from = Reader::new(payload);
+        let version = from.u8()?;
+        if version != BATCH_VERSION {
+            return Err(BatchError::UnknownVersion(version));
+        }
+        let time_ms = from.i64()?;
+        let count = from.count()?;
+        let mut identities = Vec::with_capacity(count.min(64));
+        for _ in 0..count {
+            identities.push(read_identity(&mut from)?);
+        }
+        let start = from.offset();
+        let count = from.count()?;
+        if count > from.remaining() / MIN_COMMAND_BYTES {
+            return Err(BatchError::Truncated { offset: start });
+        }
+        let mut items = Vec::with_capacity(count);
+        for _ in 0..count {
+            items.push(read_item(&mut from, identities.len())?);
+        }
+        if from.remaining() > 0 {
+            return Err(BatchError::TrailingBytes {
+                offset: from.offset(),
+            });
+        }
+        Ok(Self {
+            time_ms,
+            identities,
+            items,
+        })
+    }
+
+    /// The leader's wall clock when it made the batch, in milliseconds since the Unix epoch: the only time that
+    /// the tree knows.
+    #[must_use]
+    pub const fn time_ms(&self) -> i64 {
+        self.time_ms
+    }
+
+    /// The commands, in the order in which they are to be applied.
+    #[must_use]
+    pub fn items(&self) -> &[BatchItem<'a>] {
+        &self.items
+    }
+
+    /// The distinct identities of the batch.
+    #[must_use]
+    pub fn identities(&self) -> &[Identity] {
+        &self.identities
+    }
+
+    /// The commands with the identities that gave them, in order.
+    #[allow(clippy::expect_used, reason = "decode refuses indices out of range")]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&BatchItem<'a>, &Identity)> {
+        self.items.iter().map(|item| {
+            let identity = self.identities.get(item.identity as usize);
+            (item, identity.expect("checked when decoded"))
+        })
+    }
+}
+
+fn read_identity(from: &mut Reader<'_>) -> Result<Identity, BatchError> {
+    let mut identity = Identity::anonymous();
+    for _ in 0..from.count()? {
+        let scheme = from.str()?;
+        let id = from.str()?;
+        identity.add(scheme, id);
+    }
+    Ok(identity)
+}
+
+fn read_item<'a>(from: &mut Reader<'a>, identities: usize) -> Result<BatchItem<'a>, BatchError> {
+    let kind_at = from.offset();
+    let kind = from.u8()?;
+    let session = from.fixed_i64()?;
+    let cxid = from.i32()?;
+    let offset = from.offset();
+    let identity = from.u32()?;
+    if identity as usize >= identities {
+        return Err(BatchError::Invalid { offset });
+    }
+    let offset = from.offset();
+    let command = match kind {
+        OPEN => Command::OpenSession {
+            session_id: from.fixed_i64()?,
+            password: from.array()?,
+            timeout_ms: from.i32()?,
+        },
+        REATTACH => Command::ReattachSession {
+            session_id: from.fixed_i64()?,
+            password: from.array()?,
+            timeout_ms: from.i32()?,
+        },
+        CLOSE => Command::CloseSession {
+            session_id: from.fixed_i64()?,
+            reason: match from.u8()? {
+                0 => CloseReason::Client,
+                1 => CloseReason::Expired,
+                _ => return Err(BatchError::Invalid { offset: offset + 8 }),
+            },
+        },
+        WRITE => Command::Write {
+            op: OpCode::try_from(from.i32()?).map_err(|_| BatchError::Invalid { offset })?,
+            body: from.bytes()?,
+        },
+        REAP => Command::DeleteContainer {
+            path: from.str()?,
+            czxid: from.fixed_i64()?,
+        },
+        _ => return Err(BatchError::Invalid { offset: kind_at }),
+    };
+    Ok(BatchItem {
+        session,
+        cxid,
+        identity,
+        command,
+    })
+}
+
+/// Collects the commands of one log entry.
+#[derive(Debug)]
+pub struct BatchBuilder {
+    time_ms: i64,
+    identities: BTreeMap<Identity, u32>,
+    identity_bytes: Vec<u8>,
+    last_identity: Option<(Identity, u32)>,
+    commands: Vec<u8>,
+    len: usize,
+}
+
+impl BatchBuilder {
+    /// An empty batch, made at this time by the leader's wall clock, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn new(time_ms: i64) -> Self {
+        Self {
+            time_ms,
+            identities: BTreeMap::new(),
+            identity_bytes: Vec::new(),
+            last_identity: None,
+            commands: Vec::new(),
+            len: 0,
+        }
+    }
+
+    /// Adds a command of `session`, with the client's number for it and the identity of the connection.
+    pub fn push(&mut self, session: i64, cxid: i32, identity: &Identity, command: Command<'_>) {
+        let identity = self.intern(identity);
+        let out = &mut self.commands;
+        out.push(match command {
+            Command::OpenSession { .. } => OPEN,
+            Command::ReattachSession { .. } => REATTACH,
+            Command::CloseSession { .. } => CLOSE,
+            Command::Write { .. } => WRITE,
+            Command::DeleteContainer { .. } => REAP,
+        });
+        out.extend_from_slice(&session.to_le_bytes());
+        put_i64(out, cxid.into());
+        put_u64(out, identity.into());
+        match command {
+            Command::OpenSession {
+                session_id,
+                password,
+                timeout_ms,
+            }
+            | Command::ReattachSession {
+                session_id,
+                password,
+                timeout_ms,
+            } => {
+                out.extend_from_slice(&session_id.to_le_bytes());
+                out.extend_from_slice(&password);
+                put_i64(out, timeout_ms.into());
+            }
+            Command::CloseSession { session_id, reason } => {
+                out.extend_from_slice(&session_id.to_le_bytes());
+                out.push(match reason {
+                    CloseReason::Client => 0,
+                    CloseReason::Expired => 1,
+                });
+            }
+            Command::Write { op, body } => {
+                put_i64(out, op.code().into());
+                put_bytes(out, body);
+            }
+            Command::DeleteContainer { path, czxid } => {
+                put_bytes(out, path.as_bytes());
+                out.extend_from_slice(&czxid.to_le_bytes());
+            }
+        }
+        self.len += 1;
+    }
+
+    fn intern(&mut self, identity: &Identity) -> u32 {
+        if let Some((last, index)) = &self.last_identity
+            && last == identity
+        {
+            return *index;
+        }
+        let next = self.identities.len() as u32;
+        let index = *self.identities.entry(identity.clone()).or_insert(next);
+        if index == next {
+            let out = &mut self.identity_bytes;
+            put_u64(out, identity.ids().len() as u64);
+            for id in identity.ids() {
+                put_bytes(out, id.scheme.as_bytes());
+                put_bytes(out, id.id.as_bytes());
+            }
+        }
+        self.last_identity = Some((identity.clone(), index));
+        index
+    }
+
+    /// Commands so far.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing to do yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size of the commands so far, in bytes: nearly that of the payload.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn finish(self) -> Bytes {
+        let size = self.identity_bytes.len() + self.commands.len() + 32;
+        let mut out = Vec::with_capacity(size);
+        out.push(BATCH_VERSION);
+        put_i64(&mut out, self.time_ms);
+        put_u64(&mut out, self.identities.len() as u64);
+        out.extend_from_slice(&self.identity_bytes);
+        put_u64(&mut out, self.len as u64);
+        out.extend_from_slice(&self.commands);
+        out.into()
+    }
+}

@@ -1,0 +1,82 @@
+//! The digest by which replicas compare themselves: a sum over znodes and sessions of a hash of each, kept up to
+//! date with every write. Owns what goes into the hash. It depends on content only (paths, data, stats, ACLs),
+//! never on numbers or orders that are local to a process; the hash is XXH3, whose values are fixed for good.
+//!
+//! Each znode has two terms, so that a new child costs its parent no second look at the parent's data.
+
+use baton_proto::PASSWORD_BYTES;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::arena::{Family, Node};
+
+/// A running sum of terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Digest(u64);
+
+impl Digest {
+    pub(crate) const fn add(&mut self, term: u64) {
+        self.0 = self.0.wrapping_add(term);
+    }
+
+    pub(crate) const fn remove(&mut self, term: u64) {
+        self.0 = self.0.wrapping_sub(term);
+    }
+
+    /// The digest of the state after `zxid`.
+    pub(crate) fn value(self, zxid: i64) -> u64 {
+        hash_words(&[self.0, zxid as u64], 0)
+    }
+}
+
+/// What a znode's place in the tree adds to the hash.
+pub(crate) fn hash_path(path: &str) -> u64 {
+    xxh3_64(path.as_bytes())
+}
+
+/// The term of what a write of data changes.
+pub(crate) fn data_term(path_hash: u64, node: &Node) -> u64 {
+    let data = node.data();
+    hash_words(
+        &[
+            node.czxid as u64,
+            node.mzxid as u64,
+            node.ctime as u64,
+            node.mtime as u64,
+            node.owner as u64,
+            u64::from(node.version as u32),
+            u64::from(data.is_some()),
+            xxh3_64(data.unwrap_or_default()),
+        ],
+        path_hash,
+    )
+}
+
+/// The term of what a write of the ACL and the coming and going of children change.
+pub(crate) fn family_term(path_hash: u64, node: &Node, family: &Family, acl_hash: u64) -> u64 {
+    hash_words(
+        &[
+            family.creates as u64,
+            family.pzxid as u64,
+            u64::from(node.aversion as u32),
+            acl_hash,
+        ],
+        path_hash,
+    )
+}
+
+/// The term of a session.
+pub(crate) fn session_term(id: i64, password: &[u8; PASSWORD_BYTES], timeout_ms: i32) -> u64 {
+    hash_words(
+        &[id as u64, u64::from(timeout_ms as u32), xxh3_64(password)],
+        1,
+    )
+}
+
+fn hash_words(words: &[u64], seed: u64) -> u64 {
+    let mut bytes = [0_u8; 64];
+    for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *place = word.to_le_bytes();
+    }
+    let used = bytes.get(..words.len() * 8).unwrap_or(&bytes);
+    xxh3_64_with_seed(used, seed)
+}

@@ -1,0 +1,54 @@
+//! What an applied command did: the outcome for the one who asked, and the changes for those who watch.
+//! Owns the types only; which watch fires on which change is the server's business (protocol.md §1.7).
+
+use baton_proto::{ErrorCode, Response};
+
+use crate::AclList;
+
+/// What happened to a znode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// It came to be: fires data watches on it (`NodeCreated`).
+    Created,
+    /// It went: fires data watches and child watches on it (`NodeDeleted`).
+    Deleted,
+    /// Its data was written: fires data watches on it (`NodeDataChanged`).
+    DataChanged,
+    /// A child came or went: fires child watches on it (`NodeChildrenChanged`). Follows the child's own change.
+    ChildrenChanged,
+}
+
+/// One change, told after the command that made it has succeeded.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// To which znode.
+    pub path: &'a str,
+    /// The zxid of the command.
+    pub zxid: i64,
+    /// The znode's ACL at that moment, a deleted one's last: an event goes only to those who may read
+    /// (protocol.md §1.7).
+    pub acl: &'a AclList,
+}
+
+/// Takes the changes of a command, in the order in which they happened.
+pub trait Effects {
+    /// One change. The tree already shows it, and shows nothing later than the command that made it.
+    fn event(&mut self, change: Change<'_>);
+}
+
+/// For replays, where nobody watches.
+impl Effects for () {
+    fn event(&mut self, _: Change<'_>) {}
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The zxid that the command took; for a re-attachment, which takes none, the last one taken.
+    pub zxid: i64,
+    /// The body of the reply, or the error for its header. A multi that failed is `Ok` with its errors inside,
+    /// as its header says 0 (protocol.md §1.9).
+    pub result: Result<Response, ErrorCode>,
+}

@@ -1,0 +1,168 @@
+//! Several writes, all or none (protocol.md §1.9). Owns the way back: every operation is applied as it comes, so
+//! that the next one sees it, and is taken back in reverse order if a later one fails. Watchers hear of nothing
+//! until all have succeeded.
+
+use std::ops::Range;
+
+use baton_proto::{ErrorCode, MultiOp, MultiResult, OpCode};
+
+use crate::acl_table::{AclId, AclTable};
+use crate::arena::{Node, NodeId, OldPayload};
+use crate::effects::{Change, ChangeKind, Effects};
+use crate::kind::Kind;
+use crate::tree::Tree;
+use crate::write::{Context, Noted, Recorder};
+
+/// How to take one write back, everything after it having been taken back.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Created {
+        id: NodeId,
+        parent_pzxid: i64,
+    },
+    Deleted {
+        node: Node,
+        parent_pzxid: i64,
+    },
+    Set {
+        id: NodeId,
+        old: OldPayload,
+        mzxid: i64,
+        mtime: i64,
+        version: i32,
+    },
+}
+
+/// What the operations so far have done.
+#[derive(Debug, Default)]
+struct Journal {
+    undo: Vec<Undo>,
+    changes: Vec<(ChangeKind, Range<usize>, AclId)>,
+    paths: String,
+}
+
+impl Recorder for Journal {
+    fn change(&mut self, change: Noted<'_>, _: &AclTable) {
+        let start = self.paths.len();
+        self.paths.push_str(change.path);
+        self.changes
+            .push((change.kind, start..self.paths.len(), change.acl));
+    }
+
+    fn journal(&mut self) -> Option<&mut Vec<Undo>> {
+        Some(&mut self.undo)
+    }
+}
+
+impl Tree {
+    pub(crate) fn multi(
+        &mut self,
+        context: &Context<'_>,
+        ops: &[MultiOp<'_>],
+        effects: &mut impl Effects,
+    ) -> Vec<MultiResult> {
+        let mut journal = Journal::default();
+        let digest = self.digest;
+        let mut results = Vec::with_capacity(ops.len());
+        for (place, op) in ops.iter().enumerate() {
+            let context = Context {
+                birth: place as u32,
+                ..*context
+            };
+            match self.multi_op(&context, op, &mut journal) {
+                Ok(result) => results.push(result),
+                Err(code) => {
+                    self.roll_back(journal.undo);
+                    self.digest = digest;
+                    return MultiResult::failure(ops.len(), place, code);
+                }
+            }
+        }
+        for (kind, range, acl) in &journal.changes {
+            effects.event(Change {
+                kind: *kind,
+                path: journal.paths.get(range.clone()).unwrap_or_default(),
+                zxid: context.zxid,
+                acl: self.acls.get(*acl),
+            });
+        }
+        for undo in journal.undo {
+            if let Undo::Deleted { node, .. } = undo {
+                self.arena.bury(&node);
+                self.acls.release(node.acl);
+            }
+        }
+        results
+    }
+
+    fn multi_op(
+        &mut self,
+        context: &Context<'_>,
+        op: &MultiOp<'_>,
+        journal: &mut Journal,
+    ) -> Result<MultiResult, ErrorCode> {
+        match op {
+            MultiOp::Create(create) => {
+                let (path, stat) = self.create(context, create, journal)?;
+                Ok(if create.op.op() == OpCode::Create {
+                    MultiResult::Create { path }
+                } else {
+                    MultiResult::Create2 { path, stat }
+                })
+            }
+            MultiOp::Delete { path, version } => {
+                self.delete(context, path, *version, journal)?;
+                Ok(MultiResult::Delete)
+            }
+            MultiOp::SetData {
+                path,
+                data,
+                version,
+            } => self
+                .set_data(context, path, *data, *version, journal)
+                .map(MultiResult::SetData),
+            MultiOp::Check { path, version } => {
+                self.check(context, path, *version)?;
+                Ok(MultiResult::Check)
+            }
+            MultiOp::GetData { .. } | MultiOp::GetChildren { .. } => Err(ErrorCode::Unimplemented),
+        }
+    }
+
+    /// Takes back all but the digest, which the caller has kept.
+    fn roll_back(&mut self, undo: Vec<Undo>) {
+        for step in undo.into_iter().rev() {
+            match step {
+                Undo::Created { id, parent_pzxid } => {
+                    let kind = Kind::of_owner(self.arena.node(id).owner);
+                    self.forget_kind(kind, id);
+                    let node = self.arena.take_out(id);
+                    let family = self.arena.family_mut(node.parent());
+                    family.creates -= 1;
+                    family.pzxid = parent_pzxid;
+                    self.arena.bury(&node);
+                    self.acls.release(node.acl);
+                }
+                Undo::Deleted { node, parent_pzxid } => {
+                    let kind = Kind::of_owner(node.owner);
+                    self.arena.family_mut(node.parent()).pzxid = parent_pzxid;
+                    let id = self.arena.put_back(node);
+                    self.note_kind(kind, id);
+                }
+                Undo::Set {
+                    id,
+                    old,
+                    mzxid,
+                    mtime,
+                    version,
+                } => {
+                    self.arena.restore_data(id, old);
+                    let node = self.arena.node_mut(id);
+                    node.mzxid = mzxid;
+                    node.mtime = mtime;
+                    node.version = version;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The reads (protocol.md §1.4): each checks the ACL and borrows from the tree. None changes anything, waits, or
+//! allocates more than its answer.
+
+use baton_proto::{Acl, ErrorCode, MultiOp, MultiResult, Perms, Stat};
+use bytes::Bytes;
+
+use crate::acl_table::AclList;
+use crate::arena::{Children, Node};
+use crate::identity::{self, Identity};
+use crate::sessions::SessionInfo;
+use crate::tree::Tree;
+
+/// The names of a znode's children in the order of their creation, which is the same on every replica.
+#[derive(Debug, Clone)]
+pub struct ChildNames<'a>(Children<'a>);
+
+impl<'a> Iterator for ChildNames<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (_, node) = self.0.next()?;
+        Some(name_of(node))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for ChildNames<'_> {}
+
+fn name_of(node: &Node) -> &str {
+    std::str::from_utf8(node.name()).unwrap_or_default()
+}
+
+impl Tree {
+    fn readable(&self, path: &str, identity: &Identity, wanted: Perms) -> Result<&Node, ErrorCode> {
+        let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let node = self.arena.node(id);
+        if self.permits(node, identity, wanted) {
+            Ok(node)
+        } else {
+            Err(ErrorCode::NoAuth)
+        }
+    }
+
+    /// Data and stat; `None` is null.
+    ///
+    /// # Errors
+    /// `NoNode`; `NoAuth` without READ.
+    pub fn get_data(
+        &self,
+        path: &str,
+        identity: &Identity,
+    ) -> Result<(Option<&[u8]>, Stat), ErrorCode> {
+        let node = self.readable(path, identity, Perms::READ)?;
+        Ok((node.data(), self.stat_of(node)))
+    }
+
+    /// The stat.
+    ///
+    /// # Errors
+    /// `NoNode`; `NoAuth` without READ.
+    pub fn exists(&self, path: &str, identity: &Identity) -> Result<Stat, ErrorCode> {
+        self.readable(path, identity, Perms::READ)
+            .map(|node| self.stat_of(node))
+    }
+
+    /// The names of the children, and the stat.
+    ///
+    /// # Errors
+    /// `NoNode`; `NoAuth` without READ.
+    pub fn get_children(
+        &self,
+        path: &str,
+        identity: &Identity,
+    ) -> Result<(ChildNames<'_>, Stat), ErrorCode> {
+        let node = self.readable(path, identity, Perms::READ)?;
+        Ok((ChildNames(self.arena.children(node)), self.stat_of(node)))
+    }
+
+    /// ACL and stat. Without ADMIN, digests are shown as `user:x`.
+    ///
+    /// # Errors
+    /// `NoNode`; `NoAuth` without READ or ADMIN.
+    pub fn get_acl(
+        &self,
+        path: &str,
+        identity: &Identity,
+    ) -> Result<(Vec<Acl<'static>>, Stat), ErrorCode> {
+        let node = self.readable(path, identity, Perms::READ | Perms::ADMIN)?;
+        let list = self.acls.get(node.acl);
+        let shown = if list.permits(identity, Perms::ADMIN) {
+            list.entries().to_vec()
+        } else {
+            identity::mask(list.entries())
+        };
+        Ok((shown, self.stat_of(node)))
+    }
+
+    /// Paths of the session's ephemerals that begin with these characters, sorted.
+    #[must_use]
+    pub fn ephemerals(&self, session: i64, prefix: &str) -> Vec<String> {
+        let Some(session) = self.sessions.get(session) else {
+            return Vec::new();
+        };
+        let mut paths: Vec<String> = session
+            .ephemerals
+            .iter()
+            .map(|id| self.arena.path_of(*id))
+            .filter(|path| path.starts_with(prefix))
+            .collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// Number of all descendants. Walks over them.
+    ///
+    /// # Errors
+    /// `NoNode`; `NoAuth` without READ.
+    pub fn count_descendants(&self, path: &str, identity: &Identity) -> Result<i32, ErrorCode> {
+        let node = self.readable(path, identity, Perms::READ)?;
+        if path == "/" {
+            return Ok(i32::try_from(self.node_count() - 1).unwrap_or(i32::MAX));
+        }
+        let mut count = 0_i32;
+        let mut pending = vec![self.arena.children(node)];
+        while let Some(children) = pending.last_mut() {
+            match children.next() {
+                Some((_, child)) => {
+                    count = count.saturating_add(1);
+                    if self.arena.family(child).num_children > 0 {
+                        pending.push(self.arena.children(child));
+                    }
+                }
+                None => {
+                    pending.pop();
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Several reads, each with its own outcome (protocol.md §1.9).
+    #[must_use]
+    pub fn multi_read(&self, ops: &[MultiOp<'_>], identity: &Identity) -> Vec<MultiResult> {
+        let read = |op: &MultiOp<'_>| match op {
+            MultiOp::GetData { path, .. } => {
+                let (data, stat) = self.get_data(path, identity)?;
+                let data = data.map(Bytes::copy_from_slice);
+                Ok(MultiResult::Data { data, stat })
+            }
+            MultiOp::GetChildren { path, .. } => {
+                let (names, _) = self.get_children(path, identity)?;
+                Ok(MultiResult::Children(names.map(str::to_owned).collect()))
+            }
+            _ => Err(ErrorCode::Unimplemented),
+        };
+        ops.iter()
+            .map(|op| read(op).unwrap_or_else(MultiResult::Error))
+            .collect()
+    }
+
+    /// Stat and ACL, without a check: for re-arming watches and for filtering events.
+    #[must_use]
+    pub fn peek(&self, path: &str) -> Option<(Stat, &AclList)> {
+        let node = self.arena.node(self.arena.lookup(path)?);
+        Some((self.stat_of(node), self.acls.get(node.acl)))
+    }
+
+    /// The open sessions, in the order of their ids.
+    pub fn sessions(&self) -> impl ExactSizeIterator<Item = SessionInfo> {
+        self.sessions.iter().map(|(id, session)| session.info(id))
+    }
+
+    /// One open session.
+    #[must_use]
+    pub fn session(&self, id: i64) -> Option<SessionInfo> {
+        self.sessions.get(id).map(|session| session.info(id))
+    }
+
+    /// Number of znodes, `/` among them. ZooKeeper reports one more (protocol.md §1.6).
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// Number of ephemerals.
+    #[must_use]
+    pub fn ephemeral_count(&self) -> usize {
+        self.sessions.ephemerals()
+    }
+
+    /// Number of distinct ACLs.
+    #[must_use]
+    pub fn acl_count(&self) -> usize {
+        self.acls.len()
+    }
+
+    /// Bytes of all names and data.
+    #[must_use]
+    pub fn approximate_bytes(&self) -> usize {
+        self.arena.payload_bytes()
+    }
+}

@@ -1,0 +1,403 @@
+//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot`], `docs/format.md`). Owns every check
+//! that the content is whole and consistent: what it hands out is exactly the tree that was written, or an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_proto::{Acl, Perms};
+
+use crate::acl_table::{AclId, AclTable, OPEN};
+use crate::arena::{Arena, NewNode, NodeId, ROOT};
+use crate::digest::{self, Digest};
+use crate::kind::{Kind, is_session_id};
+use crate::sessions::Sessions;
+use crate::snapshot::{
+    ACLS, ALL_FLAGS, END, HAS_ACL, HAS_AVERSION, HAS_DATA, HAS_FAMILY, HAS_OWNER, HAS_VERSION,
+    HEAD, NODES, SESSIONS, SNAPSHOT_VERSION,
+};
+use crate::tree::Tree;
+use crate::varint::{ReadError, Reader};
+
+/// More slots than any process has had.
+const MAX_SLOTS: u64 = 1 << 30;
+
+/// Why chunks are not a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// A format of another version of Baton.
+    #[error(
+        "the snapshot has content format {0}, this version reads {SNAPSHOT_VERSION}: start the version of Baton that wrote it"
+    )]
+    UnknownVersion(u8),
+    /// The chunk does not say what it should.
+    #[error(
+        "chunk {chunk} of the snapshot is broken at byte {offset}: remove this snapshot and start from an older one"
+    )]
+    Broken {
+        /// Which chunk, from 0.
+        chunk: usize,
+        /// Where in it.
+        offset: usize,
+    },
+    /// Chunks are missing.
+    #[error("the snapshot ends before its last chunk: remove it and start from an older one")]
+    Unfinished,
+    /// The parts do not fit together.
+    #[error("the snapshot contradicts itself ({0}): remove it and start from an older one")]
+    Inconsistent(&'static str),
+    /// All is there, but it is not what was written.
+    #[error(
+        "the snapshot's content has digest {found:016x} but was written with {expected:016x}: remove it and start from an older one"
+    )]
+    DigestMismatch {
+        /// As written.
+        expected: u64,
+        /// As read.
+        found: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Head {
+    zxid: i64,
+    nodes: u64,
+    sessions: u64,
+    digest: u64,
+}
+
+/// A tree in the making. Feed it the chunks in the order in which they were handed out, then finish it.
+#[derive(Debug)]
+pub struct Restore {
+    head: Option<Head>,
+    chunk: usize,
+    ended: bool,
+    arena: Arena,
+    /// Old number of a znode → new number plus one.
+    renumbered: Vec<u32>,
+    acls: AclTable,
+    acl_numbers: BTreeMap<AclId, AclId>,
+    sessions: Sessions,
+}
+
+impl Default for Restore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Restore {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            head: None,
+            chunk: 0,
+            ended: false,
+            arena: Arena::vacant(),
+            renumbered: Vec::new(),
+            acls: AclTable::new(),
+            acl_numbers: BTreeMap::from([(OPEN, OPEN)]),
+            sessions: Sessions::default(),
+        }
+    }
+
+    /// Takes the next chunk.
+    ///
+    /// # Errors
+    /// The chunk is not one, or does not belong here. The restore cannot go on after that.
+    pub fn chunk(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let mut from = Reader::new(bytes);
+        let result = self.read_chunk(&mut from);
+        let chunk = self.chunk;
+        self.chunk += 1;
+        result.map_err(|error| match error {
+            ChunkError::Read(ReadError::Truncated(offset) | ReadError::Invalid(offset)) => {
+                RestoreError::Broken { chunk, offset }
+            }
+            ChunkError::Other(error) => error,
+        })
+    }
+
+    fn read_chunk(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
+        let kind = from.u8()?;
+        if self.ended {
+            return Err(inconsistent("there are chunks after the last"));
+        }
+        if (kind == HEAD) != self.head.is_none() {
+            return Err(inconsistent("the head is not the first chunk"));
+        }
+        match kind {
+            HEAD => self.read_head(from)?,
+            SESSIONS => {
+                while from.remaining() > 0 {
+                    self.read_session(from)?;
+                }
+            }
+            ACLS => {
+                while from.remaining() > 0 {
+                    self.read_acl(from)?;
+                }
+            }
+            NODES => {
+                while from.remaining() > 0 {
+                    self.read_node(from)?;
+                }
+            }
+            END => self.ended = true,
+            _ => return Err(ReadError::Invalid(0).into()),
+        }
+        if from.remaining() > 0 {
+            return Err(ReadError::Invalid(from.offset()).into());
+        }
+        Ok(())
+    }
+
+    fn read_head(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
+        let version = from.u8()?;
+        if version != SNAPSHOT_VERSION {
+            return Err(ChunkError::Other(RestoreError::UnknownVersion(version)));
+        }
+        let zxid = from.i64()?;
+        let offset = from.offset();
+        let nodes = from.u64()?;
+        let slots = from.u64()?;
+        if nodes > slots || slots > MAX_SLOTS {
+            return Err(ReadError::Invalid(offset).into());
+        }
+        self.renumbered = vec![0; slots as usize];
+        // A head that lies about the count costs no more than this.
+        self.arena.reserve((nodes as usize).min(1 << 24));
+        self.head = Some(Head {
+            zxid,
+            nodes,
+            sessions: from.u64()?,
+            digest: u64::from_le_bytes(from.array()?),
+        });
+        Ok(())
+    }
+
+    fn read_session(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
+        let offset = from.offset();
+        let id = from.fixed_i64()?;
+        let password = from.array()?;
+        let timeout_ms = from.i32()?;
+        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms) {
+            return Err(ReadError::Invalid(offset).into());
+        }
+        Ok(())
+    }
+
+    fn read_acl(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
+        let offset = from.offset();
+        let number = from.u32()?;
+        let mut entries = Vec::new();
+        for _ in 0..from.count()? {
+            let perms = Perms(from.i32()?);
+            let scheme = from.str()?.to_owned();
+            entries.push(Acl::new(perms, scheme, from.str()?.to_owned()));
+        }
+        // Held by this table of numbers until the end.
+        let id = self.acls.acquire(entries);
+        if self.acl_numbers.insert(number, id).is_some() {
+            return Err(ReadError::Invalid(offset).into());
+        }
+        Ok(())
+    }
+
+    fn read_node(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
+        let offset = from.offset();
+        let number = from.u32()?;
+        let parent = from.u32()?;
+        let flags = from.u8()?;
+        let name = from.str()?;
+        let has = |flag| flags & flag != 0;
+        let czxid = from.u64()? as i64;
+        let mzxid = czxid.wrapping_add(from.u64()? as i64);
+        let ctime = from.i64()?;
+        let mtime = ctime.wrapping_add(from.i64()?);
+        let birth = from.u32()?;
+        let data = has(HAS_DATA).then(|| from.bytes()).transpose()?;
+        let owner = if has(HAS_OWNER) { from.fixed_i64()? } else { 0 };
+        let acl = if has(HAS_ACL) { from.u32()? } else { OPEN };
+        let version = if has(HAS_VERSION) { from.i32()? } else { 0 };
+        let aversion = if has(HAS_AVERSION) { from.i32()? } else { 0 };
+        let family = if has(HAS_FAMILY) {
+            Some((from.u64()? as i64, czxid.wrapping_add(from.u64()? as i64)))
+        } else {
+            None
+        };
+        let is_root = number == ROOT;
+        let place = self.renumbered.get_mut(number as usize);
+        let Some(place) = place.filter(|place| **place == 0) else {
+            return Err(ReadError::Invalid(offset).into());
+        };
+        if flags & !ALL_FLAGS != 0
+            || is_root != (self.arena.len() == 0)
+            || is_root != name.is_empty()
+            || name.contains('/')
+        {
+            return Err(ReadError::Invalid(offset).into());
+        }
+        let new = NewNode {
+            czxid,
+            mzxid,
+            ctime,
+            mtime,
+            owner,
+            acl,
+            version,
+            aversion,
+            birth,
+            epoch: 0,
+        };
+        let id = self.arena.place(new, parent, name.as_bytes(), data);
+        *place = id + 1;
+        if let Some((creates, pzxid)) = family {
+            let family = self.arena.family_mut(id);
+            family.creates = creates;
+            family.pzxid = pzxid;
+        }
+        Ok(())
+    }
+
+    /// The tree, once all chunks are in.
+    ///
+    /// # Errors
+    /// Something is missing, does not fit together, or is not what was written.
+    pub fn finish(mut self) -> Result<Tree, RestoreError> {
+        let head = self.head.take().filter(|_| self.ended);
+        let head = head.ok_or(RestoreError::Unfinished)?;
+        if self.arena.len() as u64 != head.nodes || head.nodes == 0 {
+            return Err(RestoreError::Inconsistent("not all znodes are there"));
+        }
+        if self.sessions.iter().len() as u64 != head.sessions {
+            return Err(RestoreError::Inconsistent("not all sessions are there"));
+        }
+        self.link_children()?;
+        self.renumber_acls()?;
+        let mut tree = Tree {
+            arena: self.arena,
+            acls: self.acls,
+            sessions: self.sessions,
+            reaped: BTreeSet::new(),
+            zxid: head.zxid,
+            digest: Digest::default(),
+            epoch: 0,
+            walk: None,
+        };
+        let reached = take_stock(&mut tree)?;
+        if reached != head.nodes {
+            return Err(RestoreError::Inconsistent("a znode hangs below itself"));
+        }
+        let found = tree.digest();
+        if found != head.digest {
+            return Err(RestoreError::DigestMismatch {
+                expected: head.digest,
+                found,
+            });
+        }
+        Ok(tree)
+    }
+
+    fn link_children(&mut self) -> Result<(), RestoreError> {
+        let mut disordered = BTreeSet::new();
+        for id in ROOT + 1..self.arena.slots() {
+            let node = self.arena.node(id);
+            let key = (node.czxid, node.birth);
+            let parent = self.renumbered.get(node.parent() as usize);
+            let parent = parent
+                .and_then(|parent| parent.checked_sub(1))
+                .filter(|parent| *parent != id)
+                .ok_or(RestoreError::Inconsistent("a znode has no parent"))?;
+            if self.arena.child(parent, node.name()).is_some() {
+                return Err(RestoreError::Inconsistent("two znodes have one path"));
+            }
+            if let Some(last) = self.arena.last_child(parent)
+                && (last.czxid, last.birth) > key
+            {
+                disordered.insert(parent);
+            }
+            self.arena.adopt(parent, id);
+        }
+        for parent in disordered {
+            self.arena.sort_children(parent);
+        }
+        Ok(())
+    }
+
+    fn renumber_acls(&mut self) -> Result<(), RestoreError> {
+        for id in 0..self.arena.slots() {
+            let number = self.arena.node(id).acl;
+            if number == OPEN {
+                continue;
+            }
+            let acl = self.acl_numbers.get(&number).copied();
+            let acl = acl.ok_or(RestoreError::Inconsistent("a znode's ACL is missing"))?;
+            self.acls.share(acl);
+            self.arena.node_mut(id).acl = acl;
+        }
+        for acl in self.acl_numbers.values() {
+            self.acls.release(*acl);
+        }
+        Ok(())
+    }
+}
+
+/// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes it met.
+fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
+    let mut reached = 0;
+    let mut path = String::new();
+    let mut pending: Vec<(NodeId, usize)> = vec![(ROOT, 0)];
+    let mut kinds = Vec::new();
+    let mut sum = Digest::default();
+    while let Some((id, parent_len)) = pending.pop() {
+        let node = tree.arena.node(id);
+        path.truncate(parent_len);
+        if id != ROOT {
+            path.push('/');
+            path.push_str(std::str::from_utf8(node.name()).unwrap_or_default());
+        }
+        reached += 1;
+        let hash = digest::hash_path(if id == ROOT { "/" } else { &path });
+        sum.add(digest::data_term(hash, node));
+        sum.add(tree.family_term(hash, node));
+        let kind = Kind::of_owner(node.owner);
+        if kind != Kind::Persistent {
+            kinds.push((kind, id));
+        }
+        let len = path.len();
+        pending.extend(tree.arena.children(node).map(|(child, _)| (child, len)));
+    }
+    for (kind, id) in kinds {
+        if let Kind::Ephemeral(session) = kind
+            && tree.sessions.get(session).is_none()
+        {
+            return Err(RestoreError::Inconsistent("an ephemeral has no session"));
+        }
+        tree.note_kind(kind, id);
+    }
+    for (id, session) in tree.sessions.iter() {
+        sum.add(digest::session_term(
+            id,
+            &session.password,
+            session.timeout_ms,
+        ));
+    }
+    tree.digest = sum;
+    Ok(reached)
+}
+
+enum ChunkError {
+    Read(ReadError),
+    Other(RestoreError),
+}
+
+impl From<ReadError> for ChunkError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+fn inconsistent(what: &'static str) -> ChunkError {
+    ChunkError::Other(RestoreError::Inconsistent(what))
+}

@@ -1,0 +1,109 @@
+//! The open sessions and which ephemerals each owns. Owns ids, passwords and timeouts as agreed; never measures
+//! time: who has expired is the leader's decision and comes as a command.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_proto::PASSWORD_BYTES;
+
+use crate::arena::NodeId;
+
+/// An open session.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    pub(crate) password: [u8; PASSWORD_BYTES],
+    pub(crate) timeout_ms: i32,
+    pub(crate) ephemerals: BTreeSet<NodeId>,
+}
+
+/// What is known of an open session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its id.
+    pub id: i64,
+    /// What a client has to show to re-attach.
+    pub password: [u8; PASSWORD_BYTES],
+    /// The negotiated timeout in milliseconds.
+    pub timeout_ms: i32,
+    /// Number of its ephemerals.
+    pub ephemerals: usize,
+}
+
+/// The open sessions, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    open: BTreeMap<i64, Session>,
+    ephemerals: usize,
+}
+
+impl Sessions {
+    /// Adds a session; false if the id is in use.
+    pub(crate) fn open(
+        &mut self,
+        id: i64,
+        password: [u8; PASSWORD_BYTES],
+        timeout_ms: i32,
+    ) -> bool {
+        if self.open.contains_key(&id) {
+            return false;
+        }
+        let session = Session {
+            password,
+            timeout_ms,
+            ephemerals: BTreeSet::new(),
+        };
+        self.open.insert(id, session);
+        true
+    }
+
+    pub(crate) fn get(&self, id: i64) -> Option<&Session> {
+        self.open.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut Session> {
+        self.open.get_mut(&id)
+    }
+
+    /// Takes a session out, with the set of its ephemerals, which the caller deletes.
+    pub(crate) fn close(&mut self, id: i64) -> Option<Session> {
+        let session = self.open.remove(&id)?;
+        self.ephemerals -= session.ephemerals.len();
+        Some(session)
+    }
+
+    pub(crate) fn add_ephemeral(&mut self, id: i64, node: NodeId) {
+        if let Some(session) = self.open.get_mut(&id)
+            && session.ephemerals.insert(node)
+        {
+            self.ephemerals += 1;
+        }
+    }
+
+    pub(crate) fn remove_ephemeral(&mut self, id: i64, node: NodeId) {
+        if let Some(session) = self.open.get_mut(&id)
+            && session.ephemerals.remove(&node)
+        {
+            self.ephemerals -= 1;
+        }
+    }
+
+    /// The open sessions in the order of their ids.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (i64, &Session)> {
+        self.open.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// Ephemerals of all sessions.
+    pub(crate) const fn ephemerals(&self) -> usize {
+        self.ephemerals
+    }
+}
+
+impl Session {
+    pub(crate) fn info(&self, id: i64) -> SessionInfo {
+        SessionInfo {
+            id,
+            password: self.password,
+            timeout_ms: self.timeout_ms,
+            ephemerals: self.ephemerals.len(),
+        }
+    }
+}

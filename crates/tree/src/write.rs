@@ -1,0 +1,426 @@
+//! The writes: create, delete, set, set ACL, check (protocol.md §1.4, §1.6, §1.10). Owns the checks, in
+//! ZooKeeper's order, and what each write changes. A write checks everything before it changes anything.
+//!
+//! # Sequential names past 2147483647
+//!
+//! The number in a sequential name is the count of all children ever created under the parent, kept in 64 bits
+//! and printed with at least ten digits. ZooKeeper keeps 32: there the count sticks at 2147483647 and, in a
+//! pipeline, turns negative, so that equal and falling numbers appear and locks are granted twice (H19, H21).
+//! Here it goes on: 2147483648, 2147483649, … up to [`MAX_SEQUENCE`] = 9999999999. All of these have ten digits,
+//! so every peer that compares text (Curator, kazoo, the C recipes) or parses 64 bits (go-zk, the Rust crates,
+//! the queues) keeps the right order; a wrap-around to negative numbers would keep it for none of them, as `-`
+//! sorts before the digits. A peer that parses 32 bits fails on its own side, loudly.
+//!
+//! The next number would have eleven digits, which text comparison sorts to the front and which fixed-width
+//! parsers cut (H22): two holders. So the create is refused with `BadArguments`, for this parent and for
+//! sequential names only. The way on is a new parent, or the same one deleted and created again. At 1000 creates
+//! a second it takes 115 days to get there; [`Tree::sequence_headroom`] says how far it is.
+
+use std::borrow::Cow;
+
+use baton_proto::{Acl, Create, ErrorCode, Perms, Response, Stat, path};
+
+use crate::acl_table::{AclId, AclTable, OPEN};
+use crate::arena::{NewNode, NodeId};
+use crate::digest;
+use crate::effects::{Change, ChangeKind, Effects};
+use crate::identity::{self, Identity};
+use crate::kind::Kind;
+use crate::multi::Undo;
+use crate::tree::{INITIAL_PATHS, Tree};
+
+/// The highest number in a sequential name: the last one of ten digits.
+pub const MAX_SEQUENCE: i64 = 9_999_999_999;
+
+/// Who writes, and when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) time_ms: i64,
+    pub(crate) zxid: i64,
+    pub(crate) session: i64,
+    pub(crate) identity: &'a Identity,
+    /// Which operation of its command this is.
+    pub(crate) birth: u32,
+}
+
+/// Where a write tells what it has done.
+pub(crate) trait Recorder {
+    /// A change, with the number of the ACL that filters its events.
+    fn change(&mut self, change: Noted<'_>, acls: &AclTable);
+
+    /// Where to put the way back, if there may be one.
+    fn journal(&mut self) -> Option<&mut Vec<Undo>>;
+}
+
+/// A change before its ACL has been looked up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Noted<'a> {
+    pub(crate) kind: ChangeKind,
+    pub(crate) path: &'a str,
+    pub(crate) zxid: i64,
+    pub(crate) acl: AclId,
+}
+
+/// For a write that stands alone: what is done is final.
+pub(crate) struct Direct<'e, E>(pub(crate) &'e mut E);
+
+impl<E: Effects> Recorder for Direct<'_, E> {
+    fn change(&mut self, change: Noted<'_>, acls: &AclTable) {
+        self.0.event(Change {
+            kind: change.kind,
+            path: change.path,
+            zxid: change.zxid,
+            acl: acls.get(change.acl),
+        });
+    }
+
+    fn journal(&mut self) -> Option<&mut Vec<Undo>> {
+        None
+    }
+}
+
+/// The version after `current`, if that is the expected one. Never -1, which would read as "any" (H24).
+fn next_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
+    if expected != -1 && expected != current {
+        return Err(ErrorCode::BadVersion);
+    }
+    Ok(match current.wrapping_add(1) {
+        -1 => 0,
+        next => next,
+    })
+}
+
+/// The parent's path and where the name begins, as far as a path can be told apart before it is validated.
+fn split_parent(path: &str) -> Result<(&str, usize), ErrorCode> {
+    if path.contains('\0') {
+        return Err(ErrorCode::BadArguments);
+    }
+    let slash = path.rfind('/').ok_or(ErrorCode::BadArguments)?;
+    let parent = path.get(..slash.max(1)).ok_or(ErrorCode::BadArguments)?;
+    Ok((parent, slash + 1))
+}
+
+impl Tree {
+    pub(crate) fn create(
+        &mut self,
+        context: &Context<'_>,
+        request: &Create<'_>,
+        recorder: &mut impl Recorder,
+    ) -> Result<(String, Stat), ErrorCode> {
+        let mode = request.mode()?;
+        let (parent_path, name_start) = split_parent(request.path)?;
+        let acl = self.checked_acl(request.acl.as_deref(), context.identity)?;
+        let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
+        let parent = self.arena.node(parent_id);
+        if !self.permits(parent, context.identity, Perms::CREATE) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let family = self.arena.family(parent);
+        let path = if mode.is_sequential() {
+            if family.creates > MAX_SEQUENCE {
+                return Err(ErrorCode::BadArguments);
+            }
+            Cow::Owned(format!("{}{:010}", request.path, family.creates))
+        } else {
+            Cow::Borrowed(request.path)
+        };
+        path::validate(&path).map_err(|_| ErrorCode::BadArguments)?;
+        let name = path.get(name_start..).unwrap_or_default().as_bytes();
+        if name.is_empty() || self.arena.child(parent_id, name).is_some() {
+            return Err(ErrorCode::NodeExists);
+        }
+        if matches!(Kind::of_owner(parent.owner), Kind::Ephemeral(_)) {
+            return Err(ErrorCode::NoChildrenForEphemerals);
+        }
+
+        let parent_acl = parent.acl;
+        self.begin_family_change(parent_path, parent_id);
+        let acl = acl.map_or(OPEN, |acl| self.acls.acquire(acl));
+        let kind = Kind::of_mode(mode, context.session);
+        let new = NewNode {
+            czxid: context.zxid,
+            mzxid: context.zxid,
+            ctime: context.time_ms,
+            mtime: context.time_ms,
+            owner: kind.owner(),
+            acl,
+            version: 0,
+            aversion: 0,
+            birth: context.birth,
+            epoch: self.epoch,
+        };
+        let id = self.arena.insert(new, parent_id, name, request.data);
+        let family_now = self.arena.family_mut(parent_id);
+        family_now.creates += 1;
+        family_now.pzxid = context.zxid;
+        self.end_family_change(parent_path, parent_id);
+        self.count_in(&path, id);
+        self.note_kind(kind, id);
+        if let Some(journal) = recorder.journal() {
+            journal.push(Undo::Created {
+                id,
+                parent_pzxid: family.pzxid,
+            });
+        }
+        let mut tell = |kind, path, acl| {
+            let zxid = context.zxid;
+            let noted = Noted {
+                kind,
+                path,
+                zxid,
+                acl,
+            };
+            recorder.change(noted, &self.acls);
+        };
+        tell(ChangeKind::Created, &path, acl);
+        tell(ChangeKind::ChildrenChanged, parent_path, parent_acl);
+        let stat = self.stat_of(self.arena.node(id));
+        Ok((path.into_owned(), stat))
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        context: &Context<'_>,
+        path: &str,
+        version: i32,
+        recorder: &mut impl Recorder,
+    ) -> Result<(), ErrorCode> {
+        let (parent_path, name_start) = split_parent(path)?;
+        if INITIAL_PATHS.contains(&path) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
+        let name = path.get(name_start..).unwrap_or_default();
+        let id = self
+            .arena
+            .child(parent_id, name.as_bytes())
+            .ok_or(ErrorCode::NoNode)?;
+        let parent = self.arena.node(parent_id);
+        if !self.permits(parent, context.identity, Perms::DELETE) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let node = self.arena.node(id);
+        next_version(node.version, version)?;
+        if self.arena.family(node).num_children > 0 {
+            return Err(ErrorCode::NotEmpty);
+        }
+        self.remove(context, path, id, recorder);
+        Ok(())
+    }
+
+    /// The server's own deletion: only of the znode that was meant, and only if it is still due.
+    pub(crate) fn reap(
+        &mut self,
+        context: &Context<'_>,
+        path: &str,
+        czxid: i64,
+        recorder: &mut impl Recorder,
+    ) -> Result<Response, ErrorCode> {
+        let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let node = self.arena.node(id);
+        if self.arena.family(node).num_children > 0 {
+            return Err(ErrorCode::NotEmpty);
+        }
+        let due = match Kind::of_owner(node.owner) {
+            Kind::Container => true,
+            Kind::Ttl(ttl_ms) => context.time_ms.saturating_sub(node.mtime) > ttl_ms,
+            Kind::Persistent | Kind::Ephemeral(_) => false,
+        };
+        if !due || node.czxid != czxid {
+            return Err(ErrorCode::BadVersion);
+        }
+        self.remove(context, path, id, recorder);
+        Ok(Response::Empty)
+    }
+
+    /// Removes a znode without children. Everything has been checked.
+    pub(crate) fn remove(
+        &mut self,
+        context: &Context<'_>,
+        path: &str,
+        id: NodeId,
+        recorder: &mut impl Recorder,
+    ) {
+        let parent_path = path::parent(path);
+        let node = self.arena.node(id);
+        let parent_id = node.parent();
+        let kind = Kind::of_owner(node.owner);
+        self.begin_family_change(parent_path, parent_id);
+        self.save(id);
+        self.count_out(path, id);
+        self.forget_kind(kind, id);
+        let node = self.arena.take_out(id);
+        let family = self.arena.family_mut(parent_id);
+        let parent_pzxid = std::mem::replace(&mut family.pzxid, context.zxid);
+        self.end_family_change(parent_path, parent_id);
+        let mut tell = |kind, path, acl| {
+            let zxid = context.zxid;
+            let noted = Noted {
+                kind,
+                path,
+                zxid,
+                acl,
+            };
+            recorder.change(noted, &self.acls);
+        };
+        tell(ChangeKind::Deleted, path, node.acl);
+        let parent_acl = self.arena.node(parent_id).acl;
+        tell(ChangeKind::ChildrenChanged, parent_path, parent_acl);
+        match recorder.journal() {
+            Some(journal) => journal.push(Undo::Deleted { node, parent_pzxid }),
+            None => {
+                self.arena.bury(&node);
+                self.acls.release(node.acl);
+            }
+        }
+    }
+
+    pub(crate) fn set_data(
+        &mut self,
+        context: &Context<'_>,
+        path: &str,
+        data: Option<&[u8]>,
+        version: i32,
+        recorder: &mut impl Recorder,
+    ) -> Result<Stat, ErrorCode> {
+        path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
+        let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let node = self.arena.node(id);
+        if !self.permits(node, context.identity, Perms::WRITE) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let next = next_version(node.version, version)?;
+        let acl = node.acl;
+        self.save(id);
+        let hash = digest::hash_path(path);
+        let node = self.arena.node(id);
+        self.digest.remove(digest::data_term(hash, node));
+        if let Some(journal) = recorder.journal() {
+            let (mzxid, mtime, version) = (node.mzxid, node.mtime, node.version);
+            journal.push(Undo::Set {
+                id,
+                old: self.arena.swap_data(id, data),
+                mzxid,
+                mtime,
+                version,
+            });
+        } else {
+            self.arena.set_data(id, data);
+        }
+        let node = self.arena.node_mut(id);
+        node.version = next;
+        node.mzxid = context.zxid;
+        node.mtime = context.time_ms;
+        let node = self.arena.node(id);
+        self.digest.add(digest::data_term(hash, node));
+        let noted = Noted {
+            kind: ChangeKind::DataChanged,
+            path,
+            zxid: context.zxid,
+            acl,
+        };
+        recorder.change(noted, &self.acls);
+        Ok(self.stat_of(node))
+    }
+
+    pub(crate) fn set_acl(
+        &mut self,
+        context: &Context<'_>,
+        path: &str,
+        acl: Option<&[Acl<'_>]>,
+        version: i32,
+    ) -> Result<Stat, ErrorCode> {
+        path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
+        let acl = self.checked_acl(acl, context.identity)?;
+        let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let node = self.arena.node(id);
+        if !self.permits(node, context.identity, Perms::ADMIN) {
+            return Err(ErrorCode::NoAuth);
+        }
+        let next = next_version(node.aversion, version)?;
+        self.begin_family_change(path, id);
+        let acl = acl.map_or(OPEN, |acl| self.acls.acquire(acl));
+        let node = self.arena.node_mut(id);
+        node.aversion = next;
+        let before = std::mem::replace(&mut node.acl, acl);
+        self.acls.release(before);
+        self.end_family_change(path, id);
+        Ok(self.stat_of(self.arena.node(id)))
+    }
+
+    /// The check of a multi.
+    pub(crate) fn check(
+        &self,
+        context: &Context<'_>,
+        path: &str,
+        version: i32,
+    ) -> Result<(), ErrorCode> {
+        path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
+        let id = self.arena.lookup(path).ok_or(ErrorCode::NoNode)?;
+        let node = self.arena.node(id);
+        if !self.permits(node, context.identity, Perms::READ) {
+            return Err(ErrorCode::NoAuth);
+        }
+        next_version(node.version, version).map(|_| ())
+    }
+
+    /// The list to store; `None` is the open one, which needs no look at the table.
+    fn checked_acl(
+        &self,
+        acl: Option<&[Acl<'_>]>,
+        identity: &Identity,
+    ) -> Result<Option<Vec<Acl<'static>>>, ErrorCode> {
+        if let Some([only]) = acl
+            && only.scheme == "world"
+            && only.id == "anyone"
+            && only.perms == Perms::ALL
+        {
+            return Ok(None);
+        }
+        identity::fix_up(acl, identity).map(Some)
+    }
+
+    /// Before a change of a znode's ACL, count of creates or pzxid.
+    fn begin_family_change(&mut self, path: &str, id: NodeId) {
+        self.save(id);
+        let term = self.family_term(digest::hash_path(path), self.arena.node(id));
+        self.digest.remove(term);
+    }
+
+    /// After that change.
+    fn end_family_change(&mut self, path: &str, id: NodeId) {
+        let term = self.family_term(digest::hash_path(path), self.arena.node(id));
+        self.digest.add(term);
+    }
+
+    /// Enters a znode where its kind is looked up.
+    pub(crate) fn note_kind(&mut self, kind: Kind, id: NodeId) {
+        match kind {
+            Kind::Persistent => {}
+            Kind::Ephemeral(session) => self.sessions.add_ephemeral(session, id),
+            Kind::Container | Kind::Ttl(_) => {
+                self.reaped.insert(id);
+            }
+        }
+    }
+
+    /// Undoes [`Tree::note_kind`].
+    pub(crate) fn forget_kind(&mut self, kind: Kind, id: NodeId) {
+        match kind {
+            Kind::Persistent => {}
+            Kind::Ephemeral(session) => self.sessions.remove_ephemeral(session, id),
+            Kind::Container | Kind::Ttl(_) => {
+                self.reaped.remove(&id);
+            }
+        }
+    }
+
+    /// How many more sequential znodes can be created under this one before their numbers would need eleven
+    /// digits; `None` if there is no such znode.
+    #[must_use]
+    pub fn sequence_headroom(&self, path: &str) -> Option<i64> {
+        let id = self.arena.lookup(path)?;
+        let creates = self.arena.family(self.arena.node(id)).creates;
+        Some((MAX_SEQUENCE + 1).saturating_sub(creates).max(0))
+    }
+}
