@@ -1,3 +1,37 @@
-//! A ZooKeeper-protocol session that knows its lease and never guesses an outcome.
-
+//! A ZooKeeper-protocol session that knows its own lease and never guesses an outcome.
+//!
+//! - [`Session`]: one session with the servers, for ever. It reconnects by itself; when it is over, it stays over.
+//! - [`Client`]: makes a new session after the loss of one, and hands it on explicitly.
+//! - [`Pending`]: an operation on its way. Its [`Error`] tells *not sent* from *maybe applied* from *rejected*.
+//! - [`Session::lease`]: until when the session is known to live, wait-free.
+//! - [`Session::states`]: every change of state, in order, none dropped.
+//!
+//! This crate decides whether a session is alive; everything above asks it. It never retries a write.
 #![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod error;
+mod lease;
+mod pending;
+mod session;
+mod state;
+mod supervisor;
+mod transport;
+mod values;
+mod watch;
+
+pub use baton_proto::{
+    Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, Perms, Stat, path,
+};
+pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
+pub use config::{Config, ConfigError, DEFAULT_PORT};
+pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, SessionLost};
+pub use lease::{LeaseMode, LeaseOptions};
+pub use pending::{Applied, Pending, PendingApplied};
+pub use session::{Cleanup, CleanupError, Lease, LeaseHold, Session};
+pub use state::{EndReason, State, StateStream};
+pub use supervisor::Client;
+pub use transport::{BoxStream, Endpoint, Host, SocketTransport, Stream, Transport};
+pub use values::{Children, Created, Data, Op, OpResult, SessionExport};
+pub use watch::{PersistentEvent, PersistentWatch, Watch, WatchEvent};

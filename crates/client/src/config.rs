@@ -1,0 +1,348 @@
+//! What a session needs to know before it connects.
+//!
+//! Owns the connect string's grammar and every default. It must never resolve a name or open a socket.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+use crate::lease::LeaseOptions;
+use crate::transport::{Host, SocketTransport, Transport};
+
+/// The port that a server list means when it names none.
+pub const DEFAULT_PORT: u16 = 2181;
+
+/// A connect string that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// No host in the list.
+    #[error(
+        "server list `{0}` names no server: write HOST:PORT[,HOST:PORT...][/chroot] or unix:/path/to.sock"
+    )]
+    NoHosts(String),
+    /// One entry is not `HOST`, `HOST:PORT`, `[IPV6]:PORT` or `unix:/path`.
+    #[error("server `{0}` is not HOST, HOST:PORT, [IPV6]:PORT or unix:/path: correct it")]
+    BadHost(String),
+    /// The part from the first `/` on is not a legal path.
+    #[error("chroot `{path}` is not a legal path ({why}): correct it or leave it out")]
+    BadChroot {
+        /// The chroot as given.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Credentials to present on every connection.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct AuthInfo {
+    pub(crate) scheme: String,
+    pub(crate) data: Vec<u8>,
+}
+
+/// Where to connect and how to behave: made by [`Config::new`], changed by its builder methods, cheap to clone.
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) hosts: Vec<Host>,
+    /// Empty for none, else without a trailing slash.
+    pub(crate) chroot: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) connect_within: Duration,
+    pub(crate) auth: Vec<AuthInfo>,
+    pub(crate) lease: LeaseOptions,
+    pub(crate) max_pending: usize,
+    pub(crate) max_pending_bytes: usize,
+    pub(crate) max_request_bytes: usize,
+    pub(crate) max_reply_bytes: usize,
+    pub(crate) watch_capacity: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) transport: Arc<dyn Transport>,
+}
+
+impl Config {
+    /// Reads a connect string: `HOST[:PORT],…[/chroot]` or `unix:/path/to.sock`; entries of both kinds may be mixed, and only
+    /// a list that ends with a TCP host can carry a chroot (see [`Config::chroot`] for the other).
+    ///
+    /// ```
+    /// # use baton_client::Config;
+    /// let config = Config::new("zk1:2181,zk2:2181,[::1]:2181/app")?;
+    /// let local = Config::new("unix:/run/user/1000/baton.sock")?;
+    /// # Ok::<(), baton_client::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the entry that is not understood.
+    pub fn new(connect_string: &str) -> Result<Self, ConfigError> {
+        let (hosts, chroot) = parse(connect_string)?;
+        let config = Self {
+            hosts,
+            chroot: String::new(),
+            session_timeout: Duration::from_secs(10),
+            connect_timeout: None,
+            connect_within: Duration::from_secs(15),
+            auth: Vec::new(),
+            lease: LeaseOptions::default(),
+            max_pending: 16_384,
+            max_pending_bytes: 64 << 20,
+            max_request_bytes: 1_048_575,
+            max_reply_bytes: 64 << 20,
+            watch_capacity: 1_024,
+            clock: Arc::new(SystemClock),
+            transport: Arc::new(SocketTransport),
+        };
+        config.chroot(chroot)
+    }
+
+    /// The session timeout to ask for (10 s); the server may clamp it, and [`Session::timeout`](crate::Session::timeout) tells
+    /// what it granted. After this long without an answer the session, with all its ephemeral nodes, is over.
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long one connection attempt to one address may take, handshake included. By default the session timeout divided
+    /// by the number of servers, at least 100 ms and at most 5 s.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// How long [`Session::connect`](crate::Session::connect) keeps trying before it gives up (15 s).
+    #[must_use]
+    pub fn connect_within(mut self, limit: Duration) -> Self {
+        self.connect_within = limit;
+        self
+    }
+
+    /// Prefixes every path with `chroot`, and hides it in every path that comes back. `""` and `"/"` mean none.
+    ///
+    /// # Errors
+    /// [`ConfigError::BadChroot`] when it is not a legal path.
+    pub fn chroot(mut self, chroot: &str) -> Result<Self, ConfigError> {
+        let chroot = chroot.strip_suffix('/').unwrap_or(chroot);
+        if !chroot.is_empty() {
+            baton_proto::path::validate(chroot).map_err(|e| ConfigError::BadChroot {
+                path: chroot.to_owned(),
+                why: e.to_string(),
+            })?;
+        }
+        chroot.clone_into(&mut self.chroot);
+        Ok(self)
+    }
+
+    /// Adds credentials, presented on every connection before anything else. May be called more than once.
+    #[must_use]
+    pub fn auth(mut self, scheme: &str, data: &[u8]) -> Self {
+        self.auth.push(AuthInfo {
+            scheme: scheme.to_owned(),
+            data: data.to_owned(),
+        });
+        self
+    }
+
+    /// What is known about the ensemble's timing, and how its leases are to be kept.
+    #[must_use]
+    pub fn lease(mut self, options: LeaseOptions) -> Self {
+        self.lease = options;
+        self
+    }
+
+    /// How many operations may be queued or unanswered (16,384), and how many bytes they may have (64 MiB). What goes beyond
+    /// ends as not sent at once.
+    #[must_use]
+    pub fn max_pending(mut self, operations: usize, bytes: usize) -> Self {
+        self.max_pending = operations;
+        self.max_pending_bytes = bytes;
+        self
+    }
+
+    /// The largest request to send, in bytes (1,048,575: what a stock server accepts; it drops the connection over more).
+    #[must_use]
+    pub fn max_request_bytes(mut self, bytes: usize) -> Self {
+        self.max_request_bytes = bytes;
+        self
+    }
+
+    /// The largest reply to accept, in bytes (64 MiB).
+    #[must_use]
+    pub fn max_reply_bytes(mut self, bytes: usize) -> Self {
+        self.max_reply_bytes = bytes;
+        self
+    }
+
+    /// How many unread events a persistent watch keeps (1,024) before it replaces them by one
+    /// [`Resync`](crate::PersistentEvent::Resync).
+    #[must_use]
+    pub fn watch_capacity(mut self, events: usize) -> Self {
+        self.watch_capacity = events.max(1);
+        self
+    }
+
+    /// Replaces the clock, for simulation.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Replaces the transport, for encryption, tunnels or simulation.
+    #[must_use]
+    pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// The server list, as it was understood.
+    #[must_use]
+    pub fn servers(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
+        hosts.join(",")
+    }
+
+    pub(crate) fn attempt_timeout(&self, session_timeout: Duration) -> Duration {
+        self.connect_timeout.unwrap_or_else(|| {
+            let share =
+                session_timeout / u32::try_from(self.hosts.len()).unwrap_or(u32::MAX).max(1);
+            share.clamp(Duration::from_millis(100), Duration::from_secs(5))
+        })
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("servers", &self.servers())
+            .field("chroot", &self.chroot)
+            .field("session_timeout", &self.session_timeout)
+            .field("credentials", &self.auth.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Splits a connect string into its hosts and its chroot.
+fn parse(text: &str) -> Result<(Vec<Host>, &str), ConfigError> {
+    let mut hosts = Vec::new();
+    let mut rest = text.trim();
+    let mut chroot = "";
+    while !rest.is_empty() {
+        let entry;
+        if rest.starts_with("unix:") {
+            (entry, rest) = rest.split_once(',').unwrap_or((rest, ""));
+        } else if let Some(end) = rest.find([',', '/']) {
+            let (head, tail) = rest.split_at(end);
+            entry = head;
+            rest = match tail.strip_prefix(',') {
+                Some(more) => more,
+                None => {
+                    chroot = tail;
+                    ""
+                }
+            };
+        } else {
+            (entry, rest) = (rest, "");
+        }
+        let entry = entry.trim();
+        rest = rest.trim_start();
+        if !entry.is_empty() {
+            hosts.push(parse_host(entry)?);
+        }
+    }
+    if hosts.is_empty() {
+        return Err(ConfigError::NoHosts(text.to_owned()));
+    }
+    Ok((hosts, chroot))
+}
+
+fn parse_host(entry: &str) -> Result<Host, ConfigError> {
+    let bad = || ConfigError::BadHost(entry.to_owned());
+    if let Some(path) = entry.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return if path.is_empty() {
+            Err(bad())
+        } else {
+            Ok(Host::Unix(PathBuf::from(path)))
+        };
+    }
+    let (name, port) = if let Some(inner) = entry.strip_prefix('[') {
+        let (name, after) = inner.split_once(']').ok_or_else(bad)?;
+        match after {
+            "" => (name, None),
+            _ => (name, Some(after.strip_prefix(':').ok_or_else(bad)?)),
+        }
+    } else if entry.matches(':').count() > 1 {
+        (entry, None)
+    } else {
+        match entry.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (entry, None),
+        }
+    };
+    let port = match port {
+        Some(digits) => digits.parse().ok().filter(|p| *p != 0).ok_or_else(bad)?,
+        None => DEFAULT_PORT,
+    };
+    if name.is_empty() || name.chars().any(char::is_whitespace) {
+        return Err(bad());
+    }
+    Ok(Host::Tcp {
+        name: name.to_owned(),
+        port,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(name: &str, port: u16) -> Host {
+        Host::Tcp {
+            name: name.to_owned(),
+            port,
+        }
+    }
+
+    #[test]
+    fn connect_strings_are_understood() {
+        let c = Config::new("a:1, b ,[::1]:3,::1,10.0.0.1:4/app/x").unwrap();
+        assert_eq!(
+            c.hosts,
+            [
+                tcp("a", 1),
+                tcp("b", 2181),
+                tcp("::1", 3),
+                tcp("::1", 2181),
+                tcp("10.0.0.1", 4)
+            ]
+        );
+        assert_eq!(c.chroot, "/app/x");
+        assert_eq!(c.servers(), "a:1,b:2181,[::1]:3,[::1]:2181,10.0.0.1:4");
+        let c = Config::new("unix:/run/b.sock,host:5/").unwrap();
+        assert_eq!(c.hosts, [Host::Unix("/run/b.sock".into()), tcp("host", 5)]);
+        assert_eq!(c.chroot, "");
+    }
+
+    #[test]
+    fn bad_connect_strings_name_the_entry_and_the_remedy() {
+        for (text, part) in [
+            ("", "names no server"),
+            (",", "names no server"),
+            ("/app", "names no server"),
+            ("h:0", "`h:0`"),
+            ("h:65536", "`h:65536`"),
+            ("h:x", "`h:x`"),
+            (":1", "`:1`"),
+            ("[::1:2", "`[::1:2`"),
+            ("unix:", "`unix:`"),
+            ("h:1/a//b", "/a//b"),
+        ] {
+            let e = Config::new(text).unwrap_err().to_string();
+            assert!(e.contains(part), "{text}: {e}");
+            assert!(!e.contains('\n'));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! How an operation ended when it did not simply succeed.
+//!
+//! Owns the distinction that recipes stand on: not sent, maybe applied, rejected (`hazards.md` G3). It must never merge two of
+//! them: what was not sent may be tried again blindly, what was maybe applied never.
+
+use std::time::Duration;
+
+use baton_proto::{ErrorCode, OpCode};
+
+use crate::state::EndReason;
+
+/// Why the connection, or the wait for it, came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No connection just now, and the operation's policy is to fail fast.
+    #[error(
+        "no server is connected; wait for the session to reconnect, or use a deadline instead of failing fast"
+    )]
+    Disconnected,
+    /// The connection broke before the answer.
+    #[error("the connection was lost before the answer; look at the tree before deciding")]
+    ConnectionLost,
+    /// The operation's deadline passed.
+    #[error("its deadline passed")]
+    DeadlinePassed,
+    /// The session has ended.
+    #[error("{0}; open a new session")]
+    SessionEnded(EndReason),
+    /// [`Session::close`](crate::Session::close) has begun.
+    #[error("the session is being closed; open a new session")]
+    Closing,
+    /// Too many operations, or bytes of them, are queued or unanswered.
+    #[error("{pending} operations wait already, the most allowed; send less, or raise max_pending")]
+    QueueFull {
+        /// How many wait.
+        pending: usize,
+    },
+    /// The request is larger than servers accept.
+    #[error(
+        "the request has {bytes} bytes, more than the {limit} a server accepts; store less in one node"
+    )]
+    TooLarge {
+        /// Size of the request.
+        bytes: usize,
+        /// The limit: [`Config::max_request_bytes`](crate::Config::max_request_bytes).
+        limit: usize,
+    },
+    /// The path breaks the rules of paths.
+    #[error("not a legal path: {0}; correct it")]
+    BadPath(String),
+    /// An argument cannot be encoded.
+    #[error("{0}; correct the argument")]
+    BadArgument(String),
+    /// The server's answer makes no sense.
+    #[error("the answer could not be read ({0}); the connection was given up")]
+    BadReply(String),
+}
+
+/// An operation that did not succeed, and what is known about its effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server refused it. It had no effect.
+    #[error("{op:?} {path}: refused by the server: {code}")]
+    Rejected {
+        /// What was asked.
+        op: OpCode,
+        /// Of which node.
+        path: String,
+        /// The server's reason.
+        code: ErrorCode,
+        /// Its place in the order of all changes (the newest change the server had applied, for a read).
+        zxid: i64,
+    },
+    /// The server refused a multi because of one of its parts. None of it had an effect.
+    #[error(
+        "multi: refused by the server: part {index} ({op:?} {path}): {code}; nothing was applied"
+    )]
+    MultiRejected {
+        /// Which part failed, from 0.
+        index: usize,
+        /// What that part asked.
+        op: OpCode,
+        /// Of which node.
+        path: String,
+        /// The server's reason.
+        code: ErrorCode,
+        /// The multi's place in the order of all changes.
+        zxid: i64,
+    },
+    /// No server saw it, or will. It had no effect, and may be tried again as it is.
+    #[error("{op:?} {path}: not sent: {reason}")]
+    NotSent {
+        /// What was asked.
+        op: OpCode,
+        /// Of which node.
+        path: String,
+        /// Why not.
+        reason: Reason,
+    },
+    /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try it again without looking.
+    #[error("{op:?} {path}: maybe applied: {reason}")]
+    MaybeApplied {
+        /// What was asked.
+        op: OpCode,
+        /// Of which node.
+        path: String,
+        /// Why there is no answer.
+        reason: Reason,
+    },
+    /// A read that was sent and not answered. It changed nothing, and may be tried again as it is.
+    #[error("{op:?} {path}: no answer: {reason}")]
+    Unanswered {
+        /// What was asked.
+        op: OpCode,
+        /// Of which node.
+        path: String,
+        /// Why there is no answer.
+        reason: Reason,
+    },
+}
+
+impl Error {
+    /// The server's reason, when the server refused.
+    #[must_use]
+    pub const fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Rejected { code, .. } | Self::MultiRejected { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The zxid of the refusal, when the server refused.
+    #[must_use]
+    pub const fn zxid(&self) -> Option<i64> {
+        match self {
+            Self::Rejected { zxid, .. } | Self::MultiRejected { zxid, .. } => Some(*zxid),
+            _ => None,
+        }
+    }
+
+    /// Why there was no answer, when there was none.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&Reason> {
+        match self {
+            Self::NotSent { reason, .. }
+            | Self::MaybeApplied { reason, .. }
+            | Self::Unanswered { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The path that the operation (or the failing part of a multi) named.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Rejected { path, .. }
+            | Self::MultiRejected { path, .. }
+            | Self::NotSent { path, .. }
+            | Self::MaybeApplied { path, .. }
+            | Self::Unanswered { path, .. } => path,
+        }
+    }
+
+    /// Which part of a multi failed, from 0.
+    #[must_use]
+    pub const fn multi_index(&self) -> Option<usize> {
+        match self {
+            Self::MultiRejected { index, .. } => Some(*index),
+            _ => None,
+        }
+    }
+
+    /// Whether the operation certainly had no effect.
+    #[must_use]
+    pub const fn had_no_effect(&self) -> bool {
+        !self.is_maybe_applied()
+    }
+
+    /// Whether the operation may have been applied although no answer came.
+    #[must_use]
+    pub const fn is_maybe_applied(&self) -> bool {
+        matches!(self, Self::MaybeApplied { .. })
+    }
+
+    /// Whether the session has ended, so that nothing more can be asked of it.
+    #[must_use]
+    pub const fn is_session_ended(&self) -> bool {
+        matches!(self.reason(), Some(Reason::SessionEnded(_)))
+            || matches!(self.code(), Some(ErrorCode::SessionExpired))
+    }
+
+    /// Whether the operation's own deadline passed.
+    #[must_use]
+    pub const fn is_deadline_passed(&self) -> bool {
+        matches!(self.reason(), Some(Reason::DeadlinePassed))
+    }
+
+    /// Whether the server answered that the node does not exist.
+    #[must_use]
+    pub const fn is_no_node(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::NoNode))
+    }
+
+    /// Whether the server answered that the node exists already.
+    #[must_use]
+    pub const fn is_node_exists(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::NodeExists))
+    }
+
+    /// Whether the server answered that the node has another version.
+    #[must_use]
+    pub const fn is_bad_version(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::BadVersion))
+    }
+
+    /// Whether the server answered that the node has children.
+    #[must_use]
+    pub const fn is_not_empty(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::NotEmpty))
+    }
+}
+
+/// The session that a future waited on has ended, so what it waited for will not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("session lost: {0}; open a new session")]
+pub struct SessionLost(pub EndReason);
+
+/// [`Session::connect`](crate::Session::connect) or [`Session::resume`](crate::Session::resume) came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No server could be reached in time.
+    #[error(
+        "no server of {servers} answered within {waited:?}; last attempt: {last}; check that one is running there"
+    )]
+    Unreachable {
+        /// The server list.
+        servers: String,
+        /// How long was tried.
+        waited: Duration,
+        /// What the last attempt failed with.
+        last: String,
+    },
+    /// A server refused our credentials.
+    #[error("{servers} refused the credentials; correct the scheme or the secret")]
+    AuthFailed {
+        /// The server list.
+        servers: String,
+    },
+    /// The session to resume is not alive any more.
+    #[error("session 0x{id:x} has expired on {servers}; open a new one")]
+    Expired {
+        /// The session's id.
+        id: i64,
+        /// The server list.
+        servers: String,
+    },
+    /// Called outside a tokio runtime, or while it shuts down.
+    #[error("no tokio runtime to run the session on; call this from within one")]
+    NoRuntime,
+    /// The supervisor has been closed.
+    #[error("the client is closed; make a new one")]
+    Closed,
+}
+
+/// [`Session::close`](crate::Session::close) ended without the server's word.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// No acknowledgement in time: the server will end the session when its timeout has run out.
+    #[error(
+        "close of session 0x{id:x} was not acknowledged within {waited:?}; its ephemeral nodes go when its timeout of {timeout:?} has run out"
+    )]
+    Unconfirmed {
+        /// The session's id.
+        id: i64,
+        /// How long was waited.
+        waited: Duration,
+        /// The session's timeout.
+        timeout: Duration,
+    },
+}
+
+/// A lease that cannot be kept soundly.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// The session timeout is too short for the ensemble's timing (`hazards.md` §2.8).
+    #[error(
+        "a session timeout of {timeout:?} is too short for a sound lease here (tick {tick:?}): use at least {smallest:?}, or set the ensemble's real tick in LeaseOptions"
+    )]
+    TimeoutTooShort {
+        /// The timeout that the server granted.
+        timeout: Duration,
+        /// The tick that was assumed.
+        tick: Duration,
+        /// The smallest timeout that would do.
+        smallest: Duration,
+    },
+    /// The session has ended.
+    #[error("session lost: {0}; open a new session")]
+    SessionEnded(EndReason),
+}

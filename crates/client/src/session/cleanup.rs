@@ -1,0 +1,169 @@
+//! Deleting what must not stay behind, however long it takes (`hazards.md` G11).
+//!
+//! Owns the retry loop of a guaranteed delete. It is bound to one session and to one node (by its `czxid`): it must never
+//! delete a node that merely has the same path (`H09`, `H18`), and ends with the session, which takes its ephemeral nodes along.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, SessionLost};
+use crate::session::Session;
+use crate::session::core::Core;
+use crate::state::EndReason;
+
+/// Pause before another try after an operation that could not even be queued.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// A cleanup that came to no good end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CleanupError {
+    /// The session ended first. Its ephemeral nodes go with it; another node may have stayed.
+    #[error(transparent)]
+    SessionLost(#[from] SessionLost),
+    /// The server refuses the deletion for good (`NoAuth`, `NotEmpty`).
+    #[error("cannot be cleaned up: {0}; delete it by hand")]
+    Refused(Error),
+}
+
+/// A deletion that goes on until it is certain. Await it for the certainty; dropping it changes nothing.
+///
+/// [`Session::close`](crate::Session::close) waits for it.
+#[must_use = "the cleanup goes on, but its outcome is only known to who awaits this"]
+pub struct Cleanup {
+    outcome: oneshot::Receiver<Result<(), CleanupError>>,
+    core: Arc<Core>,
+}
+
+impl Future for Cleanup {
+    type Output = Result<(), CleanupError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.outcome).poll(cx).map(|outcome| {
+            outcome.unwrap_or_else(|_| Err(SessionLost(self.core.end_reason()).into()))
+        })
+    }
+}
+
+impl fmt::Debug for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cleanup").finish_non_exhaustive()
+    }
+}
+
+/// Counts a running cleanup, so that the close waits for it.
+struct Running(Arc<Core>);
+
+impl Running {
+    fn new(core: &Arc<Core>) -> Self {
+        core.inner.lock().cleanups += 1;
+        Self(Arc::clone(core))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let idle = {
+            let mut inner = self.0.inner.lock();
+            inner.cleanups = inner.cleanups.saturating_sub(1);
+            inner.cleanups == 0
+        };
+        if idle {
+            self.0.wake_driver();
+        }
+    }
+}
+
+impl Session {
+    /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again over every reconnect until
+    /// it is certain that this node is gone, or the session is over. May be called from anywhere, outside a runtime too.
+    pub fn delete_eventually(&self, path: &str, czxid: i64) -> Cleanup {
+        let (session, path) = (self.for_cleanup(), path.to_owned());
+        self.clean_up(async move { delete_until_gone(&session, &path, czxid).await })
+    }
+
+    /// Deletes whatever node of this session a create with this parent and name prefix has left, or will yet have: for a
+    /// create whose outcome is not known, and not wanted any more (`H05`, `H10`).
+    ///
+    /// The prefix must be one that no other create has used: put a random marker in it.
+    pub fn discard_create(&self, parent: &str, prefix: &str) -> Cleanup {
+        let (session, parent, prefix) = (self.for_cleanup(), parent.to_owned(), prefix.to_owned());
+        self.clean_up(async move {
+            loop {
+                match session.recover_create(&parent, &prefix).await {
+                    Ok(None) => return Ok(()),
+                    Ok(Some(found)) => {
+                        return delete_until_gone(&session, &found.path, found.stat.czxid).await;
+                    }
+                    Err(e) => retry(&session, e).await?,
+                }
+            }
+        })
+    }
+
+    fn clean_up(
+        &self,
+        work: impl Future<Output = Result<(), CleanupError>> + Send + 'static,
+    ) -> Cleanup {
+        let (to, outcome) = oneshot::channel();
+        let running = Running::new(&self.core);
+        self.core.runtime.spawn(async move {
+            let result = work.await;
+            if let Err(CleanupError::Refused(e)) = &result {
+                tracing::warn!(error = %e, "node left behind");
+            }
+            // Nobody may be waiting for the certainty.
+            let _gone = to.send(result);
+            drop(running);
+        });
+        Cleanup {
+            outcome,
+            core: Arc::clone(&self.core),
+        }
+    }
+}
+
+async fn delete_until_gone(session: &Session, path: &str, czxid: i64) -> Result<(), CleanupError> {
+    loop {
+        let stat = match session.exists(path).await {
+            Ok(Some(stat)) if stat.czxid == czxid => stat,
+            Ok(_) => return Ok(()),
+            Err(e) => {
+                retry(session, e).await?;
+                continue;
+            }
+        };
+        // The version narrows the gap between look and deletion: a node that took the place meanwhile is most likely not of it.
+        match session
+            .delete(path, Some(stat.version).filter(|v| *v != -1))
+            .await
+        {
+            Ok(()) => return Ok(()),
+            Err(e) if e.is_no_node() => return Ok(()),
+            Err(e) if e.is_bad_version() => {}
+            Err(e) => retry(session, e).await?,
+        }
+    }
+}
+
+/// Returns when the cleanup should look again; fails when it never can.
+async fn retry(session: &Session, error: Error) -> Result<(), CleanupError> {
+    if error.is_session_ended() {
+        return Err(SessionLost(session.end_reason().unwrap_or(EndReason::DriverGone)).into());
+    }
+    match error {
+        Error::Rejected { .. } | Error::MultiRejected { .. } => Err(CleanupError::Refused(error)),
+        Error::NotSent { .. } => {
+            let clock = session.clock();
+            clock.sleep_until(clock.now() + RETRY_PAUSE).await;
+            Ok(())
+        }
+        Error::MaybeApplied { .. } | Error::Unanswered { .. } => Ok(()),
+    }
+}

@@ -1,0 +1,292 @@
+//! One connection: bytes out, bytes in, and the timers that keep it honest.
+//!
+//! Owns the socket for as long as it lives. It must never hold the session's lock while it touches the socket, and hands all
+//! that is queued to the socket in one write.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use baton_proto::{MultiOp, Request, frame, xid};
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+
+use crate::clock::{BootInstant, BoxFuture};
+use crate::lease::Evidence;
+use crate::session::core::{Closing, Core, Effects, Inner, Phase, Policy, Submission};
+use crate::session::entry::{Done, Resend};
+use crate::session::replies::Broken;
+use crate::state::EndReason;
+use crate::transport::BoxStream;
+
+const READ_CHUNK_BYTES: usize = 16 * 1024;
+
+/// An idle session pings at least this often.
+const MAX_PING_INTERVAL: Duration = Duration::from_secs(10);
+
+pub(crate) struct Connection {
+    core: Arc<Core>,
+    stream: BoxStream,
+    incoming: BytesMut,
+    /// Taken from the session, on its way to the socket.
+    writing: Vec<u8>,
+    /// How much of `writing` the socket has.
+    position: usize,
+    /// Where `writing` begins in this connection's stream of bytes.
+    base: u64,
+    timer: Option<(BootInstant, BoxFuture<()>)>,
+    effects: Effects,
+}
+
+impl Connection {
+    /// `incoming` is what was read behind the handshake.
+    pub(crate) fn new(core: Arc<Core>, stream: BoxStream, incoming: BytesMut) -> Self {
+        Self {
+            core,
+            stream,
+            incoming,
+            writing: Vec::new(),
+            position: 0,
+            base: 0,
+            timer: None,
+            effects: Effects::default(),
+        }
+    }
+
+    /// Runs until the connection is lost or the session over, and leaves the session detached or ended.
+    pub(crate) async fn run(mut self) -> Broken {
+        let broken = std::future::poll_fn(|cx| self.poll_run(cx)).await;
+        self.effects.deliver(&self.core);
+        if matches!(broken, Broken::Lost(_)) {
+            let written = self.base + self.position as u64;
+            self.core
+                .detach(written, self.base, std::mem::take(&mut self.writing));
+        }
+        broken
+    }
+
+    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<Broken> {
+        loop {
+            let due = match self.take_outbound(cx) {
+                Ok(due) => due,
+                Err(broken) => return Poll::Ready(broken),
+            };
+            if let Err(broken) = self.write_some(cx) {
+                return Poll::Ready(broken);
+            }
+            let flushed = self.position == self.writing.len();
+            if flushed && !self.writing.is_empty() {
+                continue;
+            }
+            match self.read_some(cx) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(broken) => return Poll::Ready(broken),
+            }
+            ready!(self.poll_timer(cx, due));
+            if let Err(broken) = self.on_timer() {
+                return Poll::Ready(broken);
+            }
+        }
+    }
+
+    /// Takes what is queued, once everything taken before is written; leaves the waker for the next submission; returns when
+    /// the next timer is due.
+    fn take_outbound(&mut self, cx: &Context<'_>) -> Result<BootInstant, Broken> {
+        let mut inner = self.core.inner.lock();
+        if inner.phase != Phase::Attached {
+            return Err(Broken::Ended);
+        }
+        if inner.closing == Closing::Draining && inner.cleanups == 0 {
+            ask_close(&mut inner, &self.core);
+        }
+        if self.position == self.writing.len() {
+            self.base += self.writing.len() as u64;
+            self.writing.clear();
+            self.position = 0;
+            if !inner.out.is_empty() {
+                std::mem::swap(&mut self.writing, &mut inner.out);
+            }
+        }
+        if inner
+            .waker
+            .as_ref()
+            .is_none_or(|waker| !waker.will_wake(cx.waker()))
+        {
+            inner.waker = Some(cx.waker().clone());
+        }
+        Ok(Schedule::of(&inner).next())
+    }
+
+    fn write_some(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
+        while let Some(rest) = self
+            .writing
+            .get(self.position..)
+            .filter(|rest| !rest.is_empty())
+        {
+            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => {
+                    return Err(Broken::Lost("the server takes no more bytes".to_owned()));
+                }
+                Poll::Ready(Ok(n)) => self.position += n,
+                Poll::Ready(Err(e)) => return Err(Broken::Lost(format!("write: {e}"))),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads and handles what has arrived; tells whether that was anything.
+    fn read_some(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        let mut any = !self.incoming.is_empty() && self.handle_incoming()?;
+        loop {
+            self.incoming.reserve(READ_CHUNK_BYTES);
+            let read = pin!(self.stream.read_buf(&mut self.incoming)).poll(cx);
+            match read {
+                Poll::Ready(Ok(0)) => {
+                    return Err(Broken::Lost("the server closed the connection".to_owned()));
+                }
+                Poll::Ready(Ok(_)) => any |= self.handle_incoming()?,
+                Poll::Ready(Err(e)) => return Err(Broken::Lost(format!("read: {e}"))),
+                Poll::Pending => return Ok(any),
+            }
+        }
+    }
+
+    /// Handles all whole frames; tells whether there was one.
+    fn handle_incoming(&mut self) -> Result<bool, Broken> {
+        let core = Arc::clone(&self.core);
+        let mut result = Ok(false);
+        {
+            let mut inner = core.inner.lock();
+            let now = core.now();
+            if now >= core.expiry() {
+                // Whatever has arrived came too late: the session counts as dead, for everybody.
+                core.end_locked(&mut inner, EndReason::ExpiredLocally, &mut self.effects);
+                result = Err(Broken::Ended);
+            }
+            while result.is_ok() {
+                match frame::split_frame(&mut self.incoming, core.config.max_reply_bytes) {
+                    Ok(Some(frame)) => {
+                        result = core
+                            .receive(&mut inner, frame, now, &mut self.effects)
+                            .map(|()| true);
+                    }
+                    Ok(None) => break,
+                    Err(e) => result = Err(Broken::Lost(e.to_string())),
+                }
+            }
+        }
+        // What was learned before the loss is told before it; the loss itself is published by whoever handles it.
+        self.effects.deliver(&core);
+        result
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, due: BootInstant) -> Poll<()> {
+        let rearm = self.timer.as_ref().is_none_or(|(at, _)| *at > due);
+        if rearm {
+            self.timer = Some((due, self.core.config.clock.sleep_until(due)));
+        }
+        if let Some((_, timer)) = &mut self.timer {
+            ready!(timer.as_mut().poll(cx));
+            self.timer = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn on_timer(&mut self) -> Result<(), Broken> {
+        let core = Arc::clone(&self.core);
+        let mut inner = core.inner.lock();
+        if inner.phase != Phase::Attached {
+            return Err(Broken::Ended);
+        }
+        let now = core.now();
+        let schedule = Schedule::of(&inner);
+        if now >= schedule.expiry {
+            core.end_locked(&mut inner, EndReason::ExpiredLocally, &mut self.effects);
+            return Err(Broken::Ended);
+        }
+        if now >= schedule.unresponsive {
+            return Err(Broken::Lost(format!(
+                "no answer for {:?}",
+                inner.timeout * 2 / 3
+            )));
+        }
+        if now >= schedule.heartbeat {
+            inner.last_heartbeat = now;
+            let check = vec![MultiOp::Check {
+                path: "/",
+                version: -1,
+            }];
+            inner.send_internal(&core.config, &Request::Multi(check), Done::Nobody, now);
+        } else if now >= schedule.ping {
+            inner.pings.push_back(now);
+            inner.send_control(xid::PING, &Request::Ping, now);
+        }
+        Ok(())
+    }
+}
+
+/// When what is due.
+struct Schedule {
+    expiry: BootInstant,
+    unresponsive: BootInstant,
+    heartbeat: BootInstant,
+    ping: BootInstant,
+}
+
+const NEVER: BootInstant = BootInstant::from_nanos(u64::MAX);
+
+impl Schedule {
+    fn of(inner: &Inner) -> Self {
+        let timeout = inner.timeout;
+        let held = inner.lease_holds > 0;
+        let strict = inner.lease.evidence() == Evidence::Write;
+        let heartbeat = inner.lease.heartbeat();
+        // Something unanswered for a third of the timeout, and nothing answered for two thirds: the link is dead one way at
+        // least, whatever bytes come in (`H27`).
+        let unresponsive = inner.oldest_unacknowledged().map_or(NEVER, |oldest| {
+            (inner.last_acked + timeout * 2 / 3).max(oldest + timeout / 3)
+        });
+        let interval = if held && !strict {
+            heartbeat
+        } else {
+            (timeout / 3).min(MAX_PING_INTERVAL)
+        };
+        Self {
+            expiry: inner.last_acked + timeout,
+            unresponsive,
+            heartbeat: if held && strict {
+                inner.last_heartbeat.max(inner.last_proof) + heartbeat
+            } else {
+                NEVER
+            },
+            ping: inner.last_sent + interval,
+        }
+    }
+
+    fn next(&self) -> BootInstant {
+        self.expiry
+            .min(self.unresponsive)
+            .min(self.heartbeat)
+            .min(self.ping)
+    }
+}
+
+/// Queues the request that ends the session, behind everything else.
+pub(crate) fn ask_close(inner: &mut Inner, core: &Core) {
+    let submission = Submission {
+        request: &Request::CloseSession,
+        path: Arc::from("/"),
+        resend: Resend::Close,
+        done: Done::Close,
+        watch: None,
+        policy: Policy::default(),
+    };
+    let now = core.now();
+    if inner.submit(&core.config, submission, now).is_ok() {
+        inner.closing = Closing::Asked;
+    }
+}

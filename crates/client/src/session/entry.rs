@@ -1,0 +1,123 @@
+//! One operation between its submission and its end.
+//!
+//! Owns what is remembered of an operation that has no answer yet. It must never decide to send a write again.
+
+use std::sync::Arc;
+
+use baton_proto::{AddWatchMode, OpCode, Request};
+use tokio::sync::oneshot;
+
+use crate::clock::BootInstant;
+use crate::error::Reason;
+use crate::session::core::{Effects, Reply, fate_when_lost};
+use crate::session::watches::Ticket;
+
+/// What is known about the effect of an operation without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// No server will apply it.
+    NotSent,
+    /// A write that was sent.
+    MaybeApplied,
+    /// A read that was sent.
+    Unanswered,
+}
+
+/// An operation's end without an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) fate: Fate,
+    pub(crate) reason: Reason,
+}
+
+pub(crate) type Finished = Result<Reply, Unfinished>;
+
+/// Who waits for the answer.
+pub(crate) enum Done {
+    /// A user's future.
+    User(oneshot::Sender<Finished>),
+    /// Nobody.
+    Nobody,
+    /// The session: is the server Baton's?
+    Probe,
+    /// The session: does the server still lack the op that removes watches?
+    RemoveWatches,
+    /// The session: it ends with this answer.
+    Close,
+}
+
+/// How an operation without an answer is sent again on the next connection. Only what
+/// changes nothing ever is, and the close of a session, which cannot happen twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resend {
+    Never,
+    Exists { watch: bool },
+    GetData { watch: bool },
+    GetChildren2 { watch: bool },
+    GetAcl,
+    Sync,
+    AddWatch(AddWatchMode),
+    Close,
+}
+
+impl Resend {
+    /// The request, for the path as the server knows it.
+    pub(crate) fn request<'a>(self, path: &'a str) -> Option<Request<'a>> {
+        Some(match self {
+            Self::Never => return None,
+            Self::Exists { watch } => Request::Exists { path, watch },
+            Self::GetData { watch } => Request::GetData { path, watch },
+            Self::GetChildren2 { watch } => Request::GetChildren2 { path, watch },
+            Self::GetAcl => Request::GetAcl { path },
+            Self::Sync => Request::Sync { path },
+            Self::Close => Request::CloseSession,
+            Self::AddWatch(mode) => Request::AddWatch {
+                path,
+                mode: mode.code(),
+            },
+        })
+    }
+}
+
+/// An operation that was submitted.
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) xid: i32,
+    pub(crate) op: OpCode,
+    /// As the server knows it, chroot included.
+    pub(crate) path: Arc<str>,
+    pub(crate) done: Done,
+    pub(crate) resend: Resend,
+    pub(crate) watch: Option<Ticket>,
+    /// Bytes of its frame.
+    pub(crate) len: usize,
+    /// Where its frame ends in this connection's stream of bytes.
+    pub(crate) end: u64,
+    pub(crate) sent: BootInstant,
+    /// What its acknowledgement will prove: `LeaseBook::write_basis`.
+    pub(crate) basis: Option<BootInstant>,
+    pub(crate) fail_fast: bool,
+    pub(crate) deadline: Option<BootInstant>,
+}
+
+impl Entry {
+    pub(crate) fn fate_when_lost(&self) -> Fate {
+        fate_when_lost(self.op)
+    }
+
+    /// Ends it without an answer.
+    pub(crate) fn fail(self, fate: Fate, reason: Reason, effects: &mut Effects) {
+        match self.done {
+            Done::User(to) => effects
+                .finished
+                .push((to, Err(Unfinished { fate, reason }))),
+            Done::Nobody | Done::Probe | Done::RemoveWatches | Done::Close => {}
+        }
+    }
+}
+
+/// An operation that waits for a connection, with its frame; the xid in it is not final.
+pub(crate) struct Waiting {
+    pub(crate) entry: Entry,
+    pub(crate) frame: Vec<u8>,
+}

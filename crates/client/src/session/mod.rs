@@ -1,0 +1,382 @@
+//! One session with the servers, for ever: its handle.
+//!
+//! Owns what users see of a session. It must never hand out another session's identity: when this one is over, it stays over,
+//! and a new one is made by somebody who knows it (`hazards.md` G7).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::clock::{BootInstant, Clock};
+use crate::config::Config;
+use crate::error::{CloseError, ConnectError, LeaseError};
+use crate::session::core::{Core, Identity, Phase, Policy};
+use crate::state::{EndReason, State, StateStream};
+use crate::values::SessionExport;
+
+mod cleanup;
+mod connection;
+pub(crate) mod core;
+mod driver;
+pub(crate) mod entry;
+mod ops;
+mod protected;
+pub(crate) mod replies;
+pub(crate) mod watches;
+
+pub use cleanup::{Cleanup, CleanupError};
+
+/// A session with the servers: a cheap handle, one session for ever.
+///
+/// It reconnects by itself for as long as the session lives; when it is over, it stays over. Operations are submitted at the
+/// call, in order, whatever task calls; see [`Pending`](crate::Pending). When the last handle is dropped the session is closed
+/// in the background; [`Session::close`] waits for the server's word.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use baton_client::{Config, CreateMode, Session};
+///
+/// let session = Session::connect(Config::new("127.0.0.1:2181")?).await?;
+/// // Both go to the server in one write; the answers come in order.
+/// let created = session.create("/greeting", b"hello", CreateMode::Ephemeral);
+/// let read = session.get_data("/greeting");
+/// created.await?;
+/// assert_eq!(&read.await?.data[..], b"hello");
+/// session.close(std::time::Duration::from_secs(5)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) core: Arc<Core>,
+    handles: Arc<Handles>,
+    policy: Policy,
+}
+
+/// Dropped with the last handle.
+struct Handles(Arc<Core>);
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.0.begin_close();
+    }
+}
+
+/// The instant until which a session is known to live, by this machine's clock (`hazards.md` §2.8): until then the servers
+/// cannot have given away what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// When it ends; [`BootInstant::ZERO`] when there is none, or no more.
+    pub deadline: BootInstant,
+    now: BootInstant,
+}
+
+impl Lease {
+    /// How much of it was left when it was read; zero when it had ended.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.deadline.saturating_duration_since(self.now)
+    }
+
+    /// Whether it had not ended when it was read.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.now < self.deadline
+    }
+}
+
+/// Keeps the lease renewed while it exists: see [`Session::hold_lease`].
+#[must_use = "the lease is only renewed while this exists"]
+pub struct LeaseHold {
+    core: Arc<Core>,
+}
+
+impl Clone for LeaseHold {
+    fn clone(&self) -> Self {
+        self.core.inner.lock().lease_holds += 1;
+        Self {
+            core: Arc::clone(&self.core),
+        }
+    }
+}
+
+impl Drop for LeaseHold {
+    fn drop(&mut self) {
+        let mut inner = self.core.inner.lock();
+        inner.lease_holds = inner.lease_holds.saturating_sub(1);
+    }
+}
+
+impl fmt::Debug for LeaseHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseHold").finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Opens a new session, trying the servers in random order until one accepts.
+    ///
+    /// Cancellation: a session that the server has opened by then is closed in the background.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::NoRuntime`] outside a tokio runtime.
+    pub async fn connect(config: Config) -> Result<Self, ConnectError> {
+        Self::start(
+            config,
+            Identity {
+                id: 0,
+                password: [0; 16],
+            },
+            0,
+        )
+        .await
+    }
+
+    /// Takes up a session that this or another process has exported. The session moves here: a connection that it still has
+    /// elsewhere is cut by the servers.
+    ///
+    /// # Errors
+    /// [`ConnectError::Expired`] when the session is over, else as [`Session::connect`].
+    pub async fn resume(config: Config, session: &SessionExport) -> Result<Self, ConnectError> {
+        let identity = Identity {
+            id: session.id,
+            password: session.password,
+        };
+        Self::start(config, identity, session.last_zxid).await
+    }
+
+    async fn start(
+        config: Config,
+        identity: Identity,
+        last_zxid: i64,
+    ) -> Result<Self, ConnectError> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        let core = Arc::new(Core::new(config, identity, last_zxid, runtime.clone()));
+        let (to, first) = oneshot::channel();
+        runtime.spawn(driver::drive(Arc::clone(&core), to));
+        first.await.map_err(|_| ConnectError::NoRuntime)??;
+        let handles = Arc::new(Handles(Arc::clone(&core)));
+        Ok(Self {
+            core,
+            handles,
+            policy: Policy::default(),
+        })
+    }
+
+    /// The id by which the servers know the session, and which its ephemeral nodes carry as their owner.
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        self.core.inner.lock().identity.id
+    }
+
+    /// The secret with which the session can be taken up elsewhere.
+    #[must_use]
+    pub fn password(&self) -> [u8; 16] {
+        self.core.inner.lock().identity.password
+    }
+
+    /// The session timeout that the server granted.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.core.inner.lock().timeout
+    }
+
+    /// How many connections the session has had.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.core.inner.lock().epoch
+    }
+
+    /// The newest change that any answer to this session reflected.
+    #[must_use]
+    pub fn last_zxid(&self) -> i64 {
+        self.core.inner.lock().last_zxid
+    }
+
+    /// The state now. Once it was final, it stays so; a session whose time has run out is reported expired even if its task
+    /// was not scheduled since (`H25`).
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.core.state()
+    }
+
+    /// Why the session ended, or `None` while it lives.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        if !self.state().is_final() {
+            return None;
+        }
+        Some(self.core.end_reason())
+    }
+
+    /// Every state change from now on, in order.
+    #[must_use]
+    pub fn states(&self) -> StateStream {
+        self.core.states.listen()
+    }
+
+    /// Resolves when the session is over, with the reason.
+    pub async fn ended(&self) -> EndReason {
+        self.core.wait_ended().await;
+        self.core.end_reason()
+    }
+
+    /// The lease, wait-free: one atomic load and one reading of the clock.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        Lease {
+            deadline: self.core.lease_deadline(),
+            now: self.core.now(),
+        }
+    }
+
+    /// Resolves when the lease has ended: at once when there is none. While it is renewed it does not resolve.
+    ///
+    /// It wakes at the deadline that it has seen last, and sleeps on if that has moved meanwhile.
+    pub async fn lease_ended(&self) {
+        loop {
+            let deadline = self.core.lease_deadline();
+            if self.core.now() >= deadline {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.core.wait_ended() => return,
+                () = self.core.config.clock.sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    /// Keeps the lease renewed for as long as the token lives: on Baton's server, or with a long timeout, by pings; else by
+    /// one tiny quorum write per session each quarter of the timeout, however many tokens there are.
+    ///
+    /// # Errors
+    /// [`LeaseError::TimeoutTooShort`] when no sound lease can be kept with the session's timeout; it names the smallest that
+    /// would do.
+    pub async fn hold_lease(&self) -> Result<LeaseHold, LeaseError> {
+        loop {
+            let changed = self.core.changed.notified();
+            {
+                let mut inner = self.core.inner.lock();
+                if let Phase::Ended(reason) = inner.phase {
+                    return Err(LeaseError::SessionEnded(reason));
+                }
+                match inner.lease.check() {
+                    Ok(()) => {
+                        inner.lease_holds += 1;
+                        let waker = inner.waker.take();
+                        drop(inner);
+                        if let Some(waker) = waker {
+                            waker.wake();
+                        }
+                        return Ok(LeaseHold {
+                            core: Arc::clone(&self.core),
+                        });
+                    }
+                    // Whether the server is Baton's decides it, and that is not known yet.
+                    Err(_) if !inner.probe_answered => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// This session, with operations that fail at once while there is no connection.
+    #[must_use]
+    pub fn fail_fast(&self) -> Self {
+        let policy = Policy {
+            fail_fast: true,
+            ..self.policy
+        };
+        Self {
+            policy,
+            ..self.clone()
+        }
+    }
+
+    /// This session, with operations that end at the latest `limit` after their call. Without a limit they wait for a
+    /// connection until the session is over.
+    #[must_use]
+    pub fn with_deadline(&self, limit: Duration) -> Self {
+        let policy = Policy {
+            limit: Some(limit),
+            ..self.policy
+        };
+        Self {
+            policy,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn for_cleanup(&self) -> Self {
+        let policy = Policy {
+            cleanup: true,
+            ..Policy::default()
+        };
+        Self {
+            policy,
+            ..self.clone()
+        }
+    }
+
+    /// The clock that the session's lease is measured by.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.core.config.clock)
+    }
+
+    /// What another process needs to take the session up with [`Session::resume`].
+    #[must_use]
+    pub fn export(&self) -> SessionExport {
+        let inner = self.core.inner.lock();
+        SessionExport {
+            id: inner.identity.id,
+            password: inner.identity.password,
+            last_zxid: inner.last_zxid,
+        }
+    }
+
+    /// Ends the session: finishes its pending cleanup, sends what is queued, and waits for the server's word that its
+    /// ephemeral nodes are gone. New operations, through any handle, are refused from now on.
+    ///
+    /// `Ok` also when the session had ended before. Cancellation: the close goes on in the background.
+    ///
+    /// # Errors
+    /// [`CloseError::Unconfirmed`] when that took longer than `limit`; the session counts as closed here, and the servers end
+    /// it when its timeout has run out.
+    pub async fn close(&self, limit: Duration) -> Result<(), CloseError> {
+        self.core.begin_close();
+        let clock = &self.core.config.clock;
+        let (id, timeout) = {
+            let inner = self.core.inner.lock();
+            (inner.identity.id, inner.timeout)
+        };
+        tokio::select! {
+            biased;
+            () = self.core.wait_ended() => {}
+            () = clock.sleep_until(clock.now() + limit) => {
+                self.core.end(EndReason::Closed);
+                return Err(CloseError::Unconfirmed { id, waited: limit, timeout });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both are handles of one session.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handles, &other.handles)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &format_args!("0x{:x}", self.id()))
+            .field("state", &self.core.states.current())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,672 @@
+//! The operations of a session.
+//!
+//! Owns the translation from a call to a request, and from a reply to a value. It must never retry: an operation is sent once,
+//! and its outcome told as it is.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use baton_proto::{
+    Acl, AddWatchMode, AuthPacket, ClientInfo, Create, CreateMode, ErrorCode, MultiResult, OpCode,
+    Request, Response, Stat, path, xid,
+};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::config::AuthInfo;
+use crate::error::Reason;
+use crate::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
+use crate::session::Session;
+use crate::session::core::{Credential, Phase, Reply, Submission};
+use crate::session::entry::{Done, Fate, Resend, Unfinished};
+use crate::session::watches::{Arm, Class, OneShotSender, Ticket};
+use crate::values::{Children, Created, Data, Op, OpResult};
+use crate::watch::{EventQueue, Interest, PersistentWatch, Watch};
+
+/// How a path is checked before it is sent.
+#[derive(Clone, Copy)]
+enum Shape {
+    Whole,
+    /// A number will be appended.
+    Sequential,
+}
+
+/// Everything about one call but its request.
+struct Call<'a> {
+    /// As the user wrote it.
+    path: &'a str,
+    /// What is wrong with the arguments, found before anything was sent.
+    bad: Option<Reason>,
+    resend: Resend,
+    ticket: Option<Ticket>,
+    luggage: Luggage,
+}
+
+impl<'a> Call<'a> {
+    fn write(path: &'a str, version: Option<i32>) -> Self {
+        let bad = check(path, Shape::Whole, version);
+        Self {
+            path,
+            bad,
+            resend: Resend::Never,
+            ticket: None,
+            luggage: Luggage::default(),
+        }
+    }
+
+    fn read(path: &'a str, resend: Resend) -> Self {
+        Self {
+            resend,
+            ..Self::write(path, None)
+        }
+    }
+}
+
+impl Session {
+    /// Creates a node, open to everybody: see [`Session::create_with_acl`].
+    pub fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Pending<Created> {
+        self.create_with_acl(path, data, mode, &[Acl::open_unsafe()])
+    }
+
+    /// Creates a node. A sequential mode appends ten digits that the server counts up per parent.
+    ///
+    /// # Errors
+    /// `NodeExists`, `NoNode` (of the parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`, … as
+    /// [`Error::Rejected`](crate::Error::Rejected).
+    pub fn create_with_acl(
+        &self,
+        path: &str,
+        data: &[u8],
+        mode: CreateMode,
+        acl: &[Acl<'_>],
+    ) -> Pending<Created> {
+        let shape = if mode.is_sequential() {
+            Shape::Sequential
+        } else {
+            Shape::Whole
+        };
+        let full = self.server_path(path);
+        let request = Request::Create(Create::new(&full, Some(data), acl.to_vec(), mode));
+        let call = Call {
+            bad: check(path, shape, None),
+            ..Call::write(path, None)
+        };
+        self.submit(call, &request, |reply, _, chroot| created(reply, chroot))
+    }
+
+    /// Deletes a node that has no children; for `Some(version)` only if it has that version.
+    ///
+    /// # Errors
+    /// `NoNode`, `BadVersion`, `NotEmpty`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn delete(&self, path: &str, version: Option<i32>) -> Pending<()> {
+        let full = self.server_path(path);
+        let request = Request::Delete {
+            path: &full,
+            version: version.unwrap_or(-1),
+        };
+        self.submit(Call::write(path, version), &request, |reply, _, _| {
+            body(reply, OpCode::Delete).map(drop)
+        })
+    }
+
+    /// Replaces a node's data; for `Some(version)` only if it has that version. Yields its new record.
+    ///
+    /// # Errors
+    /// `NoNode`, `BadVersion`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn set_data(&self, path: &str, data: &[u8], version: Option<i32>) -> Pending<Stat> {
+        let full = self.server_path(path);
+        let request = Request::SetData {
+            path: &full,
+            data: Some(data),
+            version: version.unwrap_or(-1),
+        };
+        self.submit(Call::write(path, version), &request, |reply, _, _| {
+            stat(reply, OpCode::SetData)
+        })
+    }
+
+    /// A node's data.
+    ///
+    /// # Errors
+    /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn get_data(&self, path: &str) -> Pending<Data> {
+        let full = self.server_path(path);
+        let call = Call::read(path, Resend::GetData { watch: false });
+        self.submit(
+            call,
+            &Request::GetData {
+                path: &full,
+                watch: false,
+            },
+            |reply, _, _| data(reply),
+        )
+    }
+
+    /// A node's data, and a watch for its next change or deletion.
+    ///
+    /// # Errors
+    /// As [`Session::get_data`]; no watch is left behind then.
+    pub fn get_data_watch(&self, path: &str) -> Pending<(Data, Watch)> {
+        let full = self.server_path(path);
+        let call = self.watching(
+            path,
+            &full,
+            Class::Data,
+            Arm::Data,
+            Resend::GetData { watch: true },
+        );
+        self.submit(
+            call,
+            &Request::GetData {
+                path: &full,
+                watch: true,
+            },
+            |reply, luggage, _| Ok((data(reply)?, watch(luggage)?)),
+        )
+    }
+
+    /// A node's record, or `None` where there is no node.
+    ///
+    /// # Errors
+    /// `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn exists(&self, path: &str) -> Pending<Option<Stat>> {
+        let full = self.server_path(path);
+        let call = Call::read(path, Resend::Exists { watch: false });
+        self.submit(
+            call,
+            &Request::Exists {
+                path: &full,
+                watch: false,
+            },
+            |reply, _, _| exists(reply),
+        )
+    }
+
+    /// A node's record, or `None`, and a watch for its next change, deletion or creation.
+    ///
+    /// A watch on a node that never comes stays on the server until it is dropped: prefer [`Session::get_data_watch`] for a
+    /// node that should be there.
+    ///
+    /// # Errors
+    /// As [`Session::exists`].
+    pub fn exists_watch(&self, path: &str) -> Pending<(Option<Stat>, Watch)> {
+        let full = self.server_path(path);
+        let call = self.watching(
+            path,
+            &full,
+            Class::Data,
+            Arm::Exists,
+            Resend::Exists { watch: true },
+        );
+        self.submit(
+            call,
+            &Request::Exists {
+                path: &full,
+                watch: true,
+            },
+            |reply, luggage, _| Ok((exists(reply)?, watch(luggage)?)),
+        )
+    }
+
+    /// A node's children, in no order.
+    ///
+    /// # Errors
+    /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn children(&self, path: &str) -> Pending<Children> {
+        let full = self.server_path(path);
+        let call = Call::read(path, Resend::GetChildren2 { watch: false });
+        self.submit(
+            call,
+            &Request::GetChildren2 {
+                path: &full,
+                watch: false,
+            },
+            |reply, _, _| children(reply),
+        )
+    }
+
+    /// A node's children, and a watch for the next child that comes or goes, or the node's deletion.
+    ///
+    /// # Errors
+    /// As [`Session::children`]; no watch is left behind then.
+    pub fn children_watch(&self, path: &str) -> Pending<(Children, Watch)> {
+        let full = self.server_path(path);
+        let call = self.watching(
+            path,
+            &full,
+            Class::Child,
+            Arm::Child,
+            Resend::GetChildren2 { watch: true },
+        );
+        self.submit(
+            call,
+            &Request::GetChildren2 {
+                path: &full,
+                watch: true,
+            },
+            |reply, luggage, _| Ok((children(reply)?, watch(luggage)?)),
+        )
+    }
+
+    /// A watch that stays: of one node and its children's comings and goings, or (recursive) of the whole subtree. The node
+    /// need not exist.
+    ///
+    /// # Errors
+    /// `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn watch_persistent(&self, path: &str, mode: AddWatchMode) -> Pending<PersistentWatch> {
+        let queue = Arc::new(EventQueue::default());
+        let recursive = mode == AddWatchMode::PersistentRecursive;
+        let full = self.server_path(path);
+        let (ticket, interest) = self.ticket(
+            &full,
+            Class::Stream,
+            Arm::Stream {
+                queue: Arc::clone(&queue),
+                recursive,
+            },
+        );
+        let luggage = Luggage {
+            stream: Some(PersistentWatch { queue, interest }),
+            ..Luggage::default()
+        };
+        let call = Call {
+            ticket: Some(ticket),
+            luggage,
+            ..Call::read(path, Resend::AddWatch(mode))
+        };
+        self.submit(
+            call,
+            &Request::AddWatch {
+                path: &full,
+                mode: mode.code(),
+            },
+            |reply, luggage, _| match reply.err {
+                ErrorCode::Ok => luggage
+                    .stream
+                    .take()
+                    .ok_or_else(|| Fault::Garbled("answered twice".to_owned())),
+                code => Err(Fault::Refused(code)),
+            },
+        )
+    }
+
+    /// A node's ACL and record.
+    ///
+    /// # Errors
+    /// `NoNode`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn get_acl(&self, path: &str) -> Pending<(Vec<Acl<'static>>, Stat)> {
+        let full = self.server_path(path);
+        let call = Call::read(path, Resend::GetAcl);
+        self.submit(
+            call,
+            &Request::GetAcl { path: &full },
+            |reply, _, _| match body(reply, OpCode::GetAcl)? {
+                Response::Acl { acl, stat } => Ok((acl, stat)),
+                _ => unexpected(OpCode::GetAcl),
+            },
+        )
+    }
+
+    /// Replaces a node's ACL; for `Some(version)` only if its ACL has that version. Yields its new record.
+    ///
+    /// # Errors
+    /// `NoNode`, `BadVersion`, `InvalidAcl`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn set_acl(&self, path: &str, acl: &[Acl<'_>], version: Option<i32>) -> Pending<Stat> {
+        let full = self.server_path(path);
+        let request = Request::SetAcl {
+            path: &full,
+            acl: Some(acl.to_vec()),
+            version: version.unwrap_or(-1),
+        };
+        self.submit(Call::write(path, version), &request, |reply, _, _| {
+            stat(reply, OpCode::SetAcl)
+        })
+    }
+
+    /// Waits until the connected server has caught up with what was committed when this was called: what is read after it is
+    /// not older. On Baton's server it is a linearization point.
+    ///
+    /// # Errors
+    /// Those of the connection only.
+    pub fn sync(&self, path: &str) -> Pending<()> {
+        let full = self.server_path(path);
+        let call = Call::read(path, Resend::Sync);
+        self.submit(call, &Request::Sync { path: &full }, |reply, _, _| {
+            body(reply, OpCode::Sync).map(drop)
+        })
+    }
+
+    /// All parts or none, at one place in the order of all changes.
+    ///
+    /// # Errors
+    /// [`Error::MultiRejected`](crate::Error::MultiRejected) tells which part failed, and why.
+    pub fn multi(&self, ops: &[Op]) -> Pending<Vec<OpResult>> {
+        let chroot = &self.core.config.chroot;
+        let parts: Vec<(OpCode, String)> = ops
+            .iter()
+            .map(|op| (op.kind(), op.path().to_owned()))
+            .collect();
+        let bad = ops.iter().find_map(|op| {
+            let shape = if op.is_sequential() {
+                Shape::Sequential
+            } else {
+                Shape::Whole
+            };
+            check(op.path(), shape, op.version())
+        });
+        let paths: Vec<_> = ops
+            .iter()
+            .map(|op| path::prepend_chroot(chroot, op.path()))
+            .collect();
+        let request = Request::Multi(
+            ops.iter()
+                .zip(&paths)
+                .map(|(op, path)| op.wire(path))
+                .collect(),
+        );
+        let luggage = Luggage {
+            parts,
+            ..Luggage::default()
+        };
+        let call = Call {
+            bad,
+            luggage,
+            ..Call::write("/", None)
+        };
+        self.submit(call, &request, |reply, _, chroot| multi(reply, chroot))
+    }
+
+    /// The paths of this session's own ephemeral nodes below `prefix` (which is compared as text).
+    ///
+    /// # Errors
+    /// `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn ephemerals(&self, prefix: &str) -> Pending<Vec<String>> {
+        let full = self.server_path(prefix);
+        let call = Call::write(prefix, None);
+        self.submit(
+            call,
+            &Request::GetEphemerals { prefix: &full },
+            |reply, _, chroot| match body(reply, OpCode::GetEphemerals)? {
+                Response::Strings(paths) => {
+                    Ok(paths.into_iter().map(|p| local_path(chroot, p)).collect())
+                }
+                _ => unexpected(OpCode::GetEphemerals),
+            },
+        )
+    }
+
+    /// How many nodes there are below a node, at all depths.
+    ///
+    /// # Errors
+    /// `NoNode`, `NoAuth`; `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn count_descendants(&self, path: &str) -> Pending<usize> {
+        let full = self.server_path(path);
+        let call = Call::write(path, None);
+        self.submit(
+            call,
+            &Request::GetAllChildrenNumber { path: &full },
+            |reply, _, _| match body(reply, OpCode::GetAllChildrenNumber)? {
+                Response::Count(n) => Ok(usize::try_from(n).unwrap_or(0)),
+                _ => unexpected(OpCode::GetAllChildrenNumber),
+            },
+        )
+    }
+
+    /// Who the server takes this connection for.
+    ///
+    /// # Errors
+    /// `Unimplemented` from servers before 3.7, as [`Error::Rejected`](crate::Error::Rejected).
+    pub fn who_am_i(&self) -> Pending<Vec<ClientInfo>> {
+        self.submit(
+            Call::write("/", None),
+            &Request::WhoAmI,
+            |reply, _, _| match body(reply, OpCode::WhoAmI)? {
+                Response::WhoAmI(infos) => Ok(infos),
+                _ => unexpected(OpCode::WhoAmI),
+            },
+        )
+    }
+
+    /// Adds credentials, on this connection and on every later one of the session.
+    ///
+    /// # Errors
+    /// `AuthFailed` as [`Error::Rejected`](crate::Error::Rejected); the session has ended then.
+    pub fn add_auth(&self, scheme: &str, secret: &[u8]) -> Pending<()> {
+        let (to, answer) = oneshot::channel();
+        let now = self.core.now();
+        let (submitted, waker) = {
+            let mut inner = self.core.inner.lock();
+            if let Phase::Ended(reason) = inner.phase {
+                let reason = Reason::SessionEnded(reason);
+                (
+                    Err(Unfinished {
+                        fate: Fate::NotSent,
+                        reason,
+                    }),
+                    None,
+                )
+            } else {
+                let info = AuthInfo {
+                    scheme: scheme.to_owned(),
+                    data: secret.to_owned(),
+                };
+                let index = inner.credentials.len();
+                inner.credentials.push(Credential {
+                    info,
+                    waiter: Some(to),
+                });
+                if inner.phase == Phase::Attached {
+                    let packet = AuthPacket {
+                        kind: 0,
+                        scheme,
+                        auth: secret,
+                    };
+                    inner.send_control(xid::AUTH, &Request::Auth(packet), now);
+                    inner.credentials_in_flight.push_back(index);
+                }
+                (Ok(0), inner.waker.take())
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        let decode: Decode<()> = |reply, _, _| match reply.err {
+            ErrorCode::Ok => Ok(()),
+            code => Err(Fault::Refused(code)),
+        };
+        let core = Arc::clone(&self.core);
+        Pending::new(
+            core,
+            OpCode::Auth,
+            scheme.to_owned(),
+            submitted,
+            answer,
+            None,
+            decode,
+            Luggage::default(),
+        )
+    }
+
+    fn server_path<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        path::prepend_chroot(&self.core.config.chroot, path)
+    }
+
+    fn ticket(&self, full: &str, class: Class, arm: Arm) -> (Ticket, Interest) {
+        let path: Arc<str> = Arc::from(full);
+        let id = self.core.inner.lock().watches.new_id();
+        let interest = Interest {
+            core: Arc::clone(&self.core),
+            path: Arc::clone(&path),
+            class,
+            id,
+        };
+        (Ticket { id, path, arm }, interest)
+    }
+
+    fn watching<'a>(
+        &self,
+        path: &'a str,
+        full: &str,
+        class: Class,
+        arm: fn(OneShotSender) -> Arm,
+        resend: Resend,
+    ) -> Call<'a> {
+        let (to, events) = oneshot::channel();
+        let (ticket, interest) = self.ticket(full, class, arm(to));
+        let luggage = Luggage {
+            watch: Some(Watch { events, interest }),
+            ..Luggage::default()
+        };
+        Call {
+            ticket: Some(ticket),
+            luggage,
+            ..Call::read(path, resend)
+        }
+    }
+
+    fn submit<T>(&self, call: Call<'_>, request: &Request<'_>, decode: Decode<T>) -> Pending<T> {
+        let Call {
+            path,
+            bad,
+            resend,
+            ticket,
+            luggage,
+        } = call;
+        let (to, answer) = oneshot::channel();
+        let server_path = match &ticket {
+            Some(ticket) => Arc::clone(&ticket.path),
+            None if resend != Resend::Never => Arc::from(request.path().unwrap_or("/")),
+            None => Arc::default(),
+        };
+        let submitted = match bad {
+            Some(reason) => Err(Unfinished {
+                fate: Fate::NotSent,
+                reason,
+            }),
+            None => self.core.submit(Submission {
+                request,
+                path: server_path,
+                resend,
+                done: Done::User(to),
+                watch: ticket,
+                policy: self.policy,
+            }),
+        };
+        let clock = &self.core.config.clock;
+        let timer = self
+            .policy
+            .limit
+            .map(|limit| clock.sleep_until(clock.now() + limit));
+        Pending::new(
+            Arc::clone(&self.core),
+            request.op(),
+            path.to_owned(),
+            submitted,
+            answer,
+            timer,
+            decode,
+            luggage,
+        )
+    }
+}
+
+/// What is wrong with a path or a version, if anything.
+///
+/// −1 means "any" on the wire, so as an expected version it would make the write unconditional (`H24`).
+fn check(path: &str, shape: Shape, version: Option<i32>) -> Option<Reason> {
+    let checked = match shape {
+        Shape::Whole => path::validate(path),
+        Shape::Sequential => path::validate_sequential(path),
+    };
+    if let Err(e) = checked {
+        return Some(Reason::BadPath(e.to_string()));
+    }
+    (version == Some(-1)).then(|| {
+        Reason::BadArgument("version -1 means any on the wire; pass None for any".to_owned())
+    })
+}
+
+fn watch(luggage: &mut Luggage) -> Result<Watch, Fault> {
+    luggage
+        .watch
+        .take()
+        .ok_or_else(|| Fault::Garbled("answered twice".to_owned()))
+}
+
+fn created(reply: Reply, chroot: &str) -> Result<Created, Fault> {
+    match body(reply, OpCode::Create2)? {
+        Response::PathStat(path, stat) => Ok(Created {
+            path: local_path(chroot, path),
+            stat,
+        }),
+        _ => unexpected(OpCode::Create2),
+    }
+}
+
+fn stat(reply: Reply, op: OpCode) -> Result<Stat, Fault> {
+    match body(reply, op)? {
+        Response::Stat(stat) => Ok(stat),
+        _ => unexpected(op),
+    }
+}
+
+fn exists(reply: Reply) -> Result<Option<Stat>, Fault> {
+    if reply.err == ErrorCode::NoNode {
+        return Ok(None);
+    }
+    stat(reply, OpCode::Exists).map(Some)
+}
+
+fn data(reply: Reply) -> Result<Data, Fault> {
+    match body(reply, OpCode::GetData)? {
+        // Copied, so that a value kept for long does not keep the whole read buffer.
+        Response::Data { data, stat } => {
+            let data = data
+                .map(|bytes| Bytes::copy_from_slice(&bytes))
+                .unwrap_or_default();
+            Ok(Data { data, stat })
+        }
+        _ => unexpected(OpCode::GetData),
+    }
+}
+
+fn children(reply: Reply) -> Result<Children, Fault> {
+    match body(reply, OpCode::GetChildren2)? {
+        Response::Children2 { children, stat } => Ok(Children {
+            names: children,
+            stat,
+        }),
+        _ => unexpected(OpCode::GetChildren2),
+    }
+}
+
+/// A refused multi comes as a success with the codes inside: 0 before the culprit, -2 behind it (`protocol.md` §1.9).
+fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, Fault> {
+    let Response::Multi(results) = body(reply, OpCode::Multi)? else {
+        return unexpected(OpCode::Multi);
+    };
+    let codes: Vec<ErrorCode> = results.iter().filter_map(MultiResult::error).collect();
+    if !codes.is_empty() {
+        let culprit =
+            |code: &ErrorCode| !matches!(code, ErrorCode::Ok | ErrorCode::RuntimeInconsistency);
+        let index = codes.iter().position(culprit);
+        let index = index
+            .or_else(|| codes.iter().position(|code| *code != ErrorCode::Ok))
+            .unwrap_or(0);
+        return Err(Fault::Part(
+            index,
+            codes.get(index).copied().unwrap_or(ErrorCode::SystemError),
+        ));
+    }
+    let one = |result| match result {
+        MultiResult::Create2 { path, stat } => Ok(OpResult::Created(Created {
+            path: local_path(chroot, path),
+            stat,
+        })),
+        MultiResult::Delete => Ok(OpResult::Deleted),
+        MultiResult::SetData(stat) => Ok(OpResult::DataSet(stat)),
+        MultiResult::Check => Ok(OpResult::Checked),
+        _ => unexpected(OpCode::Multi),
+    };
+    results.into_iter().map(one).collect()
+}

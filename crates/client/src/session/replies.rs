@@ -1,0 +1,416 @@
+//! What comes in on a connection, and what its loss means.
+//!
+//! Owns the strict matching of replies to operations, in order, and the bookkeeping of evidence that they bring. It must never
+//! take a watch event or a reply out of its order (`hazards.md` G6), nor count anything but an answer as a sign of life
+//! (`H27`).
+
+use std::sync::Arc;
+
+use baton_proto::{
+    AuthPacket, ConnectResponse, Decoder, ErrorCode, Limits, OpCode, ReplyHeader, Request,
+    WatcherEvent, WatcherKind, path, xid,
+};
+use bytes::{Buf, Bytes};
+
+use crate::clock::BootInstant;
+use crate::error::Reason;
+use crate::session::core::{Core, Effects, Inner, Phase, Reply};
+use crate::session::entry::{Done, Entry, Fate, Unfinished, Waiting};
+use crate::session::watches::Class;
+use crate::state::{EndReason, State};
+
+/// The node by which Baton's server tells that it is Baton.
+pub(crate) const BATON_NODE: &str = "/zookeeper/baton";
+
+/// Path text in one request that re-arms watches: a stock server takes 1 MiB in a frame.
+const REARM_BATCH_BYTES: usize = 128 * 1024;
+
+/// Why a connection is over.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// Try to get another.
+    Lost(String),
+    /// The session is over.
+    Ended,
+}
+
+impl Core {
+    /// A server has taken the session: everything that must precede users' operations goes out first.
+    pub(crate) fn attach(
+        &self,
+        response: &ConnectResponse,
+        sent: BootInstant,
+        created: bool,
+    ) -> bool {
+        let mut effects = Effects::default();
+        let attached = {
+            let now = self.now();
+            let mut guard = self.inner.lock();
+            let inner = &mut *guard;
+            if let Phase::Ended(_) = inner.phase {
+                return false;
+            }
+            inner.identity.id = response.session_id;
+            inner.identity.password = response.password;
+            inner.timeout =
+                std::time::Duration::from_millis(u64::try_from(response.timeout_ms).unwrap_or(0));
+            inner.epoch += 1;
+            inner.phase = Phase::Attached;
+            inner.out.clear();
+            inner.enqueued = 0;
+            inner.last_acked = inner.last_acked.max(sent);
+            inner.last_proof = BootInstant::ZERO;
+            inner.last_heartbeat = BootInstant::ZERO;
+            inner.probe_answered = false;
+            inner.lease.connected(sent, inner.timeout, created);
+            self.publish_lease(inner);
+            self.states.publish(State::Connected { epoch: inner.epoch });
+            inner.send_credentials(now);
+            inner.rearm_watches(now, inner.epoch > 1, &mut effects);
+            let probe = Request::GetData {
+                path: BATON_NODE,
+                watch: false,
+            };
+            inner.send_internal(&self.config, &probe, Done::Probe, now);
+            inner.flush_waiting(now, &mut effects);
+            effects.changed = true;
+            true
+        };
+        effects.deliver(self);
+        attached
+    }
+
+    /// The connection is lost. `written` bytes of its stream reached the socket; `unsent` is the rest, beginning at `base`.
+    pub(crate) fn detach(&self, written: u64, base: u64, mut unsent: Vec<u8>) {
+        let mut effects = Effects::default();
+        {
+            let mut guard = self.inner.lock();
+            let inner = &mut *guard;
+            if let Phase::Ended(_) = inner.phase {
+                return;
+            }
+            inner.phase = Phase::Detached;
+            self.states.publish(State::Suspended);
+            unsent.append(&mut inner.out);
+            inner.pings.clear();
+            inner.set_watches_unanswered = 0;
+            inner.credentials_in_flight.clear();
+            for entry in std::mem::take(&mut inner.in_flight) {
+                inner.carry_over(entry, written, base, &unsent, &mut effects);
+            }
+        }
+        effects.deliver(self);
+    }
+
+    /// Takes one frame apart. Call it with the lock held.
+    pub(crate) fn receive(
+        &self,
+        inner: &mut Inner,
+        mut frame: Bytes,
+        now: BootInstant,
+        effects: &mut Effects,
+    ) -> Result<(), Broken> {
+        let garbled =
+            |what: &dyn std::fmt::Display| Broken::Lost(format!("unreadable reply: {what}"));
+        let limits = Limits::with_max_frame_bytes(self.config.max_reply_bytes);
+        let header =
+            ReplyHeader::decode(&mut Decoder::new(&frame, &limits)).map_err(|e| garbled(&e))?;
+        frame.advance(ReplyHeader::BYTES);
+        match header.xid {
+            xid::NOTIFICATION => {
+                let event = WatcherEvent::decode(&mut Decoder::new(&frame, &limits))
+                    .map_err(|e| garbled(&e))?;
+                if let Some(local) = path::strip_chroot(&self.config.chroot, &event.path) {
+                    let zxid = (header.zxid > 0).then_some(header.zxid);
+                    let capacity = self.config.watch_capacity;
+                    inner.watches.fire(
+                        event.kind,
+                        &event.path,
+                        local,
+                        zxid,
+                        capacity,
+                        &mut effects.fired,
+                    );
+                }
+                Ok(())
+            }
+            xid::PING => {
+                let sent = inner
+                    .pings
+                    .pop_front()
+                    .ok_or_else(|| garbled(&"a pong without a ping"))?;
+                self.acknowledged(inner, now, sent, None);
+                Ok(())
+            }
+            xid::AUTH => self.receive_auth(inner, header, effects),
+            xid::SET_WATCHES => {
+                inner.set_watches_unanswered = inner.set_watches_unanswered.saturating_sub(1);
+                if header.err == 0 {
+                    Ok(())
+                } else {
+                    Err(garbled(&header.error()))
+                }
+            }
+            _ => self.receive_reply(inner, header, frame, now, effects),
+        }
+    }
+
+    fn acknowledged(
+        &self,
+        inner: &mut Inner,
+        now: BootInstant,
+        sent: BootInstant,
+        basis: Option<BootInstant>,
+    ) {
+        inner.last_acked = inner.last_acked.max(sent);
+        inner.lease.acknowledged(now, sent, basis);
+        self.publish_lease(inner);
+    }
+
+    fn receive_auth(
+        &self,
+        inner: &mut Inner,
+        header: ReplyHeader,
+        effects: &mut Effects,
+    ) -> Result<(), Broken> {
+        let waiter = inner
+            .credentials_in_flight
+            .pop_front()
+            .and_then(|index| inner.credentials.get_mut(index))
+            .and_then(|credential| credential.waiter.take());
+        let refused = header.err != 0;
+        if refused {
+            self.end_locked(inner, EndReason::AuthFailed, effects);
+        }
+        if let Some(waiter) = waiter {
+            let reply = Reply {
+                err: header.error(),
+                zxid: header.zxid,
+                body: Bytes::new(),
+            };
+            effects.finished.push((waiter, Ok(reply)));
+        }
+        if refused { Err(Broken::Ended) } else { Ok(()) }
+    }
+
+    fn receive_reply(
+        &self,
+        inner: &mut Inner,
+        header: ReplyHeader,
+        body: Bytes,
+        now: BootInstant,
+        effects: &mut Effects,
+    ) -> Result<(), Broken> {
+        let Some(mut entry) = inner.in_flight.pop_front() else {
+            return Err(Broken::Lost(format!(
+                "a reply with xid {} that nothing was asked for",
+                header.xid
+            )));
+        };
+        if entry.xid != header.xid {
+            let text = format!("reply with xid {} where {} was due", header.xid, entry.xid);
+            inner.in_flight.push_front(entry);
+            return Err(Broken::Lost(text));
+        }
+        inner.forget_bytes(entry.len);
+        inner.last_zxid = inner.last_zxid.max(header.zxid);
+        let err = header.error();
+        match err {
+            ErrorCode::SessionExpired => {
+                self.end_locked(inner, EndReason::ExpiredByServer, effects);
+                entry.fail(
+                    Fate::NotSent,
+                    Reason::SessionEnded(EndReason::ExpiredByServer),
+                    effects,
+                );
+                return Err(Broken::Ended);
+            }
+            // The server that answers so has been left behind; the operation was not applied.
+            ErrorCode::SessionMoved => {
+                entry.fail(Fate::NotSent, Reason::ConnectionLost, effects);
+                return Err(Broken::Lost(
+                    "the session has moved to another server".to_owned(),
+                ));
+            }
+            _ => {}
+        }
+        // Only success counts as evidence: a refusal may come from a follower on its own.
+        let basis = entry.basis.filter(|_| err == ErrorCode::Ok);
+        if basis.is_some() {
+            inner.last_proof = inner.last_proof.max(entry.sent);
+        }
+        self.acknowledged(inner, now, entry.sent, basis);
+        if let Some(ticket) = entry.watch.take() {
+            let (path, exists) = (Arc::clone(&entry.path), err == ErrorCode::Ok);
+            let armed = exists || (entry.op == OpCode::Exists && err == ErrorCode::NoNode);
+            let remove = if armed {
+                inner.watches.arm(ticket, exists)
+            } else {
+                inner.watches.withdraw(&ticket)
+            };
+            if let Some(kind) = remove {
+                self.remove_watch(inner, &path, kind, now);
+            }
+        }
+        let reply = Reply {
+            err,
+            zxid: header.zxid,
+            body,
+        };
+        match entry.done {
+            Done::User(to) => effects.finished.push((to, Ok(reply))),
+            Done::Nobody => {}
+            Done::RemoveWatches => inner.watches.cannot_remove |= err == ErrorCode::Unimplemented,
+            Done::Probe => {
+                inner.probe_answered = true;
+                inner
+                    .lease
+                    .set_ping_lease(err == ErrorCode::Ok && says_ping_lease(&reply.body));
+                effects.changed = true;
+            }
+            Done::Close => {
+                self.end_locked(inner, EndReason::Closed, effects);
+                return Err(Broken::Ended);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_watch(
+        &self,
+        inner: &mut Inner,
+        path: &Arc<str>,
+        kind: WatcherKind,
+        now: BootInstant,
+    ) {
+        if inner.phase == Phase::Attached {
+            let request = Request::RemoveWatches {
+                path,
+                kind: kind.code(),
+            };
+            inner.send_internal(&self.config, &request, Done::RemoveWatches, now);
+        }
+    }
+
+    /// A local watch was dropped: the last one takes the server's watch with it (`H53`).
+    pub(crate) fn unwatch(&self, path: &Arc<str>, class: Class, id: u64) {
+        let waker = {
+            let mut inner = self.inner.lock();
+            match inner.watches.drop_interest(path, class, id) {
+                Some(kind) => {
+                    let now = self.now();
+                    self.remove_watch(&mut inner, path, kind, now);
+                    inner.waker.take()
+                }
+                None => None,
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn end_reason(&self) -> EndReason {
+        match self.inner.lock().phase {
+            Phase::Ended(reason) => reason,
+            _ => EndReason::DriverGone,
+        }
+    }
+}
+
+impl Inner {
+    fn send_credentials(&mut self, now: BootInstant) {
+        let infos: Vec<_> = self.credentials.iter().map(|c| c.info.clone()).collect();
+        for (index, info) in infos.iter().enumerate() {
+            let packet = AuthPacket {
+                kind: 0,
+                scheme: &info.scheme,
+                auth: &info.data,
+            };
+            self.send_control(xid::AUTH, &Request::Auth(packet), now);
+            self.credentials_in_flight.push_back(index);
+        }
+    }
+
+    fn rearm_watches(&mut self, now: BootInstant, again: bool, effects: &mut Effects) {
+        let mut watches = std::mem::take(&mut self.watches);
+        let zxid = self.last_zxid;
+        watches.rearm(zxid, REARM_BATCH_BYTES, |request| {
+            self.send_control(xid::SET_WATCHES, &request, now);
+            self.set_watches_unanswered += 1;
+        });
+        if again {
+            watches.resync(&mut effects.fired);
+        }
+        self.watches = watches;
+    }
+
+    /// Decides what becomes of an operation whose connection is lost: reads, and what never left, wait for the next one; of
+    /// writes that left, nothing is known.
+    fn carry_over(
+        &mut self,
+        mut entry: Entry,
+        written: u64,
+        base: u64,
+        unsent: &[u8],
+        effects: &mut Effects,
+    ) {
+        let left = entry.end <= written;
+        let own = !matches!(entry.done, Done::User(_) | Done::Close);
+        let frame = if own || entry.fail_fast {
+            None
+        } else if left {
+            entry.resend.request(&entry.path).map(|request| {
+                let mut frame = Vec::with_capacity(entry.len);
+                baton_proto::frame::write_request(&mut frame, 0, &request);
+                frame
+            })
+        } else {
+            let end = usize::try_from(entry.end - base).unwrap_or(usize::MAX);
+            unsent
+                .get(end.saturating_sub(entry.len)..end)
+                .map(<[u8]>::to_vec)
+        };
+        if let Some(frame) = frame {
+            entry.basis = None;
+            self.waiting.push_back(Waiting { entry, frame });
+            return;
+        }
+        self.forget_bytes(entry.len);
+        if let Some(ticket) = entry.watch.take() {
+            // Nothing to remove: the server's watches went with the connection.
+            let _gone = self.watches.withdraw(&ticket);
+        }
+        let fate = if left {
+            entry.fate_when_lost()
+        } else {
+            Fate::NotSent
+        };
+        let reason = if left {
+            Reason::ConnectionLost
+        } else {
+            Reason::Disconnected
+        };
+        entry.fail(fate, reason, effects);
+    }
+}
+
+/// Reads Baton's self-description. A word search is enough: the server writes it without blanks, and what is not understood
+/// only means the stricter lease.
+fn says_ping_lease(body: &[u8]) -> bool {
+    let wanted = b"\"ping_lease\":true";
+    let dense: Vec<u8> = body
+        .iter()
+        .copied()
+        .filter(|b| !b.is_ascii_whitespace())
+        .collect();
+    dense.windows(wanted.len()).any(|w| w == wanted)
+}
+
+/// Turns a missing answer into what a user's future yields.
+pub(crate) fn driver_gone() -> Unfinished {
+    Unfinished {
+        fate: Fate::MaybeApplied,
+        reason: Reason::SessionEnded(EndReason::DriverGone),
+    }
+}
