@@ -228,6 +228,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Waits until something can be read, and leaves it there.
+    pub(crate) async fn readable(&self) -> Result<(), BenchError> {
+        self.socket.readable().await.map_err(|e| self.lost(e))
+    }
+
     /// Waits until something has arrived.
     pub(crate) async fn fill(&mut self) -> Result<(), BenchError> {
         loop {

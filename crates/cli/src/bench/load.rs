@@ -200,6 +200,11 @@ async fn drive(
     }
     conn.flush().await?;
     while !under_way.is_empty() {
+        if in_flight > 1 {
+            // The other connections go first: meanwhile more arrives here, and one read and one write serve it all.
+            conn.readable().await?;
+            tokio::task::yield_now().await;
+        }
         conn.fill().await?;
         take_replies(&mut conn, &mut script, &mut under_way, shared)?;
         conn.flush().await?;
