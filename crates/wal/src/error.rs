@@ -101,15 +101,13 @@ pub enum WalError {
         /// What to do.
         remedy: &'static str,
     },
-    /// A segment is missing between two others.
+    /// A segment is missing after another: the one with the next number, or one that was begun and is gone.
     #[error(
-        "log segment {missing} is missing between {before} and {after}: restore it from a copy of this folder"
+        "log segment {missing} is missing after {before}: restore it from a copy of this folder"
     )]
     SegmentGap {
         /// The segment before the gap.
         before: String,
-        /// The segment after the gap.
-        after: String,
         /// The number of the first missing segment.
         missing: u64,
     },

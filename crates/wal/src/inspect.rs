@@ -267,17 +267,14 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
         );
     }
     let sequences = recover::sequences(storage)?;
-    let mut chain = None;
     for (at, sequence) in sequences.iter().enumerate() {
-        let name = file_name(*sequence);
-        let is_last = at + 1 == sequences.len();
-        files.push(match verify_segment(storage, &name, is_last, &mut chain) {
-            Ok(report) => report,
-            Err(error) => {
-                chain = None;
-                FileReport::Damaged { file: name, error }
-            }
-        });
+        let next = sequences.get(at + 1).copied();
+        files.push(
+            verify_segment(storage, *sequence, next).unwrap_or_else(|error| FileReport::Damaged {
+                file: file_name(*sequence),
+                error,
+            }),
+        );
     }
     Ok(VerifyReport {
         cluster_id,
@@ -288,19 +285,11 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
 
 fn verify_segment(
     storage: &dyn Storage,
-    name: &str,
-    is_last: bool,
-    chain: &mut Option<u32>,
+    sequence: u64,
+    next: Option<u64>,
 ) -> Result<FileReport, WalError> {
-    let segment = Segment::load(storage, name)?;
-    if chain.is_some_and(|chain| chain != segment.header.previous_chain) {
-        return Err(WalError::corrupt(
-            &segment.location,
-            40,
-            "the segment before it is not the one it was begun after",
-            RESTORE_LOG,
-        ));
-    }
+    let name = file_name(sequence);
+    let segment = Segment::load(storage, &name)?;
     let mut replay = Replay::new(0);
     replay.begin_segment(&segment)?;
     let mut entries = 0;
@@ -311,16 +300,18 @@ fn verify_segment(
         entries += u64::from(matches!(found.record, Record::Entry(_)));
         replay.record(&segment.location, offset, found.record)?;
     }
-    let tail = segment.tail(records.offset);
-    recover::check_tail(&segment, records.offset, tail, is_last, &mut Vec::new())?;
-    *chain = Some(records.chain);
+    // Where the next header is unreadable, that file's own verdict says so.
+    let next_chain = next.map(|next| {
+        recover::read_header(storage, next).map_or(records.chain, |header| header.previous_chain)
+    });
+    let torn = segment.check_end(&records, next_chain)?;
     Ok(FileReport::Segment {
-        file: name.to_owned(),
+        file: name,
         records: count,
         entries,
         used_bytes: u64::from(records.offset),
         file_bytes: segment.content.len() as u64,
-        torn: tail == Tail::Torn,
+        torn,
     })
 }
 

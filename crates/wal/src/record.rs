@@ -17,6 +17,7 @@ const TYPE_HARD_STATE: u8 = 2;
 const TYPE_COMMIT: u8 = 3;
 const TYPE_SNAPSHOT: u8 = 4;
 const TYPE_TRUNCATE: u8 = 5;
+const TYPE_SEALED: u8 = 6;
 
 /// One entry of the replicated log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,11 @@ pub enum Record {
         /// The first entry that no longer counts.
         from: u64,
     },
+    /// The segment ends here for ever: the next one is durable. Written by the log itself.
+    Sealed {
+        /// The sequence of the next segment.
+        next: u64,
+    },
 }
 
 /// What decides a record's checksum beside its own bytes: the same bytes elsewhere are not a record.
@@ -109,6 +115,7 @@ pub(crate) fn encode(record: &Record, place: Place, write_start: u32, out: &mut 
         Record::Commit { index } => (TYPE_COMMIT, 0, 0, *index, &[]),
         Record::Snapshot { index, term } => (TYPE_SNAPSHOT, 0, *term, *index, &[]),
         Record::Truncate { from } => (TYPE_TRUNCATE, 0, 0, *from, &[]),
+        Record::Sealed { next } => (TYPE_SEALED, 0, 0, *next, &[]),
     };
     let mut header = [0; RECORD_HEADER_BYTES];
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -138,7 +145,7 @@ pub(crate) fn decode(segment: &Bytes, place: Place) -> Option<Decoded> {
     let &[kind, entry_kind, 0, 0] = header.get(24..28)? else {
         return None;
     };
-    if !(TYPE_ENTRY..=TYPE_TRUNCATE).contains(&kind) {
+    if !(TYPE_ENTRY..=TYPE_SEALED).contains(&kind) {
         return None;
     }
     let length = u32_at(header, 0) as usize;
@@ -164,7 +171,8 @@ pub(crate) fn decode(segment: &Bytes, place: Place) -> Option<Decoded> {
         TYPE_HARD_STATE => Record::HardState(HardState { term, vote: index }),
         TYPE_COMMIT => Record::Commit { index },
         TYPE_SNAPSHOT => Record::Snapshot { index, term },
-        _ => Record::Truncate { from: index },
+        TYPE_TRUNCATE => Record::Truncate { from: index },
+        _ => Record::Sealed { next: index },
     };
     Some(Decoded {
         record,

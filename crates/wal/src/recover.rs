@@ -3,9 +3,11 @@
 //! Nothing here writes. It drops only what no one was ever told about: the torn end of the last write. For
 //! anything else that is not as it was written it refuses (`docs/format.md`, "Recovery").
 
+use bytes::Bytes;
+
 use crate::error::{RESTORE_LOG, WalError};
 use crate::record::{Entry, HardState, Record};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, Tail, file_name, sequence_of};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, file_name, sequence_of};
 use crate::snapshot::{self, SnapshotInfo, SnapshotReader};
 use crate::storage::{Access, Storage};
 
@@ -66,11 +68,14 @@ impl std::fmt::Display for RecoveryNote {
 pub(crate) struct LogEnd {
     pub segment_name: String,
     pub segment_crc: u32,
+    /// The file grows in steps of this many bytes; at least 1.
+    pub segment_step: u32,
     pub segment_bytes: u64,
     /// Where the next record goes.
     pub offset: u32,
     pub chain: u32,
-    pub tail_is_dirty: bool,
+    /// The bytes of the last write, and where it began.
+    pub last_write: (u32, Bytes),
     /// Whether the last segment has no record yet.
     pub segment_is_empty: bool,
     pub last_index: u64,
@@ -91,35 +96,41 @@ pub(crate) fn recover(
 
     let mut replay = Replay::new(base);
     let mut end = None;
-    let mut chain = None;
     for (at, header) in headers.iter().enumerate().skip(start) {
-        let is_last = at + 1 == headers.len();
         let name = file_name(header.sequence);
         let segment = Segment::load(storage, &name)?;
-        if chain.is_some_and(|chain| chain != header.previous_chain) {
-            return Err(WalError::corrupt(
-                &segment.location,
-                40,
-                "the segment before it is not the one it was begun after",
-                RESTORE_LOG,
-            ));
-        }
         replay.begin_segment(&segment)?;
         let mut records = segment.records();
         for (offset, found) in records.by_ref() {
             replay.record(&segment.location, offset, found.record)?;
         }
-        let tail = segment.tail(records.offset);
-        check_tail(&segment, records.offset, tail, is_last, &mut notes)?;
-        chain = Some(records.chain);
-        if is_last {
+        let next_chain = headers.get(at + 1).map(|next| next.previous_chain);
+        if segment.check_end(&records, next_chain)? {
+            notes.push(RecoveryNote::TornTail {
+                file: segment.location.clone(),
+                offset: u64::from(records.offset),
+            });
+        }
+        if next_chain.is_none() {
+            if let Some(missing) = replay.sealed_before {
+                return Err(WalError::SegmentGap {
+                    before: segment.location,
+                    missing,
+                });
+            }
             end = Some(LogEnd {
                 segment_name: name,
                 segment_crc: segment.header_crc(),
+                segment_step: header.extend_bytes.max(1),
                 segment_bytes: segment.content.len() as u64,
                 offset: records.offset,
                 chain: records.chain,
-                tail_is_dirty: tail != Tail::Clean,
+                last_write: (
+                    records.last_write,
+                    segment
+                        .content
+                        .slice(records.last_write as usize..records.offset as usize),
+                ),
                 segment_is_empty: records.offset as usize == SEGMENT_HEADER_BYTES,
                 last_index: replay.last_index,
                 segments: headers
@@ -190,42 +201,48 @@ pub(crate) fn recover(
 fn read_headers(storage: &dyn Storage, cluster_id: u64) -> Result<Vec<SegmentHeader>, WalError> {
     let mut headers: Vec<SegmentHeader> = Vec::new();
     for sequence in sequences(storage)? {
-        let name = file_name(sequence);
-        let location = storage.location(&name);
         if let Some(before) = headers.last()
             && before.sequence + 1 != sequence
         {
             return Err(WalError::SegmentGap {
                 before: storage.location(&file_name(before.sequence)),
-                after: location,
                 missing: before.sequence + 1,
             });
         }
-        let failed = |action| move |error| WalError::io(action, storage.location(&name), error);
-        let file = storage
-            .open(&file_name(sequence), Access::Read)
-            .map_err(failed.clone()("open"))?;
-        let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        let count = file.read_at(0, &mut bytes).map_err(failed("read"))?;
-        let (header, _) = SegmentHeader::decode(&location, bytes.get(..count).unwrap_or_default())?;
+        let header = read_header(storage, sequence)?;
         if header.cluster_id != cluster_id {
             return Err(WalError::WrongCluster {
-                file: location,
+                file: storage.location(&file_name(sequence)),
                 found: header.cluster_id,
                 expected: cluster_id,
             });
         }
-        if header.sequence != sequence {
-            return Err(WalError::corrupt(
-                &location,
-                24,
-                format!("it says it is segment {}", header.sequence),
-                "give the file back its own name",
-            ));
-        }
         headers.push(header);
     }
     Ok(headers)
+}
+
+/// The header of one segment.
+pub(crate) fn read_header(storage: &dyn Storage, sequence: u64) -> Result<SegmentHeader, WalError> {
+    let name = file_name(sequence);
+    let location = storage.location(&name);
+    let file = storage
+        .open(&name, Access::Read)
+        .map_err(|error| WalError::io("open", location.clone(), error))?;
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    let count = file
+        .read_at(0, &mut bytes)
+        .map_err(|error| WalError::io("read", location.clone(), error))?;
+    let (header, _) = SegmentHeader::decode(&location, bytes.get(..count).unwrap_or_default())?;
+    if header.sequence != sequence {
+        return Err(WalError::corrupt(
+            &location,
+            24,
+            format!("it says it is segment {}", header.sequence),
+            "give the file back its own name",
+        ));
+    }
+    Ok(header)
 }
 
 /// The sequence of every segment file, ascending.
@@ -302,39 +319,6 @@ fn first_to_read(
     Ok(reaching)
 }
 
-pub(crate) fn check_tail(
-    segment: &Segment,
-    end: u32,
-    tail: Tail,
-    is_last: bool,
-    notes: &mut Vec<RecoveryNote>,
-) -> Result<(), WalError> {
-    match tail {
-        Tail::Clean => Ok(()),
-        Tail::Torn if is_last => {
-            notes.push(RecoveryNote::TornTail {
-                file: segment.location.clone(),
-                offset: u64::from(end),
-            });
-            Ok(())
-        }
-        Tail::Torn => Err(WalError::corrupt(
-            &segment.location,
-            u64::from(end),
-            "the record does not match its checksum, and a later segment was begun after it",
-            RESTORE_LOG,
-        )),
-        Tail::Damaged { witness } => Err(WalError::corrupt(
-            &segment.location,
-            u64::from(end),
-            format!(
-                "the record does not match its checksum, and the record at byte {witness} was written after it had been synced"
-            ),
-            RESTORE_LOG,
-        )),
-    }
-}
-
 /// The state that the records build up.
 #[derive(Debug)]
 pub(crate) struct Replay {
@@ -344,6 +328,8 @@ pub(crate) struct Replay {
     pub hard_state: HardState,
     pub commit: u64,
     pub entries: Vec<Entry>,
+    /// The segment that was begun after the last one read.
+    pub sealed_before: Option<u64>,
     /// The term of entry `base`, where the log still has it.
     pub base_term: Option<u64>,
 }
@@ -357,12 +343,14 @@ impl Replay {
             hard_state: HardState::default(),
             commit: 0,
             entries: Vec::new(),
+            sealed_before: None,
             base_term: None,
         }
     }
 
     pub(crate) fn begin_segment(&mut self, segment: &Segment) -> Result<(), WalError> {
         let first_index = segment.header.first_index;
+        self.sealed_before = None;
         if !self.started {
             self.started = true;
             self.last_index = first_index.saturating_sub(1);
@@ -413,6 +401,7 @@ impl Replay {
             }
             Record::HardState(state) => self.hard_state = state,
             Record::Commit { index } => self.commit = index,
+            Record::Sealed { next } => self.sealed_before = Some(next),
             Record::Snapshot { index, .. } => {
                 if index > self.last_index {
                     self.entries.clear();

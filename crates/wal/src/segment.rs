@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
 use crate::error::{RESTORE_LOG, WalError};
-use crate::record::{Decoded, Place, decode};
+use crate::record::{Decoded, Place, Record, decode};
 use crate::storage::{Access, Storage, StorageFile};
 
 /// Bytes before the first record.
@@ -32,6 +32,8 @@ pub(crate) struct SegmentHeader {
     pub first_index: u64,
     /// The running checksum over all records of the segment before; 0 for the first.
     pub previous_chain: u32,
+    /// The file grows in steps of this many bytes, each durable no later than the first record behind it.
+    pub extend_bytes: u32,
 }
 
 impl SegmentHeader {
@@ -44,6 +46,7 @@ impl SegmentHeader {
         put(&mut bytes, 24, &self.sequence.to_le_bytes());
         put(&mut bytes, 32, &self.first_index.to_le_bytes());
         put(&mut bytes, 40, &self.previous_chain.to_le_bytes());
+        put(&mut bytes, 44, &self.extend_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&bytes);
         put(&mut bytes, 12, &crc.to_le_bytes());
         (bytes, crc)
@@ -68,6 +71,7 @@ impl SegmentHeader {
             sequence: u64_at(bytes, 24),
             first_index: u64_at(bytes, 32),
             previous_chain: u32_at(bytes, 40),
+            extend_bytes: u32_at(bytes, 44),
         };
         let (expected, crc) = header.encode();
         if bytes.get(..SEGMENT_HEADER_BYTES) != Some(&expected) {
@@ -185,7 +189,55 @@ impl Segment {
             segment: self,
             offset: SEGMENT_HEADER_BYTES as u32,
             chain: self.header_crc,
+            last_write: SEGMENT_HEADER_BYTES as u32,
         }
+    }
+
+    /// Judges the end of the segment once all its valid records are walked; `next_chain` is what the next
+    /// segment says of this one, `None` when this is the last. Gives whether a torn write is at the end.
+    ///
+    /// # Errors
+    /// [`WalError::Corrupt`] when anything acknowledged is missing or damaged.
+    pub(crate) fn check_end(
+        &self,
+        walked: &Records<'_>,
+        next_chain: Option<u32>,
+    ) -> Result<bool, WalError> {
+        let damaged = |offset: u64, what: String| {
+            Err(WalError::corrupt(&self.location, offset, what, RESTORE_LOG))
+        };
+        let end = walked.offset;
+        let tail = self.tail(end);
+        if let Tail::Damaged { witness } = tail {
+            return damaged(
+                u64::from(end),
+                format!(
+                    "the record does not match its checksum, and the record at byte {witness} was written after it had been synced"
+                ),
+            );
+        }
+        match next_chain {
+            // All records that the next segment vouches for are here; only the seal may be torn.
+            Some(chain) if chain == walked.chain => Ok(false),
+            Some(_) => damaged(
+                u64::from(end),
+                "the records up to here are not those that the next segment was begun after"
+                    .to_owned(),
+            ),
+            None if self.is_cut_short(walked.last_write) => damaged(
+                self.content.len() as u64,
+                "the file is shorter than it was when its last record was written".to_owned(),
+            ),
+            None => Ok(tail == Tail::Torn),
+        }
+    }
+
+    /// Whether the file is shorter than it was when the write that began at `last_write` was made: everything
+    /// before that was durable then, and so was the step that the file had grown by to hold it.
+    fn is_cut_short(&self, last_write: u32) -> bool {
+        let step = u64::from(self.header.extend_bytes.max(1));
+        last_write as usize > SEGMENT_HEADER_BYTES
+            && (self.content.len() as u64) < u64::from(last_write).next_multiple_of(step)
     }
 
     /// The checksum that records of this segment build on.
@@ -229,8 +281,10 @@ pub(crate) struct Records<'a> {
     segment: &'a Segment,
     /// Where the next record begins, or the log ends.
     pub offset: u32,
-    /// The running checksum over the records so far.
+    /// The running checksum over the records so far, without the seal.
     pub chain: u32,
+    /// Where the write began that brought the last record.
+    pub last_write: u32,
 }
 
 impl Iterator for Records<'_> {
@@ -240,7 +294,10 @@ impl Iterator for Records<'_> {
         let found = self.segment.decode_at(self.offset)?;
         let offset = self.offset;
         self.offset = u32::try_from(offset as usize + found.bytes).ok()?;
-        self.chain = extend_chain(self.chain, found.crc);
+        self.last_write = found.write_start;
+        if !matches!(found.record, Record::Sealed { .. }) {
+            self.chain = extend_chain(self.chain, found.crc);
+        }
         Some((offset, found))
     }
 }

@@ -60,6 +60,7 @@ pub struct Wal {
     cluster_id: u64,
     file: Box<dyn StorageFile>,
     segment_crc: u32,
+    segment_step: u32,
     /// Everything before this offset of the current segment is durable.
     synced: u32,
     allocated: u64,
@@ -98,15 +99,16 @@ impl Wal {
         let cluster_id = open_folder(storage.as_ref(), &options)?;
         let (recovered, end) = recover::recover(storage.as_ref(), cluster_id)?;
         remove_unfinished(storage.as_ref())?;
-        let file = continue_segment(storage.as_ref(), &end)?;
+        let (file, allocated) = continue_segment(storage.as_ref(), &end)?;
         let wal = Wal {
             storage,
             options,
             cluster_id,
             file,
             segment_crc: end.segment_crc,
+            segment_step: end.segment_step,
             synced: end.offset,
-            allocated: end.segment_bytes.max(u64::from(end.offset)),
+            allocated,
             chain: end.chain,
             segment_is_empty: end.segment_is_empty,
             segments: end.segments,
@@ -180,6 +182,7 @@ impl Wal {
                     self.put(record)?;
                     self.last_index = self.last_index.max(*index);
                 }
+                Record::Sealed { .. } => {}
                 Record::Truncate { from } => {
                     if *from > self.last_index || *from <= self.commit {
                         return Err(WalError::OutOfOrder {
@@ -213,7 +216,7 @@ impl Wal {
         }
         let end = u64::from(self.synced) + self.buffer.len() as u64;
         if end > self.allocated {
-            let wanted = end.next_multiple_of(self.options.extend_bytes);
+            let wanted = end.next_multiple_of(u64::from(self.segment_step));
             if let Err(error) = self.file.allocate(wanted) {
                 return Err(self.allocation_failed(wanted, error));
             }
@@ -237,6 +240,17 @@ impl Wal {
         self.buffer.clear();
         self.buffer.shrink_to(4 << 20);
         Ok(report)
+    }
+
+    /// Ends the log in good order: what waits is made durable, and a last record vouches for all before it, so
+    /// that damage to the last batch cannot be taken for a torn write.
+    ///
+    /// # Errors
+    /// As [`sync`](Wal::sync).
+    pub fn close(mut self) -> Result<(), WalError> {
+        self.sync()?;
+        self.append(&[Record::Commit { index: self.commit }])?;
+        self.sync().map(drop)
     }
 
     /// Tells the log that a snapshot is durable: a mark joins the records that wait, older snapshots beyond
@@ -345,6 +359,7 @@ impl Wal {
             sequence,
             first_index: self.last_index + 1,
             previous_chain: self.chain,
+            extend_bytes: self.extend_step(),
         };
         let (bytes, crc) = header.encode();
         let file = match segment::write_whole(self.storage.as_ref(), &file_name(sequence), &bytes) {
@@ -366,8 +381,10 @@ impl Wal {
             }
             Err(error) => return Err(error),
         };
+        self.seal(sequence)?;
         self.file = file;
         self.segment_crc = crc;
+        self.segment_step = header.extend_bytes;
         self.synced = SEGMENT_HEADER_BYTES as u32;
         self.allocated = SEGMENT_HEADER_BYTES as u64;
         self.chain = crc;
@@ -375,6 +392,27 @@ impl Wal {
         self.segment_is_empty = true;
         self.segments.push((sequence, header.first_index));
         Ok(())
+    }
+
+    /// Says in the segment that ends that another follows, so that the loss of that one cannot go unseen.
+    fn seal(&mut self, next: u64) -> Result<(), WalError> {
+        let place = Place {
+            segment_crc: self.segment_crc,
+            offset: self.synced,
+        };
+        let mut bytes = Vec::new();
+        encode(&Record::Sealed { next }, place, self.synced, &mut bytes);
+        if let Err(error) = self.file.write_at(u64::from(self.synced), &bytes) {
+            return Err(self.poison("write", error));
+        }
+        if let Err(error) = self.file.sync_data() {
+            return Err(self.poison("sync", error));
+        }
+        Ok(())
+    }
+
+    fn extend_step(&self) -> u32 {
+        u32::try_from(self.options.extend_bytes).unwrap_or(u32::MAX)
     }
 
     fn remove(&self, name: &str) -> Result<(), WalError> {
@@ -477,6 +515,7 @@ fn open_folder(storage: &dyn Storage, options: &WalOptions) -> Result<u64, WalEr
                 sequence: 1,
                 first_index: 1,
                 previous_chain: 0,
+                extend_bytes: u32::try_from(options.extend_bytes).unwrap_or(u32::MAX),
             };
             segment::write_whole(storage, &file_name(1), &header.encode().0)?;
             cluster_id
@@ -523,26 +562,41 @@ fn remove_unfinished(storage: &dyn Storage) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Opens the last segment for writing. Torn bytes behind its end become zeros, durably, before anything is
-/// written there: they could otherwise come back to life behind a new record.
-fn continue_segment(storage: &dyn Storage, end: &LogEnd) -> Result<Box<dyn StorageFile>, WalError> {
+/// Opens the last segment for writing, and makes what was read from it durable before anything builds on it:
+/// the last process may have been killed between a write and its sync, or after a sync that failed, when the
+/// system gives back bytes that the disk does not have. So the last write is written again, and zeros behind it
+/// up to the length that the next record vouches for: what a crash tore could come back to life behind a new
+/// record.
+fn continue_segment(
+    storage: &dyn Storage,
+    end: &LogEnd,
+) -> Result<(Box<dyn StorageFile>, u64), WalError> {
     let failed =
         |action| move |error| WalError::io(action, storage.location(&end.segment_name), error);
     let file = storage
         .open(&end.segment_name, Access::Write)
         .map_err(failed("open"))?;
-    if end.tail_is_dirty {
-        let mut at = u64::from(end.offset);
-        let zeros = vec![0; 1 << 20];
-        while at < end.segment_bytes {
-            let count = (end.segment_bytes - at).min(zeros.len() as u64);
-            let part = zeros
-                .get(..usize::try_from(count).unwrap_or(0))
-                .unwrap_or_default();
-            file.write_at(at, part).map_err(failed("write"))?;
-            at += count;
-        }
-        file.sync_data().map_err(failed("sync"))?;
+    let step = u64::from(end.segment_step);
+    let mut allocated = end.segment_bytes;
+    if !end.segment_is_empty {
+        allocated = allocated.max(u64::from(end.offset)).next_multiple_of(step);
     }
-    Ok(file)
+    let (start, last_write) = &end.last_write;
+    file.write_at(u64::from(*start), last_write)
+        .map_err(failed("write"))?;
+    let zeros = vec![0; 1 << 20];
+    let mut at = u64::from(end.offset);
+    while at < allocated {
+        let count = (allocated - at).min(zeros.len() as u64);
+        let part = zeros
+            .get(..usize::try_from(count).unwrap_or(0))
+            .unwrap_or_default();
+        file.write_at(at, part).map_err(failed("write"))?;
+        at += count;
+    }
+    file.sync_data().map_err(failed("sync"))?;
+    storage
+        .sync_dir()
+        .map_err(|error| WalError::io("sync", storage.location(""), error))?;
+    Ok((file, allocated))
 }

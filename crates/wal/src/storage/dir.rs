@@ -172,7 +172,7 @@ impl StorageFile for DirFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut at = self.len()?;
         while at < len {
             let count = (len - at).min(ZEROS.len() as u64);
