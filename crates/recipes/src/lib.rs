@@ -1,3 +1,32 @@
-//! Distributed locks, queues and leader election that stay correct when the network does not.
-
+//! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
+//!
+//! - [`Mutex`]: one holder at a time, in order of arrival.
+//! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
+//! - [`DistributedQueue`]: items in order, each to one consumer.
+//!
+//! A [`Guard`] says when it stops being true *before* anyone else can hold the lock. `docs/recipes.md` tells which recipe to use
+//! when, `docs/guarantees.md` what is promised and what is not, `docs/hazards.md` which failures are tested.
+//!
+//! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the client; it must never guess.
 #![forbid(unsafe_code)]
+
+mod campaign;
+mod dialect;
+mod election;
+mod guard;
+mod line;
+mod link;
+mod lock;
+mod order;
+mod queue;
+mod record;
+
+pub use baton_client::{Client, Config};
+pub use dialect::{Dialect, Refusal, UnknownDialect};
+pub use election::{
+    ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
+};
+pub use guard::{Guard, LostReason, ReleaseError, Txn, TxnError};
+pub use lock::{LockError, Mutex};
+pub use queue::{DistributedQueue, QueueError};
+pub use record::Record;

@@ -1,0 +1,396 @@
+//! The names of lock nodes: what we emit, what we read, what we refuse.
+//!
+//! Owns the grammar of every library that may stand in the same line (`docs/hazards.md`, "Names on the tree").
+//! It must never guess: a child that may be a contender and cannot be ordered against ours is refused (H13), because
+//! treating it as "behind us" is how two clients come to hold one lock.
+
+use uuid::Uuid;
+
+/// Whose names a path carries. Every participant on one path must use the same one.
+///
+/// No name satisfies two families at once, so the choice belongs to the path, not to the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `_c_<uuid>-lock-#`: Curator's `InterProcessMutex` and `LeaderSelector`; go-zk's `Lock` reads and writes it too.
+    #[default]
+    Curator,
+    /// `_c_<uuid>-latch-#`: Curator's `LeaderLatch`. The default of [`crate::LeaderElection`].
+    CuratorLatch,
+    /// `<32 hex>__lock__#`: kazoo's `Lock` and `Election`.
+    Kazoo,
+    /// `x-<session>-#`: zookeeper-recipes' `WriteLock` in Java and `zkr_lock` in C. Ours are `x-<session>-<32 hex>-#`.
+    WriteLock,
+    /// `n_#`: zookeeper-recipes' `LeaderElectionSupport`. Read only: its names carry no marker, so an offer whose
+    /// reply was lost could not be told from another's (H61). It can be observed, not joined.
+    ElectionSupport,
+}
+
+/// What one child of a lock path is to a participant of a given dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// Stands in line with this number.
+    Contender {
+        /// The number that the server appended.
+        number: i64,
+    },
+    /// Cannot be a contender in any dialect: no lock token, no sequence number. Skipped.
+    Bystander,
+    /// May be a contender that we cannot order, or that would not honour us.
+    Refused(Refusal),
+}
+
+/// Why a child makes a lock path unusable for a dialect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A lock or offer of another family, which would not wait for ours or we not for it.
+    OtherDialect(&'static str),
+    /// Our family's token is there, but no number that fits in 64 bits follows it.
+    UnreadableNumber,
+    /// A sequential node of a library that we do not know.
+    UnknownSequential,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::OtherDialect(whose) => {
+                write!(f, "it is {whose}, which does not wait for ours")
+            }
+            Self::UnreadableNumber => f.write_str("its sequence number cannot be read"),
+            Self::UnknownSequential => {
+                f.write_str("it is a sequential node of a library unknown to Baton")
+            }
+        }
+    }
+}
+
+/// The families of names, after parsing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Lock(i64),
+    Latch(i64),
+    Kazoo(i64),
+    WriteLock(i64),
+    Support(i64),
+    /// A family that we can name but never stand in line with.
+    Foreign(&'static str),
+    Unreadable(Token),
+    UnknownSequential,
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Lock,
+    Latch,
+    Kazoo,
+}
+
+impl Dialect {
+    /// The name of this dialect as options and messages spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Curator => "curator",
+            Self::CuratorLatch => "curator-latch",
+            Self::Kazoo => "kazoo",
+            Self::WriteLock => "zookeeper-recipes",
+            Self::ElectionSupport => "leader-election-support",
+        }
+    }
+
+    /// The name of our node without its number, or `None` where the dialect can only be read.
+    pub(crate) fn own_prefix(self, marker: &Uuid, session_id: i64) -> Option<String> {
+        match self {
+            Self::Curator => Some(format!("_c_{}-lock-", marker.hyphenated())),
+            Self::CuratorLatch => Some(format!("_c_{}-latch-", marker.hyphenated())),
+            Self::Kazoo => Some(format!("{}__lock__", marker.simple())),
+            // The other libraries read what follows the last dash; the marker makes the name ours alone (H16).
+            Self::WriteLock => Some(format!("x-{session_id}-{}-", marker.simple())),
+            Self::ElectionSupport => None,
+        }
+    }
+
+    /// What `child`, a name without its directory, is to a participant of this dialect.
+    pub(crate) fn classify(self, child: &str) -> Child {
+        let family = Family::of(child);
+        match (self, family) {
+            (Self::Curator, Family::Lock(number))
+            | (Self::CuratorLatch, Family::Latch(number))
+            | (Self::Kazoo, Family::Kazoo(number))
+            | (Self::WriteLock, Family::WriteLock(number))
+            | (Self::ElectionSupport, Family::Support(number)) => Child::Contender { number },
+            (_, Family::Plain) => Child::Bystander,
+            (_, Family::UnknownSequential) => Child::Refused(Refusal::UnknownSequential),
+            (_, Family::Unreadable(_)) => Child::Refused(Refusal::UnreadableNumber),
+            (_, Family::Foreign(whose)) => Child::Refused(Refusal::OtherDialect(whose)),
+            (_, Family::Lock(_)) => {
+                Child::Refused(Refusal::OtherDialect("a Curator or go-zk lock"))
+            }
+            (_, Family::Latch(_)) => {
+                Child::Refused(Refusal::OtherDialect("a Curator LeaderLatch"))
+            }
+            (_, Family::Kazoo(_)) => Child::Refused(Refusal::OtherDialect("a kazoo lock")),
+            (_, Family::WriteLock(_)) => {
+                Child::Refused(Refusal::OtherDialect("a zookeeper-recipes WriteLock"))
+            }
+            (_, Family::Support(_)) => {
+                Child::Refused(Refusal::OtherDialect("a LeaderElectionSupport offer"))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Dialect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Dialect {
+    type Err = UnknownDialect;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        [
+            Self::Curator,
+            Self::CuratorLatch,
+            Self::Kazoo,
+            Self::WriteLock,
+            Self::ElectionSupport,
+        ]
+        .into_iter()
+        .find(|dialect| dialect.as_str() == s)
+        .ok_or_else(|| UnknownDialect { given: s.to_owned() })
+    }
+}
+
+/// A dialect's name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{given}\" is no dialect; use curator, curator-latch, kazoo, zookeeper-recipes or leader-election-support"
+)]
+pub struct UnknownDialect {
+    given: String,
+}
+
+impl Family {
+    fn of(child: &str) -> Self {
+        let Some(tail) = Tail::of(child) else {
+            return Self::without_number(child);
+        };
+        if let Some(number) = tail.after("lock-") {
+            return number.map_or(Self::Unreadable(Token::Lock), Self::Lock);
+        }
+        if let Some(number) = tail.after("latch-") {
+            return number.map_or(Self::Unreadable(Token::Latch), Self::Latch);
+        }
+        if let Some(number) = tail.after("__lock__") {
+            return number.map_or(Self::Unreadable(Token::Kazoo), Self::Kazoo);
+        }
+        for (token, whose) in [
+            ("__READ__", "a Curator read lock"),
+            ("__WRIT__", "a Curator write lock"),
+            ("__rlock__", "a kazoo read lock"),
+            ("lease-", "a Curator semaphore lease"),
+            ("qn-", "a queue item"),
+            ("queue-", "a Curator queue item"),
+        ] {
+            if tail.after(token).is_some() {
+                return Self::Foreign(whose);
+            }
+        }
+        if tail.prefix == "n_" || tail.prefix == "n_-" {
+            return tail
+                .number(tail.prefix == "n_-")
+                .map_or(Self::UnknownSequential, Self::Support);
+        }
+        if let Some(negative) = write_lock_sign(tail.prefix) {
+            return tail.number(negative).map_or(Self::UnknownSequential, Self::WriteLock);
+        }
+        Self::UnknownSequential
+    }
+
+    /// A child that ends in no sequence number. A lock token in it still makes it suspect: Curator and kazoo would count it.
+    fn without_number(child: &str) -> Self {
+        if child.contains("__lock__") {
+            Self::Unreadable(Token::Kazoo)
+        } else if child.contains("latch-") {
+            Self::Unreadable(Token::Latch)
+        } else if child.contains("lock-") {
+            Self::Unreadable(Token::Lock)
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// `x-<session>-` in decimal (Java, perhaps negative) or 16 hex digits (C), or with a marker `x-<session>-<32 hex>-`;
+/// yields whether a second `-` at the end is the number's sign (H20).
+fn write_lock_sign(prefix: &str) -> Option<bool> {
+    let is_session =
+        |text: &str| text.parse::<i64>().is_ok() || u64::from_str_radix(text, 16).is_ok();
+    let is_contender = |text: &str| {
+        is_session(text)
+            || text
+                .rsplit_once('-')
+                .is_some_and(|(session, marker)| marker.len() == 32 && is_session(session))
+    };
+    let contender = prefix.strip_prefix("x-")?.strip_suffix('-')?;
+    if is_contender(contender) {
+        return Some(false);
+    }
+    is_contender(contender.strip_suffix('-')?).then_some(true)
+}
+
+/// A child's name split before its trailing decimal digits.
+struct Tail<'a> {
+    prefix: &'a str,
+    digits: &'a str,
+}
+
+impl<'a> Tail<'a> {
+    /// Java prints the number with `%010d`: at least ten characters, the sign among them.
+    const LEAST_DIGITS: usize = 9;
+
+    fn of(child: &'a str) -> Option<Self> {
+        let prefix = child.trim_end_matches(|c: char| c.is_ascii_digit());
+        let digits = child.get(prefix.len()..)?;
+        let least = if prefix.ends_with('-') { Self::LEAST_DIGITS } else { Self::LEAST_DIGITS + 1 };
+        (digits.len() >= least).then_some(Self { prefix, digits })
+    }
+
+    /// `Some(number)` where the prefix ends with `token`, or with `token` and a sign; the number is `None` past 64 bits (H22).
+    fn after(&self, token: &str) -> Option<Option<i64>> {
+        if self.prefix.ends_with(token) {
+            return Some(self.number(false));
+        }
+        let unsigned = self.prefix.strip_suffix('-')?;
+        unsigned.ends_with(token).then(|| self.number(true))
+    }
+
+    fn number(&self, negative: bool) -> Option<i64> {
+        if !negative && self.digits.len() <= Self::LEAST_DIGITS {
+            return None;
+        }
+        let magnitude: i128 = self.digits.parse().ok()?;
+        i64::try_from(if negative { -magnitude } else { magnitude }).ok()
+    }
+}
+
+/// The number of a queue item `qn-#`, or `None` for a child of another kind.
+pub(crate) fn queue_number(child: &str) -> Option<i64> {
+    let tail = Tail::of(child)?;
+    match tail.prefix {
+        "qn-" => tail.number(false),
+        "qn--" => tail.number(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contender(dialect: Dialect, child: &str) -> Option<i64> {
+        match dialect.classify(child) {
+            Child::Contender { number } => Some(number),
+            _ => None,
+        }
+    }
+
+    fn refused(dialect: Dialect, child: &str) -> bool {
+        matches!(dialect.classify(child), Child::Refused(_))
+    }
+
+    const U36: &str = "5c1b0f54-6d3c-4f0b-9d0e-0a4b7d3f2e11";
+    const H32: &str = "5c1b0f546d3c4f0b9d0e0a4b7d3f2e11";
+
+    #[test]
+    fn each_dialect_reads_what_it_emits() {
+        let marker = Uuid::parse_str(U36).unwrap();
+        for dialect in
+            [Dialect::Curator, Dialect::CuratorLatch, Dialect::Kazoo, Dialect::WriteLock]
+        {
+            for session in [7, -7, i64::MIN, i64::MAX] {
+                let prefix = dialect.own_prefix(&marker, session).unwrap();
+                assert_eq!(contender(dialect, &format!("{prefix}0000000042")), Some(42));
+                assert_eq!(
+                    contender(dialect, &format!("{prefix}-2147483648")),
+                    Some(-2_147_483_648)
+                );
+                assert_eq!(contender(dialect, &format!("{prefix}-000000005")), Some(-5));
+            }
+            assert_eq!(dialect.as_str().parse(), Ok(dialect));
+        }
+    }
+
+    #[test]
+    fn h20_the_sign_survives_a_separator_that_is_a_dash() {
+        assert_eq!(contender(Dialect::Curator, "lock--2147483648"), Some(-2_147_483_648));
+        assert_eq!(contender(Dialect::WriteLock, "x-123--2147483647"), Some(-2_147_483_647));
+        assert_eq!(contender(Dialect::WriteLock, "x--123-2147483647"), Some(2_147_483_647));
+        assert_eq!(contender(Dialect::WriteLock, "x--123--2147483648"), Some(-2_147_483_648));
+        assert_eq!(contender(Dialect::WriteLock, "x-00000000abcdef12-0000000003"), Some(3));
+        assert_eq!(contender(Dialect::ElectionSupport, "n_-2147483648"), Some(-2_147_483_648));
+    }
+
+    #[test]
+    fn h22_longer_numbers_parse_and_too_long_ones_fail_closed() {
+        assert_eq!(
+            contender(Dialect::Curator, "lock-9223372036854775807"),
+            Some(9_223_372_036_854_775_807)
+        );
+        assert_eq!(contender(Dialect::Curator, "lock-00000000000004294967296"), Some(4_294_967_296));
+        assert!(refused(Dialect::Curator, "lock-9223372036854775808"));
+        assert!(refused(Dialect::Kazoo, "__lock__99999999999999999999999999999999999999999999"));
+    }
+
+    #[test]
+    fn h23_a_prefix_with_the_token_or_digits_in_it_yields_the_last_number() {
+        assert_eq!(contender(Dialect::Curator, "lock-7-lock-0000000001"), Some(1));
+        assert_eq!(contender(Dialect::Curator, "lock-0000000009-lock-0000000001"), Some(1));
+        assert_eq!(contender(Dialect::Kazoo, "12__lock__34__lock__0000000002"), Some(2));
+        assert_eq!(
+            contender(Dialect::Curator, &format!("_c_{U36}-my-lock-0000000003")),
+            Some(3)
+        );
+    }
+
+    #[test]
+    fn h13_what_cannot_be_ordered_is_refused_and_what_is_no_lock_is_skipped() {
+        for plain in ["0", "config", "notes-2024", "leader", U36] {
+            assert_eq!(Dialect::Curator.classify(plain), Child::Bystander, "{plain}");
+        }
+        let kazoo = format!("{H32}__lock__0000000001");
+        let curator = format!("_c_{U36}-lock-0000000001");
+        let go = format!("_c_{H32}-lock-0000000001");
+        assert!(refused(Dialect::Curator, &kazoo));
+        assert!(refused(Dialect::Kazoo, &curator));
+        assert!(refused(Dialect::WriteLock, &curator));
+        assert!(refused(Dialect::Curator, "x-123-0000000001"));
+        assert_eq!(contender(Dialect::Curator, &go), Some(1));
+        for foreign in [
+            "n_0000000001",
+            "anything0000000001",
+            "lock-7",
+            "lock-config",
+            "_c_x-latch-0000000001",
+            "_c_x-__READ__0000000001",
+            "_c_x-__WRIT__0000000001",
+            "qn-0000000001",
+        ] {
+            assert!(refused(Dialect::Curator, foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn queue_items_are_qn_and_a_number_and_nothing_else() {
+        assert_eq!(queue_number("qn-0000000007"), Some(7));
+        assert_eq!(queue_number("qn--2147483648"), Some(-2_147_483_648));
+        for other in ["qn-", "qn-7", "queue-0000000007", "xqn-0000000007", "qn-0000000007x"] {
+            assert_eq!(queue_number(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Leader election: one leader at a time, terms that are numbered, stages that are reported.
+//!
+//! Owns a participant's way through an election. Whether a term still holds is the guard's business; this module never keeps a
+//! flag of its own for it.
+
+mod leadership;
+mod observe;
+mod stage;
+mod term;
+
+pub use leadership::Leadership;
+pub use observe::{Leader, Observer};
+pub use stage::{Stage, StageStream};
+pub use term::Term;
+
+use crate::campaign::{Campaign, Grant, Report};
+use crate::dialect::Dialect;
+use crate::guard::{Guard, LostReason, TxnError};
+use crate::line::Step;
+use crate::link;
+use crate::lock::LockError;
+use baton_client::{Client, CreateMode, Error};
+use stage::Announcer;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use term::TermRecord;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// An election on a path of the tree.
+///
+/// Offers stand in line like those for a [`Mutex`](crate::Mutex); the first leads, the others follow the one before them.
+/// Cheap to clone; clones share stage listeners and the rejoin delay. The terms are counted in a persistent node beside the
+/// path, `<path>-__term__`.
+#[derive(Clone, Debug)]
+pub struct LeaderElection {
+    campaign: Campaign,
+    rejoin_delay: Duration,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    announcer: Announcer,
+    stepped_down: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    fn stepped_down(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.stepped_down.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why an election did not go on for this participant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ElectionError {
+    /// The offer did not come to lead.
+    #[error(transparent)]
+    Line(#[from] LockError),
+    /// The term ended before the work was done. The work was stopped.
+    #[error("{path}: term {} ended: {reason}; the work was stopped", .term.epoch)]
+    TermEnded {
+        /// The election's path.
+        path: String,
+        /// The term that ended.
+        term: Term,
+        /// How.
+        reason: LostReason,
+    },
+    /// The node that counts the terms holds something else.
+    #[error("{node}: no record of terms; move away what is there, or elect at another path")]
+    TermNode {
+        /// The node.
+        node: String,
+    },
+    /// The server refused something that the election needs, or the client could not send it.
+    #[error("{path}: {source}")]
+    Client {
+        /// The election's path.
+        path: String,
+        /// What the client says.
+        source: Error,
+    },
+}
+
+impl LeaderElection {
+    /// An election at `path`, with the names of Curator's `LeaderLatch`. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`], as [`ElectionError::Line`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, ElectionError> {
+        Ok(Self {
+            campaign: Campaign::new(client, path, Dialect::CuratorLatch)?,
+            rejoin_delay: Duration::ZERO,
+            shared: Arc::default(),
+        })
+    }
+
+    /// Uses other names: [`Dialect::Curator`] to compete with Curator's `LeaderSelector`, [`Dialect::Kazoo`] with kazoo's
+    /// `Election`; [`Dialect::ElectionSupport`] can be observed only.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.campaign.dialect = dialect;
+        self
+    }
+
+    /// What this participant calls itself, for those who look who leads.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// How long this participant stays out of the election after a term of its own has ended, so that one that cannot do its
+    /// job is not elected again and again. Zero unless set.
+    #[must_use]
+    pub fn rejoin_delay(mut self, delay: Duration) -> Self {
+        self.rejoin_delay = delay;
+        self
+    }
+
+    /// The election's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.campaign.path
+    }
+
+    /// Every stage from now on, in order.
+    #[must_use]
+    pub fn stages(&self) -> StageStream {
+        self.shared.announcer.subscribe()
+    }
+
+    /// Stands for election, and waits until elected. Follows through lost connections and sessions. Cancel-safe: dropping
+    /// the future withdraws the offer.
+    ///
+    /// # Errors
+    /// [`ElectionError`]; the offer is withdrawn.
+    pub async fn campaign(&self) -> Result<Leadership, ElectionError> {
+        self.sit_out().await;
+        let entered = Entered::new(&self.shared);
+        let elected = self.elect().await;
+        entered.left();
+        match elected {
+            Ok((guard, term)) => {
+                self.announce(&Stage::ElectedComplete { term });
+                Ok(Leadership::new(guard, term, Arc::clone(&self.shared)))
+            }
+            Err(error) => {
+                self.announce(&Stage::Failed { reason: error.to_string() });
+                Err(error)
+            }
+        }
+    }
+
+    /// Stands for election and, once elected, drives `work`; resigns when it is done. When the term ends first, `work` is
+    /// dropped before anyone else can lead: that is the stop point. What it has spawned elsewhere goes on, so let it spawn
+    /// nothing, or stop what it spawned in a destructor.
+    ///
+    /// # Errors
+    /// [`ElectionError::TermEnded`] where the work was stopped; else as [`LeaderElection::campaign`].
+    pub async fn lead<T, F, Fut>(&self, work: F) -> Result<T, ElectionError>
+    where
+        F: FnOnce(Term) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let leadership = self.campaign().await?;
+        let term = leadership.term();
+        match leadership.run(work(term)).await {
+            Ok(done) => {
+                if let Err(error) = leadership.resign().await {
+                    tracing::warn!(%error, "resigned after the work was done");
+                }
+                Ok(done)
+            }
+            Err(reason) => {
+                Err(ElectionError::TermEnded { path: self.path().to_owned(), term, reason })
+            }
+        }
+    }
+
+    /// Watches who leads, without competing: one watch, on the leader's offer.
+    #[must_use]
+    pub fn observe(&self) -> Observer {
+        Observer::new(self.campaign.clone())
+    }
+
+    /// Who leads now, or is about to; `None` where nobody stands for election.
+    ///
+    /// # Errors
+    /// [`ElectionError`] where it cannot be found out.
+    pub async fn leader(&self) -> Result<Option<Leader>, ElectionError> {
+        self.observe().next().await
+    }
+
+    async fn sit_out(&self) {
+        let stepped_down = *self.shared.stepped_down();
+        if let Some(since) = stepped_down {
+            tokio::time::sleep_until(since + self.rejoin_delay).await;
+        }
+    }
+
+    async fn elect(&self) -> Result<(Guard, Term), ElectionError> {
+        loop {
+            let announcer = &self.shared.announcer;
+            let mut report = |report: Report<'_>| {
+                let stage = match report {
+                    Report::Offering => Stage::OfferStart,
+                    Report::Offered(node) => Stage::OfferComplete { node: node.to_owned() },
+                    Report::Step(Step::Looking) => Stage::DetermineStart,
+                    Report::Step(Step::Placed(position)) => Stage::DetermineComplete { position },
+                    Report::Step(Step::Following) => Stage::ReadyStart,
+                    Report::Step(Step::Waiting { predecessor }) => {
+                        Stage::ReadyComplete { following: predecessor.to_owned() }
+                    }
+                };
+                announcer.announce(&stage);
+            };
+            let Grant::Held(guard, offer) = self.campaign.run(false, &mut report).await? else {
+                continue;
+            };
+            self.announce(&Stage::ElectedStart);
+            match self.take_term(&guard, offer).await? {
+                Some(term) => return Ok((guard, term)),
+                None => tracing::info!(path = self.path(), "elected, but lost before the term began"),
+            }
+        }
+    }
+
+    /// Numbers the term, in one multi with a check of our own offer; `None` where leadership was lost before.
+    async fn take_term(&self, guard: &Guard, offer: Uuid) -> Result<Option<Term>, ElectionError> {
+        let node = term::term_node(self.path());
+        let client = |source| ElectionError::Client { path: self.path().to_owned(), source };
+        let token = guard.token();
+        loop {
+            let newest = match guard.session().get_data(&node).await {
+                Ok(read) => match TermRecord::from_bytes(&read.data) {
+                    Some(record) => Some((record, read.stat.version)),
+                    None => return Err(ElectionError::TermNode { node }),
+                },
+                Err(error) if error.is_no_node() => None,
+                Err(error) if error.is_session_ended() => return Ok(None),
+                Err(error) => {
+                    link::restored(guard.session(), error).await.map_err(client)?;
+                    continue;
+                }
+            };
+            let record = TermRecord::after(newest.as_ref().map(|(r, _)| r), token, offer);
+            let epoch = match &newest {
+                // An earlier multi of ours whose answer was lost.
+                Some((record, _)) if record.offer == offer => {
+                    return Ok(Some(Term { epoch: record.epoch, token }));
+                }
+                _ => record.epoch,
+            };
+            let txn = match newest {
+                Some((_, version)) => guard.txn().set(&node, &record.to_bytes(), Some(version)),
+                None => guard.txn().create(&node, &record.to_bytes(), CreateMode::Persistent),
+            };
+            match txn.commit().await {
+                Ok(_) => return Ok(Some(Term { epoch, token })),
+                Err(TxnError::Lost { .. }) => return Ok(None),
+                Err(TxnError::Conflict { source, .. })
+                    if source.is_bad_version() || source.is_node_exists() || source.is_no_node() => {}
+                Err(TxnError::Unknown(error)) if error.is_session_ended() => return Ok(None),
+                Err(TxnError::Unknown(_)) => {
+                    let _ = link::connected(guard.session()).await;
+                }
+                Err(TxnError::Conflict { source, .. }) => return Err(client(source)),
+                Err(TxnError::NotApplied(error)) => {
+                    link::restored(guard.session(), error).await.map_err(client)?;
+                }
+            }
+        }
+    }
+
+    fn announce(&self, stage: &Stage) {
+        self.shared.announcer.announce(stage);
+    }
+}
+
+/// A campaign under way: announces its end if it is dropped.
+struct Entered<'a>(Option<&'a Shared>);
+
+impl<'a> Entered<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.announcer.announce(&Stage::Start);
+        Self(Some(shared))
+    }
+
+    fn left(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.announcer.announce(&Stage::StopStart);
+            shared.announcer.announce(&Stage::StopComplete);
+        }
+    }
+}

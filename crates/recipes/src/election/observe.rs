@@ -1,0 +1,127 @@
+//! Seeing who leads, without competing.
+//!
+//! Owns one watch at a time, on the head of the line, so that a hundred observers cost the server a hundred watches and a change
+//! of leader wakes each of them once, while followers that come and go wake none.
+
+use super::ElectionError;
+use crate::campaign::Campaign;
+use crate::line::{self, Trouble};
+use crate::link;
+use crate::lock::LockError;
+use crate::record::Record;
+use baton_client::{Data, Session, Watch};
+
+/// The head of the line: it leads, or is about to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Full path of its offer.
+    pub node: String,
+    /// Its fencing token.
+    pub token: u64,
+    /// The session that owns the offer.
+    pub session_id: i64,
+    /// Who it is, where the offer is Baton's.
+    pub record: Option<Record>,
+    /// The offer's data as it is: with other dialects, what they put there (a host name, an identifier).
+    pub data: Vec<u8>,
+}
+
+/// A sequence of leaders. Dropping it removes its watch.
+#[derive(Debug)]
+pub struct Observer {
+    campaign: Campaign,
+    reported: Option<Option<(u64, String)>>,
+    watch: Option<Watch>,
+}
+
+enum Look {
+    Seen(Option<Leader>, Watch),
+    /// What was seen has changed already.
+    Again,
+}
+
+impl Observer {
+    pub(super) fn new(campaign: Campaign) -> Self {
+        Self { campaign, reported: None, watch: None }
+    }
+
+    /// The present leader at first; later, each change: the next leader, or `None` when nobody stands for election any more.
+    /// Leaders that came and went between two looks are skipped. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ElectionError`] where it cannot be found out; asking again is allowed.
+    pub async fn next(&mut self) -> Result<Option<Leader>, ElectionError> {
+        let path = self.campaign.path.to_string();
+        loop {
+            if let Some(watch) = &mut self.watch {
+                // Changed or lost: either way, look again.
+                let _ = watch.await;
+                self.watch = None;
+            }
+            let session = self
+                .campaign
+                .client
+                .session()
+                .await
+                .map_err(|source| LockError::Connect { path: path.clone(), source })?;
+            let (leader, watch) = match self.look(&session).await {
+                Ok(Look::Seen(leader, watch)) => (leader, watch),
+                Ok(Look::Again) | Err(Trouble::SessionLost | Trouble::OwnNodeGone) => continue,
+                Err(Trouble::Foreign { child, why }) => {
+                    let dialect = self.campaign.dialect;
+                    return Err(LockError::Foreign { path, child, dialect, why }.into());
+                }
+                Err(Trouble::Client(error)) => {
+                    link::restored(&session, error)
+                        .await
+                        .map_err(|source| ElectionError::Client { path: path.clone(), source })?;
+                    continue;
+                }
+            };
+            self.watch = Some(watch);
+            let seen = leader.as_ref().map(|leader| (leader.token, leader.node.clone()));
+            if self.reported.as_ref() != Some(&seen) {
+                self.reported = Some(seen);
+                return Ok(leader);
+            }
+        }
+    }
+
+    async fn look(&self, session: &Session) -> Result<Look, Trouble> {
+        let dir = &*self.campaign.path;
+        let children = match session.children(dir).await {
+            Ok(children) => children.names,
+            Err(error) if error.is_no_node() => {
+                let (stat, watch) = session.exists_watch(dir).await?;
+                return Ok(if stat.is_some() { Look::Again } else { Look::Seen(None, watch) });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let line = line::arranged(session, dir, children, self.campaign.dialect).await?;
+        let Some(head) = line.first() else {
+            let (children, watch) = match session.children_watch(dir).await {
+                Ok(read) => read,
+                Err(error) if error.is_no_node() => return Ok(Look::Again),
+                Err(error) => return Err(error.into()),
+            };
+            let line = line::arranged(session, dir, children.names, self.campaign.dialect).await?;
+            return Ok(if line.is_empty() { Look::Seen(None, watch) } else { Look::Again });
+        };
+        let node = baton_proto::path::join(dir, &head.name);
+        match session.get_data_watch(&node).await {
+            Ok((Data { data, stat }, watch)) => {
+                let leader = Leader {
+                    node,
+                    token: u64::try_from(stat.czxid).unwrap_or_default(),
+                    session_id: stat.ephemeral_owner,
+                    record: Record::from_bytes(&data),
+                    data: data.to_vec(),
+                };
+                Ok(Look::Seen(Some(leader), watch))
+            }
+            Err(error) if error.is_no_node() => Ok(Look::Again),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

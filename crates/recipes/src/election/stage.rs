@@ -1,0 +1,116 @@
+//! The stages of an election, as an ordered stream.
+//!
+//! Owns the stage names, which are those of zookeeper-recipes' `LeaderElectionSupport`. Each listener has its own cursor,
+//! so a slow one never drops a stage for itself or delays another.
+
+use super::term::Term;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::mpsc;
+
+/// What a participant in an election has just done.
+///
+/// A run is `Start`, `OfferStart`, `OfferComplete`, `DetermineStart`, `DetermineComplete`, then either the `Elected` pair,
+/// or the `Ready` pair and, each time the one before us goes, the `Determine` pair again. Losing the own node or the
+/// session leads back to `OfferStart`. It ends with the `Stop` pair, or with `Failed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// The participant enters the election.
+    Start,
+    /// It is about to create its offer, a node in the line.
+    OfferStart,
+    /// Its offer stands in the line.
+    OfferComplete {
+        /// Full path of the offer.
+        node: String,
+    },
+    /// It is about to find out who leads.
+    DetermineStart,
+    /// It knows its place: 0 leads.
+    DetermineComplete {
+        /// How many offers stand before ours.
+        position: usize,
+    },
+    /// It is first in line and about to take its term.
+    ElectedStart,
+    /// It leads.
+    ElectedComplete {
+        /// The term it leads in.
+        term: Term,
+    },
+    /// It is not first, and about to wait as a follower.
+    ReadyStart,
+    /// It waits, and will be told when the offer before it goes.
+    ReadyComplete {
+        /// Full path of the offer that it follows.
+        following: String,
+    },
+    /// The election cannot go on for this participant.
+    Failed {
+        /// Why, on one line.
+        reason: String,
+    },
+    /// It is about to withdraw. If it led, it stops taking itself for the leader before its offer is deleted (H59).
+    StopStart,
+    /// Its offer is gone, or will be as soon as the server can be reached.
+    StopComplete,
+}
+
+/// The stages of one participant, in order, from the moment of subscription. Dropping it unsubscribes.
+#[derive(Debug)]
+pub struct StageStream(mpsc::UnboundedReceiver<Stage>);
+
+impl StageStream {
+    /// The next stage, or `None` once the election object is gone. Cancel-safe: no stage is lost.
+    pub async fn next(&mut self) -> Option<Stage> {
+        self.0.recv().await
+    }
+
+    /// The next stage if there is one already.
+    pub fn try_next(&mut self) -> Option<Stage> {
+        self.0.try_recv().ok()
+    }
+}
+
+/// Tells every listener, in order.
+#[derive(Debug, Default)]
+pub(super) struct Announcer(Mutex<Vec<mpsc::UnboundedSender<Stage>>>);
+
+impl Announcer {
+    pub(super) fn subscribe(&self) -> StageStream {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.listeners().push(sender);
+        StageStream(receiver)
+    }
+
+    pub(super) fn announce(&self, stage: &Stage) {
+        tracing::debug!(?stage, "election");
+        self.listeners().retain(|listener| listener.send(stage.clone()).is_ok());
+    }
+
+    fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Stage>>> {
+        // A poisoned list is still a list: announcing never stops half-way in a bad state.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listener_gets_every_stage_in_order_however_slow() {
+        let announcer = Announcer::default();
+        let (mut one, mut other) = (announcer.subscribe(), announcer.subscribe());
+        for position in 0..1000 {
+            announcer.announce(&Stage::DetermineComplete { position });
+        }
+        drop(announcer);
+        for stream in [&mut one, &mut other] {
+            for position in 0..1000 {
+                assert_eq!(stream.try_next(), Some(Stage::DetermineComplete { position }));
+            }
+            assert_eq!(stream.try_next(), None);
+        }
+    }
+}

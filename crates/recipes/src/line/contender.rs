@@ -1,0 +1,181 @@
+//! Our own node in a line.
+//!
+//! Owns it from the moment its create is sent: [`Offer`] while the outcome is open, [`Contender`] once the node is known. Both
+//! delete what they own when dropped, so a cancelled future can leave nothing behind (H10). Must never send a create again
+//! before it is known that the first one failed (H01), and must never take a node for its own by name or data alone (H03, H06).
+
+use super::{Parents, ensure_parents};
+use crate::dialect::Dialect;
+use crate::link;
+use crate::record::Record;
+use baton_client::{CreateMode, Created, Error, OpCode, Pending, Reason, Session};
+use std::sync::Arc;
+
+/// How often a lock directory may vanish between its creation and ours in it before we say so.
+const PARENT_ATTEMPTS: usize = 8;
+
+/// Our node, standing in line. Dropped, it is deleted: now if the server can be reached, else as soon as it can.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    session: Session,
+    dir: Arc<str>,
+    path: String,
+    czxid: i64,
+    ours_to_delete: bool,
+}
+
+impl Contender {
+    fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
+        Self {
+            session: session.clone(),
+            dir: Arc::clone(dir),
+            path,
+            czxid,
+            ours_to_delete: true,
+        }
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(crate) fn dir(&self) -> &str {
+        &self.dir
+    }
+
+    /// Full path: never the bare name, which is what orphaned nodes in other libraries (H15).
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        baton_proto::path::name(&self.path)
+    }
+
+    /// The zxid of its creation: the fencing token of a FIFO mutex.
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    /// The node is gone already, or somebody else has taken over deleting it.
+    pub(crate) fn disown(&mut self) {
+        self.ours_to_delete = false;
+    }
+
+    /// Deletes the node and waits for the answer.
+    ///
+    /// # Errors
+    /// Where the outcome is not known; the delete is then repeated in the background until it is (H07).
+    pub(crate) async fn withdraw(mut self) -> Result<(), Error> {
+        match self.session.delete(&self.path, None).await {
+            Ok(()) => {}
+            Err(error) if error.is_no_node() => {}
+            Err(error) => return Err(error),
+        }
+        self.disown();
+        Ok(())
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        if self.ours_to_delete {
+            drop(self.session.delete_eventually(&self.path, self.czxid));
+        }
+    }
+}
+
+/// Joins the line at `dir`, and lists it in the same packet.
+///
+/// Returns our node, and the children seen right after its creation unless that reply was lost.
+pub(crate) async fn join(
+    session: &Session,
+    dir: &Arc<str>,
+    dialect: Dialect,
+    record: &Record,
+) -> Result<(Contender, Option<Vec<String>>), Error> {
+    let Some(prefix) = dialect.own_prefix(&record.id, session.id()) else {
+        return Err(read_only(dir));
+    };
+    let data = record.to_bytes();
+    let mut parents_made = 0;
+    loop {
+        let (offer, pending) = Offer::send(session, dir, &prefix, &data);
+        let listing = session.children(dir);
+        match offer.settle(pending).await {
+            Ok(Some(contender)) => {
+                return Ok((contender, listing.await.ok().map(|listing| listing.names)));
+            }
+            Ok(None) => {}
+            Err(error) if error.is_no_node() && parents_made < PARENT_ATTEMPTS => {
+                parents_made += 1;
+                ensure_parents(session, dir, Parents::Container).await?;
+            }
+            Err(error) => link::restored(session, error).await?,
+        }
+    }
+}
+
+fn read_only(dir: &str) -> Error {
+    let reason = Reason::BadArgument("names of this dialect cannot be emitted".to_owned());
+    Error::NotSent { op: OpCode::Create, path: dir.to_owned(), reason }
+}
+
+/// A create under way.
+struct Offer<'a> {
+    session: &'a Session,
+    dir: &'a Arc<str>,
+    prefix: &'a str,
+    /// Whether the node may exist without anybody owning it.
+    open: bool,
+}
+
+impl<'a> Offer<'a> {
+    /// Queues the create; nothing has been awaited when this returns.
+    fn send(
+        session: &'a Session,
+        dir: &'a Arc<str>,
+        prefix: &'a str,
+        data: &[u8],
+    ) -> (Self, Pending<Created>) {
+        let path = baton_proto::path::join(dir, prefix);
+        let pending = session.create(&path, data, CreateMode::EphemeralSequential);
+        (Self { session, dir, prefix, open: true }, pending)
+    }
+
+    /// Our node, or `None` where it is certain that the create was never applied.
+    async fn settle(mut self, pending: Pending<Created>) -> Result<Option<Contender>, Error> {
+        let created = match pending.await {
+            Ok(created) => Some(created),
+            Err(error) if error.is_maybe_applied() => self.look(error).await?,
+            Err(error) => {
+                self.open = false;
+                return Err(error);
+            }
+        };
+        self.open = false;
+        Ok(created.map(|node| Contender::new(self.session, self.dir, node.path, node.stat.czxid)))
+    }
+
+    /// Finds our node by marker *and* owner session, on a server that has caught up (H01–H03).
+    async fn look(&self, lost: Error) -> Result<Option<Created>, Error> {
+        loop {
+            if !link::connected(self.session).await {
+                return Err(lost);
+            }
+            match self.session.recover_create(self.dir, self.prefix).await {
+                Ok(found) => return Ok(found),
+                Err(error) => link::restored(self.session, error).await?,
+            }
+        }
+    }
+}
+
+impl Drop for Offer<'_> {
+    /// The caller went away before the outcome was known: the session finds out in the background, and deletes what there is.
+    fn drop(&mut self) {
+        if self.open {
+            drop(self.session.discard_create(self.dir, self.prefix));
+        }
+    }
+}

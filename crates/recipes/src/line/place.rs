@@ -1,0 +1,220 @@
+//! Finding our place in a line, and waiting until it is the first.
+//!
+//! Owns the rule that one deletion wakes one waiter (H52): each contender watches the one before it, with `getData`, because an
+//! `exists` on a node that is gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
+
+use super::Contender;
+use crate::dialect::{Child, Dialect, Refusal};
+use crate::guard::LostReason;
+use crate::link;
+use crate::order::{self, Rival};
+use baton_client::{Error, Session};
+use baton_proto::EventKind;
+use std::future::Future;
+use std::pin::Pin;
+
+/// Resolves when our node is gone or its session lost; sees to it that the watch behind it stays set.
+pub(crate) type OwnNode = Pin<Box<dyn Future<Output = LostReason> + Send>>;
+
+/// First in line: the node, and the watch on it.
+pub(crate) struct Granted {
+    pub contender: Contender,
+    pub own_node: OwnNode,
+}
+
+/// What happens on the way, for those who report it.
+pub(crate) enum Step<'a> {
+    /// About to find out our place.
+    Looking,
+    /// So many stand before us.
+    Placed(usize),
+    /// About to wait behind another.
+    Following,
+    /// The watch on the one before us is set.
+    Waiting { predecessor: &'a str },
+}
+
+/// Why a place in line came to nothing. Our node is deleted, or was already gone, whichever it is (H12).
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Somebody deleted our node, or its directory (H14): join again.
+    OwnNodeGone,
+    /// A child that cannot be ordered against ours (H13).
+    Foreign { child: String, why: Refusal },
+    /// The session has ended, and our node with it.
+    SessionLost,
+    /// The client could not do what was needed.
+    Client(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        if error.is_session_ended() { Self::SessionLost } else { Self::Client(error) }
+    }
+}
+
+/// How we stand.
+pub(crate) enum Place {
+    First,
+    Behind { position: usize, predecessor: String },
+}
+
+/// Waits until `contender` is first.
+///
+/// `listing` is what was seen right after its creation; without it the line is listed again. Cancel-safe: dropping the
+/// future deletes the node.
+pub(crate) async fn stand(
+    mut contender: Contender,
+    listing: Option<Vec<String>>,
+    dialect: Dialect,
+    mut report: impl FnMut(Step<'_>),
+) -> Result<Granted, Trouble> {
+    report(Step::Looking);
+    let mut place = look(&contender, listing, dialect).await?;
+    let mut own_node = watch_own(&contender);
+    loop {
+        let (position, predecessor) = match place {
+            Place::First => {
+                report(Step::Placed(0));
+                return Ok(Granted { contender, own_node });
+            }
+            Place::Behind { position, predecessor } => (position, predecessor),
+        };
+        report(Step::Placed(position));
+        report(Step::Following);
+        tokio::select! {
+            biased;
+            reason = &mut own_node => {
+                contender.disown();
+                return Err(match reason {
+                    LostReason::NodeGone => Trouble::OwnNodeGone,
+                    _ => Trouble::SessionLost,
+                });
+            }
+            gone = until_gone(contender.session(), &predecessor, || {
+                report(Step::Waiting { predecessor: &predecessor });
+            }) => gone?,
+        }
+        report(Step::Looking);
+        // All that can ever stand before us was created before us, hence was in that list. If the one that has gone was
+        // alone there, nobody is before us now, and there is nothing left to list.
+        place = if position == 1 {
+            Place::First
+        } else {
+            look(&contender, None, dialect).await?
+        };
+    }
+}
+
+/// Our place in the line right now, or as of `listing`, which must have been taken after our creation.
+pub(crate) async fn look(
+    contender: &Contender,
+    listing: Option<Vec<String>>,
+    dialect: Dialect,
+) -> Result<Place, Trouble> {
+    let mut listing = listing;
+    loop {
+        let children = match listing.take() {
+            Some(children) => children,
+            None => match contender.session().children(contender.dir()).await {
+                Ok(children) => children.names,
+                Err(error) if error.is_no_node() => return Err(Trouble::OwnNodeGone),
+                Err(error) => {
+                    link::restored(contender.session(), error).await?;
+                    continue;
+                }
+            },
+        };
+        let line = match arranged(contender.session(), contender.dir(), children, dialect).await {
+            Err(Trouble::Client(error)) => {
+                link::restored(contender.session(), error).await?;
+                continue;
+            }
+            other => other?,
+        };
+        let own = contender.name();
+        let Some(position) = line.iter().position(|rival| rival.name == own) else {
+            return Err(Trouble::OwnNodeGone);
+        };
+        let predecessor = position.checked_sub(1).and_then(|before| line.get(before));
+        return Ok(match predecessor {
+            None => Place::First,
+            Some(rival) => Place::Behind {
+                position,
+                predecessor: baton_proto::path::join(contender.dir(), &rival.name),
+            },
+        });
+    }
+}
+
+/// The contenders among `children` of `dir`, first first.
+pub(crate) async fn arranged(
+    session: &Session,
+    dir: &str,
+    children: Vec<String>,
+    dialect: Dialect,
+) -> Result<Vec<Rival>, Trouble> {
+    let mut line = Vec::with_capacity(children.len());
+    for name in children {
+        match dialect.classify(&name) {
+            Child::Contender { number } => line.push(Rival { name, number, czxid: None }),
+            Child::Bystander => tracing::debug!(dir, child = name, "not a contender: skipped"),
+            Child::Refused(why) => return Err(Trouble::Foreign { child: name, why }),
+        }
+    }
+    Ok(order::arrange_with(session, dir, line).await?)
+}
+
+/// Waits until `path` does not exist. Calls `watching` each time the watch is set.
+async fn until_gone(
+    session: &Session,
+    path: &str,
+    mut watching: impl FnMut(),
+) -> Result<(), Trouble> {
+    loop {
+        match session.get_data_watch(path).await {
+            Ok((_, watch)) => {
+                watching();
+                match watch.await {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(()),
+                    // Its data changed, which is nothing to us.
+                    Ok(_) => {}
+                    Err(_) => return Err(Trouble::SessionLost),
+                }
+            }
+            Err(error) if error.is_no_node() => return Ok(()),
+            Err(error) => link::restored(session, error).await?,
+        }
+    }
+}
+
+/// Starts to watch our own node: the request is queued before this returns.
+pub(crate) fn watch_own(contender: &Contender) -> OwnNode {
+    let session = contender.session().clone();
+    let path = contender.path().to_owned();
+    let mut asked = session.get_data_watch(&path);
+    Box::pin(async move {
+        loop {
+            match asked.await {
+                Ok((_, watch)) => match watch.await {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => return LostReason::NodeGone,
+                    Ok(_) => {}
+                    Err(_) => return LostReason::SessionLost,
+                },
+                Err(error) if error.is_no_node() => return LostReason::NodeGone,
+                Err(error) => {
+                    if let Err(error) = link::restored(&session, error).await {
+                        if !error.is_session_ended() {
+                            // Not readable by us (ACL): the session's end is then all that can be known.
+                            tracing::warn!(path, %error, "own lock node cannot be watched");
+                            let mut states = session.states();
+                            while !states.current().is_final() && states.next().await.is_some() {}
+                        }
+                        return LostReason::SessionLost;
+                    }
+                }
+            }
+            asked = session.get_data_watch(&path);
+        }
+    })
+}

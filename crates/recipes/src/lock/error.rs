@@ -1,0 +1,73 @@
+//! Why a lock was not acquired.
+
+use crate::dialect::{Dialect, Refusal};
+use baton_client::{ConnectError, Error, LeaseError};
+use std::time::Duration;
+
+/// Why a lock was not acquired. Whichever it is, nothing of ours stays in the line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The time was up.
+    #[error("{path}: not acquired within {limit:?}: somebody else holds it; try again, or allow more time")]
+    TimedOut {
+        /// The lock's path.
+        path: String,
+        /// The time that was allowed.
+        limit: Duration,
+    },
+    /// A child of the path cannot be ordered against ours.
+    #[error(
+        "{path}: refused, because of its child {child:?}: {why}; use one library's names per path (here: {dialect}), or another path"
+    )]
+    Foreign {
+        /// The lock's path.
+        path: String,
+        /// The child's name.
+        child: String,
+        /// The names that we use.
+        dialect: Dialect,
+        /// What is wrong with the child.
+        why: Refusal,
+    },
+    /// The dialect can be read, but its names are not safe to emit.
+    #[error("{path}: names of {dialect} can be observed but not safely joined; use another dialect")]
+    ReadOnlyDialect {
+        /// The lock's path.
+        path: String,
+        /// The dialect.
+        dialect: Dialect,
+    },
+    /// The path is no legal lock path.
+    #[error("{path:?}: no legal path for a lock: {why}")]
+    BadPath {
+        /// The path as given.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The session's timeout allows no sound lease.
+    #[error("{path}: not acquired: {source}")]
+    Lease {
+        /// The lock's path.
+        path: String,
+        /// What the client says.
+        source: LeaseError,
+    },
+    /// No session could be had.
+    #[error("{path}: not acquired: {source}")]
+    Connect {
+        /// The lock's path.
+        path: String,
+        /// What the client says.
+        source: ConnectError,
+    },
+    /// The server refused something that acquiring needs, or the client could not send it.
+    #[error("{path}: not acquired: {source}")]
+    Client {
+        /// The lock's path.
+        path: String,
+        /// What the client says.
+        source: Error,
+    },
+}

@@ -1,0 +1,93 @@
+//! The mutex: FIFO, no herd, cancel-safe.
+//!
+//! Owns the loop from "wants the lock" to a [`Guard`]: a session, a place in line, a grant. Everything that can go wrong on the
+//! way is decided in `line`; here is only what to do about it.
+
+use super::LockError;
+use crate::campaign::{Campaign, Grant};
+use crate::dialect::Dialect;
+use crate::guard::Guard;
+use baton_client::Client;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lock on a path of the tree, for one holder at a time, in order of arrival.
+///
+/// Any number of these may exist for a path, in any number of processes; each acquire stands in line for itself, so two
+/// acquires of one process exclude each other like those of two machines (H16). It is not reentrant. Cheap to clone.
+///
+/// The path is the directory of the line. It and what is missing above it are made as containers, which the server removes
+/// some time after they are empty.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    campaign: Campaign,
+}
+
+impl Mutex {
+    /// A lock at `path`, with Curator's names. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
+        Ok(Self { campaign: Campaign::new(client, path, Dialect::Curator)? })
+    }
+
+    /// Uses the names of another library, to stand in line with its processes.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.campaign.dialect = dialect;
+        self
+    }
+
+    /// What this program calls itself in the lock node's data, for people who look who holds and who waits.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The lock's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.campaign.path
+    }
+
+    /// Waits until the lock is ours.
+    ///
+    /// Survives lost connections, and lost sessions too, at the price of a new place in line. Cancel-safe at every point:
+    /// dropping the future takes us out of the line, in the background where need be.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays in the line.
+    pub async fn acquire(&self) -> Result<Guard, LockError> {
+        match self.campaign.run(false, &mut |_| {}).await? {
+            Grant::Held(guard, _) => Ok(guard),
+            Grant::Busy => Err(LockError::TimedOut {
+                path: self.path().to_owned(),
+                limit: Duration::ZERO,
+            }),
+        }
+    }
+
+    /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays in the line.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
+        match self.campaign.run(true, &mut |_| {}).await? {
+            Grant::Held(guard, _) => Ok(Some(guard)),
+            Grant::Busy => Ok(None),
+        }
+    }
+
+    /// Like [`Mutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions (H50).
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
+        match tokio::time::timeout(limit, self.acquire()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(LockError::TimedOut { path: self.path().to_owned(), limit }),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The one order of contenders and queue items, used for every dialect.
+//!
+//! Owns the answer to "who is before whom". The truth is the order of creation, which is `czxid`. Numbers stand in for it
+//! only where they are known to agree with it: all of them distinct, none at or past the end of the server's counter.
+//! It must never break a tie by name alone: past the end, a contender that comes later may carry the holder's number, and
+//! a name that happens to sort first would then be granted while the other still holds (H19–H21).
+
+use baton_client::{Error, Session};
+
+/// The last number that the server's 32-bit counter gives out reliably. From here on Apache ZooKeeper repeats it, or goes
+/// negative while a create is in flight, or both in turn.
+const COUNTER_END: i64 = i32::MAX as i64;
+
+/// One child that stands in line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rival {
+    /// Name without the directory.
+    pub name: String,
+    /// The number in the name.
+    pub number: i64,
+    /// When it was created, once its Stat has been read.
+    pub czxid: Option<i64>,
+}
+
+/// The numbers alone do not tell the order: the Stat of every contender must be read first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NeedsStats;
+
+/// Sorts `line` into the order of creation.
+///
+/// With every `czxid` known it always succeeds. Without, it succeeds where the numbers are distinct and lie before the end
+/// of the counter; there they were given out in order of creation, so both ways agree and clients that use either agree.
+pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
+    if line.iter().all(|contender| contender.czxid.is_some()) {
+        // Equal czxid: created in one multi, so neither can have been granted before the other existed.
+        line.sort_by(|a, b| {
+            (a.czxid, a.number < 0, a.number, &a.name)
+                .cmp(&(b.czxid, b.number < 0, b.number, &b.name))
+        });
+        return Ok(());
+    }
+    if line.iter().any(|contender| !(0..COUNTER_END).contains(&contender.number)) {
+        return Err(NeedsStats);
+    }
+    line.sort_by_key(|contender| contender.number);
+    let tied = line
+        .iter()
+        .zip(line.iter().skip(1))
+        .any(|(earlier, later)| earlier.number == later.number);
+    if tied { Err(NeedsStats) } else { Ok(()) }
+}
+
+/// Sorts `line`, children of `dir`, reading every Stat in one packet where the numbers do not tell. Those that have gone
+/// meanwhile leave the line.
+pub(crate) async fn arrange_with(
+    session: &Session,
+    dir: &str,
+    mut line: Vec<Rival>,
+) -> Result<Vec<Rival>, Error> {
+    if arrange(&mut line).is_ok() {
+        return Ok(line);
+    }
+    let asked: Vec<_> = line
+        .into_iter()
+        .map(|rival| {
+            let path = baton_proto::path::join(dir, &rival.name);
+            let reply = session.get_data(&path);
+            (rival, reply)
+        })
+        .collect();
+    let mut known = Vec::with_capacity(asked.len());
+    for (rival, reply) in asked {
+        match reply.await {
+            Ok(read) => known.push(Rival { czxid: Some(read.stat.czxid), ..rival }),
+            Err(error) if error.is_no_node() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // Every czxid is known now, so this cannot ask for more.
+    let _ = arrange(&mut known);
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// How a server numbers the creates past the end of its counter.
+    #[derive(Clone, Copy, Debug)]
+    enum PastEnd {
+        Sticks,
+        Wraps,
+        /// Apache ZooKeeper: wraps while an earlier create is in flight, sticks after a pause.
+        Mixed,
+        Widens,
+    }
+
+    fn number(policy: PastEnd, start: i64, nth: usize, in_flight: bool) -> i64 {
+        let wide = start + i64::try_from(nth).unwrap();
+        if wide <= COUNTER_END {
+            return wide;
+        }
+        let wrapped = i64::from(i32::MIN) + (wide - COUNTER_END - 1);
+        match policy {
+            PastEnd::Sticks => COUNTER_END,
+            PastEnd::Wraps => wrapped,
+            PastEnd::Mixed if in_flight => wrapped,
+            PastEnd::Mixed => COUNTER_END,
+            PastEnd::Widens => wide,
+        }
+    }
+
+    fn policy() -> impl Strategy<Value = PastEnd> {
+        prop_oneof![
+            Just(PastEnd::Sticks),
+            Just(PastEnd::Wraps),
+            Just(PastEnd::Mixed),
+            Just(PastEnd::Widens)
+        ]
+    }
+
+    /// What a client does: by number where that is enough, else with every Stat.
+    fn as_a_client_sees(alive: &[Rival]) -> Vec<String> {
+        let mut line: Vec<_> =
+            alive.iter().cloned().map(|c| Rival { czxid: None, ..c }).collect();
+        if arrange(&mut line).is_err() {
+            line = alive.to_vec();
+            arrange(&mut line).unwrap();
+        }
+        line.into_iter().map(|c| c.name).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn h19_the_order_is_that_of_creation_across_the_end_of_the_counter(
+            policy in policy(),
+            start in prop_oneof![0i64..100, (COUNTER_END - 20)..=COUNTER_END],
+            made in prop::collection::vec((any::<bool>(), any::<bool>(), "[a-z]{4}"), 1..40),
+            rotate in 0usize..40,
+        ) {
+            let mut alive = Vec::new();
+            let mut expected = Vec::new();
+            for (nth, (in_flight, lives, marker)) in made.into_iter().enumerate() {
+                let number = number(policy, start, nth, in_flight);
+                let name = format!("{marker}{nth}-lock-{number:010}");
+                if lives {
+                    expected.push(name.clone());
+                    let czxid = Some(1000 + i64::try_from(nth).unwrap());
+                    alive.push(Rival { name, number, czxid });
+                }
+            }
+            if !alive.is_empty() {
+                let by = rotate % alive.len();
+                alive.rotate_left(by);
+            }
+            prop_assert_eq!(as_a_client_sees(&alive), expected);
+        }
+
+        #[test]
+        fn h21_clients_that_see_different_parts_of_the_line_agree(
+            policy in policy(),
+            start in (COUNTER_END - 8)..=COUNTER_END,
+            made in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 2..16),
+        ) {
+            let all: Vec<(Rival, bool, bool)> = made
+                .into_iter()
+                .enumerate()
+                .map(|(nth, (in_flight, first, second))| {
+                    let number = number(policy, start, nth, in_flight);
+                    let czxid = Some(i64::try_from(nth).unwrap());
+                    (Rival { name: format!("{nth}"), number, czxid }, first, second)
+                })
+                .collect();
+            let seen = |pick: fn(&(Rival, bool, bool)) -> bool| {
+                let part: Vec<_> =
+                    all.iter().filter(|c| pick(c)).map(|(c, _, _)| c.clone()).collect();
+                as_a_client_sees(&part)
+            };
+            let (one, other) = (seen(|c| c.1), seen(|c| c.2));
+            let common = |line: &[String], with: &[String]| -> Vec<String> {
+                line.iter().filter(|name| with.contains(name)).cloned().collect()
+            };
+            prop_assert_eq!(common(&one, &other), common(&other, &one));
+        }
+    }
+
+    #[test]
+    fn h19_a_later_negative_number_stands_behind_the_holder_at_the_end() {
+        let at = |name: &str, number, czxid| Rival {
+            name: name.to_owned(),
+            number,
+            czxid: Some(czxid),
+        };
+        let mut line = vec![
+            at("late", i64::from(i32::MIN), 11),
+            at("later", i64::from(i32::MIN) + 1, 12),
+            at("holder", COUNTER_END, 10),
+        ];
+        arrange(&mut line).unwrap();
+        let names: Vec<_> = line.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["holder", "late", "later"]);
+    }
+
+    #[test]
+    fn h21_equal_numbers_ask_for_the_stats_and_never_tie_by_name() {
+        let at = |name: &str, czxid| Rival { name: name.to_owned(), number: 7, czxid };
+        assert_eq!(arrange(&mut [at("b", None), at("a", None)]), Err(NeedsStats));
+        let mut line = [at("a", Some(2)), at("b", Some(1))];
+        arrange(&mut line).unwrap();
+        assert_eq!(line[0].name, "b");
+    }
+}

@@ -1,0 +1,62 @@
+//! Why a queue operation did not end as asked.
+
+use baton_client::{ConnectError, Error};
+use bytes::Bytes;
+
+/// Why a queue operation did not end as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// There is no item, and the operation was one that demands one.
+    #[error("{path}: the queue is empty; offer an item, or use peek, poll or take")]
+    Empty {
+        /// The queue's path.
+        path: String,
+    },
+    /// The session ended before it was known whether the item was queued. It was not offered twice.
+    #[error(
+        "{path}: it is not known whether the item was queued: {source}; look into the queue before offering it again"
+    )]
+    OfferUnknown {
+        /// The queue's path.
+        path: String,
+        /// What the client knows.
+        source: Error,
+    },
+    /// The session ended before it was known whether the item was taken. It is here, and perhaps still in the queue.
+    #[error(
+        "{node}: it is not known whether the item was taken: {source}; if the node still exists, somebody else will get it too"
+    )]
+    TakeUnknown {
+        /// Full path of the item.
+        node: String,
+        /// The item.
+        item: Bytes,
+        /// What the client knows.
+        source: Error,
+    },
+    /// The path is no legal path for a queue.
+    #[error("{path:?}: no legal path for a queue: {why}")]
+    BadPath {
+        /// The path as given.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No session could be had.
+    #[error("{path}: {source}")]
+    Connect {
+        /// The queue's path.
+        path: String,
+        /// What the client says.
+        source: ConnectError,
+    },
+    /// The server refused something, or the client could not send it. Nothing was changed.
+    #[error("{path}: {source}")]
+    Client {
+        /// The queue's path.
+        path: String,
+        /// What the client says.
+        source: Error,
+    },
+}

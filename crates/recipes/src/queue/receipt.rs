@@ -1,0 +1,163 @@
+//! Receipts: how a change to a queue whose answer was lost is found to have been applied or not.
+//!
+//! Owns small ephemeral nodes beside the queue. Each change is one multi with an update of a receipt of its own, so the version
+//! of the receipt tells afterwards whether the multi was applied (`docs/hazards.md` §6.1, rule 3; H65, H66). A receipt serves one
+//! change at a time and is then used again. Must never send a change twice.
+
+use crate::line::{Parents, ensure_parents};
+use crate::link;
+use baton_client::{CreateMode, Error, Op, Session};
+use std::sync::{Mutex, PoisonError};
+use bytes::Bytes;
+use uuid::Uuid;
+
+/// The receipts of one queue handle that serve nothing just now.
+#[derive(Debug, Default)]
+pub(super) struct Receipts(Mutex<Vec<Receipt>>);
+
+impl Receipts {
+    /// A receipt on `session`, used before if there is one. Those of earlier sessions went with them.
+    pub(super) fn take(&self, session: &Session, queue: &str) -> Receipt {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        free.retain(|receipt| receipt.session.id() == session.id());
+        free.pop().unwrap_or_else(|| Receipt::new(session, queue))
+    }
+
+    pub(super) fn give_back(&self, receipt: Receipt) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(receipt);
+    }
+}
+
+/// One ephemeral node whose version counts the changes that were applied with it.
+#[derive(Debug)]
+pub(super) struct Receipt {
+    session: Session,
+    dir: String,
+    path: String,
+    /// Version and czxid of the node, once it exists.
+    node: Option<(i32, i64)>,
+}
+
+/// How a change ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Applied,
+    /// One of the parts was refused, so none was applied.
+    Refused(Error),
+    /// Certainly not applied, and nothing says that it will not be the next time.
+    NotApplied,
+    /// Never sent.
+    Failed(Error),
+    /// The session ended before it could be found out.
+    Unknown(Error),
+}
+
+impl Receipt {
+    fn new(session: &Session, queue: &str) -> Self {
+        let dir = format!("{queue}-__receipts__");
+        let path = baton_proto::path::join(&dir, &Uuid::new_v4().simple().to_string());
+        Self { session: session.clone(), dir, path, node: None }
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Applies `parts` whole or not at all, and finds out which even where the answer is lost.
+    ///
+    /// To be driven to its end: a receipt that is dropped half-way is deleted, but the outcome is then not known.
+    pub(super) async fn apply(&mut self, parts: Vec<Op>) -> Outcome {
+        let version = match self.prepare().await {
+            Ok(version) => version,
+            Err(error) => return Outcome::Failed(error),
+        };
+        let mut ops = vec![Op::set_data(&*self.path, Bytes::new(), Some(version))];
+        ops.extend(parts);
+        match self.session.multi(&ops).await {
+            Ok(_) => {
+                self.stamped(version);
+                Outcome::Applied
+            }
+            Err(error) if error.is_maybe_applied() => self.find_out(version, error).await,
+            Err(error) => match error.multi_index() {
+                // Somebody deleted our receipt or wrote to it: go on with another.
+                Some(0) => {
+                    *self = Self::successor(self);
+                    Outcome::NotApplied
+                }
+                Some(_) => Outcome::Refused(error),
+                None => Outcome::Failed(error),
+            },
+        }
+    }
+
+    /// Makes the node if there is none yet.
+    async fn prepare(&mut self) -> Result<i32, Error> {
+        loop {
+            if let Some((version, _)) = self.node {
+                return Ok(version);
+            }
+            match self.session.create(&self.path, &[], CreateMode::Ephemeral).await {
+                Ok(created) => self.node = Some((created.stat.version, created.stat.czxid)),
+                Err(error) if error.is_no_node() => {
+                    ensure_parents(&self.session, &self.dir, Parents::Container).await?;
+                }
+                // The name is ours alone, so it is our own earlier create.
+                Err(error) if error.is_node_exists() || error.is_maybe_applied() => {
+                    self.node = self.read(error).await?;
+                }
+                Err(error) => link::restored(&self.session, error).await?,
+            }
+        }
+    }
+
+    /// The node as a server that has caught up sees it. `cause` is what the caller reports if the session has ended.
+    async fn read(&self, cause: Error) -> Result<Option<(i32, i64)>, Error> {
+        loop {
+            if !link::connected(&self.session).await {
+                return Err(cause);
+            }
+            let caught_up = self.session.sync(&self.dir);
+            let stat = self.session.exists(&self.path);
+            let read = match caught_up.await {
+                Ok(_) => stat.await,
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(stat) => return Ok(stat.map(|stat| (stat.version, stat.czxid))),
+                Err(error) => link::restored(&self.session, error).await?,
+            }
+        }
+    }
+
+    async fn find_out(&mut self, version: i32, cause: Error) -> Outcome {
+        match self.read(cause.clone()).await {
+            Ok(Some((now, _))) if now == version => Outcome::NotApplied,
+            Ok(Some(_)) => {
+                self.stamped(version);
+                Outcome::Applied
+            }
+            // Deleted by somebody: what it said is gone with it.
+            Ok(None) | Err(_) => Outcome::Unknown(cause),
+        }
+    }
+
+    fn stamped(&mut self, version: i32) {
+        if let Some((now, _)) = &mut self.node {
+            *now = version.wrapping_add(1);
+        }
+    }
+
+    fn successor(spoilt: &Self) -> Self {
+        let path = baton_proto::path::join(&spoilt.dir, &Uuid::new_v4().simple().to_string());
+        Self { session: spoilt.session.clone(), dir: spoilt.dir.clone(), path, node: None }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some((_, czxid)) = self.node {
+            drop(self.session.delete_eventually(&self.path, czxid));
+        }
+    }
+}
