@@ -41,12 +41,22 @@ pub(crate) enum Report<'a> {
 
 impl Campaign {
     pub(crate) fn new(client: &Client, path: &str, dialect: Dialect) -> Result<Self, LockError> {
-        let bad = |why: String| LockError::BadPath { path: path.to_owned(), why };
+        let bad = |why: String| LockError::BadPath {
+            path: path.to_owned(),
+            why,
+        };
         baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
         if path == "/" {
-            return Err(bad("the root cannot be a line; name a node below it".to_owned()));
+            return Err(bad(
+                "the root cannot be a line; name a node below it".to_owned()
+            ));
         }
-        Ok(Self { client: client.clone(), path: Arc::from(path), dialect, name: None })
+        Ok(Self {
+            client: client.clone(),
+            path: Arc::from(path),
+            dialect,
+            name: None,
+        })
     }
 
     /// Stands in line until first, or, with `only_if_free`, leaves again at once if not first.
@@ -86,12 +96,21 @@ impl Campaign {
             .client
             .session()
             .await
-            .map_err(|source| LockError::Connect { path: path(), source })?;
+            .map_err(|source| LockError::Connect {
+                path: path(),
+                source,
+            })?;
         // From here on, not from the grant on: a lease that runs already makes a hand-over one watch event long.
         let lease = match session.hold_lease().await {
             Ok(lease) => lease,
             Err(baton_client::LeaseError::SessionEnded(_)) => return Err(Attempt::Again),
-            Err(source) => return Err(LockError::Lease { path: path(), source }.into()),
+            Err(source) => {
+                return Err(LockError::Lease {
+                    path: path(),
+                    source,
+                }
+                .into());
+            }
         };
         let record = Record::new(self.name.as_deref());
         report(Report::Offering);
@@ -103,7 +122,10 @@ impl Campaign {
             match line::look(&contender, listing, self.dialect).await {
                 Ok(Place::First) => {
                     let own_node = line::watch_own(&contender);
-                    Ok(Granted { contender, own_node })
+                    Ok(Granted {
+                        contender,
+                        own_node,
+                    })
                 }
                 Ok(Place::Behind { .. }) => return Ok(Grant::Busy),
                 Err(trouble) => Err(trouble),
@@ -133,9 +155,13 @@ impl Campaign {
         let path = self.path.to_string();
         match trouble {
             Trouble::OwnNodeGone | Trouble::SessionLost => Attempt::Again,
-            Trouble::Foreign { child, why } => {
-                LockError::Foreign { path, child, dialect: self.dialect, why }.into()
+            Trouble::Foreign { child, why } => LockError::Foreign {
+                path,
+                child,
+                dialect: self.dialect,
+                why,
             }
+            .into(),
             Trouble::Client(source) => LockError::Client { path, source }.into(),
         }
     }

@@ -129,9 +129,7 @@ impl Dialect {
             (_, Family::Lock(_)) => {
                 Child::Refused(Refusal::OtherDialect("a Curator or go-zk lock"))
             }
-            (_, Family::Latch(_)) => {
-                Child::Refused(Refusal::OtherDialect("a Curator LeaderLatch"))
-            }
+            (_, Family::Latch(_)) => Child::Refused(Refusal::OtherDialect("a Curator LeaderLatch")),
             (_, Family::Kazoo(_)) => Child::Refused(Refusal::OtherDialect("a kazoo lock")),
             (_, Family::WriteLock(_)) => {
                 Child::Refused(Refusal::OtherDialect("a zookeeper-recipes WriteLock"))
@@ -162,7 +160,9 @@ impl std::str::FromStr for Dialect {
         ]
         .into_iter()
         .find(|dialect| dialect.as_str() == s)
-        .ok_or_else(|| UnknownDialect { given: s.to_owned() })
+        .ok_or_else(|| UnknownDialect {
+            given: s.to_owned(),
+        })
     }
 }
 
@@ -207,7 +207,9 @@ impl Family {
                 .map_or(Self::UnknownSequential, Self::Support);
         }
         if let Some(negative) = write_lock_sign(tail.prefix) {
-            return tail.number(negative).map_or(Self::UnknownSequential, Self::WriteLock);
+            return tail
+                .number(negative)
+                .map_or(Self::UnknownSequential, Self::WriteLock);
         }
         Self::UnknownSequential
     }
@@ -257,7 +259,11 @@ impl<'a> Tail<'a> {
     fn of(child: &'a str) -> Option<Self> {
         let prefix = child.trim_end_matches(|c: char| c.is_ascii_digit());
         let digits = child.get(prefix.len()..)?;
-        let least = if prefix.ends_with('-') { Self::LEAST_DIGITS } else { Self::LEAST_DIGITS + 1 };
+        let least = if prefix.ends_with('-') {
+            Self::LEAST_DIGITS
+        } else {
+            Self::LEAST_DIGITS + 1
+        };
         (digits.len() >= least).then_some(Self { prefix, digits })
     }
 
@@ -310,9 +316,12 @@ mod tests {
     #[test]
     fn each_dialect_reads_what_it_emits() {
         let marker = Uuid::parse_str(U36).unwrap();
-        for dialect in
-            [Dialect::Curator, Dialect::CuratorLatch, Dialect::Kazoo, Dialect::WriteLock]
-        {
+        for dialect in [
+            Dialect::Curator,
+            Dialect::CuratorLatch,
+            Dialect::Kazoo,
+            Dialect::WriteLock,
+        ] {
             for session in [7, -7, i64::MIN, i64::MAX] {
                 let prefix = dialect.own_prefix(&marker, session).unwrap();
                 assert_eq!(contender(dialect, &format!("{prefix}0000000042")), Some(42));
@@ -328,12 +337,30 @@ mod tests {
 
     #[test]
     fn h20_the_sign_survives_a_separator_that_is_a_dash() {
-        assert_eq!(contender(Dialect::Curator, "lock--2147483648"), Some(-2_147_483_648));
-        assert_eq!(contender(Dialect::WriteLock, "x-123--2147483647"), Some(-2_147_483_647));
-        assert_eq!(contender(Dialect::WriteLock, "x--123-2147483647"), Some(2_147_483_647));
-        assert_eq!(contender(Dialect::WriteLock, "x--123--2147483648"), Some(-2_147_483_648));
-        assert_eq!(contender(Dialect::WriteLock, "x-00000000abcdef12-0000000003"), Some(3));
-        assert_eq!(contender(Dialect::ElectionSupport, "n_-2147483648"), Some(-2_147_483_648));
+        assert_eq!(
+            contender(Dialect::Curator, "lock--2147483648"),
+            Some(-2_147_483_648)
+        );
+        assert_eq!(
+            contender(Dialect::WriteLock, "x-123--2147483647"),
+            Some(-2_147_483_647)
+        );
+        assert_eq!(
+            contender(Dialect::WriteLock, "x--123-2147483647"),
+            Some(2_147_483_647)
+        );
+        assert_eq!(
+            contender(Dialect::WriteLock, "x--123--2147483648"),
+            Some(-2_147_483_648)
+        );
+        assert_eq!(
+            contender(Dialect::WriteLock, "x-00000000abcdef12-0000000003"),
+            Some(3)
+        );
+        assert_eq!(
+            contender(Dialect::ElectionSupport, "n_-2147483648"),
+            Some(-2_147_483_648)
+        );
     }
 
     #[test]
@@ -342,16 +369,31 @@ mod tests {
             contender(Dialect::Curator, "lock-9223372036854775807"),
             Some(9_223_372_036_854_775_807)
         );
-        assert_eq!(contender(Dialect::Curator, "lock-00000000000004294967296"), Some(4_294_967_296));
+        assert_eq!(
+            contender(Dialect::Curator, "lock-00000000000004294967296"),
+            Some(4_294_967_296)
+        );
         assert!(refused(Dialect::Curator, "lock-9223372036854775808"));
-        assert!(refused(Dialect::Kazoo, "__lock__99999999999999999999999999999999999999999999"));
+        assert!(refused(
+            Dialect::Kazoo,
+            "__lock__99999999999999999999999999999999999999999999"
+        ));
     }
 
     #[test]
     fn h23_a_prefix_with_the_token_or_digits_in_it_yields_the_last_number() {
-        assert_eq!(contender(Dialect::Curator, "lock-7-lock-0000000001"), Some(1));
-        assert_eq!(contender(Dialect::Curator, "lock-0000000009-lock-0000000001"), Some(1));
-        assert_eq!(contender(Dialect::Kazoo, "12__lock__34__lock__0000000002"), Some(2));
+        assert_eq!(
+            contender(Dialect::Curator, "lock-7-lock-0000000001"),
+            Some(1)
+        );
+        assert_eq!(
+            contender(Dialect::Curator, "lock-0000000009-lock-0000000001"),
+            Some(1)
+        );
+        assert_eq!(
+            contender(Dialect::Kazoo, "12__lock__34__lock__0000000002"),
+            Some(2)
+        );
         assert_eq!(
             contender(Dialect::Curator, &format!("_c_{U36}-my-lock-0000000003")),
             Some(3)
@@ -361,7 +403,11 @@ mod tests {
     #[test]
     fn h13_what_cannot_be_ordered_is_refused_and_what_is_no_lock_is_skipped() {
         for plain in ["0", "config", "notes-2024", "leader", U36] {
-            assert_eq!(Dialect::Curator.classify(plain), Child::Bystander, "{plain}");
+            assert_eq!(
+                Dialect::Curator.classify(plain),
+                Child::Bystander,
+                "{plain}"
+            );
         }
         let kazoo = format!("{H32}__lock__0000000001");
         let curator = format!("_c_{U36}-lock-0000000001");
@@ -389,7 +435,13 @@ mod tests {
     fn queue_items_are_qn_and_a_number_and_nothing_else() {
         assert_eq!(queue_number("qn-0000000007"), Some(7));
         assert_eq!(queue_number("qn--2147483648"), Some(-2_147_483_648));
-        for other in ["qn-", "qn-7", "queue-0000000007", "xqn-0000000007", "qn-0000000007x"] {
+        for other in [
+            "qn-",
+            "qn-7",
+            "queue-0000000007",
+            "xqn-0000000007",
+            "qn-0000000007x",
+        ] {
             assert_eq!(queue_number(other), None, "{other}");
         }
     }

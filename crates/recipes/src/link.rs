@@ -14,13 +14,26 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(20);
 /// A "maybe applied" is handed back too: only a look at the tree can tell whether it may be tried again.
 pub(crate) async fn restored(session: &Session, error: Error) -> Result<(), Error> {
     match error {
-        Error::NotSent { reason: Reason::QueueFull { .. }, .. } => {
+        Error::NotSent {
+            reason: Reason::QueueFull { .. },
+            ..
+        } => {
             tokio::time::sleep(QUEUE_FULL_PAUSE).await;
             Ok(())
         }
-        Error::NotSent { reason: Reason::Disconnected | Reason::ConnectionLost, .. }
-        | Error::Unanswered { reason: Reason::Disconnected | Reason::ConnectionLost, .. } => {
-            if connected(session).await { Ok(()) } else { Err(error) }
+        Error::NotSent {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        }
+        | Error::Unanswered {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        } => {
+            if connected(session).await {
+                Ok(())
+            } else {
+                Err(error)
+            }
         }
         other => Err(other),
     }

@@ -34,12 +34,19 @@ pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
     if line.iter().all(|contender| contender.czxid.is_some()) {
         // Equal czxid: created in one multi, so neither can have been granted before the other existed.
         line.sort_by(|a, b| {
-            (a.czxid, a.number < 0, a.number, &a.name)
-                .cmp(&(b.czxid, b.number < 0, b.number, &b.name))
+            (a.czxid, a.number < 0, a.number, &a.name).cmp(&(
+                b.czxid,
+                b.number < 0,
+                b.number,
+                &b.name,
+            ))
         });
         return Ok(());
     }
-    if line.iter().any(|contender| !(0..COUNTER_END).contains(&contender.number)) {
+    if line
+        .iter()
+        .any(|contender| !(0..COUNTER_END).contains(&contender.number))
+    {
         return Err(NeedsStats);
     }
     line.sort_by_key(|contender| contender.number);
@@ -71,7 +78,10 @@ pub(crate) async fn arrange_with(
     let mut known = Vec::with_capacity(asked.len());
     for (rival, reply) in asked {
         match reply.await {
-            Ok(read) => known.push(Rival { czxid: Some(read.stat.czxid), ..rival }),
+            Ok(read) => known.push(Rival {
+                czxid: Some(read.stat.czxid),
+                ..rival
+            }),
             Err(error) if error.is_no_node() => {}
             Err(error) => return Err(error),
         }
@@ -122,8 +132,11 @@ mod tests {
 
     /// What a client does: by number where that is enough, else with every Stat.
     fn as_a_client_sees(alive: &[Rival]) -> Vec<String> {
-        let mut line: Vec<_> =
-            alive.iter().cloned().map(|c| Rival { czxid: None, ..c }).collect();
+        let mut line: Vec<_> = alive
+            .iter()
+            .cloned()
+            .map(|c| Rival { czxid: None, ..c })
+            .collect();
         if arrange(&mut line).is_err() {
             line = alive.to_vec();
             arrange(&mut line).unwrap();
@@ -204,8 +217,15 @@ mod tests {
 
     #[test]
     fn h21_equal_numbers_ask_for_the_stats_and_never_tie_by_name() {
-        let at = |name: &str, czxid| Rival { name: name.to_owned(), number: 7, czxid };
-        assert_eq!(arrange(&mut [at("b", None), at("a", None)]), Err(NeedsStats));
+        let at = |name: &str, czxid| Rival {
+            name: name.to_owned(),
+            number: 7,
+            czxid,
+        };
+        assert_eq!(
+            arrange(&mut [at("b", None), at("a", None)]),
+            Err(NeedsStats)
+        );
         let mut line = [at("a", Some(2)), at("b", Some(1))];
         arrange(&mut line).unwrap();
         assert_eq!(line[0].name, "b");

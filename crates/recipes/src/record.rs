@@ -33,7 +33,9 @@ impl Record {
     pub(crate) fn new(name: Option<&str>) -> Self {
         let since_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+            .map_or(0, |since| {
+                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+            });
         Self {
             id: Uuid::new_v4(),
             host: host_name().to_owned(),

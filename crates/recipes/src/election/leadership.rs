@@ -79,7 +79,12 @@ impl Leadership {
     /// # Errors
     /// As [`Guard::release`].
     pub async fn resign(self) -> Result<(), ReleaseError> {
-        let Self { _stopping: stopping, guard, _stopped: stopped, .. } = self;
+        let Self {
+            _stopping: stopping,
+            guard,
+            _stopped: stopped,
+            ..
+        } = self;
         drop(stopping);
         let released = guard.release().await;
         drop(stopped);

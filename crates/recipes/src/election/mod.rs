@@ -48,7 +48,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn stepped_down(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.stepped_down.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stepped_down
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +151,9 @@ impl LeaderElection {
                 Ok(Leadership::new(guard, term, Arc::clone(&self.shared)))
             }
             Err(error) => {
-                self.announce(&Stage::Failed { reason: error.to_string() });
+                self.announce(&Stage::Failed {
+                    reason: error.to_string(),
+                });
                 Err(error)
             }
         }
@@ -175,9 +179,11 @@ impl LeaderElection {
                 }
                 Ok(done)
             }
-            Err(reason) => {
-                Err(ElectionError::TermEnded { path: self.path().to_owned(), term, reason })
-            }
+            Err(reason) => Err(ElectionError::TermEnded {
+                path: self.path().to_owned(),
+                term,
+                reason,
+            }),
         }
     }
 
@@ -208,13 +214,15 @@ impl LeaderElection {
             let mut report = |report: Report<'_>| {
                 let stage = match report {
                     Report::Offering => Stage::OfferStart,
-                    Report::Offered(node) => Stage::OfferComplete { node: node.to_owned() },
+                    Report::Offered(node) => Stage::OfferComplete {
+                        node: node.to_owned(),
+                    },
                     Report::Step(Step::Looking) => Stage::DetermineStart,
                     Report::Step(Step::Placed(position)) => Stage::DetermineComplete { position },
                     Report::Step(Step::Following) => Stage::ReadyStart,
-                    Report::Step(Step::Waiting { predecessor }) => {
-                        Stage::ReadyComplete { following: predecessor.to_owned() }
-                    }
+                    Report::Step(Step::Waiting { predecessor }) => Stage::ReadyComplete {
+                        following: predecessor.to_owned(),
+                    },
                 };
                 announcer.announce(&stage);
             };
@@ -224,7 +232,10 @@ impl LeaderElection {
             self.announce(&Stage::ElectedStart);
             match self.take_term(&guard, offer).await? {
                 Some(term) => return Ok((guard, term)),
-                None => tracing::info!(path = self.path(), "elected, but lost before the term began"),
+                None => tracing::info!(
+                    path = self.path(),
+                    "elected, but lost before the term began"
+                ),
             }
         }
     }
@@ -232,7 +243,10 @@ impl LeaderElection {
     /// Numbers the term, in one multi with a check of our own offer; `None` where leadership was lost before.
     async fn take_term(&self, guard: &Guard, offer: Uuid) -> Result<Option<Term>, ElectionError> {
         let node = term::term_node(self.path());
-        let client = |source| ElectionError::Client { path: self.path().to_owned(), source };
+        let client = |source| ElectionError::Client {
+            path: self.path().to_owned(),
+            source,
+        };
         let token = guard.token();
         loop {
             let newest = match guard.session().get_data(&node).await {
@@ -243,7 +257,9 @@ impl LeaderElection {
                 Err(error) if error.is_no_node() => None,
                 Err(error) if error.is_session_ended() => return Ok(None),
                 Err(error) => {
-                    link::restored(guard.session(), error).await.map_err(client)?;
+                    link::restored(guard.session(), error)
+                        .await
+                        .map_err(client)?;
                     continue;
                 }
             };
@@ -251,26 +267,35 @@ impl LeaderElection {
             let epoch = match &newest {
                 // An earlier multi of ours whose answer was lost.
                 Some((record, _)) if record.offer == offer => {
-                    return Ok(Some(Term { epoch: record.epoch, token }));
+                    return Ok(Some(Term {
+                        epoch: record.epoch,
+                        token,
+                    }));
                 }
                 _ => record.epoch,
             };
             let txn = match newest {
                 Some((_, version)) => guard.txn().set(&node, &record.to_bytes(), Some(version)),
-                None => guard.txn().create(&node, &record.to_bytes(), CreateMode::Persistent),
+                None => guard
+                    .txn()
+                    .create(&node, &record.to_bytes(), CreateMode::Persistent),
             };
             match txn.commit().await {
                 Ok(_) => return Ok(Some(Term { epoch, token })),
                 Err(TxnError::Lost { .. }) => return Ok(None),
                 Err(TxnError::Conflict { source, .. })
-                    if source.is_bad_version() || source.is_node_exists() || source.is_no_node() => {}
+                    if source.is_bad_version()
+                        || source.is_node_exists()
+                        || source.is_no_node() => {}
                 Err(TxnError::Unknown(error)) if error.is_session_ended() => return Ok(None),
                 Err(TxnError::Unknown(_)) => {
                     let _ = link::connected(guard.session()).await;
                 }
                 Err(TxnError::Conflict { source, .. }) => return Err(client(source)),
                 Err(TxnError::NotApplied(error)) => {
-                    link::restored(guard.session(), error).await.map_err(client)?;
+                    link::restored(guard.session(), error)
+                        .await
+                        .map_err(client)?;
                 }
             }
         }

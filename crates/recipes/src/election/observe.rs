@@ -43,7 +43,11 @@ enum Look {
 
 impl Observer {
     pub(super) fn new(campaign: Campaign) -> Self {
-        Self { campaign, reported: None, watch: None }
+        Self {
+            campaign,
+            reported: None,
+            watch: None,
+        }
     }
 
     /// The present leader at first; later, each change: the next leader, or `None` when nobody stands for election any more.
@@ -59,28 +63,42 @@ impl Observer {
                 let _ = watch.await;
                 self.watch = None;
             }
-            let session = self
-                .campaign
-                .client
-                .session()
-                .await
-                .map_err(|source| LockError::Connect { path: path.clone(), source })?;
+            let session =
+                self.campaign
+                    .client
+                    .session()
+                    .await
+                    .map_err(|source| LockError::Connect {
+                        path: path.clone(),
+                        source,
+                    })?;
             let (leader, watch) = match self.look(&session).await {
                 Ok(Look::Seen(leader, watch)) => (leader, watch),
                 Ok(Look::Again) | Err(Trouble::SessionLost | Trouble::OwnNodeGone) => continue,
                 Err(Trouble::Foreign { child, why }) => {
                     let dialect = self.campaign.dialect;
-                    return Err(LockError::Foreign { path, child, dialect, why }.into());
+                    return Err(LockError::Foreign {
+                        path,
+                        child,
+                        dialect,
+                        why,
+                    }
+                    .into());
                 }
                 Err(Trouble::Client(error)) => {
-                    link::restored(&session, error)
-                        .await
-                        .map_err(|source| ElectionError::Client { path: path.clone(), source })?;
+                    link::restored(&session, error).await.map_err(|source| {
+                        ElectionError::Client {
+                            path: path.clone(),
+                            source,
+                        }
+                    })?;
                     continue;
                 }
             };
             self.watch = Some(watch);
-            let seen = leader.as_ref().map(|leader| (leader.token, leader.node.clone()));
+            let seen = leader
+                .as_ref()
+                .map(|leader| (leader.token, leader.node.clone()));
             if self.reported.as_ref() != Some(&seen) {
                 self.reported = Some(seen);
                 return Ok(leader);
@@ -94,7 +112,11 @@ impl Observer {
             Ok(children) => children.names,
             Err(error) if error.is_no_node() => {
                 let (stat, watch) = session.exists_watch(dir).await?;
-                return Ok(if stat.is_some() { Look::Again } else { Look::Seen(None, watch) });
+                return Ok(if stat.is_some() {
+                    Look::Again
+                } else {
+                    Look::Seen(None, watch)
+                });
             }
             Err(error) => return Err(error.into()),
         };
@@ -106,7 +128,11 @@ impl Observer {
                 Err(error) => return Err(error.into()),
             };
             let line = line::arranged(session, dir, children.names, self.campaign.dialect).await?;
-            return Ok(if line.is_empty() { Look::Seen(None, watch) } else { Look::Again });
+            return Ok(if line.is_empty() {
+                Look::Seen(None, watch)
+            } else {
+                Look::Again
+            });
         };
         let node = baton_proto::path::join(dir, &head.name);
         match session.get_data_watch(&node).await {

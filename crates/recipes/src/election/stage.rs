@@ -85,7 +85,8 @@ impl Announcer {
 
     pub(super) fn announce(&self, stage: &Stage) {
         tracing::debug!(?stage, "election");
-        self.listeners().retain(|listener| listener.send(stage.clone()).is_ok());
+        self.listeners()
+            .retain(|listener| listener.send(stage.clone()).is_ok());
     }
 
     fn listeners(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Stage>>> {
@@ -108,7 +109,10 @@ mod tests {
         drop(announcer);
         for stream in [&mut one, &mut other] {
             for position in 0..1000 {
-                assert_eq!(stream.try_next(), Some(Stage::DetermineComplete { position }));
+                assert_eq!(
+                    stream.try_next(),
+                    Some(Stage::DetermineComplete { position })
+                );
             }
             assert_eq!(stream.try_next(), None);
         }

@@ -30,7 +30,11 @@ pub(super) struct TermRecord {
 impl TermRecord {
     /// The record for the term after `last`, taken with `token` by the offer `offer`.
     pub(super) fn after(last: Option<&Self>, token: u64, offer: Uuid) -> Self {
-        Self { epoch: last.map_or(0, |last| last.epoch).saturating_add(1), token, offer }
+        Self {
+            epoch: last.map_or(0, |last| last.epoch).saturating_add(1),
+            token,
+            offer,
+        }
     }
 
     pub(super) fn from_bytes(data: &[u8]) -> Option<Self> {

@@ -24,7 +24,9 @@ pub enum LostReason {
 impl std::fmt::Display for LostReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::LeaseEnded => "the lease ended (no server answered in time, or this process was paused)",
+            Self::LeaseEnded => {
+                "the lease ended (no server answered in time, or this process was paused)"
+            }
             Self::NodeGone => "the lock node was deleted by somebody",
             Self::SessionLost => "the session was lost",
             Self::Released => "it was released",

@@ -59,7 +59,10 @@ impl Guard {
     ///
     /// The owner of the node is our session by construction: it was created on it, and found again only under it.
     pub(crate) fn new(granted: Granted, lease: LeaseHold) -> Self {
-        let Granted { contender, own_node } = granted;
+        let Granted {
+            contender,
+            own_node,
+        } = granted;
         let session = contender.session().clone();
         let core = Arc::new(Core::new(session, contender.path(), contender.czxid()));
         let watched = Arc::clone(&core);
@@ -67,7 +70,11 @@ impl Guard {
             let reason = own_node.await;
             watched.end(reason);
         });
-        Self { core, node: Some(contender), _lease: lease }
+        Self {
+            core,
+            node: Some(contender),
+            _lease: lease,
+        }
     }
 
     /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event to have arrived.

@@ -4,7 +4,7 @@
 //! directory that was removed and made anew cannot satisfy it (H09). Must never send anything once the guard has ended.
 
 use super::core::{Core, LostReason};
-use baton_client::{CreateMode, Error, OpResult, Op};
+use baton_client::{CreateMode, Error, Op, OpResult};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -30,7 +30,9 @@ pub enum TxnError {
         reason: LostReason,
     },
     /// One part could not be applied, so none was. The lock is held.
-    #[error("not applied: part {index} of the transaction: {source}; read the node again and decide anew")]
+    #[error(
+        "not applied: part {index} of the transaction: {source}; read the node again and decide anew"
+    )]
     Conflict {
         /// Which part, in the order of adding, from 0.
         index: usize,
@@ -48,18 +50,23 @@ pub enum TxnError {
 impl<'g> Txn<'g> {
     pub(super) fn new(core: &'g Arc<Core>) -> Self {
         let own_node = Op::check(core.path(), None);
-        Self { core, parts: vec![own_node] }
+        Self {
+            core,
+            parts: vec![own_node],
+        }
     }
 
     /// Sets a node's data, if it has `version` (`None`: whatever it has).
     pub fn set(mut self, path: &str, data: &[u8], version: Option<i32>) -> Self {
-        self.parts.push(Op::set_data(path, Bytes::copy_from_slice(data), version));
+        self.parts
+            .push(Op::set_data(path, Bytes::copy_from_slice(data), version));
         self
     }
 
     /// Creates a node.
     pub fn create(mut self, path: &str, data: &[u8], mode: CreateMode) -> Self {
-        self.parts.push(Op::create(path, Bytes::copy_from_slice(data), mode));
+        self.parts
+            .push(Op::create(path, Bytes::copy_from_slice(data), mode));
         self
     }
 
@@ -81,7 +88,10 @@ impl<'g> Txn<'g> {
     /// # Errors
     /// See [`TxnError`]. Nothing is tried twice.
     pub async fn commit(self) -> Result<Vec<OpResult>, TxnError> {
-        let lost = |reason| TxnError::Lost { node: self.core.path().to_owned(), reason };
+        let lost = |reason| TxnError::Lost {
+            node: self.core.path().to_owned(),
+            reason,
+        };
         self.core.check().map_err(lost)?;
         match self.core.session().multi(&self.parts).await {
             Ok(mut results) => {
@@ -92,14 +102,19 @@ impl<'g> Txn<'g> {
             Err(error) => match error.multi_index() {
                 Some(0) => {
                     self.core.end(LostReason::NodeGone);
-                    Err(lost(self.core.check().err().unwrap_or(LostReason::NodeGone)))
+                    Err(lost(
+                        self.core.check().err().unwrap_or(LostReason::NodeGone),
+                    ))
                 }
-                Some(index) => {
-                    Err(TxnError::Conflict { index: index.saturating_sub(1), source: error })
-                }
+                Some(index) => Err(TxnError::Conflict {
+                    index: index.saturating_sub(1),
+                    source: error,
+                }),
                 None if error.is_session_ended() => {
                     self.core.end(LostReason::SessionLost);
-                    Err(lost(self.core.check().err().unwrap_or(LostReason::SessionLost)))
+                    Err(lost(
+                        self.core.check().err().unwrap_or(LostReason::SessionLost),
+                    ))
                 }
                 None => Err(TxnError::NotApplied(error)),
             },

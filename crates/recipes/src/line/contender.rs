@@ -118,7 +118,11 @@ pub(crate) async fn join(
 
 fn read_only(dir: &str) -> Error {
     let reason = Reason::BadArgument("names of this dialect cannot be emitted".to_owned());
-    Error::NotSent { op: OpCode::Create, path: dir.to_owned(), reason }
+    Error::NotSent {
+        op: OpCode::Create,
+        path: dir.to_owned(),
+        reason,
+    }
 }
 
 /// A create under way.
@@ -140,7 +144,15 @@ impl<'a> Offer<'a> {
     ) -> (Self, Pending<Created>) {
         let path = baton_proto::path::join(dir, prefix);
         let pending = session.create(&path, data, CreateMode::EphemeralSequential);
-        (Self { session, dir, prefix, open: true }, pending)
+        (
+            Self {
+                session,
+                dir,
+                prefix,
+                open: true,
+            },
+            pending,
+        )
     }
 
     /// Our node, or `None` where it is certain that the create was never applied.

@@ -49,14 +49,21 @@ pub(crate) enum Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        if error.is_session_ended() { Self::SessionLost } else { Self::Client(error) }
+        if error.is_session_ended() {
+            Self::SessionLost
+        } else {
+            Self::Client(error)
+        }
     }
 }
 
 /// How we stand.
 pub(crate) enum Place {
     First,
-    Behind { position: usize, predecessor: String },
+    Behind {
+        position: usize,
+        predecessor: String,
+    },
 }
 
 /// Waits until `contender` is first.
@@ -76,9 +83,15 @@ pub(crate) async fn stand(
         let (position, predecessor) = match place {
             Place::First => {
                 report(Step::Placed(0));
-                return Ok(Granted { contender, own_node });
+                return Ok(Granted {
+                    contender,
+                    own_node,
+                });
             }
-            Place::Behind { position, predecessor } => (position, predecessor),
+            Place::Behind {
+                position,
+                predecessor,
+            } => (position, predecessor),
         };
         report(Step::Placed(position));
         report(Step::Following);
@@ -157,7 +170,11 @@ pub(crate) async fn arranged(
     let mut line = Vec::with_capacity(children.len());
     for name in children {
         match dialect.classify(&name) {
-            Child::Contender { number } => line.push(Rival { name, number, czxid: None }),
+            Child::Contender { number } => line.push(Rival {
+                name,
+                number,
+                czxid: None,
+            }),
             Child::Bystander => tracing::debug!(dir, child = name, "not a contender: skipped"),
             Child::Refused(why) => return Err(Trouble::Foreign { child: name, why }),
         }
@@ -197,7 +214,9 @@ pub(crate) fn watch_own(contender: &Contender) -> OwnNode {
         loop {
             match asked.await {
                 Ok((_, watch)) => match watch.await {
-                    Ok(event) if event.kind == EventKind::NodeDeleted => return LostReason::NodeGone,
+                    Ok(event) if event.kind == EventKind::NodeDeleted => {
+                        return LostReason::NodeGone;
+                    }
                     Ok(_) => {}
                     Err(_) => return LostReason::SessionLost,
                 },

@@ -9,7 +9,9 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// The time was up.
-    #[error("{path}: not acquired within {limit:?}: somebody else holds it; try again, or allow more time")]
+    #[error(
+        "{path}: not acquired within {limit:?}: somebody else holds it; try again, or allow more time"
+    )]
     TimedOut {
         /// The lock's path.
         path: String,
@@ -31,7 +33,9 @@ pub enum LockError {
         why: Refusal,
     },
     /// The dialect can be read, but its names are not safe to emit.
-    #[error("{path}: names of {dialect} can be observed but not safely joined; use another dialect")]
+    #[error(
+        "{path}: names of {dialect} can be observed but not safely joined; use another dialect"
+    )]
     ReadOnlyDialect {
         /// The lock's path.
         path: String,

@@ -29,7 +29,9 @@ impl Mutex {
     /// # Errors
     /// [`LockError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
-        Ok(Self { campaign: Campaign::new(client, path, Dialect::Curator)? })
+        Ok(Self {
+            campaign: Campaign::new(client, path, Dialect::Curator)?,
+        })
     }
 
     /// Uses the names of another library, to stand in line with its processes.
@@ -87,7 +89,10 @@ impl Mutex {
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
         match tokio::time::timeout(limit, self.acquire()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(LockError::TimedOut { path: self.path().to_owned(), limit }),
+            Err(_) => Err(LockError::TimedOut {
+                path: self.path().to_owned(),
+                limit,
+            }),
         }
     }
 }

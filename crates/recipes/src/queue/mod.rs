@@ -66,12 +66,21 @@ impl DistributedQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        let bad = |why: String| QueueError::BadPath { path: path.to_owned(), why };
+        let bad = |why: String| QueueError::BadPath {
+            path: path.to_owned(),
+            why,
+        };
         baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
         if path == "/" {
-            return Err(bad("the root cannot be a queue; name a node below it".to_owned()));
+            return Err(bad(
+                "the root cannot be a queue; name a node below it".to_owned()
+            ));
         }
-        Ok(Self { client: client.clone(), path: Arc::from(path), shared: Arc::default() })
+        Ok(Self {
+            client: client.clone(),
+            path: Arc::from(path),
+            shared: Arc::default(),
+        })
     }
 
     /// The queue's path.
@@ -90,20 +99,30 @@ impl DistributedQueue {
         let name = baton_proto::path::join(&self.path, "qn-");
         loop {
             let session = self.session().await?;
-            let parts = vec![Op::create(&name, Bytes::copy_from_slice(item), CreateMode::PersistentSequential)];
+            let parts = vec![Op::create(
+                &name,
+                Bytes::copy_from_slice(item),
+                CreateMode::PersistentSequential,
+            )];
             match self.apply(&session, parts).await {
                 Outcome::Applied => return Ok(()),
                 Outcome::NotApplied => {}
                 Outcome::Refused(error) if error.is_no_node() => {
-                    self.after(&session, ensure_parents(&session, &self.path, Parents::Persistent).await)
-                        .await?;
+                    self.after(
+                        &session,
+                        ensure_parents(&session, &self.path, Parents::Persistent).await,
+                    )
+                    .await?;
                 }
                 Outcome::Refused(error) => return Err(self.client_error(error)),
                 Outcome::Failed(error) => {
                     self.after(&session, Err::<(), _>(error)).await?;
                 }
                 Outcome::Unknown(source) => {
-                    return Err(QueueError::OfferUnknown { path: self.path.to_string(), source });
+                    return Err(QueueError::OfferUnknown {
+                        path: self.path.to_string(),
+                        source,
+                    });
                 }
             }
         }
@@ -205,8 +224,11 @@ impl DistributedQueue {
             let (children, watch) = match session.children_watch(&self.path).await {
                 Ok(read) => read,
                 Err(error) if error.is_no_node() => {
-                    self.after(&session, ensure_parents(&session, &self.path, Parents::Persistent).await)
-                        .await?;
+                    self.after(
+                        &session,
+                        ensure_parents(&session, &self.path, Parents::Persistent).await,
+                    )
+                    .await?;
                     continue;
                 }
                 Err(error) => {
@@ -214,7 +236,11 @@ impl DistributedQueue {
                     continue;
                 }
             };
-            if children.names.iter().any(|child| dialect::queue_number(child).is_some()) {
+            if children
+                .names
+                .iter()
+                .any(|child| dialect::queue_number(child).is_some())
+            {
                 continue;
             }
             tokio::select! {
@@ -230,7 +256,9 @@ impl DistributedQueue {
     /// # Errors
     /// [`QueueError::Empty`]; else as `peek`.
     pub async fn element(&self) -> Result<Bytes, QueueError> {
-        self.peek().await?.ok_or_else(|| QueueError::Empty { path: self.path.to_string() })
+        self.peek().await?.ok_or_else(|| QueueError::Empty {
+            path: self.path.to_string(),
+        })
     }
 
     /// Like [`DistributedQueue::poll`], where an empty queue is an error (`remove` of the original recipe).
@@ -238,7 +266,9 @@ impl DistributedQueue {
     /// # Errors
     /// [`QueueError::Empty`]; else as `poll`.
     pub async fn remove(&self) -> Result<Bytes, QueueError> {
-        self.poll().await?.ok_or_else(|| QueueError::Empty { path: self.path.to_string() })
+        self.poll().await?.ok_or_else(|| QueueError::Empty {
+            path: self.path.to_string(),
+        })
     }
 
     /// The names of the items in the tree, head first.
@@ -259,11 +289,17 @@ impl DistributedQueue {
         self.client
             .session()
             .await
-            .map_err(|source| QueueError::Connect { path: self.path.to_string(), source })
+            .map_err(|source| QueueError::Connect {
+                path: self.path.to_string(),
+                source,
+            })
     }
 
     fn client_error(&self, source: Error) -> QueueError {
-        QueueError::Client { path: self.path.to_string(), source }
+        QueueError::Client {
+            path: self.path.to_string(),
+            source,
+        }
     }
 
     /// `Some` result; or `None` once the connection or a new session allows to try again; or the error that stays.
@@ -294,7 +330,11 @@ impl DistributedQueue {
         let mut items = Vec::with_capacity(children.len());
         for name in children {
             match dialect::queue_number(&name) {
-                Some(number) => items.push(Rival { name, number, czxid: None }),
+                Some(number) => items.push(Rival {
+                    name,
+                    number,
+                    czxid: None,
+                }),
                 None => tracing::warn!(queue = &*self.path, child = name, "no queue item: skipped"),
             }
         }
@@ -304,13 +344,18 @@ impl DistributedQueue {
 
     /// Applies a change in a task of its own, which goes on if the caller goes away.
     async fn apply(&self, session: &Session, parts: Vec<Op>) -> Outcome {
-        let (shared, session, path) =
-            (Arc::clone(&self.shared), session.clone(), Arc::clone(&self.path));
+        let (shared, session, path) = (
+            Arc::clone(&self.shared),
+            session.clone(),
+            Arc::clone(&self.path),
+        );
         let (report, reported) = oneshot::channel();
         tokio::spawn(async move {
             let _ = report.send(shared.apply(&session, &path, parts).await);
         });
-        reported.await.unwrap_or_else(|_| Outcome::Unknown(task_gone(&self.path)))
+        reported
+            .await
+            .unwrap_or_else(|_| Outcome::Unknown(task_gone(&self.path)))
     }
 
     /// Deletes an item that was read at `version`, for its data.
@@ -321,8 +366,11 @@ impl DistributedQueue {
         item: Bytes,
         version: i32,
     ) -> Result<Claimed, QueueError> {
-        let (shared, session_, path) =
-            (Arc::clone(&self.shared), session.clone(), Arc::clone(&self.path));
+        let (shared, session_, path) = (
+            Arc::clone(&self.shared),
+            session.clone(),
+            Arc::clone(&self.path),
+        );
         let (report, reported) = oneshot::channel();
         let parts = vec![Op::delete(&node, Some(version))];
         let taken = item.clone();
@@ -332,7 +380,10 @@ impl DistributedQueue {
                 shared.settle_for_nobody(outcome, taken);
             }
         });
-        let mut waiting = Waiting { shared: &self.shared, reported };
+        let mut waiting = Waiting {
+            shared: &self.shared,
+            reported,
+        };
         let outcome = match (&mut waiting.reported).await {
             Ok((outcome, _)) => outcome,
             Err(_) => Outcome::Unknown(task_gone(&node)),

@@ -7,8 +7,8 @@
 use crate::line::{Parents, ensure_parents};
 use crate::link;
 use baton_client::{CreateMode, Error, Op, Session};
-use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
+use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
 /// The receipts of one queue handle that serve nothing just now.
@@ -24,7 +24,10 @@ impl Receipts {
     }
 
     pub(super) fn give_back(&self, receipt: Receipt) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(receipt);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(receipt);
     }
 }
 
@@ -56,7 +59,12 @@ impl Receipt {
     fn new(session: &Session, queue: &str) -> Self {
         let dir = format!("{queue}-__receipts__");
         let path = baton_proto::path::join(&dir, &Uuid::new_v4().simple().to_string());
-        Self { session: session.clone(), dir, path, node: None }
+        Self {
+            session: session.clone(),
+            dir,
+            path,
+            node: None,
+        }
     }
 
     pub(super) fn session(&self) -> &Session {
@@ -97,7 +105,11 @@ impl Receipt {
             if let Some((version, _)) = self.node {
                 return Ok(version);
             }
-            match self.session.create(&self.path, &[], CreateMode::Ephemeral).await {
+            match self
+                .session
+                .create(&self.path, &[], CreateMode::Ephemeral)
+                .await
+            {
                 Ok(created) => self.node = Some((created.stat.version, created.stat.czxid)),
                 Err(error) if error.is_no_node() => {
                     ensure_parents(&self.session, &self.dir, Parents::Container).await?;
@@ -150,7 +162,12 @@ impl Receipt {
 
     fn successor(spoilt: &Self) -> Self {
         let path = baton_proto::path::join(&spoilt.dir, &Uuid::new_v4().simple().to_string());
-        Self { session: spoilt.session.clone(), dir: spoilt.dir.clone(), path, node: None }
+        Self {
+            session: spoilt.session.clone(),
+            dir: spoilt.dir.clone(),
+            path,
+            node: None,
+        }
     }
 }
 
