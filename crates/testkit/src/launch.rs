@@ -115,6 +115,8 @@ pub struct ServerOptions {
     pub min_session_timeout: Duration,
     /// The longest session timeout granted. Default 60 s.
     pub max_session_timeout: Duration,
+    /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default none.
+    pub java_args: Vec<String>,
 }
 
 impl Default for ServerOptions {
@@ -123,6 +125,7 @@ impl Default for ServerOptions {
             tick: Duration::from_millis(200),
             min_session_timeout: Duration::from_millis(400),
             max_session_timeout: Duration::from_secs(60),
+            java_args: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -16,6 +16,9 @@ use crate::inspect::four_letter_word;
 
 /// How much of a failed server's log goes into the error.
 const LOG_LINES: usize = 12;
+
+/// How long one question to a starting server may take.
+const PROBE: Duration = Duration::from_millis(500);
 
 /// A recipe for a server's command, and the child while it runs.
 #[derive(Debug)]
@@ -65,7 +68,9 @@ impl Process {
     pub(super) async fn wait_serving(&mut self, addr: SocketAddr) -> Result<(), LaunchError> {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
-            if let Ok(answer) = four_letter_word(addr, "srvr").await
+            // A server that has bound its port but does not serve yet may leave a question unanswered for good.
+            if let Ok(Ok(answer)) =
+                tokio::time::timeout(PROBE, four_letter_word(addr, "srvr")).await
                 && answer.contains("Mode:")
             {
                 return Ok(());
@@ -180,7 +185,7 @@ pub fn baton_binary() -> Result<PathBuf, LaunchError> {
 
 pub(super) fn baton(addr: SocketAddr, options: &ServerOptions) -> Result<Process, LaunchError> {
     let dir = temp_dir()?;
-    let millis = |duration: std::time::Duration| format!("{}ms", duration.as_millis());
+    let millis = |duration: Duration| format!("{}ms", duration.as_millis());
     let args = vec![
         "serve".to_owned(),
         "--data-dir".to_owned(),

@@ -123,13 +123,16 @@ fn build(
         "-Djava.net.preferIPv4Stack=true",
         "-Dzookeeper.extendedTypesEnabled=true",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        "-cp",
-        &classpath,
-        main,
     ]
     .map(str::to_owned)
     .into();
-    args.push(config.display().to_string());
+    args.extend(options.java_args.iter().cloned());
+    args.extend([
+        "-cp".to_owned(),
+        classpath,
+        main.to_owned(),
+        config.display().to_string(),
+    ]);
     Ok(Process {
         what: "ZooKeeper",
         program,
