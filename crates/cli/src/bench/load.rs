@@ -1,50 +1,20 @@
-//! The raw workloads: keeps every connection full, counts what ends in the measured window, and removes what it made. One thread
-//! runs all connections, so counters are plain cells.
+//! The raw workloads: makes the nodes that they need, keeps every connection full, and removes what was made. It never retries: a
+//! refused operation ends the run.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_proto::{CreateMode, ErrorCode, Request};
-use hdrhistogram::Histogram;
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 use super::conn::Connection;
-use super::process::Usage;
-use super::report::{Latency, Report, ServerCost, per_op_us, round};
+use super::report::Report;
 use super::script::{Names, Script, create};
+use super::window::Window;
 use super::{Args, BenchError, Workload};
 
 /// Requests sent together when nodes are made or removed.
 const BATCH: usize = 256;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    WarmUp,
-    Measure,
-    Stop,
-}
-
-/// What the connections and the conductor share.
-#[derive(Debug)]
-struct Shared {
-    phase: Cell<Phase>,
-    ops: Cell<u64>,
-    ops_wanted: u64,
-    latency_nanos: RefCell<Histogram<u64>>,
-    finished: Notify,
-}
-
-/// A run's histogram: from 1 µs to one minute at three significant digits.
-pub(crate) fn histogram() -> Histogram<u64> {
-    #[allow(
-        clippy::expect_used,
-        reason = "the bounds are constants that the crate accepts"
-    )]
-    Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("constant bounds")
-}
 
 /// Splits `a:1,b:2/chroot` into addresses and the chroot.
 fn split_servers(servers: &str) -> Result<(Vec<String>, &str), BenchError> {
@@ -104,84 +74,19 @@ async fn measure(
     names: &Names,
     servers: &str,
 ) -> Result<(Report, Vec<u64>), BenchError> {
-    let shared = Rc::new(Shared {
-        phase: Cell::new(Phase::WarmUp),
-        ops: Cell::new(0),
-        ops_wanted: args.ops.unwrap_or(u64::MAX),
-        latency_nanos: RefCell::new(histogram()),
-        finished: Notify::new(),
-    });
-    let mut tasks: Vec<JoinHandle<Result<u64, BenchError>>> = Vec::new();
-    for (n, addr) in addrs
-        .iter()
-        .cycle()
-        .take(args.connections.max(1))
-        .enumerate()
-    {
+    let window = Window::new(args);
+    let mut tasks = Vec::new();
+    for (n, addr) in addrs.iter().cycle().take(args.connections()).enumerate() {
         let connection = Connection::open(addr, args.session_timeout).await?;
         let script = Script::new(args.workload, names, n, args.nodes.max(1), args.value_bytes);
-        let (shared, in_flight) = (Rc::clone(&shared), args.in_flight.max(1));
-        tasks.push(tokio::task::spawn_local(async move {
-            let result = drive(connection, script, in_flight, &shared).await;
-            if result.is_err() {
-                shared.phase.set(Phase::Stop);
-                shared.finished.notify_one();
-            }
-            result
-        }));
+        let (of_task, in_flight) = (Rc::clone(&window), args.in_flight.max(1));
+        tasks.push(
+            window.spawn(async move { drive(connection, script, in_flight, &of_task).await }),
+        );
     }
-
-    wait(&shared, args.warm_up).await;
-    let (server_before, own_before) = (Usage::of(&args.pid)?, Usage::own()?);
-    let begin = Instant::now();
-    if shared.phase.get() == Phase::WarmUp {
-        shared.phase.set(Phase::Measure);
-        wait(
-            &shared,
-            if args.ops.is_some() {
-                Duration::MAX
-            } else {
-                args.duration
-            },
-        )
-        .await;
-    }
-    let window = begin.elapsed();
-    let ops = shared.ops.get();
-    shared.phase.set(Phase::Stop);
-    let (server_after, own_after) = (Usage::of(&args.pid)?, Usage::own()?);
-
-    let mut issued = Vec::new();
-    for task in tasks {
-        match task.await {
-            Ok(result) => issued.push(result?),
-            Err(join) => return Err(BenchError::Runtime(join.into())),
-        }
-    }
-    let report = Report {
-        workload: args.workload.name().to_owned(),
-        servers: servers.to_owned(),
-        connections: args.connections.max(1),
-        in_flight: args.in_flight.max(1),
-        value_bytes: args.value_bytes,
-        seconds: round(window.as_secs_f64(), 3),
-        ops,
-        ops_per_second: round(ops as f64 / window.as_secs_f64(), 1),
-        latency_us: Latency::from_nanos(&shared.latency_nanos.borrow()),
-        generator_cpu_us_per_op: Some(per_op_us(own_after.cpu.saturating_sub(own_before.cpu), ops)),
-        server: (!args.pid.is_empty())
-            .then(|| ServerCost::between(server_before, server_after, ops, window)),
-    };
-    Ok((report, issued))
-}
-
-/// Waits for `time`, the wanted number of operations, a failed connection, or the user's interrupt.
-async fn wait(shared: &Shared, time: Duration) {
-    tokio::select! {
-        () = tokio::time::sleep(time) => {}
-        () = shared.finished.notified() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
+    window
+        .conduct(args, servers, args.in_flight.max(1), tasks)
+        .await
 }
 
 /// Keeps one connection full until the run stops, then waits for what is still under way. Returns the requests issued.
@@ -189,7 +94,7 @@ async fn drive(
     mut conn: Connection,
     mut script: Script,
     in_flight: usize,
-    shared: &Shared,
+    window: &Window,
 ) -> Result<u64, BenchError> {
     let mut under_way: VecDeque<(Instant, bool)> = VecDeque::with_capacity(in_flight);
     let now = Instant::now();
@@ -206,7 +111,7 @@ async fn drive(
             tokio::task::yield_now().await;
         }
         conn.fill().await?;
-        take_replies(&mut conn, &mut script, &mut under_way, shared)?;
+        take_replies(&mut conn, &mut script, &mut under_way, window)?;
         conn.flush().await?;
     }
     conn.close().await?;
@@ -218,12 +123,11 @@ fn take_replies(
     conn: &mut Connection,
     script: &mut Script,
     under_way: &mut VecDeque<(Instant, bool)>,
-    shared: &Shared,
+    window: &Window,
 ) -> Result<(), BenchError> {
     let now = Instant::now();
-    let phase = shared.phase.get();
-    let mut latency = shared.latency_nanos.borrow_mut();
-    let mut ended = 0;
+    let stopping = window.stopping();
+    let mut count = window.count();
     loop {
         let reply = match conn.inbox.reply() {
             Ok(Some(reply)) if reply.xid < 0 => continue,
@@ -239,27 +143,17 @@ fn take_replies(
         let Some((sent, delete_after)) = under_way.pop_front() else {
             return Err(conn.protocol("a reply to nothing".to_owned()));
         };
-        ended += 1;
-        if phase == Phase::Measure {
-            latency.saturating_record(now.duration_since(sent).as_nanos() as u64);
-        }
+        count.one(now.duration_since(sent));
         if delete_after {
             let Some(path) = path_in(reply.body) else {
                 return Err(conn.protocol("a create reply without a path".to_owned()));
             };
             conn.outbox.push(&Request::Delete { path, version: -1 });
             under_way.push_back((now, false));
-        } else if phase != Phase::Stop {
+        } else if !stopping {
             let (request, delete_after) = script.next();
             conn.outbox.push(&request);
             under_way.push_back((now, delete_after));
-        }
-    }
-    if phase == Phase::Measure {
-        shared.ops.set(shared.ops.get() + ended);
-        if shared.ops.get() >= shared.ops_wanted {
-            shared.phase.set(Phase::Stop);
-            shared.finished.notify_one();
         }
     }
     Ok(())
@@ -293,9 +187,9 @@ async fn prepare(control: &mut Connection, args: &Args, names: &Names) -> Result
     }
     let value = vec![b'v'; args.value_bytes];
     let paths: Vec<String> = match args.workload {
-        Workload::Create | Workload::Churn => (0..args.connections.max(1))
-            .map(|n| names.parent(n))
-            .collect(),
+        Workload::Create | Workload::Churn => {
+            (0..args.connections()).map(|n| names.parent(n)).collect()
+        }
         _ => (0..args.nodes.max(1)).map(|n| names.shared(n)).collect(),
     };
     let data: &[u8] = if matches!(args.workload, Workload::Create | Workload::Churn) {
@@ -328,7 +222,7 @@ async fn clean(
                 .map(move |n| names.created(connection, n))
                 .chain([names.parent(connection)])
         })),
-        Workload::Churn => Box::new((0..args.connections.max(1)).map(|n| names.parent(n))),
+        Workload::Churn => Box::new((0..args.connections()).map(|n| names.parent(n))),
         _ => Box::new((0..args.nodes.max(1)).map(|n| names.shared(n))),
     };
     loop {

@@ -6,6 +6,7 @@ mod load;
 mod process;
 mod report;
 mod script;
+mod window;
 
 use std::io;
 use std::time::Duration;
@@ -78,6 +79,13 @@ pub(crate) enum Workload {
     Churn,
     /// Four reads to one overwrite.
     Mixed,
+}
+
+impl Args {
+    /// Connections of this run.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.max(1)
+    }
 }
 
 impl Workload {

@@ -30,7 +30,7 @@ pub(crate) struct Report {
     /// Time from the request's encoding to its reply, microseconds.
     pub(crate) latency_us: Latency,
     /// CPU time that the load generator itself took for an operation.
-    pub(crate) generator_cpu_us_per_op: Option<f64>,
+    pub(crate) generator_cpu_us_per_op: f64,
     /// What the server took, where `--pid` named it.
     pub(crate) server: Option<ServerCost>,
 }
@@ -136,9 +136,11 @@ impl fmt::Display for Report {
                 server.resident_bytes as f64 / 1e6
             )?;
         }
-        if let Some(own) = self.generator_cpu_us_per_op {
-            writeln!(f, "  generator   {own:.2} us CPU/op")?;
-        }
+        writeln!(
+            f,
+            "  generator   {:.2} us CPU/op",
+            self.generator_cpu_us_per_op
+        )?;
         Ok(())
     }
 }
