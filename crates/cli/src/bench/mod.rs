@@ -4,6 +4,7 @@
 mod conn;
 mod load;
 mod process;
+mod recipes;
 mod report;
 mod script;
 mod window;
@@ -20,7 +21,8 @@ use report::Report;
 
 /// Measure a server: throughput, latency, and what an operation costs it.
 ///
-/// The raw workloads keep `--connections` x `--in-flight` requests under way. All nodes are made below `--path` and removed again at the end.
+/// The raw workloads keep `--connections` x `--in-flight` requests under way. `lock`, `handoff` and `queue` run the recipes, one at a
+/// time on each connection, each with its own session. All nodes are made below `--path` and removed again at the end.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,9 +33,9 @@ pub(crate) struct Args {
     /// What to do.
     #[arg(value_enum)]
     pub(crate) workload: Workload,
-    /// Connections, spread over the servers in turn.
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub(crate) connections: usize,
+    /// Connections, spread over the servers in turn [default: 16; handoff 8; lock and queue 1].
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<usize>,
     /// Requests kept in flight on each connection.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) in_flight: usize,
@@ -79,12 +81,23 @@ pub(crate) enum Workload {
     Churn,
     /// Four reads to one overwrite.
     Mixed,
+    /// Acquire and release a lock without contention; one operation is the pair.
+    Lock,
+    /// Several clients contend for one lock; one operation is a hand-off.
+    Handoff,
+    /// Offer an item and poll one; one operation is the pair.
+    Queue,
 }
 
 impl Args {
     /// Connections of this run.
     pub(crate) fn connections(&self) -> usize {
-        self.connections.max(1)
+        let usual = match self.workload {
+            Workload::Lock | Workload::Queue => 1,
+            Workload::Handoff => 8,
+            _ => 16,
+        };
+        self.connections.unwrap_or(usual).max(1)
     }
 }
 
@@ -97,6 +110,9 @@ impl Workload {
             Self::Create => "create",
             Self::Churn => "churn",
             Self::Mixed => "mixed",
+            Self::Lock => "lock",
+            Self::Handoff => "handoff",
+            Self::Queue => "queue",
         }
     }
 }
@@ -141,6 +157,9 @@ pub(crate) enum BenchError {
         /// Its error code.
         code: ErrorCode,
     },
+    /// A recipe failed.
+    #[error("the recipe failed: {0}")]
+    Recipe(String),
     /// A process named by `--pid` cannot be read.
     #[error(
         "cannot read process {pid}: {what}; --pid works on Linux for processes of this machine"
@@ -180,5 +199,12 @@ fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
         .build()
         .map_err(BenchError::Runtime)?;
     let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, load::run(args, servers))
+    local.block_on(&runtime, async {
+        match args.workload {
+            Workload::Lock | Workload::Handoff | Workload::Queue => {
+                recipes::run(args, servers).await
+            }
+            _ => load::run(args, servers).await,
+        }
+    })
 }

@@ -1,0 +1,84 @@
+//! The recipes' workloads: lock, hand-off and queue, as a program that uses the library would run them, each client with a session
+//! of its own.
+
+use std::fmt::Display;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use baton::{Client, Config, DistributedQueue, Mutex};
+
+use super::load::{remove_all, run_path};
+use super::report::Report;
+use super::window::Window;
+use super::{Args, BenchError, Workload};
+
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs a recipe's workload.
+pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError> {
+    let root = run_path(args);
+    let window = Window::new(args);
+    let mut clients = Vec::new();
+    let mut tasks = Vec::new();
+    let mut paths = Vec::new();
+    for n in 0..args.connections() {
+        let config = Config::new(servers)
+            .map_err(failed)?
+            .session_timeout(args.session_timeout);
+        let client = Client::connect(config).await.map_err(failed)?;
+        let path = match args.workload {
+            Workload::Handoff => format!("{root}/line"),
+            _ => format!("{root}/line{n}"),
+        };
+        let of_task = Rc::clone(&window);
+        tasks.push(match args.workload {
+            Workload::Queue => {
+                let queue = DistributedQueue::new(&client, &path).map_err(failed)?;
+                let item = vec![b'v'; args.value_bytes];
+                window.spawn(async move { pass_items(&queue, &item, &of_task).await })
+            }
+            _ => {
+                let mutex = Mutex::new(&client, &path).map_err(failed)?;
+                window.spawn(async move { take_turns(&mutex, &of_task).await })
+            }
+        });
+        clients.push(client);
+        paths.push(path);
+    }
+    let report = window.conduct(args, servers, 1, tasks).await;
+    for client in clients {
+        client.close(CLOSE_LIMIT).await.map_err(failed)?;
+    }
+    paths.push(root);
+    remove_all(args, servers, &paths).await?;
+    report.map(|(report, _)| report)
+}
+
+/// Acquires and releases until the run stops. A turn counts from the wish to the release.
+async fn take_turns(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
+    while !window.stopping() {
+        let begin = Instant::now();
+        let guard = mutex.acquire().await.map_err(failed)?;
+        guard.release().await.map_err(failed)?;
+        window.count().one(begin.elapsed());
+    }
+    Ok(())
+}
+
+async fn pass_items(
+    queue: &DistributedQueue,
+    item: &[u8],
+    window: &Window,
+) -> Result<(), BenchError> {
+    while !window.stopping() {
+        let begin = Instant::now();
+        queue.offer(item).await.map_err(failed)?;
+        queue.poll().await.map_err(failed)?;
+        window.count().one(begin.elapsed());
+    }
+    Ok(())
+}
+
+fn failed(error: impl Display) -> BenchError {
+    BenchError::Recipe(error.to_string())
+}
