@@ -1,0 +1,316 @@
+//! Applies one committed log entry, with the reads that belong between its writes, and sends what comes of it: replies
+//! to those who asked, events to those who watch. Everything here happens under the tree's write lock, in slices, so
+//! that reads of others get their turn.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Instant;
+
+use baton_proto::{ConnectResponse, ErrorCode, EventKind, Perms, ReplyHeader, frame};
+use baton_tree::{Batch, Change, ChangeKind, Command, Effects, Identity, Outcome};
+
+use super::clock::SessionClocks;
+use super::conn::{Attached, CloseReason, Conn};
+use super::inbox::{Kind, Queued, Work};
+use super::reads::{self, Asked, Flow, WatchAccess};
+use super::shared::Shared;
+use super::watches::WatchTable;
+
+/// Steps under one hold of the tree's lock.
+const STEPS_PER_LOCK: usize = 128;
+
+/// One thing to do at apply, in order.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// Its group in the work; `None` for what the server does by itself.
+    pub(crate) group: Option<usize>,
+    /// Its request in the work.
+    pub(crate) request: usize,
+    /// Whether it takes the next command of the entry.
+    pub(crate) is_command: bool,
+}
+
+/// Sends a change to those who watch.
+struct Deliver<'a> {
+    watches: &'a mut WatchTable,
+    wake: &'a mut Vec<Arc<Conn>>,
+    hit: &'a mut Vec<u32>,
+    frame: &'a mut Vec<u8>,
+}
+
+impl Effects for Deliver<'_> {
+    fn event(&mut self, change: Change<'_>) {
+        let kind = match change.kind {
+            ChangeKind::Created => EventKind::NodeCreated,
+            ChangeKind::Deleted => EventKind::NodeDeleted,
+            ChangeKind::DataChanged => EventKind::NodeDataChanged,
+            ChangeKind::ChildrenChanged => EventKind::NodeChildrenChanged,
+        };
+        self.watches.fire(kind, change.path, self.hit);
+        if self.hit.is_empty() {
+            return;
+        }
+        self.frame.clear();
+        reads::event(self.frame, change.zxid, kind, change.path);
+        for id in self.hit.iter() {
+            let Some(conn) = self.watches.conn(*id) else {
+                continue;
+            };
+            // Who may not read the znode is not told what happens to it (protocol.md §1.7).
+            if change.acl.permits(&conn.identity(), Perms::READ) {
+                conn.push(0, self.wake, |out| out.extend_from_slice(self.frame));
+            }
+        }
+    }
+}
+
+/// Buffers that live from one entry to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Applier {
+    pub(crate) wake: Vec<Arc<Conn>>,
+    hit: Vec<u32>,
+    frame: Vec<u8>,
+}
+
+impl Applier {
+    /// Applies an entry of which nobody waits for an answer: one that was recovered.
+    pub(crate) fn replay(&mut self, shared: &Shared, batch: &Batch<'_>) {
+        let mut tree = shared.tree.write();
+        tree.apply_batch(batch, &mut (), |_, _| {});
+        shared.last_zxid.store(tree.zxid(), Release);
+    }
+
+    /// Runs `steps`; those that are commands take the items of `batch`, one after the other.
+    pub(crate) fn run(
+        &mut self,
+        shared: &Shared,
+        clocks: &mut SessionClocks,
+        work: &Work,
+        steps: &[Step],
+        batch: Option<&Batch<'_>>,
+    ) {
+        let time_ms = batch.map_or(0, Batch::time_ms);
+        let mut items = batch.map(Batch::iter).into_iter().flatten();
+        for slice in steps.chunks(STEPS_PER_LOCK) {
+            let mut tree = shared.tree.write();
+            let mut watches = shared.watches.lock();
+            for step in slice {
+                let outcome = if step.is_command {
+                    let Some((item, identity)) = items.next() else {
+                        break;
+                    };
+                    let mut deliver = Deliver {
+                        watches: &mut watches,
+                        wake: &mut self.wake,
+                        hit: &mut self.hit,
+                        frame: &mut self.frame,
+                    };
+                    let outcome =
+                        tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
+                    self.after_command(shared, clocks, &item.command, &outcome);
+                    Some((outcome, item.command))
+                } else {
+                    None
+                };
+                let Some(group) = step.group.and_then(|group| work.groups.get(group)) else {
+                    continue;
+                };
+                let Some(request) = work.requests.get(step.request) else {
+                    continue;
+                };
+                match outcome {
+                    Some((outcome, command)) => {
+                        self.reply(shared, clocks, &group.conn, request, &command, &outcome);
+                    }
+                    None => {
+                        let asked = InTurn {
+                            conn: &group.conn,
+                            identity: &group.identity,
+                            request,
+                            body: work.body(request),
+                        };
+                        self.in_turn(shared, &tree, &mut watches, &asked);
+                    }
+                }
+            }
+            // After the events: who sees this zxid finds them in its outbox.
+            shared.last_zxid.store(tree.zxid(), Release);
+        }
+        for conn in self.wake.drain(..) {
+            conn.wake();
+        }
+    }
+
+    /// Keeps the clocks in step with the tree's sessions.
+    fn after_command(
+        &mut self,
+        shared: &Shared,
+        clocks: &mut SessionClocks,
+        command: &Command<'_>,
+        outcome: &Outcome,
+    ) {
+        if let (Command::CloseSession { session_id, reason }, Ok(_)) = (command, &outcome.result)
+            && let Some(ended) = clocks.end(*session_id)
+        {
+            shared.sessions.store(clocks.len(), Relaxed);
+            shared.idle_since_ms.store(shared.time.now_ms(), Relaxed);
+            if *reason == baton_tree::CloseReason::Expired {
+                shared.stats.sessions_expired.fetch_add(1, Relaxed);
+                tracing::info!(
+                    session = format_args!("0x{session_id:x}"),
+                    "session expired"
+                );
+                if let Some(conn) = ended.conn {
+                    conn.close(CloseReason::SessionExpired, &mut self.wake);
+                }
+            }
+        }
+    }
+
+    fn reply(
+        &mut self,
+        shared: &Shared,
+        clocks: &mut SessionClocks,
+        conn: &Arc<Conn>,
+        request: &Queued,
+        command: &Command<'_>,
+        outcome: &Outcome,
+    ) {
+        match (request.kind, command) {
+            (
+                Kind::OpenSession {
+                    mirror_read_only, ..
+                }
+                | Kind::Reattach {
+                    mirror_read_only, ..
+                },
+                Command::OpenSession {
+                    session_id,
+                    password,
+                    timeout_ms,
+                }
+                | Command::ReattachSession {
+                    session_id,
+                    password,
+                    timeout_ms,
+                },
+            ) => {
+                let read_only = mirror_read_only.then_some(false);
+                if let Err(code) = &outcome.result {
+                    tracing::debug!(peer = %conn.peer, session = format_args!("0x{session_id:x}"), "session refused: {code}");
+                    refuse_session(conn, read_only, &mut self.wake);
+                    return;
+                }
+                let old = clocks.end(*session_id).and_then(|clocked| clocked.conn);
+                if let Some(old) = old.filter(|old| old.id != conn.id) {
+                    old.close(CloseReason::SessionMoved, &mut self.wake);
+                }
+                let timeout = u32::try_from(*timeout_ms).unwrap_or(0);
+                let touch = clocks.start(
+                    *session_id,
+                    timeout,
+                    shared.time.now_ms(),
+                    Some(Arc::clone(conn)),
+                );
+                shared.sessions.store(clocks.len(), Relaxed);
+                conn.attach(Attached {
+                    session: *session_id,
+                    timeout_ms: timeout,
+                    touch,
+                });
+                let response = ConnectResponse {
+                    protocol_version: 0,
+                    timeout_ms: *timeout_ms,
+                    session_id: *session_id,
+                    password: *password,
+                    read_only,
+                };
+                conn.push(1, &mut self.wake, |out| {
+                    frame::write_connect_response(out, &response);
+                });
+            }
+            _ => {
+                let header = |code: ErrorCode| ReplyHeader {
+                    xid: request.xid,
+                    zxid: outcome.zxid,
+                    err: code.code(),
+                };
+                conn.push(1, &mut self.wake, |out| {
+                    match &outcome.result {
+                        Ok(response) => {
+                            frame::write_reply(out, header(ErrorCode::Ok), Some(response))
+                        }
+                        Err(code) => frame::write_reply(out, header(*code), None),
+                    };
+                });
+                if request.kind == Kind::CloseSession {
+                    conn.close(CloseReason::SessionClosed, &mut self.wake);
+                } else if outcome.result == Err(ErrorCode::SessionExpired) {
+                    conn.close(CloseReason::SessionExpired, &mut self.wake);
+                }
+            }
+        }
+    }
+
+    /// A read behind writes of its session, or a frame whose turn has come.
+    fn in_turn(
+        &mut self,
+        shared: &Shared,
+        tree: &baton_tree::Tree,
+        watches: &mut WatchTable,
+        asked: &InTurn<'_>,
+    ) {
+        let mut flow = Flow::Continue;
+        asked
+            .conn
+            .push(1, &mut self.wake, |out| match asked.request.kind {
+                Kind::Read(op) => {
+                    let read = Asked {
+                        conn: asked.conn,
+                        identity: asked.identity,
+                        op,
+                        xid: asked.request.xid,
+                        body: asked.body,
+                    };
+                    flow = reads::answer(tree, shared, WatchAccess::Held(watches), &read, out);
+                }
+                Kind::Ready { close_after } => {
+                    out.extend_from_slice(asked.body);
+                    if close_after {
+                        flow = Flow::Close;
+                    }
+                }
+                _ => {}
+            });
+        if flow == Flow::Close {
+            asked.conn.close(CloseReason::BadRequest, &mut self.wake);
+        }
+    }
+}
+
+struct InTurn<'a> {
+    conn: &'a Arc<Conn>,
+    identity: &'a Identity,
+    request: &'a Queued,
+    body: &'a [u8],
+}
+
+/// Tells a client that its session is no more: a timeout of zero, then the end (protocol.md §1.2).
+pub(crate) fn refuse_session(conn: &Arc<Conn>, read_only: Option<bool>, wake: &mut Vec<Arc<Conn>>) {
+    conn.push(1, wake, |out| {
+        frame::write_connect_response(out, &ConnectResponse::refused(read_only));
+    });
+    conn.close(CloseReason::SessionRefused, wake);
+}
+
+/// Counts a work's requests as answered.
+pub(crate) fn count_answers(shared: &Shared, work: &Work, now: Instant) {
+    for group in &work.groups {
+        let micros = now.saturating_duration_since(group.received).as_micros();
+        let answered = group.len as u64;
+        shared
+            .stats
+            .answered(answered, u64::try_from(micros).unwrap_or(u64::MAX));
+        group.conn.stats.sent.fetch_add(answered, Relaxed);
+    }
+}

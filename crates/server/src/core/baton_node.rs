@@ -1,0 +1,23 @@
+//! The znode `/zookeeper/baton`, which tells a client that it speaks with Baton. It is in no listing and in no log;
+//! only reading it by its path finds it. A client needs it to know that the answer to a ping comes from the leader
+//! itself, so that a lease may rest on it (hazards.md H91).
+
+use baton_proto::Stat;
+
+/// Where it is read.
+pub(crate) const PATH: &str = "/zookeeper/baton";
+
+/// What it says.
+pub(crate) const DATA: &str = concat!(
+    "{\"version\":\"",
+    env!("CARGO_PKG_VERSION"),
+    "\",\"ping_lease\":true}"
+);
+
+/// Its stat: that of a znode which nobody ever wrote.
+pub(crate) fn stat() -> Stat {
+    Stat {
+        data_length: i32::try_from(DATA.len()).unwrap_or(i32::MAX),
+        ..Stat::default()
+    }
+}

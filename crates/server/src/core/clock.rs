@@ -1,0 +1,251 @@
+//! When sessions end: touches from sockets, buckets for the core. Owns the rule that no session ends early.
+//! Never ends a session itself: the core writes a log entry for each that is due (protocol.md §2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::conn::Conn;
+
+/// Milliseconds of the server's own running time. Time in which the process was stopped as a whole is not counted, so
+/// that nobody loses a session because the *server* slept.
+#[derive(Debug)]
+pub(crate) struct ServerTime {
+    start: Instant,
+    stalled_ms: AtomicU64,
+}
+
+impl ServerTime {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            stalled_ms: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.at_ms(Instant::now())
+    }
+
+    pub(crate) fn at_ms(&self, instant: Instant) -> u64 {
+        let elapsed = instant.saturating_duration_since(self.start).as_millis();
+        u64::try_from(elapsed)
+            .unwrap_or(u64::MAX)
+            .saturating_sub(self.stalled_ms.load(Ordering::Relaxed))
+    }
+
+    /// The core woke this much later than it had asked for: nobody was served in that time.
+    pub(crate) fn forgive(&self, stalled_ms: u64) {
+        self.stalled_ms.fetch_add(stalled_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A touch that came after the core had decided to end the session.
+const ENDING: u64 = u64::MAX;
+
+/// When a session was last heard of. Shared by the session's socket, which touches, and the core, which ends it.
+#[derive(Debug)]
+pub(crate) struct Touch(AtomicU64);
+
+impl Touch {
+    pub(crate) fn new(now_ms: u64) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(now_ms)))
+    }
+
+    /// Counts a packet. `false` means that the session is being ended: the packet must not be answered, or a client
+    /// would take the answer to a ping for a lease that is not there (hazards.md §2.8).
+    pub(crate) fn touch(&self, now_ms: u64) -> bool {
+        let mut seen = self.0.load(Ordering::Acquire);
+        loop {
+            if seen == ENDING {
+                return false;
+            }
+            if seen >= now_ms {
+                return true;
+            }
+            match self
+                .0
+                .compare_exchange_weak(seen, now_ms, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(newer) => seen = newer,
+            }
+        }
+    }
+
+    fn last_ms(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Ends the session unless a touch came since `seen_ms`.
+    fn end(&self, seen_ms: u64) -> bool {
+        self.0
+            .compare_exchange(seen_ms, ENDING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+}
+
+/// What the core knows of a session beside the tree's part.
+#[derive(Debug)]
+pub(crate) struct Clocked {
+    pub(crate) timeout_ms: u32,
+    pub(crate) touch: Arc<Touch>,
+    /// The connection that speaks for the session; a write from any other is refused (protocol.md §2, session move).
+    pub(crate) conn: Option<Arc<Conn>>,
+}
+
+/// All sessions, in buckets of one tick.
+#[derive(Debug)]
+pub(crate) struct SessionClocks {
+    tick_ms: u64,
+    sessions: HashMap<i64, Clocked, RandomState>,
+    buckets: BTreeMap<u64, Vec<i64>>,
+}
+
+impl SessionClocks {
+    pub(crate) fn new(tick_ms: u64) -> Self {
+        Self {
+            tick_ms: tick_ms.max(1),
+            sessions: HashMap::default(),
+            buckets: BTreeMap::new(),
+        }
+    }
+
+    /// The first tick after `last_ms + timeout_ms`: strictly after, since a touch is rounded down to a millisecond.
+    fn bucket(&self, last_ms: u64, timeout_ms: u32) -> u64 {
+        let due = last_ms.saturating_add(u64::from(timeout_ms));
+        (due / self.tick_ms + 1).saturating_mul(self.tick_ms)
+    }
+
+    /// A session begins, or has a full timeout again after a restart or a re-attach.
+    pub(crate) fn start(
+        &mut self,
+        session: i64,
+        timeout_ms: u32,
+        now_ms: u64,
+        conn: Option<Arc<Conn>>,
+    ) -> Arc<Touch> {
+        let touch = Touch::new(now_ms);
+        let bucket = self.bucket(now_ms, timeout_ms);
+        let clocked = Clocked {
+            timeout_ms,
+            touch: Arc::clone(&touch),
+            conn,
+        };
+        if self.sessions.insert(session, clocked).is_none() {
+            self.buckets.entry(bucket).or_default().push(session);
+        }
+        touch
+    }
+
+    pub(crate) fn get(&self, session: i64) -> Option<&Clocked> {
+        self.sessions.get(&session)
+    }
+
+    pub(crate) fn get_mut(&mut self, session: i64) -> Option<&mut Clocked> {
+        self.sessions.get_mut(&session)
+    }
+
+    /// A session has ended; its place in a bucket is skipped when that comes due.
+    pub(crate) fn end(&mut self, session: i64) -> Option<Clocked> {
+        self.sessions.remove(&session)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// When [`SessionClocks::due`] has something to look at next.
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
+        self.buckets.keys().next().copied()
+    }
+
+    /// Marks as ending, and returns in order of id, the sessions whose time is over. The others move to the bucket that
+    /// their last touch gives.
+    pub(crate) fn due(&mut self, now_ms: u64) -> Vec<i64> {
+        let mut ended = Vec::new();
+        while let Some(entry) = self.buckets.first_entry() {
+            if *entry.key() > now_ms {
+                break;
+            }
+            for session in entry.remove() {
+                let Some(clocked) = self.sessions.get(&session) else {
+                    continue;
+                };
+                let last_ms = clocked.touch.last_ms();
+                if last_ms == ENDING {
+                    continue;
+                }
+                let bucket = self.bucket(last_ms, clocked.timeout_ms);
+                if bucket <= now_ms && clocked.touch.end(last_ms) {
+                    ended.push(session);
+                } else {
+                    let bucket = bucket.max(now_ms + 1);
+                    self.buckets.entry(bucket).or_default().push(session);
+                }
+            }
+        }
+        ended.sort_unstable();
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_ends_within_one_tick_after_its_timeout_and_never_before() {
+        for touched_at in [0, 1, 199, 200, 201, 399] {
+            let mut clocks = SessionClocks::new(200);
+            let touch = clocks.start(7, 1000, 0, None);
+            assert!(touch.touch(touched_at));
+            let mut ended_at = None;
+            for now in 0..3000 {
+                if !clocks.due(now).is_empty() {
+                    ended_at = Some(now);
+                    break;
+                }
+            }
+            let ended_at = ended_at.unwrap();
+            assert!(ended_at > touched_at + 1000, "{touched_at} {ended_at}");
+            assert!(ended_at <= touched_at + 1200, "{touched_at} {ended_at}");
+        }
+    }
+
+    #[test]
+    fn a_packet_that_comes_after_the_decision_is_not_counted() {
+        let mut clocks = SessionClocks::new(10);
+        let touch = clocks.start(7, 100, 0, None);
+        assert_eq!(clocks.due(110), [7]);
+        assert!(!touch.touch(111));
+    }
+
+    #[test]
+    fn an_ended_session_is_not_due_and_a_restarted_one_has_a_full_timeout() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.start(7, 100, 0, None);
+        assert!(clocks.end(7).is_some());
+        clocks.start(8, 100, 0, None);
+        clocks.start(8, 100, 90, None);
+        assert!(clocks.due(120).is_empty());
+        assert_eq!(clocks.due(200), [8]);
+    }
+
+    #[test]
+    fn sessions_come_due_in_order_of_id() {
+        let mut clocks = SessionClocks::new(10);
+        for id in [5, 3, 9, 1] {
+            clocks.start(id, 100, 0, None);
+        }
+        assert_eq!(clocks.due(1000), [1, 3, 5, 9]);
+    }
+}

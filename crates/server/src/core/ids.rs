@@ -1,0 +1,44 @@
+//! The ids of new sessions: the server's number in the first byte, then the time of its start, then a count
+//! (protocol.md §2). Never gives an id that an open session has.
+
+use baton_tree::Tree;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct SessionIds {
+    last: i64,
+}
+
+impl SessionIds {
+    /// `wall_ms` is milliseconds since 1970. A clock that was set back must not lead to an id that is in use.
+    pub(crate) fn new(server_id: u8, wall_ms: i64, tree: &Tree) -> Self {
+        let from_time = (((wall_ms << 24) as u64) >> 8) as i64;
+        let mine = i64::from(server_id) << 56;
+        let newest = tree
+            .sessions()
+            .map(|session| session.id)
+            .filter(|id| id >> 56 == i64::from(server_id))
+            .max();
+        Self {
+            last: (mine | from_time).max(newest.unwrap_or(0)),
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> i64 {
+        self.last += 1;
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_positive_and_carry_the_server() {
+        let mut ids = SessionIds::new(3, 1_800_000_000_000, &Tree::new());
+        let (first, second) = (ids.next(), ids.next());
+        assert_eq!(first >> 56, 3);
+        assert_eq!(second, first + 1);
+    }
+}

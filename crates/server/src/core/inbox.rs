@@ -1,0 +1,270 @@
+//! What sockets have for the core: one buffer that all of them append to and the core takes whole. A socket that
+//! appends wakes the core at most once; while the core writes to disk, the next batch grows here (engine.md §3.2).
+//! Never drops work silently: after [`Inbox::close`] an append is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use baton_proto::OpCode;
+use baton_tree::Identity;
+use parking_lot::{Condvar, Mutex};
+
+use super::conn::Conn;
+
+/// What a request needs from the core. Its body, if it has one, is a range of [`Work::data`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A new session; the body is its password.
+    OpenSession {
+        timeout_ms: i32,
+        mirror_read_only: bool,
+    },
+    /// The session goes on through this connection; the body is the password that the client gave.
+    Reattach {
+        session: i64,
+        timeout_ms: i32,
+        mirror_read_only: bool,
+    },
+    /// A write, decided when it is applied.
+    Write(OpCode),
+    /// The client ends its session.
+    CloseSession,
+    /// A read behind a write of its own session: it runs at this place.
+    Read(OpCode),
+    /// A frame that is ready, but whose turn comes after the requests before it.
+    Ready { close_after: bool },
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    pub(crate) xid: i32,
+    pub(crate) kind: Kind,
+    start: usize,
+    end: usize,
+}
+
+/// Requests of one connection, in its order.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) conn: Arc<Conn>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) received: Instant,
+    /// How many of [`Work::requests`] belong to it.
+    pub(crate) len: usize,
+}
+
+/// A number of groups with their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) data: Vec<u8>,
+    pub(crate) requests: Vec<Queued>,
+    pub(crate) groups: Vec<Group>,
+}
+
+impl Work {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Starts a group; requests pushed after this belong to it.
+    pub(crate) fn begin(&mut self, conn: &Arc<Conn>, identity: &Arc<Identity>, received: Instant) {
+        self.groups.push(Group {
+            conn: Arc::clone(conn),
+            identity: Arc::clone(identity),
+            received,
+            len: 0,
+        });
+    }
+
+    pub(crate) fn push(&mut self, xid: i32, kind: Kind, body: &[u8]) {
+        let start = self.data.len();
+        self.data.extend_from_slice(body);
+        self.requests.push(Queued {
+            xid,
+            kind,
+            start,
+            end: self.data.len(),
+        });
+        if let Some(group) = self.groups.last_mut() {
+            group.len += 1;
+        }
+    }
+
+    pub(crate) fn body(&self, request: &Queued) -> &[u8] {
+        self.data
+            .get(request.start..request.end)
+            .unwrap_or_default()
+    }
+
+    fn clear(&mut self) {
+        const KEEP_BYTES: usize = 4 << 20;
+        const KEEP_ITEMS: usize = 16_384;
+        self.data.clear();
+        self.data.shrink_to(KEEP_BYTES);
+        self.requests.clear();
+        self.requests.shrink_to(KEEP_ITEMS);
+        self.groups.clear();
+        self.groups.shrink_to(KEEP_ITEMS);
+    }
+
+    /// Appends `other` and empties it.
+    fn append(&mut self, other: &mut Work) {
+        let offset = self.data.len();
+        self.data.append(&mut other.data);
+        self.requests
+            .extend(other.requests.drain(..).map(|mut request| {
+                request.start += offset;
+                request.end += offset;
+                request
+            }));
+        self.groups.append(&mut other.groups);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    work: Work,
+    sleeping: bool,
+    closed: bool,
+    stop: bool,
+    abort: bool,
+}
+
+/// The queue between sockets and the core.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    ready: Condvar,
+    queued_bytes: AtomicUsize,
+}
+
+/// Why [`Inbox::take`] came back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// There is work, or the deadline has passed.
+    Go,
+    /// The server is to stop; what is in the work is still to be done.
+    Stop,
+}
+
+impl Inbox {
+    /// Hands over what a socket has. `false`: the core has stopped.
+    pub(crate) fn submit(&self, work: &mut Work) -> bool {
+        let sleeping = {
+            let mut state = self.state.lock();
+            if state.closed {
+                work.clear();
+                return false;
+            }
+            self.queued_bytes
+                .fetch_add(work.data.len(), Ordering::Relaxed);
+            state.work.append(work);
+            std::mem::take(&mut state.sleeping)
+        };
+        if sleeping {
+            self.ready.notify_one();
+        }
+        true
+    }
+
+    /// Bytes that wait or are being worked on.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes everything.
+    pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
+        self.queued_bytes
+            .fetch_sub(done.data.len(), Ordering::Relaxed);
+        done.clear();
+        let mut state = self.state.lock();
+        while state.work.is_empty() && !state.stop {
+            state.sleeping = true;
+            match deadline {
+                Some(deadline) => {
+                    if self.ready.wait_until(&mut state, deadline).timed_out() {
+                        break;
+                    }
+                }
+                None => self.ready.wait(&mut state),
+            }
+        }
+        state.sleeping = false;
+        std::mem::swap(&mut state.work, done);
+        if state.stop { Woken::Stop } else { Woken::Go }
+    }
+
+    /// Asks the core to finish what is there and to stop.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.ready.notify_one();
+    }
+
+    /// Asks the core to stop at once: what is queued is neither done nor answered.
+    pub(crate) fn abort(&self) {
+        {
+            let mut state = self.state.lock();
+            state.stop = true;
+            state.abort = true;
+        }
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.state.lock().abort
+    }
+
+    /// The core takes nothing any more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.work.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conn::tests::conn;
+    use super::*;
+
+    #[test]
+    fn bodies_keep_their_owners_when_batches_are_joined() {
+        let inbox = Inbox::default();
+        for (id, body) in [(1, b"first".as_slice()), (2, b"second")] {
+            let mut work = Work::default();
+            let conn = conn(id);
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), body);
+            assert!(inbox.submit(&mut work));
+        }
+        let mut taken = Work::default();
+        assert_eq!(inbox.take(&mut taken, None), Woken::Go);
+        let bodies: Vec<&[u8]> = taken.requests.iter().map(|r| taken.body(r)).collect();
+        assert_eq!(bodies, [b"first".as_slice(), b"second"]);
+        assert_eq!(
+            taken.groups.iter().map(|g| g.conn.id).collect::<Vec<_>>(),
+            [1, 2]
+        );
+        assert_eq!(inbox.queued_bytes(), 11);
+        assert_eq!(inbox.take(&mut taken, Some(Instant::now())), Woken::Go);
+        assert!(taken.is_empty());
+        assert_eq!(inbox.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn nothing_is_taken_after_the_core_has_stopped() {
+        let inbox = Inbox::default();
+        inbox.close();
+        let conn = conn(1);
+        let mut work = Work::default();
+        work.begin(&conn, &conn.identity(), Instant::now());
+        work.push(1, Kind::CloseSession, b"");
+        assert!(!inbox.submit(&mut work));
+    }
+}

@@ -1,0 +1,16 @@
+//! The core: sessions' clocks, watches, reads, and the pipeline that turns what sockets hand in into log entries and
+//! applies them. Knows no socket: bytes go in through [`inbox`], bytes come out through [`conn`].
+
+mod apply;
+mod baton_node;
+pub(crate) mod clock;
+pub(crate) mod conn;
+mod ids;
+pub(crate) mod inbox;
+pub(crate) mod pipeline;
+pub(crate) mod reads;
+pub(crate) mod recover;
+pub(crate) mod shared;
+pub(crate) mod snapshots;
+pub(crate) mod stats;
+pub(crate) mod watches;

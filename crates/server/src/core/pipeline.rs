@@ -1,0 +1,407 @@
+//! The core: one thread that owns consensus, the log and every change of the tree. It takes all that waits, makes it
+//! one log entry, writes and syncs it once, and applies it once committed (engine.md §3.2). Whatever it does is in the
+//! log first; it answers nothing that is not on disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind};
+use baton_proto::PASSWORD_BYTES;
+use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identity};
+use baton_wal::{Record, Wal};
+
+use super::apply::{self, Applier, Step};
+use super::clock::SessionClocks;
+use super::conn::CloseReason;
+use super::ids::SessionIds;
+use super::inbox::{Kind, Woken, Work};
+use super::shared::Shared;
+use super::snapshots::Snapshots;
+use crate::error::ServerError;
+
+/// Commands that go into one entry, in bytes, before another one is begun.
+const ENTRY_BYTES: usize = 1 << 20;
+/// Containers and TTL znodes that one entry removes.
+const REAP_AT_ONCE: usize = 1000;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    consensus: Consensus,
+    wal: Wal,
+    clocks: SessionClocks,
+    ids: SessionIds,
+    applier: Applier,
+    steps: Vec<Step>,
+    snapshots: Snapshots,
+    next_reap: Option<Instant>,
+    nobody: Identity,
+}
+
+impl Core {
+    /// A core that goes on from what [`recover`](super::recover) has built.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        consensus: Consensus,
+        wal: Wal,
+        snapshots: Snapshots,
+    ) -> Result<Self, ServerError> {
+        let tick_ms = u64::try_from(shared.options.tick.as_millis()).unwrap_or(u64::MAX);
+        let reap = shared.options.reap_interval;
+        let ids = SessionIds::new(shared.options.server_id, wall_ms(), &shared.tree.read());
+        let mut core = Self {
+            clocks: SessionClocks::new(tick_ms),
+            ids,
+            consensus,
+            wal,
+            applier: Applier::default(),
+            steps: Vec::new(),
+            snapshots,
+            next_reap: (!reap.is_zero()).then(|| Instant::now() + reap),
+            nobody: Identity::anonymous(),
+            shared,
+        };
+        core.consensus.campaign()?;
+        for entry in core.settle()? {
+            core.replay(&entry)?;
+        }
+        core.start_clocks();
+        Ok(core)
+    }
+
+    /// Every session that is there gets a full timeout, whoever it was that it spoke to (protocol.md §2).
+    fn start_clocks(&mut self) {
+        let now_ms = self.shared.time.now_ms();
+        let tree = self.shared.tree.read();
+        for session in tree.sessions() {
+            let timeout = u32::try_from(session.timeout_ms).unwrap_or(0);
+            self.clocks.start(session.id, timeout, now_ms, None);
+        }
+        self.shared.sessions.store(self.clocks.len(), Relaxed);
+    }
+
+    /// Works until it is told to stop, or until the log refuses.
+    ///
+    /// # Errors
+    /// [`ServerError`]; nothing that was not acknowledged before will be.
+    pub(crate) fn run(&mut self) -> Result<(), ServerError> {
+        let mut work = Work::default();
+        loop {
+            let deadline = self.deadline();
+            let woken = self.shared.inbox.take(&mut work, deadline);
+            let now = Instant::now();
+            if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
+                && late > self.shared.options.tick
+            {
+                // The whole process stood still: its sessions had no chance to be heard.
+                self.shared
+                    .time
+                    .forgive(u64::try_from(late.as_millis()).unwrap_or(u64::MAX));
+            }
+            if self.shared.inbox.is_aborted() {
+                return Ok(());
+            }
+            let idle = work.is_empty();
+            self.round(&work)?;
+            self.expire()?;
+            self.reap(now)?;
+            self.snapshots
+                .step(&self.shared, &self.consensus, &mut self.wal);
+            if woken == Woken::Stop && idle {
+                self.wal.sync()?;
+                return Ok(());
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let clock = self.clocks.next_due_ms().map(|due_ms| {
+            Instant::now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
+        });
+        let snapshot = self.snapshots.next_look();
+        [clock, self.next_reap, snapshot]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Turns what waits into entries and applies them.
+    fn round(&mut self, work: &Work) -> Result<(), ServerError> {
+        if work.is_empty() {
+            return Ok(());
+        }
+        let mut builder = BatchBuilder::new(wall_ms());
+        let mut request = 0;
+        for group in 0..work.groups.len() {
+            request = self.plan(work, group, request, &mut builder);
+            if builder.bytes() >= ENTRY_BYTES {
+                let full = std::mem::replace(&mut builder, BatchBuilder::new(wall_ms()));
+                self.commit_and_apply(full, work)?;
+            }
+        }
+        self.commit_and_apply(builder, work)?;
+        apply::count_answers(&self.shared, work, Instant::now());
+        Ok(())
+    }
+
+    /// Adds the steps of one group; returns where the next group's requests begin.
+    fn plan(
+        &mut self,
+        work: &Work,
+        place: usize,
+        first: usize,
+        builder: &mut BatchBuilder,
+    ) -> usize {
+        let Some(group) = work.groups.get(place) else {
+            return first;
+        };
+        let next = first + group.len;
+        let session = group.conn.session();
+        // Only the connection that speaks for the session now may write in its name (hazards.md H02).
+        let speaks = self.clocks.get(session).is_none_or(|clocked| {
+            clocked
+                .conn
+                .as_ref()
+                .is_some_and(|conn| conn.id == group.conn.id)
+        });
+        if session != 0 && !speaks {
+            group
+                .conn
+                .close(CloseReason::SessionMoved, &mut self.applier.wake);
+            return next;
+        }
+        for (offset, request) in work
+            .requests
+            .get(first..next)
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+        {
+            let mut step = Step {
+                group: Some(place),
+                request: first + offset,
+                is_command: true,
+            };
+            let body = work.body(request);
+            let password = || <[u8; PASSWORD_BYTES]>::try_from(body).ok();
+            match request.kind {
+                Kind::Write(op) => {
+                    builder.push(
+                        session,
+                        request.xid,
+                        &group.identity,
+                        Command::Write { op, body },
+                    );
+                }
+                Kind::CloseSession => {
+                    let command = Command::CloseSession {
+                        session_id: session,
+                        reason: SessionEnd::Client,
+                    };
+                    builder.push(session, request.xid, &group.identity, command);
+                }
+                Kind::OpenSession { timeout_ms, .. } => {
+                    let session_id = self.ids.next();
+                    let password = password().unwrap_or_default();
+                    let command = Command::OpenSession {
+                        session_id,
+                        password,
+                        timeout_ms,
+                    };
+                    builder.push(session_id, 0, &group.identity, command);
+                }
+                Kind::Reattach {
+                    session: session_id,
+                    timeout_ms,
+                    mirror_read_only,
+                } => {
+                    let Some(password) = password() else {
+                        let read_only = mirror_read_only.then_some(false);
+                        apply::refuse_session(&group.conn, read_only, &mut self.applier.wake);
+                        continue;
+                    };
+                    self.hand_over(session_id, &password, &group.conn);
+                    let command = Command::ReattachSession {
+                        session_id,
+                        password,
+                        timeout_ms,
+                    };
+                    builder.push(session_id, 0, &group.identity, command);
+                }
+                Kind::Read(_) | Kind::Ready { .. } => step.is_command = false,
+            }
+            self.steps.push(step);
+        }
+        next
+    }
+
+    /// From here on in the log, only `conn` speaks for the session: what the old connection still sends must not be
+    /// applied after the client has been told that it is re-attached.
+    fn hand_over(
+        &mut self,
+        session: i64,
+        password: &[u8; PASSWORD_BYTES],
+        conn: &Arc<super::conn::Conn>,
+    ) {
+        let known = self.shared.tree.read().session(session);
+        if known.is_none_or(|known| known.password != *password) {
+            return;
+        }
+        let Some(clocked) = self.clocks.get_mut(session) else {
+            return;
+        };
+        if let Some(old) = clocked.conn.replace(Arc::clone(conn)) {
+            old.close(CloseReason::SessionMoved, &mut self.applier.wake);
+        }
+    }
+
+    /// Ends the sessions whose time is over, each by a command of its own.
+    fn expire(&mut self) -> Result<(), ServerError> {
+        let now_ms = self.shared.time.now_ms();
+        if self
+            .clocks
+            .next_due_ms()
+            .is_none_or(|due_ms| due_ms > now_ms)
+        {
+            return Ok(());
+        }
+        let ended = self.clocks.due(now_ms);
+        let mut builder = BatchBuilder::new(wall_ms());
+        for session_id in ended {
+            let command = Command::CloseSession {
+                session_id,
+                reason: SessionEnd::Expired,
+            };
+            builder.push(session_id, 0, &self.nobody, command);
+            self.steps.push(Step {
+                group: None,
+                request: 0,
+                is_command: true,
+            });
+        }
+        self.commit_and_apply(builder, &Work::default())
+    }
+
+    /// Removes containers and TTL znodes that have become due (protocol.md §1.11).
+    fn reap(&mut self, now: Instant) -> Result<(), ServerError> {
+        if self.next_reap.is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        self.next_reap = Some(now + self.shared.options.reap_interval);
+        let grace_ms =
+            i64::try_from(self.shared.options.container_grace.as_millis()).unwrap_or(i64::MAX);
+        let due = self
+            .shared
+            .tree
+            .read()
+            .reap_candidates(wall_ms(), grace_ms, REAP_AT_ONCE);
+        let mut builder = BatchBuilder::new(wall_ms());
+        for candidate in &due {
+            let command = Command::DeleteContainer {
+                path: &candidate.path,
+                czxid: candidate.czxid,
+            };
+            builder.push(0, 0, &self.nobody, command);
+            self.steps.push(Step {
+                group: None,
+                request: 0,
+                is_command: true,
+            });
+        }
+        self.commit_and_apply(builder, &Work::default())
+    }
+
+    /// One entry: into the log, to the disk, and then to the tree with everything in `steps`.
+    fn commit_and_apply(&mut self, builder: BatchBuilder, work: &Work) -> Result<(), ServerError> {
+        let mut steps = std::mem::take(&mut self.steps);
+        if builder.is_empty() {
+            self.applier
+                .run(&self.shared, &mut self.clocks, work, &steps, None);
+        } else {
+            let payload = builder.finish();
+            let bytes = payload.len();
+            let proposed = self
+                .consensus
+                .propose(payload)
+                .map_err(|error| ConsensusError::Engine(error.to_string()))?;
+            self.shared.stats.entries.fetch_add(1, Relaxed);
+            self.snapshots.logged(bytes);
+            for entry in self.settle()? {
+                if (entry.index, entry.term) != (proposed.index, proposed.term) {
+                    self.replay(&entry)?;
+                    continue;
+                }
+                let batch = decode(&entry)?;
+                self.applier
+                    .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
+                self.consensus.applied(entry.index)?;
+            }
+        }
+        steps.clear();
+        self.steps = steps;
+        Ok(())
+    }
+
+    /// Stores what consensus hands out until it has nothing more; returns what was committed by that.
+    fn settle(&mut self) -> Result<Vec<Entry>, ServerError> {
+        let mut committed = Vec::new();
+        while let Some(effects) = self.consensus.drain() {
+            let mut records = Vec::with_capacity(effects.append.len() + 2);
+            if let Some(state) = effects.hard_state {
+                records.push(Record::HardState(baton_wal::HardState {
+                    term: state.term,
+                    vote: state.vote,
+                }));
+            }
+            records.extend(effects.append.iter().map(|entry| {
+                Record::Entry(baton_wal::Entry {
+                    index: entry.index,
+                    term: entry.term,
+                    kind: entry.kind.as_byte(),
+                    payload: entry.payload.clone(),
+                })
+            }));
+            if let Some(index) = effects.commit {
+                records.push(Record::Commit { index });
+            }
+            self.wal.append(&records)?;
+            if effects.must_sync {
+                let report = self.wal.sync()?;
+                let nanos = u64::try_from(report.sync_time.as_nanos()).unwrap_or(u64::MAX);
+                let stats = &self.shared.stats;
+                stats.commits.fetch_add(1, Relaxed);
+                stats.sync_nanos.fetch_add(nanos, Relaxed);
+                stats.sync_nanos_max.fetch_max(nanos, Relaxed);
+            }
+            self.consensus.persisted(effects.token);
+            committed.extend(effects.committed);
+        }
+        Ok(committed)
+    }
+
+    /// Applies an entry whose commands nobody waits for.
+    fn replay(&mut self, entry: &Entry) -> Result<(), ServerError> {
+        if entry.kind == EntryKind::Command {
+            self.applier.replay(&self.shared, &decode(entry)?);
+        }
+        self.consensus.applied(entry.index)?;
+        Ok(())
+    }
+}
+
+fn decode(entry: &Entry) -> Result<Batch<'_>, ServerError> {
+    Batch::decode(&entry.payload).map_err(|source| ServerError::Entry {
+        index: entry.index,
+        source,
+    })
+}
+
+/// The wall clock, in milliseconds since 1970: what goes into entries as the leader's time.
+pub(crate) fn wall_ms() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

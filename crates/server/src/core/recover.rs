@@ -1,0 +1,76 @@
+//! From a data folder to a tree: the newest snapshot, then the log. Refuses whatever does not fit together; never
+//! repairs.
+
+use std::sync::Arc;
+
+use baton_consensus::{Config, Consensus, Entry, HardState, Membership, Recovered, SnapshotPoint};
+use baton_tree::{Restore, Tree};
+use baton_wal::{Storage, Wal, WalOptions};
+
+use crate::error::ServerError;
+
+/// This node's number in the group of one.
+const NODE_ID: u64 = 1;
+
+/// What a core begins with.
+pub(crate) struct Begun {
+    pub(crate) tree: Tree,
+    pub(crate) consensus: Consensus,
+    pub(crate) wal: Wal,
+    /// The entry up to which the newest snapshot goes; 0 without one.
+    pub(crate) snapshot_index: u64,
+}
+
+/// Opens the log and restores the newest snapshot. The entries after it come out of consensus.
+pub(crate) fn recover(
+    storage: Arc<dyn Storage>,
+    options: WalOptions,
+) -> Result<Begun, ServerError> {
+    let (wal, recovered) = Wal::open(storage, options)?;
+    for note in &recovered.notes {
+        tracing::info!("recovery: {note}");
+    }
+    let mut snapshot = None;
+    let mut tree = Tree::new();
+    if let Some(info) = &recovered.snapshot {
+        let mut reader = wal.snapshots().reader(&info.name)?;
+        let mut restore = Restore::new();
+        let refused = |source| ServerError::Snapshot {
+            name: info.name.clone(),
+            source,
+        };
+        while let Some(chunk) = reader.next_chunk()? {
+            restore.chunk(&chunk.payload).map_err(refused)?;
+        }
+        tree = restore.finish().map_err(refused)?;
+        snapshot = Some(SnapshotPoint {
+            index: info.meta.index,
+            term: info.meta.term,
+            membership: Membership::decode(&info.meta.membership)?,
+        });
+    }
+    let entries = recovered
+        .entries
+        .into_iter()
+        .map(|entry| Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload))
+        .collect::<Result<Vec<_>, _>>()?;
+    let snapshot_index = snapshot.as_ref().map_or(0, |point| point.index);
+    let consensus = Consensus::new(
+        &Config::sole_voter(NODE_ID),
+        Recovered {
+            snapshot,
+            hard_state: HardState {
+                term: recovered.hard_state.term,
+                vote: recovered.hard_state.vote,
+            },
+            commit: recovered.commit,
+            entries,
+        },
+    )?;
+    Ok(Begun {
+        tree,
+        consensus,
+        wal,
+        snapshot_index,
+    })
+}

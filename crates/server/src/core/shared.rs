@@ -1,0 +1,155 @@
+//! What the core and the sockets share: the tree and the watches under their locks, the inbox, the clocks, the
+//! connections. Locks are taken in one order: tree, watches, a connection's outbox.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use baton_proto::Limits;
+use baton_tree::{Identity, Tree};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use super::clock::ServerTime;
+use super::conn::{CloseReason, Conn, Peer};
+use super::inbox::Inbox;
+use super::stats::Stats;
+use super::watches::WatchTable;
+use crate::options::Options;
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) limits: Limits,
+    pub(crate) tree: RwLock<Tree>,
+    pub(crate) watches: Mutex<WatchTable>,
+    pub(crate) inbox: Inbox,
+    pub(crate) time: ServerTime,
+    pub(crate) stats: Stats,
+    /// The zxid of the last applied write. Set after every event up to it has been pushed.
+    pub(crate) last_zxid: AtomicI64,
+    /// Sessions that are open.
+    pub(crate) sessions: AtomicUsize,
+    /// Server time at which the last session or connection ended.
+    pub(crate) idle_since_ms: AtomicU64,
+    pub(crate) connections: Mutex<Connections>,
+}
+
+/// Every open connection.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    open: HashMap<u32, Arc<Conn>, RandomState>,
+    per_address: HashMap<IpAddr, usize, RandomState>,
+    next_id: u32,
+    stopping: bool,
+}
+
+/// Why a connection was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooMany {
+    #[error(
+        "{0} connections from its address are open already; raise max_connections_per_address or close some"
+    )]
+    FromAddress(usize),
+    #[error("{0} connections are open already; raise max_connections or close some")]
+    InAll(usize),
+    #[error("the server stops")]
+    Stopping,
+}
+
+impl Shared {
+    pub(crate) fn zxid(&self) -> i64 {
+        self.last_zxid.load(Ordering::Acquire)
+    }
+
+    /// Takes a connection into the books.
+    pub(crate) fn open(&self, peer: Peer) -> Result<Arc<Conn>, TooMany> {
+        let options = &self.options;
+        let mut connections = self.connections.lock();
+        if connections.stopping {
+            return Err(TooMany::Stopping);
+        }
+        let open = connections.open.len();
+        if options.max_connections > 0 && open >= options.max_connections {
+            return Err(TooMany::InAll(open));
+        }
+        if let Some(ip) = peer.ip() {
+            let count = connections.per_address.entry(ip).or_insert(0);
+            if options.max_connections_per_address > 0
+                && *count >= options.max_connections_per_address
+            {
+                return Err(TooMany::FromAddress(*count));
+            }
+            *count += 1;
+        }
+        let id = loop {
+            connections.next_id = connections.next_id.wrapping_add(1);
+            if !connections.open.contains_key(&connections.next_id) {
+                break connections.next_id;
+            }
+        };
+        let identity = Identity::from_ip(
+            peer.ip()
+                .unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+        );
+        let max_bytes = options.max_outbound_bytes.saturating_mul(16);
+        let conn = Conn::new(id, peer, identity, self.time.now_ms(), max_bytes);
+        connections.open.insert(id, Arc::clone(&conn));
+        Ok(conn)
+    }
+
+    /// Strikes a connection out, and its watches.
+    pub(crate) fn forget(&self, conn: &Conn) {
+        self.watches.lock().forget(conn.id);
+        let mut connections = self.connections.lock();
+        connections.open.remove(&conn.id);
+        if let Some(ip) = conn.peer.ip()
+            && let Some(count) = connections.per_address.get_mut(&ip)
+        {
+            *count -= 1;
+            if *count == 0 {
+                connections.per_address.remove(&ip);
+            }
+        }
+        if connections.open.is_empty() {
+            connections.open.shrink_to_fit();
+        }
+        self.idle_since_ms
+            .store(self.time.now_ms(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        self.connections.lock().open.len()
+    }
+
+    /// Every connection, in order of id.
+    pub(crate) fn all_connections(&self) -> Vec<Arc<Conn>> {
+        let mut all: Vec<_> = self.connections.lock().open.values().cloned().collect();
+        all.sort_by_key(|conn| conn.id);
+        all
+    }
+
+    /// Takes no connection any more and closes those that are open.
+    pub(crate) fn close_connections(&self) {
+        self.connections.lock().stopping = true;
+        let mut wake = Vec::new();
+        for conn in self.all_connections() {
+            conn.close(CloseReason::ServerStops, &mut wake);
+        }
+        for conn in wake {
+            conn.wake();
+        }
+    }
+
+    /// How long neither a session nor a connection has been open; zero while one is.
+    pub(crate) fn idle(&self) -> Duration {
+        if self.sessions.load(Ordering::Relaxed) > 0 || self.open_connections() > 0 {
+            return Duration::ZERO;
+        }
+        let since = self.idle_since_ms.load(Ordering::Relaxed);
+        Duration::from_millis(self.time.now_ms().saturating_sub(since))
+    }
+}

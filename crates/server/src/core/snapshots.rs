@@ -1,0 +1,207 @@
+//! Snapshots without a pause: the core takes slices of the tree between batches, a thread of its own writes them to
+//! disk. The log is purged once the snapshot is durable. A snapshot that fails costs nothing but disk space: the log
+//! still has everything.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{Consensus, SnapshotPoint};
+use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError};
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+
+use super::pipeline::wall_ms;
+use super::shared::Shared;
+
+/// Bytes of one slice: what a batch may have to wait for.
+const SLICE_BYTES: usize = 64 << 10;
+/// Slices that may wait for the disk.
+const SLICES_WAITING: usize = 8;
+/// The kind of our chunks in the snapshot's file.
+const CHUNK_KIND: u8 = 0;
+
+#[derive(Debug)]
+struct Writing {
+    /// `None` once the tree has given everything.
+    slices: Option<Sender<Vec<u8>>>,
+    /// A slice that the channel had no room for.
+    held: Option<Vec<u8>>,
+    thread: JoinHandle<()>,
+    done: Receiver<Result<SnapshotInfo, WalError>>,
+    index: u64,
+}
+
+/// When a snapshot is due, and the one under way.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    entries_since: u64,
+    bytes_since: u64,
+    writing: Option<Writing>,
+}
+
+impl Snapshots {
+    /// `entries_since` is how many entries the log has after its newest snapshot.
+    pub(crate) fn new(entries_since: u64) -> Self {
+        Self {
+            entries_since,
+            bytes_since: 0,
+            writing: None,
+        }
+    }
+
+    /// An entry of so many bytes went into the log.
+    pub(crate) fn logged(&mut self, bytes: usize) {
+        self.entries_since += 1;
+        self.bytes_since += bytes as u64;
+    }
+
+    /// When the core has to come back: at once while there are slices to take, soon while the disk is being waited for.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let writing = self.writing.as_ref()?;
+        let pause = match (&writing.slices, &writing.held) {
+            (Some(_), None) => Duration::ZERO,
+            (Some(_), Some(_)) => Duration::from_millis(1),
+            (None, _) => Duration::from_millis(20),
+        };
+        Some(Instant::now() + pause)
+    }
+
+    /// Does a bounded part of what is to be done.
+    pub(crate) fn step(&mut self, shared: &Shared, consensus: &Consensus, wal: &mut Wal) {
+        if self.writing.is_none() {
+            let options = &shared.options;
+            if self.entries_since >= options.snapshot_every_entries
+                || self.bytes_since >= options.snapshot_every_bytes
+            {
+                self.begin(shared, consensus.snapshot_point(), wal.snapshots());
+            }
+            return;
+        }
+        self.slice(shared);
+        self.finish(shared, wal);
+    }
+
+    fn begin(&mut self, shared: &Shared, point: SnapshotPoint, store: SnapshotStore) {
+        // Counted from here, so that a snapshot that fails is tried again only when the next one is due.
+        self.entries_since = 0;
+        self.bytes_since = 0;
+        let index = point.index;
+        let mut tree = shared.tree.write();
+        if tree.begin_snapshot().is_err() {
+            return;
+        }
+        let meta = SnapshotMeta {
+            index,
+            term: point.term,
+            zxid: tree.zxid(),
+            time_ms: wall_ms(),
+            membership: point.membership.encode(),
+        };
+        let (slices, incoming) = crossbeam_channel::bounded::<Vec<u8>>(SLICES_WAITING);
+        let (finished, done) = crossbeam_channel::bounded(1);
+        let write = move || {
+            let write = || -> Result<Option<SnapshotInfo>, WalError> {
+                let mut writer = store.writer(meta)?;
+                let mut last = None;
+                for slice in incoming {
+                    writer.chunk(CHUNK_KIND, &slice)?;
+                    last = Some(slice.is_empty());
+                }
+                // An empty slice is the end; without it, the core gave up.
+                if last == Some(true) {
+                    writer.finish().map(Some)
+                } else {
+                    Ok(None)
+                }
+            };
+            if let Some(outcome) = write().transpose() {
+                let _ = finished.send(outcome);
+            }
+        };
+        match std::thread::Builder::new()
+            .name("baton-snapshot".to_owned())
+            .spawn(write)
+        {
+            Ok(thread) => {
+                self.writing = Some(Writing {
+                    slices: Some(slices),
+                    held: None,
+                    thread,
+                    done,
+                    index,
+                });
+            }
+            Err(error) => {
+                tree.abandon_snapshot();
+                tracing::warn!(%error, "no snapshot was written: the system gave no thread");
+            }
+        }
+    }
+
+    fn slice(&mut self, shared: &Shared) {
+        let Some(writing) = &mut self.writing else {
+            return;
+        };
+        let Some(slices) = &writing.slices else {
+            return;
+        };
+        let (slice, last) = match writing.held.take() {
+            Some(slice) => (slice, false),
+            None => match shared.tree.write().snapshot_slice(SLICE_BYTES) {
+                Some(slice) => (slice, false),
+                None => (Vec::new(), true),
+            },
+        };
+        let last = last || slice.is_empty();
+        match slices.try_send(slice) {
+            Ok(()) => {
+                if last {
+                    writing.slices = None;
+                }
+            }
+            Err(TrySendError::Full(slice)) => writing.held = Some(slice),
+            Err(TrySendError::Disconnected(_)) => {
+                shared.tree.write().abandon_snapshot();
+                writing.slices = None;
+            }
+        }
+    }
+
+    fn finish(&mut self, shared: &Shared, wal: &mut Wal) {
+        let Some(writing) = self.writing.take_if(|writing| writing.thread.is_finished()) else {
+            return;
+        };
+        if writing.slices.is_some() {
+            shared.tree.write().abandon_snapshot();
+        }
+        let outcome = writing.done.try_recv();
+        let _ = writing.thread.join();
+        match outcome {
+            Ok(Ok(info)) => {
+                shared.stats.snapshots.fetch_add(1, Relaxed);
+                tracing::info!(
+                    name = info.name,
+                    index = writing.index,
+                    bytes = info.file_bytes,
+                    "snapshot written"
+                );
+                if let Err(error) = wal.snapshot_saved(&info) {
+                    tracing::warn!(%error, "old segments of the log stay");
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "no snapshot was written; the log keeps everything")
+            }
+            Err(_) => tracing::warn!("no snapshot was written: its thread ended early"),
+        }
+    }
+}
+
+impl Drop for Snapshots {
+    fn drop(&mut self) {
+        if let Some(mut writing) = self.writing.take() {
+            writing.slices = None;
+            let _ = writing.thread.join();
+        }
+    }
+}

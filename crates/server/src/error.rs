@@ -1,0 +1,105 @@
+//! Why a server does not start or had to stop: one line each, which names the thing and the remedy.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use baton_consensus::ConsensusError;
+use baton_tree::{BatchError, RestoreError};
+use baton_wal::WalError;
+
+/// Why a server could not be started. Nothing is left running or locked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A setting that cannot be.
+    #[error("the server's setting {setting} is not possible: it {remedy}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What it must be.
+        remedy: &'static str,
+    },
+    /// A TCP address that cannot be listened on.
+    #[error("cannot listen on {address}: {source}; {}", listen_remedy(.source))]
+    Listen {
+        /// The address as given.
+        address: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A unix socket that cannot be listened on.
+    #[error("cannot listen on the unix socket {}: {source}; {}", .path.display(), listen_remedy(.source))]
+    UnixSocket {
+        /// Its path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The data folder cannot be made or opened.
+    #[error("cannot use the data folder {}: {source}; choose a folder that this user may write to", .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The data folder's content: in use, damaged, of another version.
+    #[error(transparent)]
+    Log(#[from] WalError),
+    /// What was read from the log or a snapshot cannot be gone on from.
+    #[error(transparent)]
+    State(#[from] ServerError),
+    /// The system gave no thread or no random bytes.
+    #[error("cannot start the server: {0}; close other programs or raise the limits of this user")]
+    System(#[from] io::Error),
+}
+
+fn listen_remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "stop the program that has it, or choose another",
+        io::ErrorKind::PermissionDenied => "choose one that this user may use",
+        _ => "choose one that this machine has",
+    }
+}
+
+/// Why a running server had to stop. What it acknowledged is on its disk.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The log refused; after a failed sync nothing more is written (engine.md §3.2).
+    #[error("the server stopped: {0}")]
+    Log(Arc<WalError>),
+    /// Consensus refused.
+    #[error("the server stopped: {0}; keep the data folder and report this")]
+    Consensus(#[from] ConsensusError),
+    /// A log entry that cannot be applied.
+    #[error("log entry {index} cannot be applied: {source}")]
+    Entry {
+        /// Its place in the log.
+        index: u64,
+        /// What is wrong with it.
+        source: BatchError,
+    },
+    /// A snapshot that cannot be restored.
+    #[error(
+        "snapshot {name} cannot be restored: {source}; move the file away to start from an older one"
+    )]
+    Snapshot {
+        /// Its file.
+        name: String,
+        /// What is wrong with it.
+        source: RestoreError,
+    },
+    /// The core ended without saying why.
+    #[error(
+        "the server's core ended by a defect; what was acknowledged is on disk: start the server again and report this"
+    )]
+    Defect,
+}
+
+impl From<WalError> for ServerError {
+    fn from(error: WalError) -> Self {
+        ServerError::Log(Arc::new(error))
+    }
+}

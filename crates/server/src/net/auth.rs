@@ -1,0 +1,70 @@
+//! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its connection; never
+//! decides what an identity may do: that is the ACLs' matter.
+
+use baton_proto::{AuthPacket, ErrorCode};
+use baton_tree::{Identity, digest_id};
+
+use crate::options::Options;
+
+/// The connection's identity with what the packet adds.
+///
+/// # Errors
+/// `AuthFailed`: the scheme is unknown or its data is not what it has to be.
+pub(super) fn add(
+    identity: &Identity,
+    packet: &AuthPacket<'_>,
+    options: &Options,
+) -> Result<Identity, ErrorCode> {
+    let mut more = identity.clone();
+    match packet.scheme {
+        "digest" => {
+            if !packet.auth.contains(&b':') {
+                return Err(ErrorCode::AuthFailed);
+            }
+            let id = digest_id(packet.auth);
+            if options.super_digest.as_deref() == Some(id.as_str()) {
+                more.add("super", "");
+            }
+            more.add("digest", id);
+        }
+        // Everybody is `world`, and the address is known since the connection was made.
+        "world" | "ip" => {}
+        _ => return Err(ErrorCode::AuthFailed),
+    }
+    Ok(more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet<'a>(scheme: &'a str, auth: &'a [u8]) -> AuthPacket<'a> {
+        AuthPacket {
+            kind: 0,
+            scheme,
+            auth,
+        }
+    }
+
+    #[test]
+    fn a_digest_adds_and_the_configured_one_opens_everything() {
+        let options = Options {
+            super_digest: Some(digest_id(b"root:secret")),
+            ..Options::default()
+        };
+        let nobody = Identity::anonymous();
+        let someone = add(&nobody, &packet("digest", b"user:password"), &options).unwrap();
+        assert!(!someone.is_super());
+        assert_eq!(someone.ids().len(), 1);
+        let root = add(&someone, &packet("digest", b"root:secret"), &options).unwrap();
+        assert!(root.is_super());
+        assert_eq!(
+            add(&nobody, &packet("kerberos", b"x"), &options),
+            Err(ErrorCode::AuthFailed)
+        );
+        assert_eq!(
+            add(&nobody, &packet("digest", b"nocolon"), &options),
+            Err(ErrorCode::AuthFailed)
+        );
+    }
+}

@@ -1,0 +1,546 @@
+//! The task of one connection: reads what has arrived, answers reads at once, hands writes to the core in one batch,
+//! writes what is ready with one system call. Keeps replies in request order and a watch event before the first reply
+//! that shows its state. Never waits for another connection; what it holds in memory has a bound (see
+//! [`Options`](crate::Options)).
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use baton_proto::{Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, frame};
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::stream::Stream;
+use super::{auth, handshake, words};
+use crate::core::conn::{CloseReason, Conn};
+use crate::core::inbox::{Kind, Work};
+use crate::core::reads::{self, Flow, WatchAccess};
+use crate::core::shared::Shared;
+
+/// What one read asks the socket for.
+const READ_BYTES: usize = 16 << 10;
+/// Memory that an idle connection keeps.
+const IDLE_BYTES: usize = 4 << 10;
+/// Reads answered under one hold of the tree's lock.
+const READS_PER_LOCK: usize = 32;
+/// How long a closed connection's last bytes may take to be fetched.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client closed it, or it broke.
+    Gone,
+    /// The server closes it; what waits has been written.
+    Closed(CloseReason),
+    /// The client broke the protocol: what it did.
+    Refused(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The first four bytes say whether this is a session or a four-letter word.
+    Start,
+    /// The log has to take the session up.
+    Attaching,
+    /// Requests.
+    Open,
+}
+
+/// What stopped [`Connection::process`].
+#[derive(Debug, PartialEq, Eq)]
+enum Need {
+    /// More bytes.
+    Input,
+    /// Room, which comes with answers from the core or with the client reading.
+    Room,
+}
+
+/// One connection. See the module's page.
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    conn: Arc<Conn>,
+    stream: Stream,
+    input: BytesMut,
+    out: Vec<u8>,
+    written: usize,
+    phase: Phase,
+    /// Requests that the core has not answered.
+    in_flight: usize,
+    work: Work,
+    read_at: Instant,
+    /// A reply after which the connection is to be closed has been put into `out`.
+    close_after: Option<CloseReason>,
+}
+
+impl Connection {
+    pub(crate) fn new(shared: Arc<Shared>, conn: Arc<Conn>, stream: Stream) -> Self {
+        Self {
+            shared,
+            conn,
+            stream,
+            input: BytesMut::new(),
+            out: Vec::new(),
+            written: 0,
+            phase: Phase::Start,
+            in_flight: 0,
+            work: Work::default(),
+            read_at: Instant::now(),
+            close_after: None,
+        }
+    }
+
+    /// Serves the connection to its end. Cancelling drops the socket; what was handed to the core is still done.
+    pub(crate) async fn serve(mut self) -> End {
+        let opening = tokio::time::timeout(
+            self.shared.options.handshake_timeout,
+            std::future::poll_fn(|cx| self.poll(cx, true)),
+        );
+        let end = match opening.await {
+            Ok(None) => std::future::poll_fn(|cx| self.poll(cx, false)).await,
+            Ok(end) => end,
+            Err(_) => Some(End::Refused(
+                "it did not name its session in time".to_owned(),
+            )),
+        };
+        if let Some(End::Closed(_)) = end {
+            self.linger().await;
+        }
+        end.unwrap_or(End::Gone)
+    }
+
+    /// Lets the client fetch the last bytes: closing with unread input would make the kernel throw them away.
+    async fn linger(&mut self) {
+        let _ = self.stream.shutdown().await;
+        let mut sink = [0_u8; 1024];
+        let drain = async { while let Ok(1..) = self.stream.read(&mut sink).await {} };
+        let _ = tokio::time::timeout(LINGER, drain).await;
+    }
+
+    /// Ready with `None` once the session is attached, if `opening`.
+    fn poll(&mut self, cx: &mut Context<'_>, opening: bool) -> Poll<Option<End>> {
+        loop {
+            let taken = self.conn.take(&mut self.out);
+            self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
+            if self.phase == Phase::Attaching && self.conn.attached().is_some() {
+                self.phase = Phase::Open;
+            }
+            let mut need = Need::Room;
+            let mut closing = taken.closing.or(self.close_after);
+            if closing.is_none() {
+                match self.process() {
+                    Ok(wanted) => need = wanted,
+                    Err(end) => return Poll::Ready(Some(end)),
+                }
+                closing = self.close_after;
+            }
+            match self.poll_flush(cx) {
+                Poll::Ready(Ok(())) => {
+                    if let Some(reason) = closing {
+                        return Poll::Ready(Some(End::Closed(reason)));
+                    }
+                    if opening && self.phase == Phase::Open {
+                        return Poll::Ready(None);
+                    }
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Some(End::Gone)),
+                Poll::Pending => {
+                    if closing == Some(CloseReason::TooSlow) {
+                        return Poll::Ready(Some(End::Closed(CloseReason::TooSlow)));
+                    }
+                }
+            }
+            let mut progress = false;
+            if closing.is_none() {
+                if need == Need::Input {
+                    match self.poll_input(cx) {
+                        Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
+                            return Poll::Ready(Some(End::Gone));
+                        }
+                        Poll::Ready(Ok(_)) => {
+                            if let Err(end) = self.touch() {
+                                return Poll::Ready(Some(end));
+                            }
+                            progress = true;
+                        }
+                        Poll::Pending => {}
+                    }
+                } else if self.has_room() && self.phase != Phase::Attaching {
+                    progress = true;
+                }
+            }
+            if !progress && self.conn.wait(cx.waker()) {
+                self.release_memory();
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let wanted = match frame::peek_length(&self.input, usize::MAX) {
+            Ok(Some(length)) => (length + frame::LENGTH_BYTES).saturating_sub(self.input.len()),
+            _ => 0,
+        };
+        // What a peer merely claims to send is not reserved for at once.
+        self.input
+            .reserve(wanted.clamp(READ_BYTES / 4, 4 * READ_BYTES));
+        pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+    }
+
+    /// Writes what waits. Ready when nothing does.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => self.written += n,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    if self.written > self.shared.options.max_outbound_bytes {
+                        self.out.drain(..self.written);
+                        self.written = 0;
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn release_memory(&mut self) {
+        if self.in_flight > 0 {
+            return;
+        }
+        if self.out.is_empty() && self.out.capacity() > 16 * IDLE_BYTES {
+            self.out = Vec::new();
+            self.conn.shrink(IDLE_BYTES);
+        }
+        if self.input.is_empty() && self.input.capacity() > 4 * READ_BYTES {
+            self.input = BytesMut::new();
+        }
+    }
+
+    /// Counts the packet for the session's clock.
+    fn touch(&mut self) -> Result<(), End> {
+        self.read_at = Instant::now();
+        if let Some(attached) = self.conn.attached()
+            && !attached.touch.touch(self.shared.time.at_ms(self.read_at))
+        {
+            return Err(End::Closed(CloseReason::SessionExpired));
+        }
+        Ok(())
+    }
+
+    /// Whether a further request may be taken on.
+    fn has_room(&self) -> bool {
+        let options = &self.shared.options;
+        let waiting = self.out.len() - self.written;
+        waiting <= options.max_outbound_bytes
+            && self.in_flight + self.work.len() < options.max_requests_in_flight
+            && (self.in_flight == 0 || self.shared.inbox.queued_bytes() < options.max_queued_bytes)
+    }
+
+    /// Takes on every whole request that has arrived, as far as there is room.
+    fn process(&mut self) -> Result<Need, End> {
+        match self.phase {
+            Phase::Attaching => return Ok(Need::Room),
+            Phase::Start => return self.start(),
+            Phase::Open => {}
+        }
+        if self.input.is_empty() {
+            return Ok(Need::Input);
+        }
+        let input = std::mem::take(&mut self.input);
+        let mut rest: &[u8] = &input;
+        let outcome = self.requests(&mut rest);
+        let used = input.len() - rest.len();
+        self.input = input;
+        self.input.advance(used);
+        self.submit();
+        outcome
+    }
+
+    fn submit(&mut self) {
+        if self.work.is_empty() {
+            return;
+        }
+        self.in_flight += self.work.len();
+        if !self.shared.inbox.submit(&mut self.work) {
+            self.close_after = Some(CloseReason::ServerStops);
+        }
+    }
+
+    /// Takes requests from the front of `rest`.
+    fn requests(&mut self, rest: &mut &[u8]) -> Result<Need, End> {
+        let shared = Arc::clone(&self.shared);
+        let conn = Arc::clone(&self.conn);
+        let identity = conn.identity();
+        let mut identity = identity;
+        let mut tree = None;
+        let mut under_lock = 0;
+        let mut answered = 0;
+        let mut received = 0;
+        let outcome = loop {
+            if self.close_after.is_some() || !self.has_room() {
+                break Ok(Need::Room);
+            }
+            let (head, after) = match whole_frame(rest, shared.limits.max_frame_bytes) {
+                Ok(Some(split)) => split,
+                Ok(None) => break Ok(Need::Input),
+                Err(error) => break Err(End::Refused(error.to_string())),
+            };
+            *rest = after;
+            received += 1;
+            let mut decoder = Decoder::new(head, &shared.limits);
+            let header = match RequestHeader::decode(&mut decoder) {
+                Ok(header) => header,
+                Err(error) => break Err(End::Refused(error.to_string())),
+            };
+            let body = decoder.rest();
+            conn.stats.last_op.store(header.op as u32 as u64, Relaxed);
+            conn.stats
+                .last_cxid
+                .store(header.xid as u32 as u64, Relaxed);
+            match Class::of(header.op) {
+                Class::Ping => {
+                    // The zxid first: an event up to it is then among what is taken (protocol.md §3, watches).
+                    let zxid = shared.zxid();
+                    let taken = conn.take(&mut self.out);
+                    self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
+                    reply(&mut self.out, header.xid, zxid, ErrorCode::Ok);
+                    answered += 1;
+                }
+                Class::Read(op) if self.in_flight == 0 && self.work.is_empty() => {
+                    let guard = match &tree {
+                        Some(guard) => guard,
+                        None => {
+                            let guard = tree.insert(shared.tree.read());
+                            // Events up to the state that this read is about to show.
+                            conn.take(&mut self.out);
+                            guard
+                        }
+                    };
+                    let watches = WatchAccess::Lock(&shared.watches);
+                    let request = reads::Asked {
+                        conn: &conn,
+                        identity: &identity,
+                        op,
+                        xid: header.xid,
+                        body,
+                    };
+                    match reads::answer(guard, &shared, watches, &request, &mut self.out) {
+                        Flow::Continue => {}
+                        Flow::Close => self.close_after = Some(CloseReason::BadRequest),
+                    }
+                    answered += 1;
+                    under_lock += 1;
+                    if under_lock % READS_PER_LOCK == 0 {
+                        tree = None;
+                    }
+                    continue;
+                }
+                Class::Read(op) => self.queue(header.xid, Kind::Read(op), body, &identity),
+                Class::Write(op) => self.queue(header.xid, Kind::Write(op), body, &identity),
+                Class::CloseSession => self.queue(header.xid, Kind::CloseSession, body, &identity),
+                Class::Auth => {
+                    let outcome = match Request::decode(OpCode::Auth, body, &shared.limits) {
+                        Ok(Request::Auth(packet)) => auth::add(&identity, &packet, &shared.options),
+                        _ => Err(ErrorCode::MarshallingError),
+                    };
+                    let code = match outcome {
+                        Ok(more) => {
+                            // What was queued before keeps the identity it came with.
+                            self.submit();
+                            identity = Arc::new(more);
+                            conn.set_identity(Arc::clone(&identity));
+                            ErrorCode::Ok
+                        }
+                        Err(code) => {
+                            shared.stats.auth_failed.fetch_add(1, Relaxed);
+                            code
+                        }
+                    };
+                    self.in_turn(header.xid, 0, code, code != ErrorCode::Ok, &identity);
+                }
+                Class::Refused(code) => {
+                    let zxid = if code == ErrorCode::Unimplemented {
+                        -1
+                    } else {
+                        shared.zxid()
+                    };
+                    self.in_turn(header.xid, zxid, code, true, &identity);
+                    tracing::debug!(peer = %conn.peer, op = header.op, "refused a request: {code}");
+                }
+            }
+            tree = None;
+        };
+        drop(tree);
+        if received > 0 {
+            shared.stats.received.fetch_add(received, Relaxed);
+            conn.stats.received.fetch_add(received, Relaxed);
+        }
+        if answered > 0 {
+            shared.stats.answered(answered, elapsed_us(self.read_at));
+            conn.stats.sent.fetch_add(answered, Relaxed);
+        }
+        outcome
+    }
+
+    fn queue(&mut self, xid: i32, kind: Kind, body: &[u8], identity: &Arc<baton_tree::Identity>) {
+        if self.work.is_empty() {
+            self.work.begin(&self.conn, identity, self.read_at);
+        }
+        self.work.push(xid, kind, body);
+    }
+
+    /// A reply that needs nothing from the core but its place behind the requests that went there.
+    fn in_turn(
+        &mut self,
+        xid: i32,
+        zxid: i64,
+        code: ErrorCode,
+        close: bool,
+        identity: &Arc<baton_tree::Identity>,
+    ) {
+        if self.in_flight == 0 && self.work.is_empty() {
+            reply(&mut self.out, xid, zxid, code);
+            if close {
+                self.close_after = Some(CloseReason::BadRequest);
+            }
+        } else {
+            let mut frame = Vec::with_capacity(20);
+            reply(&mut frame, xid, zxid, code);
+            self.queue(xid, Kind::Ready { close_after: close }, &frame, identity);
+        }
+    }
+
+    /// The connection's first bytes.
+    fn start(&mut self) -> Result<Need, End> {
+        let Some(first) = self.input.first_chunk::<4>() else {
+            return Ok(Need::Input);
+        };
+        if let Some(word) = words::recognise(*first) {
+            self.out
+                .extend_from_slice(words::answer(&self.shared, word).as_bytes());
+            self.close_after = Some(CloseReason::SessionClosed);
+            return Ok(Need::Room);
+        }
+        let input = std::mem::take(&mut self.input);
+        let outcome = match whole_frame(&input, self.shared.limits.max_frame_bytes) {
+            Ok(Some((frame, after))) => {
+                let used = input.len() - after.len();
+                handshake::request(
+                    &self.shared,
+                    &self.conn,
+                    frame,
+                    &mut self.work,
+                    self.read_at,
+                )
+                .map(|()| Some(used))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        self.input = input;
+        match outcome {
+            Ok(Some(used)) => {
+                self.input.advance(used);
+                self.phase = Phase::Attaching;
+                self.submit();
+                Ok(Need::Room)
+            }
+            Ok(None) => Ok(Need::Input),
+            Err(what) => Err(End::Refused(what)),
+        }
+    }
+}
+
+/// The first whole frame of `bytes` and what follows it.
+fn whole_frame(
+    bytes: &[u8],
+    max_bytes: usize,
+) -> Result<Option<(&[u8], &[u8])>, frame::FrameError> {
+    let Some(length) = frame::peek_length(bytes, max_bytes)? else {
+        return Ok(None);
+    };
+    Ok(bytes
+        .get(frame::LENGTH_BYTES..)
+        .and_then(|rest| rest.split_at_checked(length)))
+}
+
+fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
+    frame::write_reply(
+        out,
+        ReplyHeader {
+            xid,
+            zxid,
+            err: code.code(),
+        },
+        None,
+    );
+}
+
+fn elapsed_us(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Who deals with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Ping,
+    /// At once, or at its place behind the session's writes.
+    Read(OpCode),
+    /// Through the log.
+    Write(OpCode),
+    CloseSession,
+    Auth,
+    /// Answered with this code; then the connection is closed (protocol.md §1.4).
+    Refused(ErrorCode),
+}
+
+impl Class {
+    fn of(op: i32) -> Class {
+        let Ok(op) = OpCode::try_from(op) else {
+            return Class::Refused(ErrorCode::Unimplemented);
+        };
+        match op {
+            OpCode::Ping => Class::Ping,
+            OpCode::Auth => Class::Auth,
+            OpCode::CloseSession => Class::CloseSession,
+            OpCode::Create
+            | OpCode::Create2
+            | OpCode::CreateContainer
+            | OpCode::CreateTtl
+            | OpCode::Delete
+            | OpCode::SetData
+            | OpCode::SetAcl
+            | OpCode::Multi => Class::Write(op),
+            OpCode::Exists
+            | OpCode::GetData
+            | OpCode::GetAcl
+            | OpCode::GetChildren
+            | OpCode::GetChildren2
+            | OpCode::Sync
+            | OpCode::MultiRead
+            | OpCode::CheckWatches
+            | OpCode::RemoveWatches
+            | OpCode::SetWatches
+            | OpCode::SetWatches2
+            | OpCode::GetEphemerals
+            | OpCode::GetAllChildrenNumber
+            | OpCode::AddWatch
+            | OpCode::WhoAmI
+            | OpCode::Reconfig
+            | OpCode::Sasl => Class::Read(op),
+            OpCode::Notification
+            | OpCode::Check
+            | OpCode::DeleteContainer
+            | OpCode::CreateSession => Class::Refused(ErrorCode::Unimplemented),
+        }
+    }
+}

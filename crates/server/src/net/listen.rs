@@ -1,0 +1,192 @@
+//! Listening sockets, TCP and unix: binding, accepting, limits. A unix socket is for its owner only (mode 0600); a
+//! socket file that nobody listens on any more is replaced, one that is in use never.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use tokio::net::{TcpListener, UnixListener};
+
+use super::connection::{Connection, End};
+use super::stream::Stream;
+use crate::core::conn::Peer;
+use crate::core::shared::Shared;
+use crate::error::StartError;
+
+/// Connections that the system holds until they are accepted.
+const BACKLOG: i32 = 1024;
+/// How long to wait when the system has no file descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix {
+        listener: UnixListener,
+        /// Held for its drop.
+        _file: SocketFile,
+    },
+}
+
+/// A unix socket's file, removed when the listener goes, unless somebody has put another in its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Listens on `HOST:PORT`. Needs a tokio runtime.
+pub(crate) async fn tcp(address: &str) -> Result<(Listener, SocketAddr), StartError> {
+    let refused = |source| StartError::Listen {
+        address: address.to_owned(),
+        source,
+    };
+    let mut addresses = tokio::net::lookup_host(address).await.map_err(refused)?;
+    let first = addresses
+        .next()
+        .ok_or_else(|| refused(io::ErrorKind::AddrNotAvailable.into()))?;
+    let bind = || -> io::Result<(TcpListener, SocketAddr)> {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(first),
+            socket2::Type::STREAM,
+            None,
+        )?;
+        // A port whose last connections are still fading may be taken; one that is listened on may not.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&first.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from_std(socket.into())?;
+        let local = listener.local_addr()?;
+        Ok((listener, local))
+    };
+    let (listener, local) = bind().map_err(refused)?;
+    Ok((Listener::Tcp(listener), local))
+}
+
+/// Listens on a unix socket. Needs a tokio runtime.
+pub(crate) fn unix(path: &Path) -> Result<Listener, StartError> {
+    let refused = |source| StartError::UnixSocket {
+        path: path.to_owned(),
+        source,
+    };
+    if let Ok(file) = std::fs::symlink_metadata(path) {
+        if !file.file_type().is_socket() {
+            return Err(refused(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a file that is no socket is there",
+            )));
+        }
+        match std::os::unix::net::UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(refused)?;
+            }
+            _ => return Err(refused(io::ErrorKind::AddrInUse.into())),
+        }
+    }
+    // Bound under another name and renamed, so that the file is never there with a mode that lets others in.
+    let mut hidden = path.as_os_str().to_owned();
+    hidden.push(format!(".{}", std::process::id()));
+    let hidden = PathBuf::from(hidden);
+    let _ = std::fs::remove_file(&hidden);
+    let bind = || -> io::Result<(UnixListener, u64)> {
+        let listener = UnixListener::bind(&hidden)?;
+        rustix::fs::chmod(&hidden, Mode::RUSR | Mode::WUSR)?;
+        let inode = std::fs::symlink_metadata(&hidden)?.ino();
+        std::fs::rename(&hidden, path)?;
+        Ok((listener, inode))
+    };
+    match bind() {
+        Ok((listener, inode)) => Ok(Listener::Unix {
+            listener,
+            _file: SocketFile {
+                path: path.to_owned(),
+                inode,
+            },
+        }),
+        Err(error) => {
+            let _ = std::fs::remove_file(&hidden);
+            Err(refused(error))
+        }
+    }
+}
+
+/// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go on.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
+    loop {
+        let accepted = match &listener {
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+                // Replies are small and whole; waiting for more to send would only delay them.
+                let _ = stream.set_nodelay(true);
+                (Stream::Tcp(stream), Peer::Tcp(peer))
+            }),
+            Listener::Unix { listener, .. } => listener
+                .accept()
+                .await
+                .map(|(stream, _)| (Stream::Unix(stream), Peer::Local)),
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                shared.stats.connections_accepted.fetch_add(1, Relaxed);
+                match shared.open(peer) {
+                    Ok(conn) => {
+                        let shared = Arc::clone(&shared);
+                        tokio::spawn(async move {
+                            // Strikes the connection out however the task ends.
+                            let books = Books {
+                                shared: Arc::clone(&shared),
+                                conn: Arc::clone(&conn),
+                            };
+                            let end = Connection::new(shared, conn, stream).serve().await;
+                            match end {
+                                End::Gone => {
+                                    tracing::debug!(%peer, "connection closed by the client")
+                                }
+                                End::Closed(reason) => {
+                                    tracing::debug!(%peer, "connection closed: {}", reason.text());
+                                }
+                                End::Refused(what) => {
+                                    tracing::warn!(%peer, "connection closed: {what}")
+                                }
+                            }
+                            drop(books);
+                        });
+                    }
+                    Err(why) => {
+                        shared.stats.connections_refused.fetch_add(1, Relaxed);
+                        tracing::warn!(%peer, "connection refused: {why}");
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if this goes on");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+struct Books {
+    shared: Arc<Shared>,
+    conn: Arc<crate::core::conn::Conn>,
+}
+
+impl Drop for Books {
+    fn drop(&mut self) {
+        self.shared.forget(&self.conn);
+    }
+}

@@ -1,0 +1,9 @@
+//! Sockets: listeners, and one task for each connection. Knows the wire, and of the core only its inbox, the tree
+//! behind its lock, and each connection's outbound bytes.
+
+mod auth;
+mod connection;
+mod handshake;
+pub(crate) mod listen;
+mod stream;
+mod words;

@@ -1,0 +1,156 @@
+//! Every setting of a server, in one place: its meaning, its unit, its default, and what is refused.
+//! Never reads the environment or a file: whoever embeds the server decides where settings come from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::StartError;
+
+/// Where the server keeps its state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StorageChoice {
+    /// In memory only: the same log and the same code, but nothing survives the process.
+    Memory,
+    /// In this folder, made if it does not exist, owned by one server at a time.
+    Folder(PathBuf),
+}
+
+/// All settings of a server. [`Options::default`] is a server in memory without a listener.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the state is kept. Default: in memory.
+    pub storage: StorageChoice,
+    /// TCP addresses to listen on, `HOST:PORT`; port 0 picks a free one. Default: none.
+    pub listen: Vec<String>,
+    /// Unix sockets to listen on, made with mode 0600. Default: none.
+    pub unix_sockets: Vec<PathBuf>,
+    /// The step of the session clock: a silent session ends within (timeout, timeout + tick]. Default: 200 ms.
+    pub tick: Duration,
+    /// The shortest session timeout that a client is given. Default: 1 s.
+    pub min_session_timeout: Duration,
+    /// The longest session timeout that a client is given. Default: 120 s.
+    pub max_session_timeout: Duration,
+    /// The longest request frame, in bytes; a longer one closes its connection. Default: 1,048,575.
+    pub max_frame_bytes: usize,
+    /// Connections from one address at a time; 0 is no limit. Unix sockets are not counted. Default: 4,096.
+    pub max_connections_per_address: usize,
+    /// Connections in all; 0 is no limit. Default: 10,000.
+    pub max_connections: usize,
+    /// Requests of one connection that wait for their place in the log, before its socket is read no further.
+    /// Default: 1,024.
+    pub max_requests_in_flight: usize,
+    /// Bytes of one connection that wait to be written. Past them the server reads no further requests from it; past
+    /// sixteen times as many, which only watch events can cause, it closes the connection. Default: 1 MiB.
+    pub max_outbound_bytes: usize,
+    /// Bytes of requests that wait for the log, over all connections, before sockets are read no further.
+    /// Default: 64 MiB.
+    pub max_queued_bytes: usize,
+    /// How long a connection may take to name its session before it is closed. Default: 10 s.
+    pub handshake_timeout: Duration,
+    /// Entries of the log after which a snapshot is written. Default: 100,000.
+    pub snapshot_every_entries: u64,
+    /// Bytes of the log after which a snapshot is written. Default: 256 MiB.
+    pub snapshot_every_bytes: u64,
+    /// How often empty containers and outlived TTL znodes are looked for; zero turns the search off. Default: 60 s.
+    pub reap_interval: Duration,
+    /// How long a container that never had a child is kept; zero keeps it for ever. Default: 5 min.
+    pub container_grace: Duration,
+    /// The four-letter words that are answered. Default: all that change nothing (see [`HARMLESS_WORDS`]).
+    pub four_letter_words: Vec<String>,
+    /// A superuser, as `super:` and the digest that [`digest`](https://zookeeper.apache.org) schemes use:
+    /// `user:base64(sha1(user:password))`. Default: none.
+    pub super_digest: Option<String>,
+    /// The first byte of every session id this server gives, to tell servers apart. Default: 1.
+    pub server_id: u8,
+}
+
+/// The four-letter words that change nothing: the default of [`Options::four_letter_words`].
+pub const HARMLESS_WORDS: &[&str] = &[
+    "ruok", "srvr", "stat", "isro", "mntr", "cons", "conf", "envi", "dump", "wchs", "wchc", "wchp",
+    "dirs",
+];
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            storage: StorageChoice::Memory,
+            listen: Vec::new(),
+            unix_sockets: Vec::new(),
+            tick: Duration::from_millis(200),
+            min_session_timeout: Duration::from_secs(1),
+            max_session_timeout: Duration::from_secs(120),
+            max_frame_bytes: 1_048_575,
+            max_connections_per_address: 4096,
+            max_connections: 10_000,
+            max_requests_in_flight: 1024,
+            max_outbound_bytes: 1 << 20,
+            max_queued_bytes: 64 << 20,
+            handshake_timeout: Duration::from_secs(10),
+            snapshot_every_entries: 100_000,
+            snapshot_every_bytes: 256 << 20,
+            reap_interval: Duration::from_secs(60),
+            container_grace: Duration::from_secs(300),
+            four_letter_words: HARMLESS_WORDS
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect(),
+            super_digest: None,
+            server_id: 1,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses settings that contradict each other.
+    ///
+    /// # Errors
+    /// [`StartError::Setting`] names the setting and what to do.
+    pub fn check(&self) -> Result<(), StartError> {
+        let refuse = |setting: &'static str, remedy: &'static str| {
+            Err(StartError::Setting { setting, remedy })
+        };
+        if self.tick < Duration::from_millis(1) {
+            return refuse("tick", "must be at least 1 ms");
+        }
+        if self.min_session_timeout < self.tick {
+            return refuse("min_session_timeout", "must be at least one tick");
+        }
+        if self.max_session_timeout < self.min_session_timeout {
+            return refuse(
+                "max_session_timeout",
+                "must not be below min_session_timeout",
+            );
+        }
+        if self.max_session_timeout > Duration::from_millis(i32::MAX as u64) {
+            return refuse(
+                "max_session_timeout",
+                "must be below 24 days: the protocol has 31 bits of milliseconds",
+            );
+        }
+        if !(1024..=(1 << 30)).contains(&self.max_frame_bytes) {
+            return refuse(
+                "max_frame_bytes",
+                "must lie between 1,024 and 1,073,741,824",
+            );
+        }
+        if self.max_requests_in_flight == 0
+            || self.max_outbound_bytes == 0
+            || self.max_queued_bytes == 0
+        {
+            return refuse(
+                "max_requests_in_flight, max_outbound_bytes, max_queued_bytes",
+                "must be at least 1",
+            );
+        }
+        if self.snapshot_every_entries == 0 || self.snapshot_every_bytes == 0 {
+            return refuse(
+                "snapshot_every_entries, snapshot_every_bytes",
+                "must be at least 1",
+            );
+        }
+        if self.server_id == 0 || self.server_id > 127 {
+            return refuse("server_id", "must lie between 1 and 127");
+        }
+        Ok(())
+    }
+}

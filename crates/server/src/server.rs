@@ -1,0 +1,297 @@
+//! A running server: what its owner can ask of it, and how it ends.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use baton_wal::{DirStorage, MemoryStorage, Storage, WalOptions};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::builder::Builder;
+use crate::core::clock::ServerTime;
+use crate::core::inbox::Inbox;
+use crate::core::pipeline::Core;
+use crate::core::recover;
+use crate::core::shared::{Connections, Shared};
+use crate::core::snapshots::Snapshots;
+use crate::core::stats::Stats;
+use crate::core::watches::WatchTable;
+use crate::error::{ServerError, StartError};
+use crate::net::listen;
+use crate::options::{Options, StorageChoice};
+
+/// How long a graceful stop waits for clients to fetch their last replies.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How the core ended.
+type Ended = Option<Result<(), ServerError>>;
+
+/// A server that listens. Dropping it stops it at once, as a crash would: what was acknowledged is on disk, what was
+/// not may be lost. [`Server::shutdown`] stops it gracefully.
+pub struct Server {
+    shared: Arc<Shared>,
+    local_addrs: Vec<SocketAddr>,
+    unix_sockets: Vec<PathBuf>,
+    accepting: Mutex<JoinSet<()>>,
+    core: Mutex<Option<JoinHandle<()>>>,
+    ended: watch::Receiver<Ended>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("connect_string", &self.connect_string())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server with every setting at its default: in memory, without a listener.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running. Cancelling leaves nothing running either.
+    pub async fn start(options: Options) -> Result<Server, StartError> {
+        options.check()?;
+        let storage: Arc<dyn Storage> = match &options.storage {
+            StorageChoice::Memory => Arc::new(MemoryStorage::new()),
+            StorageChoice::Folder(path) => {
+                let folder = DirStorage::create(path.clone());
+                Arc::new(folder.map_err(|source| StartError::Folder {
+                    path: path.clone(),
+                    source,
+                })?)
+            }
+        };
+        Server::start_with(options, storage).await
+    }
+
+    /// As [`Server::start`], with this storage in place of what the options name: for tests that break it.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_with(
+        options: Options,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Server, StartError> {
+        options.check()?;
+        let mut listeners = Vec::new();
+        let mut local_addrs = Vec::new();
+        for address in &options.listen {
+            let (listener, local) = listen::tcp(address).await?;
+            listeners.push(listener);
+            local_addrs.push(local);
+        }
+        let unix_sockets = options.unix_sockets.clone();
+        let (started, starting) = tokio::sync::oneshot::channel();
+        let (end, ended) = watch::channel(None);
+        let core = std::thread::Builder::new()
+            .name("baton-core".to_owned())
+            .spawn(move || core_thread(options, storage, started, &end))?;
+        let shared = match starting.await {
+            Ok(outcome) => outcome?,
+            Err(_) => return Err(ServerError::Defect.into()),
+        };
+        let mut server = Server {
+            shared,
+            local_addrs,
+            unix_sockets,
+            accepting: Mutex::new(JoinSet::new()),
+            core: Mutex::new(Some(core)),
+            ended,
+        };
+        for path in server.unix_sockets.clone() {
+            listeners.push(listen::unix(&path)?);
+        }
+        for listener in listeners {
+            server
+                .accepting
+                .get_mut()
+                .spawn(listen::accept(Arc::clone(&server.shared), listener));
+        }
+        Ok(server)
+    }
+
+    /// The first TCP address that the server listens on, with the port that it got.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.local_addrs.first().copied()
+    }
+
+    /// What a client needs to connect: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP port.
+    #[must_use]
+    pub fn connect_string(&self) -> String {
+        if self.local_addrs.is_empty() {
+            return self
+                .unix_sockets
+                .first()
+                .map(|path| format!("unix:{}", path.display()))
+                .unwrap_or_default();
+        }
+        let reachable = self.local_addrs.iter().map(|address| {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(if address.is_ipv4() {
+                    std::net::Ipv4Addr::LOCALHOST.into()
+                } else {
+                    std::net::Ipv6Addr::LOCALHOST.into()
+                });
+            }
+            address.to_string()
+        });
+        reachable.collect::<Vec<_>>().join(",")
+    }
+
+    /// Sessions that are open, attached to a connection or not.
+    #[must_use]
+    pub fn active_sessions(&self) -> usize {
+        self.shared
+            .sessions
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn active_connections(&self) -> usize {
+        self.shared.open_connections()
+    }
+
+    /// How long the server has had neither a session nor a connection; zero while it has one.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        self.shared.idle()
+    }
+
+    /// The zxid of the last write that was applied.
+    #[must_use]
+    pub fn last_zxid(&self) -> i64 {
+        self.shared.zxid()
+    }
+
+    /// Waits until the server has stopped by itself, and says why. Never returns while it runs, nor after a graceful
+    /// stop. Cancelling has no effect.
+    pub async fn failed(&self) -> ServerError {
+        let mut ended = self.ended.clone();
+        loop {
+            if let Some(Err(error)) = &*ended.borrow_and_update() {
+                return error.clone();
+            }
+            if ended.changed().await.is_err() {
+                // The core is gone; if it said nothing wrong, this was a stop that was asked for.
+                match &*ended.borrow() {
+                    Some(Err(error)) => return error.clone(),
+                    Some(Ok(())) => {}
+                    None => return ServerError::Defect,
+                }
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Stops gracefully: takes no connection any more, does and answers what has been handed in, syncs the log, closes
+    /// the connections. Sessions stay in the data for the next start. Cancelling leaves the rest to the drop.
+    ///
+    /// # Errors
+    /// [`ServerError`] if the server had failed, or fails while it finishes.
+    pub async fn shutdown(self) -> Result<(), ServerError> {
+        let accepting = std::mem::take(&mut *self.accepting.lock());
+        drop(accepting);
+        self.shared.inbox.stop();
+        let mut ended = self.ended.clone();
+        let outcome = match ended.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
+            Err(_) => Err(ServerError::Defect),
+        };
+        let farewell = async {
+            while self.shared.open_connections() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        outcome
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.get_mut().abort_all();
+        self.shared.inbox.abort();
+        // Waited for, so that the data folder is free when this returns: at most one sync of the disk.
+        if let Some(core) = self.core.get_mut().take() {
+            let _ = core.join();
+        }
+        self.shared.close_connections();
+    }
+}
+
+/// The life of the core's thread.
+fn core_thread(
+    options: Options,
+    storage: Arc<dyn Storage>,
+    started: tokio::sync::oneshot::Sender<Result<Arc<Shared>, StartError>>,
+    end: &watch::Sender<Ended>,
+) {
+    let mut core = match prepare(options, storage) {
+        Ok((shared, core)) => {
+            if started.send(Ok(Arc::clone(&shared))).is_err() {
+                return;
+            }
+            (shared, core)
+        }
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let (shared, core) = (&core.0, &mut core.1);
+    let outcome = core.run();
+    if let Err(error) = &outcome {
+        tracing::error!("{error}");
+    }
+    shared.inbox.close();
+    shared.close_connections();
+    end.send_replace(Some(outcome));
+}
+
+fn prepare(options: Options, storage: Arc<dyn Storage>) -> Result<(Arc<Shared>, Core), StartError> {
+    let begun = recover::recover(storage, WalOptions::default()).map_err(start_error)?;
+    let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
+    let shared = Arc::new(Shared {
+        limits: baton_proto::Limits::with_max_frame_bytes(options.max_frame_bytes),
+        options,
+        last_zxid: begun.tree.zxid().into(),
+        tree: RwLock::new(begun.tree),
+        watches: Mutex::new(WatchTable::default()),
+        inbox: Inbox::default(),
+        time: ServerTime::new(),
+        stats: Stats::new(),
+        sessions: 0.into(),
+        idle_since_ms: 0.into(),
+        connections: Mutex::new(Connections::default()),
+    });
+    let snapshots = Snapshots::new(after_snapshot);
+    let core = Core::new(Arc::clone(&shared), begun.consensus, begun.wal, snapshots)
+        .map_err(start_error)?;
+    Ok((shared, core))
+}
+
+/// A refusal of the log at start is told as such, without the words for a server that ran.
+fn start_error(error: ServerError) -> StartError {
+    match error {
+        ServerError::Log(error) => match Arc::try_unwrap(error) {
+            Ok(error) => StartError::Log(error),
+            Err(error) => StartError::State(ServerError::Log(error)),
+        },
+        other => StartError::State(other),
+    }
+}

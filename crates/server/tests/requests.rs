@@ -1,0 +1,173 @@
+//! Requests and their order, over loopback, frame by frame.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod support;
+
+use baton_proto::{ErrorCode, EventKind, OpCode, Request, Response};
+use support::{Frame, Wire, decode, get, set, start, watched};
+
+#[tokio::test]
+async fn a_znode_is_created_read_written_and_deleted() {
+    let server = start().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    assert_eq!(
+        wire.create("/a", b"one", 0).await,
+        Ok(Response::Path("/a".to_owned()))
+    );
+    assert_eq!(wire.get("/a").await.unwrap(), b"one");
+    assert!(wire.call(set("/a", b"two")).await.is_ok());
+    assert_eq!(wire.get("/a").await.unwrap(), b"two");
+    assert_eq!(
+        wire.call(Request::GetChildren {
+            path: "/",
+            watch: false
+        })
+        .await
+        .unwrap(),
+        Response::Children(vec!["zookeeper".to_owned(), "a".to_owned()])
+    );
+    assert_eq!(
+        wire.call(Request::Delete {
+            path: "/a",
+            version: 7
+        })
+        .await,
+        Err(ErrorCode::BadVersion)
+    );
+    assert_eq!(
+        wire.call(Request::Delete {
+            path: "/a",
+            version: -1
+        })
+        .await,
+        Ok(Response::Empty)
+    );
+    assert_eq!(wire.get("/a").await, Err(ErrorCode::NoNode));
+    server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pipelined_read_sees_the_write_before_it_and_not_the_one_after() {
+    let server = start().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/a", b"0", 0).await.unwrap();
+    for round in 0..50 {
+        let (one, two) = (format!("{round}-1"), format!("{round}-2"));
+        let first = wire
+            .send(&[
+                set("/a", one.as_bytes()),
+                get("/a"),
+                set("/a", two.as_bytes()),
+                get("/a"),
+                Request::Sync { path: "/a" },
+            ])
+            .await;
+        let ops = [
+            OpCode::SetData,
+            OpCode::GetData,
+            OpCode::SetData,
+            OpCode::GetData,
+            OpCode::Sync,
+        ];
+        let mut seen = Vec::new();
+        let mut zxid = 0;
+        for (offset, op) in ops.into_iter().enumerate() {
+            let (header, body) = wire.reply().await;
+            assert_eq!(
+                header.xid,
+                first + offset as i32,
+                "replies come in request order"
+            );
+            assert!(header.zxid >= zxid, "zxids never go back");
+            zxid = header.zxid;
+            if let Response::Data { data, .. } = decode(op, header, &body).unwrap() {
+                seen.push(data.unwrap());
+            }
+        }
+        assert_eq!(seen, [one.as_bytes(), two.as_bytes()]);
+    }
+}
+
+#[tokio::test]
+async fn the_reply_that_set_a_watch_comes_before_its_event_and_the_event_before_the_write_s_reply()
+{
+    let server = start().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/a", b"0", 0).await.unwrap();
+    for _ in 0..50 {
+        let first = wire
+            .send(&[watched("/a"), set("/a", b"1"), get("/a")])
+            .await;
+        assert_eq!(wire.reply().await.0.xid, first);
+        let event = wire.event().await;
+        assert_eq!(
+            (event.kind, event.path.as_str()),
+            (EventKind::NodeDataChanged, "/a")
+        );
+        assert_eq!(wire.reply().await.0.xid, first + 1);
+        assert_eq!(wire.reply().await.0.xid, first + 2);
+    }
+}
+
+#[tokio::test]
+async fn an_event_comes_before_any_reply_that_shows_its_state() {
+    let server = start().await;
+    let mut writer = Wire::open(&server.connect_string()).await;
+    let mut reader = Wire::open(&server.connect_string()).await;
+    writer.create("/a", b"0", 0).await.unwrap();
+    let rounds = 300;
+    let write = tokio::spawn(async move {
+        for round in 1..=rounds {
+            writer
+                .call(set("/a", round.to_string().as_bytes()))
+                .await
+                .unwrap();
+        }
+        writer
+    });
+    let mut last = 0;
+    let mut armed_at = None;
+    while last < rounds {
+        let first = reader
+            .send(&[watched("/a"), get("/a"), Request::Ping])
+            .await;
+        let mut replies = 0;
+        while replies < 3 {
+            match reader.next().await.unwrap() {
+                Frame::Event(..) => {
+                    assert!(armed_at.take().is_some(), "a watch fires once");
+                }
+                Frame::Reply(header, body) => {
+                    replies += 1;
+                    if header.xid < 0 {
+                        continue;
+                    }
+                    let Response::Data { data, .. } =
+                        decode(OpCode::GetData, header, &body).unwrap()
+                    else {
+                        panic!("data is due")
+                    };
+                    let value: i32 = String::from_utf8(data.unwrap().to_vec())
+                        .unwrap()
+                        .parse()
+                        .unwrap();
+                    if let Some(armed_at) = armed_at {
+                        assert_eq!(value, armed_at, "the event has to come first");
+                    }
+                    assert!(value >= last);
+                    last = value;
+                    if header.xid == first {
+                        armed_at = Some(value);
+                    }
+                }
+            }
+        }
+    }
+    write.await.unwrap();
+}
