@@ -11,7 +11,7 @@
 #[path = "../../../fuzz/src/targets.rs"]
 mod targets;
 
-const ROUNDS: usize = 100_000;
+const ROUNDS: usize = 30_000;
 
 /// Numbers that sit at the edges of lengths, counts and op codes.
 const EDGES: [i32; 12] = [
