@@ -349,6 +349,9 @@ fn check_config(config: &Config) -> Result<(), ConsensusError> {
     if config.heartbeat_ticks == 0 {
         return refuse("heartbeat_ticks", 0, "use 1 or more");
     }
+    if config.max_uncommitted_bytes == 0 {
+        return refuse("max_uncommitted_bytes", 0, "use 1 or more");
+    }
     if config.election_ticks <= config.heartbeat_ticks {
         return refuse(
             "election_ticks",
@@ -370,7 +373,7 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
         max_election_tick: election_tick + 1,
         applied,
         max_inflight_msgs: 256,
-        max_size_per_msg: 1 << 20,
+        max_size_per_msg: config.max_uncommitted_bytes.min(1 << 20),
         check_quorum: true,
         pre_vote: true,
         max_uncommitted_size: config.max_uncommitted_bytes,

@@ -578,7 +578,7 @@ fn continue_segment(
         .map_err(failed("open"))?;
     let step = u64::from(end.segment_step);
     let mut allocated = end.segment_bytes;
-    if !end.segment_is_empty {
+    if allocated > SEGMENT_HEADER_BYTES as u64 {
         allocated = allocated.max(u64::from(end.offset)).next_multiple_of(step);
     }
     let (start, last_write) = &end.last_write;

@@ -190,9 +190,15 @@ fn reopen(disk: &FaultStorage) -> Result<Recovered, WalError> {
 fn go_on(disk: &FaultStorage, what: &str) {
     let (mut wal, found) = Wal::open(Arc::new(disk.clone()), options()).expect(what);
     let index = wal.last_index() + 1;
-    let more = [entry(index, 50, 900), entry(index + 1, 50, 10)];
-    wal.append(&more).expect(what);
-    wal.sync().expect(what);
+    let more = [
+        entry(index, 50, 900),
+        entry(index + 1, 50, 10),
+        entry(index + 2, 50, 100),
+    ];
+    for record in &more {
+        wal.append(std::slice::from_ref(record)).expect(what);
+        wal.sync().expect(what);
+    }
     drop(wal);
     let again = reopen(&disk.crash(Loss::Everything)).expect(what);
     let mut expected = found.entries;
