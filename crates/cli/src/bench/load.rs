@@ -48,27 +48,6 @@ pub(crate) fn run_path(args: &Args) -> String {
     format!("{}/{}", args.path, std::process::id())
 }
 
-/// Removes nodes that a run made, and the common parent if no other run uses it.
-pub(crate) async fn remove_all(
-    args: &Args,
-    servers: &str,
-    paths: &[String],
-) -> Result<(), BenchError> {
-    let (addrs, chroot) = split_servers(servers)?;
-    let first = addrs.first().map_or("", String::as_str);
-    let mut control = Connection::open(first, args.session_timeout).await?;
-    for path in paths.iter().chain([&args.path]) {
-        let path = format!("{chroot}{path}");
-        let request = Request::Delete {
-            path: &path,
-            version: -1,
-        };
-        // A container may be gone already, and another run's parent is not empty.
-        let _ = control.call(&request).await?;
-    }
-    control.close().await
-}
-
 /// Runs a raw workload.
 pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError> {
     let (addrs, chroot) = split_servers(servers)?;

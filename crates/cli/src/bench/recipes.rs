@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use baton::{Client, Config, DistributedQueue, Mutex};
+use baton_client::Session;
 
-use super::load::{remove_all, run_path};
+use super::load::run_path;
 use super::report::Report;
 use super::window::Window;
 use super::{Args, BenchError, Workload};
@@ -20,7 +21,6 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
     let window = Window::new(args);
     let mut clients = Vec::new();
     let mut tasks = Vec::new();
-    let mut paths = Vec::new();
     for n in 0..args.connections() {
         let config = Config::new(servers)
             .map_err(failed)?
@@ -43,14 +43,17 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
             }
         });
         clients.push(client);
-        paths.push(path);
     }
     let report = window.conduct(args, servers, 1, tasks).await;
+    if let Some(client) = clients.first() {
+        let session = client.session().await.map_err(failed)?;
+        remove(&session, &root).await;
+        // Another run's nodes keep the common parent.
+        let _ = session.delete(&args.path, None).await;
+    }
     for client in clients {
         client.close(CLOSE_LIMIT).await.map_err(failed)?;
     }
-    paths.push(root);
-    remove_all(args, servers, &paths).await?;
     report.map(|(report, _)| report)
 }
 
@@ -77,6 +80,16 @@ async fn pass_items(
         window.count().one(begin.elapsed());
     }
     Ok(())
+}
+
+/// Removes a node and what is below it, as far as it is still there: the recipes' containers may have gone by themselves.
+async fn remove(session: &Session, path: &str) {
+    if let Ok(children) = session.children(path).await {
+        for name in &children.names {
+            Box::pin(remove(session, &format!("{path}/{name}"))).await;
+        }
+    }
+    let _ = session.delete(path, None).await;
 }
 
 fn failed(error: impl Display) -> BenchError {
