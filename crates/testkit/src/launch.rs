@@ -1,6 +1,7 @@
 //! Servers for tests: started on loopback in a temporary folder, killed on drop. Owns the one interface for
 //! Baton and Apache ZooKeeper; how each is started is in the modules below.
 
+mod embedded;
 mod ensemble;
 mod process;
 mod zookeeper;
@@ -10,10 +11,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 pub use ensemble::Ensemble;
 pub use process::baton_binary;
-pub use zookeeper::classpath as zookeeper_classpath;
+pub use zookeeper::{classpath as zookeeper_classpath, is_installed as zookeeper_is_installed};
 
+use embedded::Embedded;
 use process::Process;
 
 /// How long a server may take to start serving.
@@ -89,7 +93,7 @@ pub enum LaunchError {
         /// The last lines of its output, on one line.
         log: String,
     },
-    /// The embedded server failed.
+    /// The embedded server did not start, or failed.
     #[error("the embedded server: {0}")]
     Embedded(String),
     /// The operation needs a server in a process of its own, and this one is not running in one.
@@ -130,16 +134,23 @@ impl Default for ServerOptions {
     }
 }
 
+/// How a server runs.
+#[derive(Debug)]
+enum Backend {
+    Embedded(Embedded),
+    Process(Process),
+}
+
 /// A server on loopback with a folder of its own. Dropping it kills the server and removes the folder.
 #[derive(Debug)]
 pub struct TestServer {
     target: Target,
     addr: SocketAddr,
-    process: Process,
+    backend: Backend,
 }
 
 impl TestServer {
-    /// Starts a server as a process of its own, so that it can be killed and paused.
+    /// Starts a server: Baton inside this process, on the calling runtime; Apache ZooKeeper as a process.
     ///
     /// # Errors
     /// What is missing, or why it does not serve.
@@ -152,21 +163,47 @@ impl TestServer {
     /// # Errors
     /// As [`TestServer::start`].
     pub async fn start_with(target: Target, options: ServerOptions) -> Result<Self, LaunchError> {
+        match target {
+            Target::ZooKeeper => Self::start_process(target, options).await,
+            Target::Baton => {
+                let mut embedded = Embedded::new(options)?;
+                let addr = embedded.start().await?;
+                let backend = Backend::Embedded(embedded);
+                Ok(Self {
+                    target,
+                    addr,
+                    backend,
+                })
+            }
+        }
+    }
+
+    /// Starts a server as a process of its own, which can be paused too. For Baton that is the `baton` command:
+    /// see [`baton_binary`].
+    ///
+    /// # Errors
+    /// As [`TestServer::start`]; [`LaunchError::NoBatonBinary`].
+    pub async fn start_process(
+        target: Target,
+        options: ServerOptions,
+    ) -> Result<Self, LaunchError> {
         // A port that is free now may be taken before the server binds it; then another is tried.
         let mut attempts_left = 2;
         loop {
             let addr = free_addr()?;
-            let process = match target {
+            let mut process = match target {
                 Target::Baton => process::baton(addr, &options)?,
                 Target::ZooKeeper => zookeeper::standalone(addr, &options)?,
             };
-            let mut server = Self {
-                target,
-                addr,
-                process,
-            };
-            match server.process.start(addr).await {
-                Ok(()) => return Ok(server),
+            match process.start(addr).await {
+                Ok(()) => {
+                    let backend = Backend::Process(process);
+                    return Ok(Self {
+                        target,
+                        addr,
+                        backend,
+                    });
+                }
                 Err(LaunchError::NotServing { log, .. })
                     if attempts_left > 0 && log.contains("in use") =>
                 {
@@ -198,26 +235,40 @@ impl TestServer {
     /// The folder in which it keeps its data.
     #[must_use]
     pub fn data_dir(&self) -> PathBuf {
-        self.process.data_dir()
+        let dir = match &self.backend {
+            Backend::Embedded(embedded) => &embedded.dir,
+            Backend::Process(process) => &process.dir,
+        };
+        dir.path().join("data")
     }
 
-    /// The id of its process, while it runs.
+    /// The id of its process, while it runs in one of its own.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.process.pid()
+        match &self.backend {
+            Backend::Embedded(_) => None,
+            Backend::Process(process) => process.pid(),
+        }
     }
 
-    /// Kills it with SIGKILL and waits until it is gone; nothing if it is not running.
+    /// Ends it at once and waits until it is gone: a process by SIGKILL, an embedded server by dropping it, which
+    /// syncs and says nothing more. Does nothing if it is not running.
     pub fn kill(&mut self) {
-        self.process.kill();
+        match &mut self.backend {
+            Backend::Embedded(embedded) => embedded.kill(),
+            Backend::Process(process) => process.kill(),
+        }
     }
 
-    /// Asks it with SIGTERM to stop, and waits until it has.
+    /// Stops it gracefully: a process by SIGTERM.
     ///
     /// # Errors
-    /// It does not run, or has not stopped within 60 s.
+    /// A process that does not run, or has not stopped within 60 s; an embedded server that failed.
     pub async fn stop(&mut self) -> Result<(), LaunchError> {
-        self.process.stop().await
+        match &mut self.backend {
+            Backend::Embedded(embedded) => embedded.stop().await,
+            Backend::Process(process) => process.stop().await,
+        }
     }
 
     /// Starts it again on the same port with the same data, after killing it if it runs.
@@ -225,24 +276,35 @@ impl TestServer {
     /// # Errors
     /// As [`TestServer::start`].
     pub async fn restart(&mut self) -> Result<(), LaunchError> {
-        self.process.kill();
-        self.process.start(self.addr).await
+        self.kill();
+        match &mut self.backend {
+            Backend::Embedded(embedded) => embedded.start_on(self.addr).await.map(|_| ()),
+            Backend::Process(process) => process.start(self.addr).await,
+        }
     }
 
-    /// Stops it in its tracks with SIGSTOP: sockets stay open, nothing is answered, until [`TestServer::resume`].
+    /// Stops a process in its tracks with SIGSTOP: sockets stay open, nothing is answered, until
+    /// [`TestServer::resume`].
     ///
     /// # Errors
-    /// It does not run.
+    /// [`LaunchError::NoProcess`]: it does not run, or is embedded.
     pub fn pause(&self) -> Result<(), LaunchError> {
-        self.process.signal(rustix::process::Signal::STOP)
+        self.signal(Signal::STOP)
     }
 
     /// Lets it go on after [`TestServer::pause`].
     ///
     /// # Errors
-    /// It does not run.
+    /// As [`TestServer::pause`].
     pub fn resume(&self) -> Result<(), LaunchError> {
-        self.process.signal(rustix::process::Signal::CONT)
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), LaunchError> {
+        match &self.backend {
+            Backend::Embedded(_) => Err(LaunchError::NoProcess("a signal")),
+            Backend::Process(process) => process.signal(signal),
+        }
     }
 }
 

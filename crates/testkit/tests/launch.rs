@@ -10,12 +10,22 @@
 use std::time::Duration;
 
 use baton_proto::{Acl, Create, CreateMode, Request};
-use baton_testkit::{Ensemble, RawClient, Target, TestServer, inspect};
+use baton_testkit::{
+    Ensemble, LaunchError, RawClient, ServerOptions, Target, TestServer, inspect,
+    zookeeper_is_installed,
+};
 
 const SESSION: Duration = Duration::from_secs(10);
 
-async fn keeps_data_over_a_kill(target: Target) {
-    let mut server = TestServer::start(target).await.unwrap();
+/// Whether to go on with a test that needs Apache ZooKeeper; says so where it is not installed.
+fn zookeeper() -> bool {
+    if !zookeeper_is_installed() {
+        eprintln!("skipped: Apache ZooKeeper is not installed");
+    }
+    zookeeper_is_installed()
+}
+
+async fn keeps_data_over_a_kill(server: &mut TestServer) {
     let mut client = RawClient::connect(server.addr(), SESSION).await.unwrap();
     let create = Create::new(
         "/kept",
@@ -32,32 +42,48 @@ async fn keeps_data_over_a_kill(target: Target) {
         kept.iter()
             .any(|node| node.path == "/kept" && node.data.as_deref() == Some(b"x"))
     );
+}
 
+async fn says_nothing_while_paused(server: &TestServer) {
     server.pause().unwrap();
-    let silent = tokio::time::timeout(
-        Duration::from_millis(300),
-        inspect::srvr(server.addr(), "Mode"),
-    );
-    assert!(silent.await.is_err(), "a paused server answers nothing");
+    let ask = inspect::srvr(server.addr(), "Mode");
+    let silent = tokio::time::timeout(Duration::from_millis(300), ask).await;
+    assert!(silent.is_err(), "a paused server answers nothing");
     server.resume().unwrap();
-    assert_eq!(
-        inspect::srvr(server.addr(), "Mode")
-            .await
-            .unwrap()
-            .as_deref(),
-        Some("standalone")
-    );
+    let mode = inspect::srvr(server.addr(), "Mode").await.unwrap();
+    assert_eq!(mode.as_deref(), Some("standalone"));
+}
+
+#[tokio::test]
+async fn an_embedded_server_keeps_data_over_a_kill() {
+    let mut server = TestServer::start(Target::Baton).await.unwrap();
+    keeps_data_over_a_kill(&mut server).await;
+    assert!(matches!(server.pause(), Err(LaunchError::NoProcess(_))));
     server.stop().await.unwrap();
+    server.restart().await.unwrap();
     assert_eq!(server.pid(), None);
 }
 
 #[tokio::test]
 async fn zookeeper_keeps_data_over_a_kill() {
-    keeps_data_over_a_kill(Target::ZooKeeper).await;
+    if !zookeeper() {
+        return;
+    }
+    let options = ServerOptions::default();
+    let mut server = TestServer::start_process(Target::ZooKeeper, options)
+        .await
+        .unwrap();
+    keeps_data_over_a_kill(&mut server).await;
+    says_nothing_while_paused(&server).await;
+    server.stop().await.unwrap();
+    assert_eq!(server.pid(), None);
 }
 
 #[tokio::test]
 async fn an_ensemble_elects_another_leader() {
+    if !zookeeper() {
+        return;
+    }
     let mut ensemble = Ensemble::start(3).await.unwrap();
     let leader = ensemble.leader().await.unwrap();
     ensemble.servers_mut()[leader].kill();

@@ -13,6 +13,7 @@ use baton_proto::{Acl, Create, CreateMode, EventKind, OpCode, Request, Response}
 use baton_testkit::proxy::Direction;
 use baton_testkit::{
     Action, Match, Proxy, RawClient, RawError, Target, TestServer, Variant, inspect,
+    zookeeper_is_installed,
 };
 use tokio::time::timeout;
 
@@ -49,10 +50,23 @@ async fn until_exists(server: &TestServer, path: &str) {
     .unwrap();
 }
 
-/// One server for all of it: starting a JVM is what costs.
 #[tokio::test]
-async fn faults_happen_where_the_script_says() {
-    let server = TestServer::start(Target::ZooKeeper).await.unwrap();
+async fn faults_happen_where_the_script_says_with_baton() {
+    faults_happen_where_the_script_says(Target::Baton).await;
+}
+
+#[tokio::test]
+async fn faults_happen_where_the_script_says_with_zookeeper() {
+    if zookeeper_is_installed() {
+        faults_happen_where_the_script_says(Target::ZooKeeper).await;
+    } else {
+        eprintln!("skipped: Apache ZooKeeper is not installed");
+    }
+}
+
+/// One server for all of it: starting a JVM is what costs.
+async fn faults_happen_where_the_script_says(target: Target) {
+    let server = TestServer::start(target).await.unwrap();
     cut_before_a_request_means_it_was_never_seen(&server).await;
     cut_before_a_reply_means_it_was_applied(&server).await;
     cut_after_a_request_means_it_was_applied(&server).await;

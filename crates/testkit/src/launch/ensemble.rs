@@ -1,7 +1,7 @@
 //! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers and their ports.
 
 use super::zookeeper::{self, Peer};
-use super::{LaunchError, ServerOptions, Target, TestServer, free_addr};
+use super::{Backend, LaunchError, ServerOptions, Target, TestServer, free_addr};
 use crate::inspect::srvr;
 
 /// An ensemble; dropping it kills its servers.
@@ -33,19 +33,22 @@ impl Ensemble {
                 })
             })
             .collect::<Result<Vec<_>, LaunchError>>()?;
-        let mut servers = Vec::with_capacity(size);
+        let mut started = Vec::with_capacity(size);
         for peer in &peers {
             let addr = free_addr()?;
             let mut process = zookeeper::member(peer.id, addr, &peers, &options)?;
             process.spawn()?;
+            started.push((addr, process));
+        }
+        // None serves before a majority runs, so they are waited for when all are started.
+        let mut servers = Vec::with_capacity(size);
+        for (addr, mut process) in started {
+            process.wait_serving(addr).await?;
             servers.push(TestServer {
                 target: Target::ZooKeeper,
                 addr,
-                process,
+                backend: Backend::Process(process),
             });
-        }
-        for server in &mut servers {
-            server.process.wait_serving(server.addr).await?;
         }
         Ok(Self { servers })
     }

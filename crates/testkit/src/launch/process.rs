@@ -23,14 +23,29 @@ const PROBE: Duration = Duration::from_millis(500);
 /// A recipe for a server's command, and the child while it runs.
 #[derive(Debug)]
 pub(super) struct Process {
-    pub(super) what: &'static str,
-    pub(super) program: PathBuf,
-    pub(super) args: Vec<String>,
+    what: &'static str,
+    program: PathBuf,
+    args: Vec<String>,
     pub(super) dir: TempDir,
-    pub(super) child: Option<Child>,
+    child: Option<Child>,
 }
 
 impl Process {
+    pub(super) fn new(
+        what: &'static str,
+        program: PathBuf,
+        args: Vec<String>,
+        dir: TempDir,
+    ) -> Self {
+        Self {
+            what,
+            program,
+            args,
+            dir,
+            child: None,
+        }
+    }
+
     pub(super) fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -199,13 +214,7 @@ pub(super) fn baton(addr: SocketAddr, options: &ServerOptions) -> Result<Process
         "--max-session-timeout".to_owned(),
         millis(options.max_session_timeout),
     ];
-    Ok(Process {
-        what: "baton",
-        program: baton_binary()?,
-        args,
-        dir,
-        child: None,
-    })
+    Ok(Process::new("baton", baton_binary()?, args, dir))
 }
 
 pub(super) fn temp_dir() -> Result<TempDir, LaunchError> {

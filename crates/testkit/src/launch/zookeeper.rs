@@ -67,6 +67,12 @@ fn java() -> Result<PathBuf, LaunchError> {
         })
 }
 
+/// Whether Apache ZooKeeper can be started here: for tests that also run where it is not installed.
+#[must_use]
+pub fn is_installed() -> bool {
+    java().is_ok() && classpath().is_ok()
+}
+
 /// A server alone.
 pub(super) fn standalone(
     addr: SocketAddr,
@@ -133,11 +139,5 @@ fn build(
         main.to_owned(),
         config.display().to_string(),
     ]);
-    Ok(Process {
-        what: "ZooKeeper",
-        program,
-        args,
-        dir,
-        child: None,
-    })
+    Ok(Process::new("ZooKeeper", program, args, dir))
 }

@@ -1,0 +1,63 @@
+//! Baton's server inside the test's own process: quick to start, and a drop is a crash. Owns the server and its folder.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use baton_server::Server;
+use tempfile::TempDir;
+
+use super::process::temp_dir;
+use super::{LaunchError, ServerOptions};
+
+/// An embedded server, or what is needed to start it again.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    pub(super) dir: TempDir,
+    options: ServerOptions,
+    server: Option<Server>,
+}
+
+impl Embedded {
+    pub(super) fn new(options: ServerOptions) -> Result<Self, LaunchError> {
+        Ok(Self {
+            dir: temp_dir()?,
+            options,
+            server: None,
+        })
+    }
+
+    /// Starts on a free port, and says which.
+    pub(super) async fn start(&mut self) -> Result<SocketAddr, LaunchError> {
+        self.start_on((Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    pub(super) async fn start_on(&mut self, addr: SocketAddr) -> Result<SocketAddr, LaunchError> {
+        let options = &self.options;
+        let server = Server::builder()
+            .data_dir(self.dir.path().join("data"))
+            .listen(addr.to_string())
+            .tick(options.tick)
+            .min_session_timeout(options.min_session_timeout)
+            .max_session_timeout(options.max_session_timeout)
+            .start()
+            .await
+            .map_err(|error| LaunchError::Embedded(error.to_string()))?;
+        let addr = server.local_addr().unwrap_or(addr);
+        self.server = Some(server);
+        Ok(addr)
+    }
+
+    /// Ends it as a crash would.
+    pub(super) fn kill(&mut self) {
+        self.server = None;
+    }
+
+    pub(super) async fn stop(&mut self) -> Result<(), LaunchError> {
+        match self.server.take() {
+            Some(server) => server
+                .shutdown()
+                .await
+                .map_err(|error| LaunchError::Embedded(error.to_string())),
+            None => Ok(()),
+        }
+    }
+}
