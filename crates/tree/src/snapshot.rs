@@ -129,9 +129,11 @@ impl Tree {
         if let Some(chunk) = walk.ready.pop_front() {
             return Some(chunk);
         }
+        // Passing over a free number counts as a byte, so that a long gap is bounded work too.
         if walk.next_acl < walk.end_acl {
             let mut chunk = vec![ACLS];
-            while walk.next_acl < walk.end_acl && chunk.len() < max_bytes {
+            let mut gap_bytes = 0;
+            while walk.next_acl < walk.end_acl && chunk.len() + gap_bytes <= max_bytes {
                 if let Some(list) = self.acls.find(walk.next_acl) {
                     put_u64(&mut chunk, walk.next_acl.into());
                     put_u64(&mut chunk, list.entries().len() as u64);
@@ -140,12 +142,13 @@ impl Tree {
                         put_bytes(&mut chunk, entry.scheme.as_bytes());
                         put_bytes(&mut chunk, entry.id.as_bytes());
                     }
+                } else {
+                    gap_bytes += 1;
                 }
                 walk.next_acl += 1;
             }
             return Some(chunk);
         }
-        // A gap of free slots is bounded too: a slot counts as a byte.
         let mut gap_bytes = 0;
         while walk.next < walk.end && walk.nodes.len() + gap_bytes < max_bytes {
             match self.arena.find(walk.next) {

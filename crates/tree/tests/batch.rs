@@ -1,0 +1,175 @@
+//! The payload of a log entry: it reads back as it was written, and nothing but a whole one reads at all.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+use baton_proto::OpCode;
+use baton_tree::{
+    BATCH_VERSION, Batch, BatchBuilder, BatchError, CloseReason, Command, Identity, Tree,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Made {
+    Open(i64, [u8; 16], i32),
+    Reattach(i64, [u8; 16], i32),
+    Close(i64, bool),
+    Write(OpCode, Vec<u8>),
+    Reap(String, i64),
+}
+
+impl Made {
+    fn command(&self) -> Command<'_> {
+        match self {
+            Self::Open(session_id, password, timeout_ms) => Command::OpenSession {
+                session_id: *session_id,
+                password: *password,
+                timeout_ms: *timeout_ms,
+            },
+            Self::Reattach(session_id, password, timeout_ms) => Command::ReattachSession {
+                session_id: *session_id,
+                password: *password,
+                timeout_ms: *timeout_ms,
+            },
+            Self::Close(session_id, expired) => Command::CloseSession {
+                session_id: *session_id,
+                reason: if *expired {
+                    CloseReason::Expired
+                } else {
+                    CloseReason::Client
+                },
+            },
+            Self::Write(op, body) => Command::Write { op: *op, body },
+            Self::Reap(path, czxid) => Command::DeleteContainer {
+                path,
+                czxid: *czxid,
+            },
+        }
+    }
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let session = || (any::<i64>(), any::<[u8; 16]>(), any::<i32>());
+    prop_oneof![
+        session().prop_map(|(id, password, timeout)| Made::Open(id, password, timeout)),
+        session().prop_map(|(id, password, timeout)| Made::Reattach(id, password, timeout)),
+        (any::<i64>(), any::<bool>()).prop_map(|(id, expired)| Made::Close(id, expired)),
+        (
+            prop::sample::select(OpCode::ALL.to_vec()),
+            vec(any::<u8>(), 0..300)
+        )
+            .prop_map(|(op, body)| Made::Write(op, body)),
+        (".{0,20}", any::<i64>()).prop_map(|(path, czxid)| Made::Reap(path, czxid)),
+    ]
+}
+
+fn identities() -> impl Strategy<Value = Vec<Identity>> {
+    let identity = vec(("[a-z]{0,6}", ".{0,12}"), 0..3).prop_map(|ids| {
+        let mut identity = Identity::anonymous();
+        for (scheme, id) in ids {
+            identity.add(scheme, id);
+        }
+        identity
+    });
+    vec(identity, 1..4)
+}
+
+type Pushed = Vec<(i64, i32, usize, Made)>;
+
+fn pushed() -> impl Strategy<Value = Pushed> {
+    vec((any::<i64>(), any::<i32>(), 0..4_usize, made()), 0..20)
+}
+
+fn build(time_ms: i64, identities: &[Identity], pushed: &Pushed) -> bytes::Bytes {
+    let mut builder = BatchBuilder::new(time_ms);
+    for (session, cxid, identity, made) in pushed {
+        let identity = &identities[identity % identities.len()];
+        builder.push(*session, *cxid, identity, made.command());
+    }
+    assert_eq!(builder.len(), pushed.len());
+    builder.finish()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_batch_reads_back_as_it_was_written(
+        time_ms in any::<i64>(), identities in identities(), pushed in pushed(),
+    ) {
+        let payload = build(time_ms, &identities, &pushed);
+        let batch = Batch::decode(&payload).unwrap();
+        prop_assert_eq!(batch.time_ms(), time_ms);
+        prop_assert_eq!(batch.items().len(), pushed.len());
+        prop_assert!(batch.identities().len() <= identities.len());
+        for ((item, identity), (session, cxid, wanted, made)) in batch.iter().zip(&pushed) {
+            prop_assert_eq!(item.session, *session);
+            prop_assert_eq!(item.cxid, *cxid);
+            prop_assert_eq!(identity, &identities[wanted % identities.len()]);
+            prop_assert_eq!(item.command, made.command());
+        }
+    }
+
+    #[test]
+    fn a_batch_cut_anywhere_or_with_bytes_added_is_refused(
+        identities in identities(), pushed in pushed(),
+    ) {
+        let payload = build(1, &identities, &pushed).to_vec();
+        for end in 0..payload.len() {
+            let refused = matches!(Batch::decode(&payload[..end]), Err(BatchError::Truncated { .. }));
+            prop_assert!(refused, "cut at {}", end);
+        }
+        let mut longer = payload.clone();
+        longer.push(0);
+        prop_assert_eq!(
+            Batch::decode(&longer),
+            Err(BatchError::TrailingBytes { offset: payload.len() })
+        );
+    }
+
+    #[test]
+    fn no_bytes_make_decoding_panic(mut bytes in vec(any::<u8>(), 0..300)) {
+        drop(Batch::decode(&bytes));
+        if let Some(first) = bytes.first_mut() {
+            *first = BATCH_VERSION;
+        }
+        if let Ok(batch) = Batch::decode(&bytes) {
+            Tree::new().apply_batch(&batch, &mut (), |_, _| {});
+        }
+    }
+}
+
+#[test]
+fn equal_identities_are_stored_once() {
+    let someone = Identity::from_ip("127.0.0.1".parse().unwrap());
+    let other = Identity::from_ip("127.0.0.2".parse().unwrap());
+    let mut builder = BatchBuilder::new(0);
+    for place in 0..100 {
+        let identity = if place % 2 == 0 { &someone } else { &other };
+        let command = Command::Write {
+            op: OpCode::Delete,
+            body: b"",
+        };
+        builder.push(1, place, identity, command);
+    }
+    let payload = builder.finish();
+    assert_eq!(Batch::decode(&payload).unwrap().identities().len(), 2);
+    assert!(payload.len() < 100 * 14 + 60, "{} bytes", payload.len());
+}
+
+#[test]
+fn each_refusal_says_what_to_do() {
+    let version = Batch::decode(&[9]).unwrap_err();
+    assert_eq!(version, BatchError::UnknownVersion(9));
+    assert!(version.to_string().contains("start the version"));
+    let mut unknown_kind = vec![BATCH_VERSION, 0, 1, 0, 1, 77];
+    unknown_kind.extend([0; 11]);
+    let error = Batch::decode(&unknown_kind).unwrap_err();
+    assert_eq!(error, BatchError::Invalid { offset: 5 });
+    assert!(!error.to_string().contains('\n'));
+}

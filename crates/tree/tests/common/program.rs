@@ -1,0 +1,320 @@
+//! Random programs: commands over few paths, sessions and identities, so that they meet.
+
+use baton_proto::{Acl, Create, CreateOp, MultiOp, Perms, Request};
+use baton_tree::{CloseReason, Command, Identity, Tree, digest_id};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::model::{Model, Who};
+use super::{Collect, Seen, password};
+
+#[derive(Debug, Clone)]
+pub enum Write {
+    Create {
+        op: u8,
+        path: String,
+        data: Option<Vec<u8>>,
+        acl: Option<Vec<Acl<'static>>>,
+        flags: i32,
+    },
+    Delete(String, i32),
+    Set(String, Option<Vec<u8>>, i32),
+    Check(String, i32),
+}
+
+#[derive(Debug, Clone)]
+pub enum Step {
+    Open(i64),
+    Reattach(i64, bool),
+    Close(i64),
+    Write(Write),
+    SetAcl(String, Option<Vec<Acl<'static>>>, i32),
+    Multi(Vec<Write>),
+    Reap(String, bool),
+}
+
+/// Who takes the step, when, and the step.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub session: i64,
+    pub identity: u8,
+    pub pause_ms: i64,
+    pub step: Step,
+}
+
+pub fn identity(number: u8) -> Identity {
+    let mut identity = Identity::from_ip("10.0.0.1".parse().unwrap());
+    match number {
+        0 => {}
+        1 => drop(identity.add_digest(b"ann:a")),
+        2 => drop(identity.add_digest(b"bob:b")),
+        _ => identity.add("super", ""),
+    }
+    identity
+}
+
+fn path() -> impl Strategy<Value = String> {
+    prop_oneof![
+        20 => prop::sample::select(vec![
+            "/a", "/b", "/a/a", "/a/b", "/b/a", "/a/a/a", "/a/-", "/b/a0000000000", "/b/a0000000001", "/a/0000000001",
+        ]),
+        2 => prop::sample::select(vec!["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota", "/zookeeper/x"]),
+        3 => prop::sample::select(vec!["", "a", "a/b", "/a/", "//a", "/a//b", "/a/.", "/a/../b", "/\u{1}"]),
+    ]
+    .prop_map(str::to_owned)
+}
+
+fn data() -> impl Strategy<Value = Option<Vec<u8>>> {
+    prop_oneof![1 => Just(None), 6 => vec(any::<u8>(), 0..20).prop_map(Some)]
+}
+
+fn entry() -> impl Strategy<Value = Acl<'static>> {
+    let who = prop_oneof![
+        4 => Just(("world", "anyone".to_owned())),
+        2 => Just(("auth", String::new())),
+        2 => Just(("digest", digest_id(b"ann:a"))),
+        1 => Just(("digest", digest_id(b"bob:b"))),
+        1 => Just(("nonsense", String::new())),
+    ];
+    let perms = prop_oneof![3 => Just(31), 2 => 0..32];
+    (perms, who).prop_map(|(perms, (scheme, id))| Acl::new(Perms(perms), scheme, id))
+}
+
+fn acl() -> impl Strategy<Value = Option<Vec<Acl<'static>>>> {
+    prop_oneof![
+        12 => Just(Some(vec![Acl::open_unsafe()])),
+        4 => vec(entry(), 0..3).prop_map(Some),
+        1 => Just(None),
+    ]
+}
+
+fn version() -> impl Strategy<Value = i32> {
+    prop_oneof![3 => Just(-1), 2 => 0..3]
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let create =
+        (0..8_u8, path(), data(), acl(), 0..8_i32).prop_map(|(op, path, data, acl, flags)| {
+            Write::Create {
+                op,
+                path,
+                data,
+                acl,
+                flags,
+            }
+        });
+    prop_oneof![
+        6 => create,
+        4 => (path(), version()).prop_map(|(path, version)| Write::Delete(path, version)),
+        3 => (path(), data(), version()).prop_map(|(path, data, version)| Write::Set(path, data, version)),
+        1 => (path(), version()).prop_map(|(path, version)| Write::Check(path, version)),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..4_i64).prop_map(Step::Open),
+        1 => (1..4_i64, any::<bool>()).prop_map(|(id, right)| Step::Reattach(id, right)),
+        1 => (1..4_i64).prop_map(Step::Close),
+        14 => write().prop_map(Step::Write),
+        1 => (path(), acl(), version()).prop_map(|(path, acl, version)| Step::SetAcl(path, acl, version)),
+        5 => vec(write(), 0..7).prop_map(Step::Multi),
+        1 => (path(), any::<bool>()).prop_map(|(path, right)| Step::Reap(path, right)),
+    ]
+}
+
+pub fn program(len: usize) -> impl Strategy<Value = Vec<Line>> {
+    let line =
+        (1..4_i64, 0..4_u8, 0..40_i64, step()).prop_map(|(session, identity, pause_ms, step)| {
+            Line {
+                session,
+                identity,
+                pause_ms,
+                step,
+            }
+        });
+    vec(line, 0..len).prop_map(|mut lines| {
+        let opening = (1..3).map(|session| Line {
+            session,
+            identity: 0,
+            pause_ms: 0,
+            step: Step::Open(session),
+        });
+        lines.splice(0..0, opening);
+        lines
+    })
+}
+
+impl Write {
+    fn as_op(&self) -> MultiOp<'_> {
+        match self {
+            Self::Create {
+                op,
+                path,
+                data,
+                acl,
+                flags,
+            } => {
+                let op = match op {
+                    0..3 => CreateOp::Create,
+                    3..6 => CreateOp::Create2,
+                    6 => CreateOp::Container,
+                    _ => CreateOp::Ttl,
+                };
+                MultiOp::Create(Create {
+                    op,
+                    path,
+                    data: data.as_deref(),
+                    acl: acl.clone(),
+                    flags: *flags,
+                    ttl_ms: if op == CreateOp::Ttl { 30 } else { -1 },
+                })
+            }
+            Self::Delete(path, version) => MultiOp::Delete {
+                path,
+                version: *version,
+            },
+            Self::Set(path, data, version) => MultiOp::SetData {
+                path,
+                data: data.as_deref(),
+                version: *version,
+            },
+            Self::Check(path, version) => MultiOp::Check {
+                path,
+                version: *version,
+            },
+        }
+    }
+
+    fn as_request(&self) -> Request<'_> {
+        match self.as_op() {
+            MultiOp::Create(create) => Request::Create(create),
+            MultiOp::Delete { path, version } => Request::Delete { path, version },
+            MultiOp::SetData {
+                path,
+                data,
+                version,
+            } => Request::SetData {
+                path,
+                data,
+                version,
+            },
+            MultiOp::Check { path, version } => Request::Check { path, version },
+            other => unreachable!("{other:?}"),
+        }
+    }
+}
+
+impl Step {
+    fn request(&self) -> Option<Request<'_>> {
+        match self {
+            Self::Write(write) => Some(write.as_request()),
+            Self::SetAcl(path, acl, version) => Some(Request::SetAcl {
+                path,
+                acl: acl.clone(),
+                version: *version,
+            }),
+            Self::Multi(writes) => Some(Request::Multi(writes.iter().map(Write::as_op).collect())),
+            _ => None,
+        }
+    }
+}
+
+/// Runs programs on the tree.
+pub struct Machine {
+    pub tree: Tree,
+    pub time_ms: i64,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        Self {
+            tree: Tree::new(),
+            time_ms: 0,
+        }
+    }
+
+    pub fn take(&mut self, line: &Line) -> (baton_tree::Outcome, Vec<Seen>) {
+        self.time_ms += line.pause_ms;
+        let mut body = Vec::new();
+        let command = match &line.step {
+            Step::Open(id) => Command::OpenSession {
+                session_id: *id,
+                password: password(*id),
+                timeout_ms: 1000,
+            },
+            Step::Reattach(id, right) => Command::ReattachSession {
+                session_id: *id,
+                password: password(if *right { *id } else { 77 }),
+                timeout_ms: 2000,
+            },
+            Step::Close(id) => Command::CloseSession {
+                session_id: *id,
+                reason: CloseReason::Expired,
+            },
+            Step::Reap(path, right) => Command::DeleteContainer {
+                path,
+                czxid: self.czxid(path) - i64::from(!*right),
+            },
+            step => {
+                let request = step.request().unwrap();
+                request.encode(&mut body);
+                Command::Write {
+                    op: request.op(),
+                    body: &body,
+                }
+            }
+        };
+        let mut collect = Collect::default();
+        let who = identity(line.identity);
+        let outcome = self
+            .tree
+            .apply(self.time_ms, line.session, &who, command, &mut collect);
+        (outcome, collect.0)
+    }
+
+    fn czxid(&self, path: &str) -> i64 {
+        self.tree.peek(path).map_or(0, |(stat, _)| stat.czxid)
+    }
+}
+
+/// Runs programs on the model.
+pub struct Reference {
+    pub model: Model,
+    pub time_ms: i64,
+}
+
+impl Reference {
+    pub fn new() -> Self {
+        Self {
+            model: Model::new(),
+            time_ms: 0,
+        }
+    }
+
+    pub fn take(&mut self, line: &Line) -> (baton_tree::Outcome, Vec<Seen>) {
+        self.time_ms += line.pause_ms;
+        let identity = identity(line.identity);
+        let who = Who {
+            time_ms: self.time_ms,
+            session: line.session,
+            identity: &identity,
+        };
+        let model = &mut self.model;
+        let result = match &line.step {
+            Step::Open(id) => model.open(*id, password(*id), 1000),
+            Step::Reattach(id, right) => {
+                model.reattach(*id, password(if *right { *id } else { 77 }), 2000)
+            }
+            Step::Close(id) => model.close(*id),
+            Step::Reap(path, right) => {
+                let czxid = model.czxid(path) - i64::from(!*right);
+                model.reap(&who, path, czxid)
+            }
+            step => model.write(&who, &step.request().unwrap()),
+        };
+        let seen = std::mem::take(&mut model.seen);
+        let zxid = model.zxid;
+        (baton_tree::Outcome { zxid, result }, seen)
+    }
+}
