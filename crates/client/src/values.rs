@@ -166,8 +166,13 @@ impl Op {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpResult {
-    /// The created node.
-    Created(Created),
+    /// The node is there.
+    Created {
+        /// Its path, with the number that the server appended to a sequential one.
+        path: String,
+        /// Its record; Apache ZooKeeper 3.8 leaves it out for what was created in a multi.
+        stat: Option<Stat>,
+    },
     /// The node is deleted.
     Deleted,
     /// The node's new record.

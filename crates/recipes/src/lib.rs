@@ -13,6 +13,8 @@
 mod campaign;
 mod dialect;
 mod election;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 mod guard;
 mod line;
 mod link;
@@ -21,7 +23,7 @@ mod order;
 mod queue;
 mod record;
 
-pub use baton_client::{Client, Config};
+pub use baton_client::{Client, Config, CreateMode};
 pub use dialect::{Dialect, Refusal, UnknownDialect};
 pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,

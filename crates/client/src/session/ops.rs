@@ -659,10 +659,15 @@ fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, Fault> {
         ));
     }
     let one = |result| match result {
-        MultiResult::Create2 { path, stat } => Ok(OpResult::Created(Created {
+        MultiResult::Create2 { path, stat } => Ok(OpResult::Created {
             path: local_path(chroot, path),
-            stat,
-        })),
+            stat: Some(stat),
+        }),
+        // Apache ZooKeeper 3.8 answers op 15 within a multi as if it were op 1.
+        MultiResult::Create { path } => Ok(OpResult::Created {
+            path: local_path(chroot, path),
+            stat: None,
+        }),
         MultiResult::Delete => Ok(OpResult::Deleted),
         MultiResult::SetData(stat) => Ok(OpResult::DataSet(stat)),
         MultiResult::Check => Ok(OpResult::Checked),

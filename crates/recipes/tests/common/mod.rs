@@ -1,0 +1,135 @@
+//! What the tests of the recipes share: a server of the chosen target, clients through a proxy, and questions to the tree.
+#![allow(dead_code)]
+
+use baton::{Client, Config, Mutex};
+use baton_client::{LeaseOptions, Session};
+use baton_server::Server;
+use baton_testkit::inspect::{self, Znode};
+use baton_testkit::{Proxy, Target, TestServer};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// The server's unit of time.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// A session timeout that no healthy test machine runs into.
+pub const LONG: Duration = Duration::from_secs(10);
+
+/// A session timeout to wait for.
+pub const SHORT: Duration = Duration::from_millis(1600);
+
+/// Far longer than anything takes: what has not happened by then will not.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A server, and a path on it that no other test uses.
+pub struct Stage {
+    pub addr: SocketAddr,
+    pub path: String,
+    _server: Option<Server>,
+}
+
+impl Stage {
+    /// Baton's server runs in this process, one per test. Apache ZooKeeper is started once for all tests of a file, and ends
+    /// with the test process.
+    pub async fn new(name: &str) -> Self {
+        static ZOOKEEPER: OnceCell<TestServer> = OnceCell::const_new();
+        let path = format!("/{name}-{}", uuid::Uuid::new_v4().simple());
+        match Target::from_env().unwrap() {
+            Target::Baton => {
+                let server = Server::builder()
+                    .in_memory()
+                    .listen("127.0.0.1:0")
+                    .tick(TICK)
+                    .min_session_timeout(2 * TICK)
+                    .start()
+                    .await
+                    .unwrap();
+                Self {
+                    addr: server.local_addr().unwrap(),
+                    path,
+                    _server: Some(server),
+                }
+            }
+            Target::ZooKeeper => {
+                let server = ZOOKEEPER
+                    .get_or_init(|| async { TestServer::start(Target::ZooKeeper).await.unwrap() })
+                    .await;
+                Self {
+                    addr: server.addr(),
+                    path,
+                    _server: None,
+                }
+            }
+        }
+    }
+
+    /// A client straight to the server.
+    pub async fn client(&self) -> Client {
+        self.client_with(LONG).await
+    }
+
+    pub async fn client_with(&self, timeout: Duration) -> Client {
+        connect(self.addr, timeout).await
+    }
+
+    /// A client through a proxy of its own.
+    pub async fn proxied(&self, timeout: Duration) -> (Client, Proxy) {
+        let proxy = Proxy::start(self.addr).await.unwrap();
+        (connect(proxy.addr(), timeout).await, proxy)
+    }
+
+    /// The lock's children as the server sees them.
+    pub async fn children(&self) -> Vec<Znode> {
+        inspect::children(self.addr, &self.path).await.unwrap()
+    }
+
+    pub async fn names(&self) -> Vec<String> {
+        let children = self.children().await;
+        children
+            .into_iter()
+            .map(|node| node.path.rsplit('/').next().unwrap().to_owned())
+            .collect()
+    }
+
+    /// Waits until the path has so many children.
+    pub async fn until_children(&self, count: usize) -> Vec<Znode> {
+        within(async {
+            loop {
+                let children = self.children().await;
+                if children.len() == count {
+                    return children;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+    }
+}
+
+pub async fn connect(addr: SocketAddr, timeout: Duration) -> Client {
+    let lease = LeaseOptions {
+        tick: TICK,
+        ..LeaseOptions::default()
+    };
+    let config = Config::new(&addr.to_string())
+        .unwrap()
+        .session_timeout(timeout)
+        .lease(lease);
+    within(Client::connect(config)).await.unwrap()
+}
+
+pub async fn session(client: &Client) -> Session {
+    within(client.session()).await.unwrap()
+}
+
+pub fn mutex(client: &Client, path: &str) -> Mutex {
+    Mutex::new(client, path).unwrap()
+}
+
+/// Fails the test instead of letting it hang.
+pub async fn within<F: Future>(work: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .expect("should have happened long ago")
+}

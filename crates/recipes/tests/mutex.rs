@@ -1,0 +1,195 @@
+//! The mutex where nothing goes wrong.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{CreateMode, LockError, LostReason, Mutex, Record, TxnError};
+use baton_testkit::ExclusionChecker;
+use common::{Stage, mutex, session, within};
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_free_lock_is_acquired_and_released_and_leaves_nothing() {
+    let stage = Stage::new("free").await;
+    let client = stage.client().await;
+    let deep = format!("{}/a/b", stage.path);
+    let guard = within(mutex(&client, &deep).name("me").acquire())
+        .await
+        .unwrap();
+    assert_eq!(guard.check(), Ok(()));
+    assert!(guard.remaining() > Duration::ZERO);
+    assert!(guard.node().starts_with(&format!("{deep}/_c_")));
+
+    let session = session(&client).await;
+    let node = session.get_data(guard.node()).await.unwrap();
+    assert_eq!(node.stat.ephemeral_owner, session.id());
+    assert_eq!(u64::try_from(node.stat.czxid).unwrap(), guard.token());
+    assert_eq!(
+        Record::from_bytes(&node.data).unwrap().name.as_deref(),
+        Some("me")
+    );
+
+    within(guard.release()).await.unwrap();
+    assert!(session.children(&deep).await.unwrap().names.is_empty());
+}
+
+#[tokio::test]
+async fn the_lock_goes_from_hand_to_hand_in_order_and_never_to_two() {
+    let stage = Stage::new("order").await;
+    let checker = ExclusionChecker::new();
+    let holder = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+    let mut waiters = Vec::new();
+    for nth in 0..8usize {
+        let client = stage.client().await;
+        let (path, checker) = (stage.path.clone(), checker.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = mutex(&client, &path).acquire().await.unwrap();
+            let inside = checker.enter(nth.to_string(), guard.token());
+            tokio::task::yield_now().await;
+            let entered = checker.entries();
+            drop(inside);
+            guard.release().await.unwrap();
+            entered
+        }));
+        stage.until_children(nth + 2).await;
+    }
+    within(holder.release()).await.unwrap();
+    for (nth, waiter) in waiters.into_iter().enumerate() {
+        let entered = within(waiter).await.unwrap();
+        assert_eq!(
+            entered,
+            u64::try_from(nth).unwrap() + 1,
+            "first come, first served"
+        );
+    }
+    checker.verdict().unwrap();
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn try_acquire_takes_a_free_lock_and_leaves_a_held_one() {
+    let stage = Stage::new("try").await;
+    let (one, other) = (stage.client().await, stage.client().await);
+    let guard = within(mutex(&one, &stage.path).try_acquire())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        within(mutex(&other, &stage.path).try_acquire())
+            .await
+            .unwrap()
+            .is_none()
+    );
+    stage.until_children(1).await;
+    within(guard.release()).await.unwrap();
+    assert!(
+        within(mutex(&other, &stage.path).try_acquire())
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_wait_that_is_too_long_says_so_and_leaves_the_line() {
+    let stage = Stage::new("timeout").await;
+    let client = stage.client().await;
+    let _guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let limit = Duration::from_millis(200);
+    let error = within(mutex(&client, &stage.path).acquire_timeout(limit))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, LockError::TimedOut { .. }), "{error}");
+    stage.until_children(1).await;
+}
+
+#[tokio::test]
+async fn a_dropped_guard_lets_the_next_one_in() {
+    let stage = Stage::new("drop").await;
+    let client = stage.client().await;
+    drop(within(mutex(&client, &stage.path).acquire()).await.unwrap());
+    let _next = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn run_drives_the_work_to_its_end_or_drops_it_with_the_guard() {
+    let stage = Stage::new("run").await;
+    let client = stage.client().await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await, Ok(7));
+    let session = session(&client).await;
+    let node = guard.node().to_owned();
+    let endless = guard.run(async {
+        session.delete(&node, None).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    assert_eq!(within(endless).await, Err(LostReason::NodeGone));
+}
+
+#[tokio::test]
+async fn a_transaction_is_applied_only_while_the_lock_is_held() {
+    let stage = Stage::new("txn").await;
+    let client = stage.client().await;
+    let session = session(&client).await;
+    let state = format!("{}-state", stage.path);
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let made = guard
+        .txn()
+        .create(&state, b"1", CreateMode::Persistent)
+        .commit()
+        .await
+        .unwrap();
+    assert_eq!(made.len(), 1);
+    guard
+        .txn()
+        .set(&state, b"2", Some(0))
+        .check(&stage.path, None)
+        .commit()
+        .await
+        .unwrap();
+
+    let conflict = guard
+        .txn()
+        .check(&state, None)
+        .set(&state, b"x", Some(0))
+        .commit()
+        .await;
+    assert!(
+        matches!(conflict, Err(TxnError::Conflict { index: 1, .. })),
+        "{conflict:?}"
+    );
+    assert_eq!(
+        guard.check(),
+        Ok(()),
+        "a conflict of data is no loss of the lock"
+    );
+
+    session.delete(guard.node(), None).await.unwrap();
+    let lost = guard.txn().set(&state, b"3", None).commit().await;
+    assert!(matches!(lost, Err(TxnError::Lost { .. })), "{lost:?}");
+    assert_eq!(&session.get_data(&state).await.unwrap().data[..], b"2");
+}
+
+#[tokio::test]
+async fn a_path_that_cannot_be_a_lock_is_refused_before_anything_is_sent() {
+    let stage = Stage::new("path").await;
+    let client = stage.client().await;
+    for path in ["", "relative", "/", "/a//b", "/a/", "/a/../b"] {
+        let error = Mutex::new(&client, path).unwrap_err();
+        assert!(
+            matches!(error, LockError::BadPath { .. }),
+            "{path}: {error}"
+        );
+        assert!(!error.to_string().contains('\n'));
+    }
+}
