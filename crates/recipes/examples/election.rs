@@ -13,7 +13,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut stages = election.stages();
         candidates.push(tokio::spawn(async move {
             // Dropped before another may lead, should leadership end early.
-            election.lead(async |term| println!("{name} leads in term {}", term.epoch)).await
+            election
+                .lead(async |term| println!("{name} leads in term {}", term.epoch))
+                .await
         }));
         if name == "b" {
             tokio::spawn(async move {

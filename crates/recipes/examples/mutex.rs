@@ -8,7 +8,9 @@ use baton::{Client, CreateMode, Mutex, embedded::Embedded};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Embedded::in_memory().await?;
     let session = server.client().session().await?;
-    session.create("/report", b"empty", CreateMode::Persistent).await?;
+    session
+        .create("/report", b"empty", CreateMode::Persistent)
+        .await?;
 
     let one = tokio::spawn(work(server.client().clone(), "one"));
     let other = tokio::spawn(work(server.client().clone(), "other"));
@@ -28,7 +30,11 @@ async fn work(
     // Dropped the moment the lock is no longer ours.
     let text = guard.run(write_text(name, guard.token())).await?;
     // Applied by the server only if the lock is still ours at that point.
-    guard.txn().set("/report", text.as_bytes(), None).commit().await?;
+    guard
+        .txn()
+        .set("/report", text.as_bytes(), None)
+        .commit()
+        .await?;
     println!("{text}");
     guard.release().await?;
     Ok(())

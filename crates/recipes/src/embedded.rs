@@ -54,7 +54,14 @@ impl Embedded {
     /// # Errors
     /// [`EmbeddedError`].
     pub async fn in_memory() -> Result<Self, EmbeddedError> {
-        Self::connect(Server::builder().in_memory().listen("127.0.0.1:0").start().await?).await
+        Self::connect(
+            Server::builder()
+                .in_memory()
+                .listen("127.0.0.1:0")
+                .start()
+                .await?,
+        )
+        .await
     }
 
     /// A server that keeps what it acknowledges in `data_dir`, and has what was there before.
@@ -62,7 +69,11 @@ impl Embedded {
     /// # Errors
     /// [`EmbeddedError`]; another process with the same folder is refused.
     pub async fn durable(data_dir: &Path) -> Result<Self, EmbeddedError> {
-        let server = Server::builder().data_dir(data_dir).listen("127.0.0.1:0").start().await?;
+        let server = Server::builder()
+            .data_dir(data_dir)
+            .listen("127.0.0.1:0")
+            .start()
+            .await?;
         Self::connect(server).await
     }
 
