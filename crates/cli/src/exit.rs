@@ -13,6 +13,14 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const NOTHING: u8 = 1;
 /// The command line could not be understood.
 pub(crate) const USAGE: u8 = 2;
+/// The lock was lost, and the command stopped.
+pub(crate) const LOST: u8 = 113;
+/// The lock was not acquired in time.
+pub(crate) const NOT_ACQUIRED: u8 = 124;
+/// The command exists and cannot be run, as in a shell.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command, as in a shell.
+pub(crate) const NOT_FOUND: u8 = 127;
 /// Baton itself failed: no connection, refused by the server, no such data folder.
 pub(crate) const BATON: u8 = 125;
 

@@ -8,6 +8,8 @@ mod bench;
 mod duration;
 mod exit;
 mod output;
+mod signals;
+mod supervise;
 mod verbs;
 
 use std::process::ExitCode;
@@ -15,6 +17,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    if let Some(code) = supervise::divert(std::env::args_os()) {
+        return code;
+    }
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),

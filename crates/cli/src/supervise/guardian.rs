@@ -1,0 +1,346 @@
+//! The guardian: parent of the command, and the one who stops it in time.
+//!
+//! One thread, one loop over three sources: orders from `baton`, its children's changes, and a timer on
+//! CLOCK_BOOTTIME. It trusts no event to arrive: without a newer lease order the deadlines of the last one stand, and
+//! the end of the connection is an order to stop. It must never exit while the command runs.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitStatus, getpid, set_child_subreaper, waitid,
+};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::wire::{Ended, OnLost, Order, Report};
+use super::{STUB, boottime, processes, tty};
+
+/// Runs the command given as arguments under the orders that come over standard input, a socket.
+pub(super) fn main(command: Vec<OsString>) -> ExitCode {
+    match Guardian::start(&command).and_then(Guardian::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If the socket is what failed, nobody reads this; `baton` then sees the connection end.
+            if let Ok(mut control) = control() {
+                report(
+                    &mut control,
+                    &Report::Failed {
+                        text: error.to_string(),
+                    },
+                );
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The socket to `baton`, which is this process's standard input.
+fn control() -> std::io::Result<UnixStream> {
+    Ok(UnixStream::from(
+        std::io::stdin().as_fd().try_clone_to_owned()?,
+    ))
+}
+
+/// Where the command stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It runs, and may run until notice is due.
+    Running,
+    /// Notice was given; only KILL is left.
+    Noticed,
+}
+
+struct Guardian {
+    control: BufReader<UnixStream>,
+    connected: bool,
+    children: SignalFd,
+    timer: OwnedFd,
+    /// The terminal, and whose it was before.
+    terminal: Option<(OwnedFd, Pid)>,
+    command: Pid,
+    on_lost: OnLost,
+    kill_after: Duration,
+    stage: Stage,
+    notice_at: Option<Duration>,
+    kill_at: Option<Duration>,
+}
+
+impl Guardian {
+    /// Takes the first order and starts the command.
+    fn start(command: &[OsString]) -> std::io::Result<Self> {
+        // Blocked, not ignored: the stub can clear the mask, but not what is ignored. A blocked SIGTTOU also lets this
+        // background process hand the terminal about.
+        SigSet::all().thread_block()?;
+        let children =
+            SignalFd::with_flags(&signals(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        set_child_subreaper(Some(getpid()))?;
+        let timer = timerfd_create(
+            TimerfdClockId::Boottime,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let mut control = BufReader::new(control()?);
+        let (order, input) = first_order(&mut control)?;
+        let Order::Start {
+            terminal_group,
+            on_lost,
+            kill_after_ms,
+            json,
+        } = order
+        else {
+            return Err(std::io::Error::other("the first order was not to start"));
+        };
+        let terminal = match terminal_group.and_then(Pid::from_raw) {
+            Some(group) => Some((input.try_clone()?, group)),
+            None => None,
+        };
+        let stub = std::process::Command::new("/proc/self/exe")
+            .arg(STUB)
+            .arg(getpid().as_raw_nonzero().to_string())
+            .arg(if json { "json" } else { "text" })
+            .args(command)
+            .stdin(Stdio::from(input))
+            .process_group(0)
+            .spawn()?;
+        let pid = i32::try_from(stub.id()).ok().and_then(Pid::from_raw);
+        let command = pid.ok_or_else(|| std::io::Error::other("the command has no pid"))?;
+        let mut guardian = Self {
+            control,
+            connected: true,
+            children,
+            timer,
+            terminal,
+            command,
+            on_lost,
+            kill_after: Duration::from_millis(kill_after_ms),
+            stage: Stage::Running,
+            notice_at: None,
+            kill_at: None,
+        };
+        // The stub stops itself when it is ready. If it ended instead, the loop will find that: this only looks.
+        let ready = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(command), ready)?;
+        if let Some((terminal, _)) = &guardian.terminal {
+            tty::give(terminal, command);
+        }
+        guardian.report(&Report::Started {
+            pid: command.as_raw_nonzero().get(),
+        });
+        processes::signal_group(command, Signal::CONT);
+        Ok(guardian)
+    }
+
+    /// Serves until the command has ended.
+    fn run(mut self) -> std::io::Result<()> {
+        // Orders that came right behind the first one are in the buffer already, where poll cannot see them.
+        if !self.control.buffer().is_empty() {
+            self.take_orders()?;
+        }
+        loop {
+            self.arm_timer()?;
+            let mut sources = [
+                PollFd::new(&self.children, PollFlags::IN),
+                PollFd::new(&self.timer, PollFlags::IN),
+                PollFd::new(self.control.get_ref(), PollFlags::IN),
+            ];
+            let watched = if self.connected {
+                &mut sources[..]
+            } else {
+                sources.split_at_mut(2).0
+            };
+            match poll(watched, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let orders = sources
+                .last()
+                .is_some_and(|source| !source.revents().is_empty());
+            while let Ok(Some(_)) = self.children.read_signal() {}
+            while let Some(change) = processes::next_change(self.command) {
+                match change {
+                    processes::Change::Ended(status) => {
+                        let rest = (self.stage == Stage::Noticed)
+                            .then(|| processes::kill_all(self.command));
+                        self.finish(rest.flatten().or(Some(status)));
+                        return Ok(());
+                    }
+                    processes::Change::Stopped(signal) => self.stopped(signal),
+                }
+            }
+            if self.connected && orders {
+                self.take_orders()?;
+            }
+            if self.deadlines_passed() {
+                let status = processes::kill_all(self.command);
+                self.finish(status);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the orders that have arrived; the end of the connection is one.
+    fn take_orders(&mut self) -> std::io::Result<()> {
+        loop {
+            let mut line = String::new();
+            // Orders are written in one piece and are short, so a line that has begun to arrive is there whole.
+            if self.control.read_line(&mut line).unwrap_or(0) == 0 {
+                self.connected = false;
+                let now = boottime();
+                self.notice_at = Some(now);
+                let planned = now + self.kill_after;
+                self.kill_at = Some(self.kill_at.map_or(planned, |kill_at| kill_at.min(planned)));
+                return Ok(());
+            }
+            match serde_json::from_str::<Order>(&line).map_err(std::io::Error::other)? {
+                Order::Lease {
+                    notice_at_ns,
+                    kill_at_ns,
+                } if self.stage == Stage::Running => {
+                    self.notice_at = Some(Duration::from_nanos(notice_at_ns));
+                    self.kill_at = Some(Duration::from_nanos(kill_at_ns));
+                }
+                // After notice the end may come sooner, never later.
+                Order::Lease { kill_at_ns, .. } => {
+                    let kill_at = Duration::from_nanos(kill_at_ns);
+                    self.kill_at = self.kill_at.map(|planned| planned.min(kill_at));
+                }
+                Order::Signal { number } => {
+                    if let Some(signal) = Signal::from_named_raw(number) {
+                        processes::signal_group(self.command, signal);
+                    }
+                }
+                Order::Start { .. } => {}
+            }
+            if self.control.buffer().is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives notice if it is due; says whether the time to kill has come.
+    fn deadlines_passed(&mut self) -> bool {
+        // "Ignore" is about the lease; a command whose `baton` has gone has nobody left who ignores on its behalf.
+        if self.on_lost == OnLost::Ignore && self.connected {
+            return false;
+        }
+        let now = boottime();
+        if self.stage == Stage::Running && self.notice_at.is_some_and(|at| at <= now) {
+            self.stage = Stage::Noticed;
+            match self.on_lost {
+                OnLost::Term | OnLost::Ignore => {
+                    processes::signal_group(self.command, Signal::TERM)
+                }
+                OnLost::Usr1 => processes::signal_group(self.command, Signal::USR1),
+                OnLost::Kill => {}
+            }
+            self.report(&Report::Notice);
+        }
+        self.stage == Stage::Noticed && self.kill_at.is_some_and(|at| at <= now)
+    }
+
+    /// The command stopped. From the keyboard that would leave a lock held by nothing that moves, and a terminal
+    /// with nobody in front: it is set running again. A stop by anyone else is theirs to end.
+    fn stopped(&mut self, signal: i32) {
+        if self.terminal.is_some() && signal == Signal::TSTP.as_raw() {
+            processes::signal_group(self.command, Signal::CONT);
+            self.report(&Report::Resumed);
+        }
+    }
+
+    /// Gives the terminal back and tells how the command ended.
+    fn finish(&mut self, status: Option<WaitStatus>) {
+        if let Some((terminal, group)) = &self.terminal {
+            tty::give(terminal, *group);
+        }
+        let ended = Ended {
+            code: status.and_then(WaitStatus::exit_status),
+            signal: status.and_then(WaitStatus::terminating_signal),
+            stopped: self.stage == Stage::Noticed,
+        };
+        self.report(&Report::Ended(ended));
+    }
+
+    fn report(&mut self, what: &Report) {
+        report(self.control.get_mut(), what);
+    }
+
+    /// Sets the timer to the next thing due.
+    fn arm_timer(&self) -> std::io::Result<()> {
+        let due = match self.stage {
+            Stage::Running => self.notice_at,
+            Stage::Noticed => self.kill_at,
+        };
+        let due = due.filter(|_| self.on_lost != OnLost::Ignore || !self.connected);
+        // An instant of zero would disarm the timer; one nanosecond after boot is as surely past.
+        let at = due.map_or(Duration::ZERO, |due| due.max(Duration::from_nanos(1)));
+        let it_value = Timespec {
+            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: at.subsec_nanos().into(),
+        };
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::ABSTIME,
+            &Itimerspec {
+                it_interval: zero,
+                it_value,
+            },
+        )?;
+        Ok(())
+    }
+}
+
+fn report(control: &mut UnixStream, what: &Report) {
+    // A `baton` that has gone reads nothing; the end of its connection is handled where orders are read.
+    if let Ok(mut line) = serde_json::to_string(what) {
+        line.push('\n');
+        let _ = control.write_all(line.as_bytes());
+    }
+}
+
+fn signals() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(nix::sys::signal::Signal::SIGCHLD);
+    set
+}
+
+/// The first order and the command's standard input, which comes attached to it.
+fn first_order(control: &mut BufReader<UnixStream>) -> std::io::Result<(Order, OwnedFd)> {
+    let mut bytes = [0_u8; 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(
+        control.get_ref(),
+        &mut [std::io::IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let input = ancillary
+        .drain()
+        .find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        })
+        .ok_or_else(|| std::io::Error::other("no standard input came with the first order"))?;
+    let mut line = String::new();
+    control.read_line(&mut line)?;
+    Ok((
+        serde_json::from_str(&line).map_err(std::io::Error::other)?,
+        input,
+    ))
+}

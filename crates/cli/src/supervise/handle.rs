@@ -1,0 +1,184 @@
+//! `baton`'s end: starts the guardian, sends it orders, hears its reports.
+//!
+//! Dropping a [`Supervised`] ends the connection, and with it the command.
+
+use std::ffi::OsString;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::wire::{Ended, OnLost, Order, Report};
+use super::{GUARDIAN, tty};
+use crate::exit::Failure;
+
+/// What to run, and how it is stopped.
+#[derive(Debug)]
+pub(crate) struct Command {
+    /// The program and its arguments.
+    pub(crate) words: Vec<OsString>,
+    /// Added to the environment.
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// What happens when the lease runs out.
+    pub(crate) on_lost: OnLost,
+    /// Between notice and KILL when `baton` itself is killed.
+    pub(crate) kill_after: Duration,
+    /// Whether complaints about the command are JSON.
+    pub(crate) json: bool,
+}
+
+/// What the guardian reports while the command runs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// It runs, in a process group of this number.
+    Started(i32),
+    /// It was suspended from the keyboard, and set running again.
+    Resumed,
+    /// The time for notice has passed; the command is being stopped.
+    Notice,
+    /// It has ended and was reaped.
+    Ended(Ended),
+}
+
+/// A command that runs under a guardian.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    reports: tokio::io::Lines<BufReader<OwnedReadHalf>>,
+    orders: OwnedWriteHalf,
+    guardian: std::process::Child,
+    group: Option<Pid>,
+}
+
+impl Supervised {
+    /// Starts the guardian, which starts the command. To be called on the main thread, within a runtime.
+    pub(crate) fn start(command: &Command) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::baton(format!(
+                "cannot start a process to guard the command: {error}; free some processes or memory"
+            ))
+        };
+        let (own, theirs) = StdUnixStream::pair().map_err(failed)?;
+        let guardian = std::process::Command::new("/proc/self/exe")
+            .arg(GUARDIAN)
+            .args(&command.words)
+            .envs(
+                command
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let order = Order::Start {
+            terminal_group: tty::foreground_group(),
+            on_lost: command.on_lost,
+            kill_after_ms: u64::try_from(command.kill_after.as_millis()).unwrap_or(u64::MAX),
+            json: command.json,
+        };
+        send_with_input(&own, &order_line(&order)).map_err(failed)?;
+        own.set_nonblocking(true).map_err(failed)?;
+        let (reading, orders) = UnixStream::from_std(own).map_err(failed)?.into_split();
+        Ok(Self {
+            reports: BufReader::new(reading).lines(),
+            orders,
+            guardian,
+            group: None,
+        })
+    }
+
+    /// Waits for the next event. After [`Event::Ended`] there is none. Safe to cancel.
+    pub(crate) async fn next(&mut self) -> Result<Event, Failure> {
+        let Ok(Some(line)) = self.reports.next_line().await else {
+            return Err(self.guardian_lost().await);
+        };
+        match serde_json::from_str(&line) {
+            Ok(Report::Started { pid }) => {
+                self.group = Pid::from_raw(pid);
+                Ok(Event::Started(pid))
+            }
+            Ok(Report::Resumed) => Ok(Event::Resumed),
+            Ok(Report::Notice) => Ok(Event::Notice),
+            Ok(Report::Ended(ended)) => {
+                // The guardian exits right after this report; reaping it does not wait for anything else.
+                let _ = self.guardian.wait();
+                Ok(Event::Ended(ended))
+            }
+            Ok(Report::Failed { text }) => {
+                Err(Failure::baton(format!("cannot guard the command: {text}")))
+            }
+            Err(error) => Err(Failure::baton(format!(
+                "the guarding process made no sense: {error}"
+            ))),
+        }
+    }
+
+    /// Sets the deadlines, as instants of CLOCK_BOOTTIME. The newest counts, until notice was given.
+    pub(crate) async fn lease(&mut self, notice_at: Duration, kill_at: Duration) {
+        let nanos = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        self.order(&Order::Lease {
+            notice_at_ns: nanos(notice_at),
+            kill_at_ns: nanos(kill_at),
+        })
+        .await;
+    }
+
+    /// Passes a signal on to the command's process group.
+    pub(crate) async fn signal(&mut self, number: i32) {
+        self.order(&Order::Signal { number }).await;
+    }
+
+    async fn order(&mut self, order: &Order) {
+        // A guardian that has gone is noticed where its reports are awaited.
+        let _ = self.orders.write_all(order_line(order).as_bytes()).await;
+    }
+
+    /// The guardian died, which kills the command itself (the stub asked for that); what is left of its group is
+    /// killed here, and waited for: the lock must not pass on before.
+    async fn guardian_lost(&mut self) -> Failure {
+        let _ = self.guardian.wait();
+        if let Some(group) = self.group {
+            while test_kill_process_group(group).is_ok() {
+                let _ = kill_process_group(group, Signal::KILL);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        Failure::baton(
+            "the process that guards the command was killed, so the command was killed too; run it again",
+        )
+    }
+}
+
+/// An order as it travels.
+fn order_line(order: &Order) -> String {
+    let mut line = serde_json::to_string(order).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// Sends the first order with standard input attached; a byte to carry it comes before the line.
+fn send_with_input(socket: &StdUnixStream, line: &str) -> std::io::Result<()> {
+    let input = std::io::stdin();
+    let descriptors = [input.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let message = format!(" {line}");
+    sendmsg(
+        socket,
+        &[IoSlice::new(message.as_bytes())],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Runs a command so that it can never outlive what it runs under, whatever happens to `baton` itself.
+//!
+//! Three processes: `baton` holds the session; the **guardian** (this program again, [`guardian`]) is the command's
+//! parent and enforces the deadlines that `baton` tells it; the **stub** ([`stub`]) prepares the command's process
+//! and then becomes the command. The guardian needs nothing of `baton` to act: when the deadline comes or the
+//! connection ends, it stops the command and all its descendants (`hazards.md` H85, H87). So a `baton` that is
+//! killed, stopped or hung cannot leave a command running past its lease.
+//!
+//! Nothing here knows what a lock is: callers pass instants of CLOCK_BOOTTIME.
+
+mod guardian;
+mod handle;
+mod processes;
+mod stub;
+mod tty;
+mod wire;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub(crate) use handle::{Command, Event, Supervised};
+pub(crate) use wire::{Ended, OnLost};
+
+/// First argument of the guardian process.
+const GUARDIAN: &str = "__guardian";
+/// First argument of the stub process.
+const STUB: &str = "__stub";
+
+/// If this process was started as a guardian or a stub, plays that part to its end.
+pub(crate) fn divert(mut arguments: std::env::ArgsOs) -> Option<ExitCode> {
+    let _program = arguments.next();
+    let part = arguments.next()?;
+    if part == GUARDIAN {
+        Some(guardian::main(arguments.collect::<Vec<OsString>>()))
+    } else if part == STUB {
+        Some(stub::main(arguments.collect::<Vec<OsString>>()))
+    } else {
+        None
+    }
+}
+
+/// The time on CLOCK_BOOTTIME, the clock of leases: it runs on while the machine sleeps.
+pub(crate) fn boottime() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
+}

@@ -1,0 +1,92 @@
+//! What `baton` and the guardian say to each other: JSON objects, one a line, over a socket pair.
+//!
+//! Both ends are the same program file, so there are no versions here.
+
+use serde::{Deserialize, Serialize};
+
+/// What happens to the command when its lease runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnLost {
+    /// TERM as notice, KILL before the deadline.
+    Term,
+    /// No notice, KILL before the deadline.
+    Kill,
+    /// USR1 as notice, KILL before the deadline.
+    Usr1,
+    /// The command runs on, unprotected.
+    Ignore,
+}
+
+/// From `baton` to the guardian.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "lowercase")]
+pub(crate) enum Order {
+    /// The first order, sent with the command's standard input attached.
+    Start {
+        /// The process group that has the terminal, if the command shall have it while it runs.
+        terminal_group: Option<i32>,
+        /// What to do at the deadlines.
+        on_lost: OnLost,
+        /// Between notice and KILL when `baton` has gone, in milliseconds.
+        kill_after_ms: u64,
+        /// Whether complaints are JSON.
+        json: bool,
+    },
+    /// New deadlines, in nanoseconds of CLOCK_BOOTTIME. The newest order counts, until notice was given.
+    Lease {
+        /// When to give notice.
+        notice_at_ns: u64,
+        /// When to kill.
+        kill_at_ns: u64,
+    },
+    /// Pass a signal on to the command's process group.
+    Signal {
+        /// Its number.
+        number: i32,
+    },
+}
+
+/// From the guardian to `baton`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "report", rename_all = "lowercase")]
+pub(crate) enum Report {
+    /// The command runs.
+    Started {
+        /// Its process, and process group.
+        pid: i32,
+    },
+    /// The command was suspended from the keyboard, and set running again.
+    Resumed,
+    /// The deadline for notice has passed; the command is being stopped.
+    Notice,
+    /// The command has ended and was reaped.
+    Ended(Ended),
+    /// The guardian could not do its work.
+    Failed {
+        /// Why, in one line.
+        text: String,
+    },
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    /// Its exit code, if it exited.
+    pub(crate) code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub(crate) signal: Option<i32>,
+    /// Whether the guardian had begun to stop it.
+    pub(crate) stopped: bool,
+}
+
+impl Ended {
+    /// The exit code in a shell's manner: the command's own, or 128 + the signal's number.
+    pub(crate) fn exit_code(self) -> u8 {
+        let code = self
+            .code
+            .or(self.signal.map(|signal| 128 + signal))
+            .unwrap_or(i32::from(crate::exit::BATON));
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
