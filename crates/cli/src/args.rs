@@ -4,10 +4,12 @@
 //! [`Verb::run`].
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use crate::bench;
+use crate::duration;
 use crate::exit::Failure;
 use crate::output::Output;
 use crate::verbs;
@@ -56,6 +58,9 @@ pub(crate) struct Globals {
         hide_env_values = true
     )]
     pub(crate) data_dir: Option<PathBuf>,
+    /// How long to try to reach a server before giving up.
+    #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
+    pub(crate) connect_timeout: Duration,
     /// Print results and errors as JSON, one object a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -82,7 +87,6 @@ impl Context {
     /// Runs `work` on a runtime of its own, on the calling thread.
     ///
     /// The calling thread is the process's main thread: a child's death signal hangs on the thread that spawned it.
-    #[allow(dead_code, reason = "used by the verbs that talk to a server")]
     pub(crate) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -100,6 +104,8 @@ impl Context {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Lock(verbs::lock::Args),
+    Serve(verbs::serve::Args),
     Bench(bench::Args),
     Completions(verbs::completions::Args),
     Man(verbs::man::Args),
@@ -109,6 +115,8 @@ impl Verb {
     /// Runs the verb; the number is the process's exit code.
     pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
         match self {
+            Self::Lock(args) => verbs::lock::run(&args, context),
+            Self::Serve(args) => verbs::serve::run(&args, context),
             Self::Bench(args) => bench::run(&args, context),
             Self::Completions(args) => verbs::completions::run(&args, context),
             Self::Man(args) => verbs::man::run(&args, context),

@@ -6,7 +6,6 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Text that says what was wrong and what is right, for the argument parser to show.
-#[allow(dead_code, reason = "used by the verbs that wait")]
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let complaint =
         || format!("'{text}' is no duration; write a number and a unit, like 500ms, 5s, 2m or 1h");
@@ -30,7 +29,6 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration for people: the coarsest unit that says it without a fraction worth mentioning.
-#[allow(dead_code, reason = "used by the verbs that wait")]
 pub(crate) fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {

@@ -9,7 +9,6 @@ use clap::error::ErrorKind;
 /// Success.
 pub(crate) const OK: u8 = 0;
 /// The answer is "no" or "nothing there": a missing znode, an empty queue.
-#[allow(dead_code, reason = "used by the verbs that look something up")]
 pub(crate) const NOTHING: u8 = 1;
 /// The command line could not be understood.
 pub(crate) const USAGE: u8 = 2;
@@ -52,10 +51,6 @@ impl Failure {
     }
 
     /// The command line makes no sense (exit code 2).
-    #[allow(
-        dead_code,
-        reason = "used by the verbs that check what the parser cannot"
-    )]
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(USAGE, "usage", text)
     }

@@ -5,11 +5,14 @@
 
 mod args;
 mod bench;
+mod connect;
 mod duration;
 mod exit;
+mod local;
 mod output;
 mod signals;
 mod supervise;
+mod tenure;
 mod verbs;
 
 use std::process::ExitCode;

@@ -16,7 +16,6 @@ pub(crate) struct Output {
     verbose: bool,
 }
 
-#[allow(dead_code, reason = "the verbs that use it land one by one")]
 impl Output {
     /// An output that writes JSON if `json`, and remarks if `verbose`.
     pub(crate) fn new(json: bool, verbose: bool) -> Self {

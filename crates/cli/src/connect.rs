@@ -1,0 +1,142 @@
+//! From the options to a client: which servers, and for the local one, that it runs and keeps running.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Client, Config, Session, State};
+use tokio::task::AbortHandle;
+
+use crate::args::Context;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::local::LocalServer;
+use crate::output::Output;
+
+/// The session timeout where none is asked for.
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a command that has done its work waits for the server to confirm the end of its session.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Between two looks at a local server that does not answer.
+const LOCAL_RETRY: Duration = Duration::from_millis(500);
+
+/// A connected client, and what goes with it.
+pub(crate) struct Connection {
+    /// The client.
+    pub(crate) client: Client,
+    output: Output,
+    keeper: Option<AbortHandle>,
+}
+
+impl Connection {
+    /// Connects to the servers of the options, or else to the local server, which is started if need be.
+    pub(crate) async fn open(
+        context: &Context,
+        session_timeout: Duration,
+    ) -> Result<Self, Failure> {
+        let globals = &context.globals;
+        let (connect_string, local) = match &globals.servers {
+            Some(servers) => (servers.clone(), None),
+            None => {
+                let folder = crate::local::folder(globals.data_dir.as_deref())?;
+                let local = Arc::new(LocalServer::at(folder)?);
+                ensure(&local, &context.output).await?;
+                (local.connect_string(), Some(local))
+            }
+        };
+        let config = Config::new(&connect_string)
+            .map_err(|error| Failure::usage(error.to_string()))?
+            .session_timeout(session_timeout)
+            .connect_within(globals.connect_timeout);
+        let client = Client::lazy(config);
+        let keeper = local.map(|local| {
+            let keeping = keep(local, client.clone(), context.output.clone());
+            tokio::spawn(keeping).abort_handle()
+        });
+        let connection = Self {
+            client,
+            output: context.output.clone(),
+            keeper,
+        };
+        let session = connection.session().await?;
+        context.output.verbose(|| {
+            format!(
+                "session 0x{:x} on {connect_string}, timeout {}",
+                session.id(),
+                duration::show(session.timeout())
+            )
+        });
+        Ok(connection)
+    }
+
+    /// The live session.
+    pub(crate) async fn session(&self) -> Result<Session, Failure> {
+        self.client
+            .session()
+            .await
+            .map_err(|error| Failure::new(exit::BATON, "connection", error.to_string()))
+    }
+
+    /// Ends the session, so that nothing of it stays behind on the server.
+    pub(crate) async fn close(self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.abort();
+        }
+        if let Err(error) = self.client.close(FAREWELL).await {
+            self.output.verbose(|| error.to_string());
+        }
+    }
+}
+
+/// Starts the local server if it does not run, and says so.
+async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure> {
+    let starting = Arc::clone(local);
+    let started = tokio::task::spawn_blocking(move || starting.ensure())
+        .await
+        .map_err(|error| {
+            Failure::baton(format!(
+                "starting the local server was interrupted: {error}; try again"
+            ))
+        })??;
+    if let Some(started) = started {
+        output.note(format!(
+            "started a local server (pid {}, data in {}); it ends itself after {} without use",
+            started.pid,
+            local.folder().display(),
+            duration::show(started.idle)
+        ));
+    }
+    Ok(())
+}
+
+/// Starts the local server again whenever it is gone while this command needs it: nobody else would.
+async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
+    loop {
+        if let Err(failure) = ensure(&local, &output).await {
+            output.verbose(|| failure.text);
+        }
+        let Ok(session) = client.session().await else {
+            tokio::time::sleep(LOCAL_RETRY).await;
+            continue;
+        };
+        let mut states = session.states();
+        let mut state = states.current();
+        while state.is_connected() {
+            match states.next().await {
+                Some(next) => state = next,
+                None => break,
+            }
+        }
+        if state != State::Suspended {
+            // Whoever needs a session opens the next one.
+            tokio::time::sleep(LOCAL_RETRY).await;
+            continue;
+        }
+        // Either the server has gone, or the connection has: only the first is for us to mend.
+        while session.state() == State::Suspended {
+            if let Err(failure) = ensure(&local, &output).await {
+                output.verbose(|| failure.text);
+            }
+            tokio::time::sleep(LOCAL_RETRY / 10).await;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The user's own server on this machine: where it lives, and how it comes to run when it is needed.
+//!
+//! One folder is one server: data, socket, log and the lock for starting it. Two folders never meet. Nothing here
+//! speaks the protocol; that the socket takes a connection means that the server runs.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::duration;
+use crate::exit::{self, Failure};
+
+/// The socket's name in the server's folder.
+pub(crate) const SOCKET: &str = "baton.sock";
+/// The log's name in the server's folder.
+const LOG: &str = "server.log";
+/// The name of the file that whoever starts the server has locked.
+const START_LOCK: &str = "start.lock";
+/// A log larger than this is set aside when the server starts.
+const LOG_BYTES: u64 = 8 << 20;
+/// Without connections and sessions for so long, a server that a command started ends itself.
+const IDLE: Duration = Duration::from_secs(600);
+/// The longest path of a unix socket, a limit of the system.
+const SOCKET_PATH_BYTES: usize = 107;
+
+/// The server's folder: the one given, else `baton` in the user's state folder.
+pub(crate) fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let chosen = match given {
+        Some(folder) => folder.to_owned(),
+        None => state_home()?.join("baton"),
+    };
+    std::path::absolute(&chosen).map_err(|error| {
+        Failure::usage(format!(
+            "{} is no folder: {error}; give another --data-dir",
+            chosen.display()
+        ))
+    })
+}
+
+fn state_home() -> Result<PathBuf, Failure> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state"))).ok_or_else(|| {
+        Failure::baton("no folder for the local server: neither XDG_STATE_HOME nor HOME is set; give --data-dir or --servers")
+    })
+}
+
+/// Makes the folder, for this user only, and refuses one that others own or may write to: whoever can put a socket there
+/// can answer in the server's place.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
+    let refused = |error: std::io::Error| {
+        Failure::baton(format!(
+            "cannot use the data folder {}: {error}; choose a folder that this user may write to",
+            folder.display()
+        ))
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(refused)?;
+    let about = std::fs::metadata(folder).map_err(refused)?;
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Failure::baton(format!(
+            "the data folder {} belongs to another user; choose one of your own with --data-dir",
+            folder.display()
+        )));
+    }
+    if about.permissions().mode() & 0o022 != 0 {
+        return Err(Failure::baton(format!(
+            "others may write to the data folder {0}; run chmod 700 {0}, or choose another with --data-dir",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a path that the system cannot take for a socket.
+pub(crate) fn check_socket_length(path: &Path) -> Result<(), Failure> {
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES {
+        return Err(Failure::usage(format!(
+            "the unix socket {} has a path of {bytes} bytes, the system takes {SOCKET_PATH_BYTES}; choose a shorter one",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// A server's folder, open: it can be reached through this however long its path is.
+#[derive(Debug)]
+pub(crate) struct LocalServer {
+    folder: PathBuf,
+    /// Held open while its path under /proc is in use.
+    _handle: File,
+    socket: String,
+}
+
+/// That a server was started just now.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// The new process.
+    pub(crate) pid: u32,
+    /// After what idle time it ends itself.
+    pub(crate) idle: Duration,
+}
+
+impl LocalServer {
+    /// The server of this folder, which is made if it is not there. Whether one runs is not looked at.
+    pub(crate) fn at(folder: PathBuf) -> Result<Self, Failure> {
+        make_folder(&folder)?;
+        let handle = File::open(&folder).map_err(|error| {
+            Failure::baton(format!(
+                "cannot open {}: {error}; choose another --data-dir",
+                folder.display()
+            ))
+        })?;
+        let plain = folder.join(SOCKET);
+        let socket = match plain.to_str() {
+            Some(text) if text.len() <= SOCKET_PATH_BYTES && !text.contains(',') => text.to_owned(),
+            // The same folder under a short name, that of our handle on it.
+            _ => format!(
+                "/proc/self/fd/{}/{SOCKET}",
+                std::os::fd::AsRawFd::as_raw_fd(&handle)
+            ),
+        };
+        Ok(Self {
+            folder,
+            _handle: handle,
+            socket,
+        })
+    }
+
+    /// What a client connects to.
+    pub(crate) fn connect_string(&self) -> String {
+        format!("unix:{}", self.socket)
+    }
+
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn runs(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
+    }
+
+    /// Sees to it that the server runs. Of several commands at once, one starts it and the others wait.
+    ///
+    /// Blocks: until the server answers or has failed.
+    pub(crate) fn ensure(&self) -> Result<Option<Started>, Failure> {
+        if self.runs() {
+            return Ok(None);
+        }
+        let failed = |error: std::io::Error| {
+            Failure::baton(format!(
+                "cannot start the local server in {}: {error}; free some room there, or choose another --data-dir",
+                self.folder.display()
+            ))
+        };
+        let lock = self.open(START_LOCK).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        if self.runs() {
+            return Ok(None);
+        }
+        let log = self.open_log().map_err(failed)?;
+        let log_from = log.metadata().map_err(failed)?.len();
+        let idle = idle_limit();
+        let mut server = Command::new("/proc/self/exe")
+            .args([
+                "serve",
+                "--detached",
+                "--exit-when-idle",
+                &format!("{}ms", idle.as_millis()),
+                "--data-dir",
+            ])
+            .arg(&self.folder)
+            .env_remove("BATON_SERVERS")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::from(log))
+            .spawn()
+            .map_err(failed)?;
+        let mut first = String::new();
+        if let Some(output) = server.stdout.take() {
+            // Its one line comes when it serves; the end of its output without one, when it has failed.
+            BufReader::new(output)
+                .read_line(&mut first)
+                .map_err(failed)?;
+        }
+        if first.is_empty() {
+            let _ = server.wait();
+            return Err(self.start_failure(log_from));
+        }
+        Ok(Some(Started {
+            pid: server.id(),
+            idle,
+        }))
+    }
+
+    fn open(&self, name: &str) -> std::io::Result<File> {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .read(true)
+            .mode(0o600)
+            .open(self.folder.join(name))
+    }
+
+    fn open_log(&self) -> std::io::Result<File> {
+        let log = self.open(LOG)?;
+        if log.metadata()?.len() < LOG_BYTES {
+            return Ok(log);
+        }
+        std::fs::rename(self.folder.join(LOG), self.folder.join(format!("{LOG}.1")))?;
+        self.open(LOG)
+    }
+
+    /// The last thing that the server wrote before it ended.
+    fn start_failure(&self, log_from: u64) -> Failure {
+        let last = self.open(LOG).and_then(|mut log| {
+            log.seek(SeekFrom::Start(log_from))?;
+            let mut text = String::new();
+            log.read_to_string(&mut text)?;
+            Ok(text
+                .lines()
+                .rfind(|line| !line.trim().is_empty())
+                .map(str::to_owned))
+        });
+        let why = match last {
+            Ok(Some(line)) => line.strip_prefix("baton: ").unwrap_or(&line).to_owned(),
+            _ => format!(
+                "it ended without a word; see {}",
+                self.folder.join(LOG).display()
+            ),
+        };
+        Failure::new(
+            exit::BATON,
+            "server",
+            format!("the local server did not start: {why}"),
+        )
+    }
+}
+
+/// After what idle time a server that is started here ends itself: BATON_IDLE, else ten minutes.
+fn idle_limit() -> Duration {
+    std::env::var("BATON_IDLE")
+        .ok()
+        .and_then(|text| duration::parse(&text).ok())
+        .unwrap_or(IDLE)
+}

@@ -1,0 +1,230 @@
+//! Running a command for as long as something is held: a lock, a leadership.
+//!
+//! Owns the rule of loss (`hazards.md` H85): the guardian is told the lease's end, as it moves, and stops the command
+//! before it. The command has ended and was reaped when [`run`] returns, so the caller may release then, and not before.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use baton::{Guard, Leadership, LostReason};
+
+use crate::args::Context;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::signals::{self, Signals};
+use crate::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
+
+/// Something that is held under a lease.
+pub(crate) trait Tenure {
+    /// For how long it is known to be held if no server answers from now on.
+    fn remaining(&self) -> Duration;
+    /// Resolves when it is no longer held.
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static;
+}
+
+impl Tenure for Guard {
+    fn remaining(&self) -> Duration {
+        Guard::remaining(self)
+    }
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        Guard::lost(self)
+    }
+}
+
+impl Tenure for Leadership {
+    fn remaining(&self) -> Duration {
+        Leadership::remaining(self)
+    }
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        Leadership::lost(self)
+    }
+}
+
+/// Options of every verb that runs a command while it holds something.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunOptions {
+    /// What happens to the command when the lock is being lost: a signal as notice, then KILL in time; or nothing.
+    ///
+    /// The command is dead before the server can give the lock to anyone else, except with `ignore`.
+    #[arg(
+        long,
+        value_name = "ACTION",
+        value_enum,
+        default_value = "term",
+        verbatim_doc_comment
+    )]
+    pub(crate) on_lost: OnLost,
+    /// Time between the notice and KILL; at most 3/10 of the session timeout [default: 5s, or that].
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
+    /// What others see as the holder's name [default: the command].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+    /// The session timeout to ask for: after this long without any word from us, the server gives the lock away.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
+    pub(crate) session_timeout: Duration,
+    /// Run this line with sh -c, in place of CMD.
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "LINE",
+        conflicts_with = "command"
+    )]
+    pub(crate) line: Option<OsString>,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// The command's words; none where none was given.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.line {
+            Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    /// The name to show to others.
+    pub(crate) fn shown_name(&self) -> String {
+        const LONGEST: usize = 120;
+        let name = self.name.clone().unwrap_or_else(|| {
+            let words: Vec<_> = self
+                .words()
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            if words.is_empty() {
+                "baton".to_owned()
+            } else {
+                words.join(" ")
+            }
+        });
+        name.chars().take(LONGEST).collect()
+    }
+
+    /// The time between notice and KILL under this session timeout.
+    ///
+    /// More than 3/10 of it could be due while nothing is wrong: between two heartbeats the lease runs down that far.
+    pub(crate) fn notice(&self, session_timeout: Duration) -> Result<Duration, Failure> {
+        let most = session_timeout * 3 / 10;
+        match self.kill_after {
+            Some(asked) if asked > most => Err(Failure::usage(format!(
+                "--kill-after {} needs a session timeout of at least {} (this one is {}); use --session-timeout",
+                duration::show(asked),
+                duration::show(asked * 10 / 3 + Duration::from_millis(1)),
+                duration::show(session_timeout)
+            ))),
+            Some(asked) => Ok(asked),
+            None => Ok(most.min(Duration::from_secs(5))),
+        }
+    }
+}
+
+/// How a command ended, and whether it was held to the end.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The command's own end.
+    pub(crate) ended: Ended,
+    /// Why what was held is no longer, if that came first.
+    pub(crate) lost: Option<LostReason>,
+}
+
+/// Runs a command while `tenure` lasts. Signals that arrive are passed on to it.
+pub(crate) async fn run(
+    context: &Context,
+    tenure: &impl Tenure,
+    command: &Command,
+    session_timeout: Duration,
+    signals: &mut Signals,
+) -> Result<Outcome, Failure> {
+    // Between KILL and the lease's end: time for the system to end the command.
+    let margin =
+        (session_timeout / 40).clamp(Duration::from_millis(20), Duration::from_millis(250));
+    let notice = if command.on_lost == OnLost::Kill {
+        Duration::ZERO
+    } else {
+        command.kill_after
+    };
+    let deadlines = |lease_end: Duration| {
+        let kill_at = lease_end.saturating_sub(margin);
+        (kill_at.saturating_sub(notice), kill_at)
+    };
+    let output = &context.output;
+    let begun = boottime();
+    let mut lease_end = begun + tenure.remaining();
+    let mut child = Supervised::start(command)?;
+    let (notice_at, kill_at) = deadlines(lease_end);
+    child.lease(notice_at, kill_at).await;
+    let mut lost = None;
+    let mut losing = std::pin::pin!(tenure.lost());
+    let mut look = tokio::time::interval(
+        (session_timeout / 40).clamp(Duration::from_millis(10), Duration::from_millis(250)),
+    );
+    loop {
+        tokio::select! {
+            event = child.next() => match event? {
+                Event::Started(pid) => output.verbose(|| format!("running, pid {pid}")),
+                Event::Resumed => output.note("the command holds a lock, so it cannot be suspended; it goes on"),
+                Event::Notice => {
+                    output.note(format!("the lease is running out, no server answers: stopping the command (KILL in {})", duration::show(notice)));
+                }
+                Event::Ended(ended) => {
+                    output.verbose(|| format!("the command ended after {}", duration::show(boottime().saturating_sub(begun))));
+                    return Ok(Outcome { ended, lost });
+                }
+            },
+            reason = &mut losing, if lost.is_none() => {
+                lost = Some(reason);
+                let now = boottime();
+                if command.on_lost == OnLost::Ignore {
+                    output.note(format!("the lock is lost: {reason}; the command runs on, as --on-lost ignore says"));
+                } else {
+                    output.note(format!("the lock is lost: {reason}; stopping the command"));
+                    // With the lease the time to be polite is over; a lock that was taken away was taken on purpose.
+                    let grace = if reason == LostReason::LeaseEnded { Duration::ZERO } else { notice };
+                    child.lease(now, now + grace).await;
+                }
+            }
+            number = signals.next() => {
+                output.verbose(|| format!("passing {} on to the command", signals::name(number)));
+                child.signal(number).await;
+            }
+            _ = look.tick(), if lost.is_none() => {
+                let end = boottime() + tenure.remaining();
+                if end > lease_end + Duration::from_millis(1) {
+                    lease_end = end;
+                    let (notice_at, kill_at) = deadlines(lease_end);
+                    child.lease(notice_at, kill_at).await;
+                }
+            }
+        }
+    }
+}
+
+/// The exit code that an outcome gives, and what is said about it.
+pub(crate) fn verdict(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<u8, Failure> {
+    let stopped = outcome.ended.stopped || (outcome.lost.is_some() && on_lost != OnLost::Ignore);
+    if !stopped {
+        return Ok(outcome.ended.exit_code());
+    }
+    let why = outcome.lost.map_or(
+        "no server answered before its lease ran out".to_owned(),
+        |reason| reason.to_string(),
+    );
+    Err(Failure::new(
+        exit::LOST,
+        "lost",
+        format!(
+            "{what} was lost ({why}) and the command stopped; run it again, it may have done part of its work"
+        ),
+    ))
+}
+
+/// Waits, without a command, for a signal to end or for the loss.
+pub(crate) async fn hold(tenure: &impl Tenure, signals: &mut Signals) -> Result<i32, LostReason> {
+    tokio::select! {
+        number = signals.stop() => Ok(number),
+        reason = tenure.lost() => Err(reason),
+    }
+}
