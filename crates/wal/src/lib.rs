@@ -11,6 +11,7 @@
 
 mod bytes_at;
 mod error;
+mod folder;
 mod inspect;
 mod marker;
 mod record;

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::WalError;
-use crate::marker;
+use crate::folder;
 use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, Record, encode};
-use crate::recover::{self, LogEnd, Recovered};
-use crate::segment::{
-    self, SEGMENT_HEADER_BYTES, SegmentHeader, UNFINISHED_SUFFIX, extend_chain, file_name,
-};
+use crate::recover::{self, Recovered};
+use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain, file_name};
 use crate::snapshot::{self, SnapshotInfo, SnapshotStore};
-use crate::storage::{Access, LockError, LockGuard, Storage, StorageFile};
+use crate::storage::{LockError, LockGuard, Storage, StorageFile};
 
 /// How a log is kept.
 #[derive(Debug, Clone)]
@@ -96,10 +94,10 @@ impl Wal {
             },
             LockError::Io(error) => WalError::io("lock", storage.location(""), error),
         })?;
-        let cluster_id = open_folder(storage.as_ref(), &options)?;
+        let cluster_id = folder::open(storage.as_ref(), &options)?;
         let (recovered, end) = recover::recover(storage.as_ref(), cluster_id)?;
-        remove_unfinished(storage.as_ref())?;
-        let (file, allocated) = continue_segment(storage.as_ref(), &end)?;
+        folder::remove_unfinished(storage.as_ref())?;
+        let (file, allocated) = folder::continue_segment(storage.as_ref(), &end)?;
         let wal = Wal {
             storage,
             options,
@@ -487,116 +485,4 @@ fn check_options(options: &WalOptions) -> Result<(), WalError> {
         return refuse("keep_snapshots", 0, "1 or more");
     }
     Ok(())
-}
-
-/// The folder's cluster; makes a new folder a data folder. The marker comes last, so that a marked folder
-/// always has a segment.
-fn open_folder(storage: &dyn Storage, options: &WalOptions) -> Result<u64, WalError> {
-    if let Some(found) = marker::read(storage)? {
-        if let Some(expected) = options.cluster_id.filter(|expected| *expected != found) {
-            return Err(WalError::WrongCluster {
-                file: storage.location(marker::MARKER_FILE),
-                found,
-                expected,
-            });
-        }
-        return Ok(found);
-    }
-    let missing_marker = || WalError::MissingMarker {
-        folder: storage.location(""),
-        marker: marker::MARKER_FILE,
-    };
-    let cluster_id = match recover::sequences(storage)?.as_slice() {
-        _ if !snapshot::names(storage)?.is_empty() => return Err(missing_marker()),
-        [] => {
-            let cluster_id = options.cluster_id.unwrap_or_else(draw_cluster_id);
-            let header = SegmentHeader {
-                cluster_id,
-                sequence: 1,
-                first_index: 1,
-                previous_chain: 0,
-                extend_bytes: u32::try_from(options.extend_bytes).unwrap_or(u32::MAX),
-            };
-            segment::write_whole(storage, &file_name(1), &header.encode().0)?;
-            cluster_id
-        }
-        // A start that was cut off between the first segment and the marker: no record was ever written.
-        [1] => {
-            let first = segment::Segment::load(storage, &file_name(1))?;
-            if first.content.len() > SEGMENT_HEADER_BYTES {
-                return Err(missing_marker());
-            }
-            first.header.cluster_id
-        }
-        _ => return Err(missing_marker()),
-    };
-    marker::write(storage, cluster_id)?;
-    Ok(cluster_id)
-}
-
-/// A number that no other folder has; the standard library's per-process random keys are the source.
-fn draw_cluster_id() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id());
-    hasher.finish().max(1)
-}
-
-fn remove_unfinished(storage: &dyn Storage) -> Result<(), WalError> {
-    let names = storage
-        .list()
-        .map_err(|error| WalError::io("list", storage.location(""), error))?;
-    for name in names {
-        let Some(whole) = name.strip_suffix(UNFINISHED_SUFFIX) else {
-            continue;
-        };
-        let ours = segment::sequence_of(whole).is_some()
-            || snapshot::point_of(whole).is_some()
-            || whole == marker::MARKER_FILE;
-        if ours {
-            storage
-                .remove(&name)
-                .map_err(|error| WalError::io("remove", storage.location(&name), error))?;
-        }
-    }
-    Ok(())
-}
-
-/// Opens the last segment for writing, and makes what was read from it durable before anything builds on it:
-/// the last process may have been killed between a write and its sync, or after a sync that failed, when the
-/// system gives back bytes that the disk does not have. So the last write is written again, and zeros behind it
-/// up to the length that the next record vouches for: what a crash tore could come back to life behind a new
-/// record.
-fn continue_segment(
-    storage: &dyn Storage,
-    end: &LogEnd,
-) -> Result<(Box<dyn StorageFile>, u64), WalError> {
-    let failed =
-        |action| move |error| WalError::io(action, storage.location(&end.segment_name), error);
-    let file = storage
-        .open(&end.segment_name, Access::Write)
-        .map_err(failed("open"))?;
-    let step = u64::from(end.segment_step);
-    let mut allocated = end.segment_bytes;
-    if allocated > SEGMENT_HEADER_BYTES as u64 {
-        allocated = allocated.max(u64::from(end.offset)).next_multiple_of(step);
-    }
-    let (start, last_write) = &end.last_write;
-    file.write_at(u64::from(*start), last_write)
-        .map_err(failed("write"))?;
-    let zeros = vec![0; 1 << 20];
-    let mut at = u64::from(end.offset);
-    while at < allocated {
-        let count = (allocated - at).min(zeros.len() as u64);
-        let part = zeros
-            .get(..usize::try_from(count).unwrap_or(0))
-            .unwrap_or_default();
-        file.write_at(at, part).map_err(failed("write"))?;
-        at += count;
-    }
-    file.sync_data().map_err(failed("sync"))?;
-    storage
-        .sync_dir()
-        .map_err(|error| WalError::io("sync", storage.location(""), error))?;
-    Ok((file, allocated))
 }
