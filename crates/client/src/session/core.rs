@@ -20,7 +20,7 @@ use crate::config::{AuthInfo, Config};
 use crate::error::{Reason, SessionLost};
 use crate::lease::LeaseBook;
 use crate::session::entry::{Done, Entry, Fate, Finished, Resend, Unfinished, Waiting};
-use crate::session::watches::{Fired, Ticket, WatchTable};
+use crate::session::watches::{Arm, Fired, Ticket, WatchTable};
 use crate::state::{EndReason, State, StateLog};
 
 /// How a session is known to the server.
@@ -370,7 +370,7 @@ impl Inner {
             path,
             resend,
             done,
-            watch,
+            mut watch,
             policy,
         } = submission;
         if let Phase::Ended(reason) = self.phase {
@@ -409,7 +409,10 @@ impl Inner {
         let len = out.len() - start;
         let id = self.next_id;
         self.next_id += 1;
-        if let Some(ticket) = &watch {
+        if let Some(ticket) = &mut watch {
+            if attached {
+                self.set_watch_flag(ticket);
+            }
             self.watches.ask(ticket);
         }
         let mut entry = Entry {
@@ -473,10 +476,25 @@ impl Inner {
                 xid.copy_from_slice(&entry.xid.to_be_bytes());
             }
             self.out.extend_from_slice(&frame);
+            if let Some(ticket) = &mut entry.watch {
+                self.set_watch_flag(ticket);
+            }
             self.enqueued += frame.len() as u64;
             entry.end = self.enqueued;
             self.mark_sent(&mut entry, now);
             self.in_flight.push_back(entry);
+        }
+    }
+
+    /// Decides whether the request just encoded, which has a watch, is to set it at the server. The flag is the last byte of
+    /// each request that has one.
+    fn set_watch_flag(&mut self, ticket: &mut Ticket) {
+        if matches!(ticket.arm, Arm::Stream { .. }) {
+            return;
+        }
+        ticket.covered = self.watches.covers(ticket);
+        if let Some(flag) = self.out.last_mut() {
+            *flag = u8::from(!ticket.covered);
         }
     }
 

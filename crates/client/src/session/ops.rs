@@ -500,7 +500,15 @@ impl Session {
             class,
             id,
         };
-        (Ticket { id, path, arm }, interest)
+        (
+            Ticket {
+                id,
+                path,
+                arm,
+                covered: false,
+            },
+            interest,
+        )
     }
 
     fn watching<'a>(

@@ -39,6 +39,8 @@ pub(crate) struct Ticket {
     /// As the server knows it.
     pub(crate) path: Arc<str>,
     pub(crate) arm: Arm,
+    /// A persistent watch on the same path reports what this one waits for: the request goes out without its watch flag.
+    pub(crate) covered: bool,
 }
 
 pub(crate) enum Arm {
@@ -56,6 +58,16 @@ pub(crate) enum Arm {
 }
 
 impl Arm {
+    const fn is_persistent(&self) -> bool {
+        matches!(
+            self,
+            Self::Stream {
+                recursive: false,
+                ..
+            }
+        )
+    }
+
     const fn class(&self) -> Class {
         match self {
             Self::Data(_) | Self::Exists(_) => Class::Data,
@@ -109,6 +121,8 @@ struct OnPath {
     streams: Vec<Stream>,
     /// Requests in flight that will arm a watch: while there are any, the server's watch must stay.
     asked: [u32; 3],
+    /// Those of them that will arm a persistent watch that is not recursive.
+    asked_persistent: u32,
     /// Which of its tables the server has us in, on this connection.
     set: [bool; 3],
 }
@@ -169,24 +183,45 @@ impl WatchTable {
         self.next_id
     }
 
+    /// Whether a persistent watch on the ticket's path reports all that the ticket waits for.
+    ///
+    /// Servers before 3.9 keep one mode per path and client: a one-shot watch would turn a persistent one into a one-shot
+    /// watch, silently. So it is served from the persistent one's events instead.
+    pub(crate) fn covers(&self, ticket: &Ticket) -> bool {
+        let Some(on) = self.paths.get(&ticket.path) else {
+            return false;
+        };
+        match ticket.arm.class() {
+            Class::Data => !on.is_unused(Class::Stream) || on.set[2],
+            Class::Child => {
+                on.asked_persistent > 0 || on.streams.iter().any(|stream| !stream.recursive)
+            }
+            Class::Stream => false,
+        }
+    }
+
     /// A request that will arm `ticket` has been submitted.
     pub(crate) fn ask(&mut self, ticket: &Ticket) {
         let on = self.paths.entry(Arc::clone(&ticket.path)).or_default();
         *ticket.arm.class().of(&mut on.asked) += 1;
+        on.asked_persistent += u32::from(ticket.arm.is_persistent());
     }
 
     /// That request will not be answered, or was refused. Returns what to remove at the server.
     #[must_use]
     pub(crate) fn withdraw(&mut self, ticket: &Ticket) -> Option<WatcherKind> {
         let class = ticket.arm.class();
-        self.answered(&ticket.path, class);
+        self.answered(&ticket.path, &ticket.arm);
         self.disarm(&ticket.path, class)
     }
 
-    fn answered(&mut self, path: &Arc<str>, class: Class) {
+    fn answered(&mut self, path: &Arc<str>, arm: &Arm) {
         if let Some(on) = self.paths.get_mut(path) {
-            let asked = class.of(&mut on.asked);
+            let asked = arm.class().of(&mut on.asked);
             *asked = asked.saturating_sub(1);
+            on.asked_persistent = on
+                .asked_persistent
+                .saturating_sub(u32::from(arm.is_persistent()));
         }
     }
 
@@ -195,11 +230,16 @@ impl WatchTable {
     /// Returns what to remove at the server when nobody waits for the watch any more.
     #[must_use]
     pub(crate) fn arm(&mut self, ticket: Ticket, exists: bool) -> Option<WatcherKind> {
-        let Ticket { id, path, arm } = ticket;
+        let Ticket {
+            id,
+            path,
+            arm,
+            covered,
+        } = ticket;
         let class = arm.class();
-        self.answered(&path, class);
+        self.answered(&path, &arm);
         let on = self.paths.entry(Arc::clone(&path)).or_default();
-        *class.of(&mut on.set) = true;
+        *class.of(&mut on.set) |= !covered;
         match arm {
             Arm::Data(to) | Arm::Exists(to) | Arm::Child(to) if to.is_closed() => {
                 return self.disarm(&path, class);
@@ -404,10 +444,5 @@ impl WatchTable {
         if bytes > 0 {
             flush(&mut batch);
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.paths.is_empty()
     }
 }
