@@ -460,11 +460,13 @@ impl Connection {
     }
 }
 
+type FrameAndRest<'a> = (&'a [u8], &'a [u8]);
+
 /// The first whole frame of `bytes` and what follows it.
 fn whole_frame(
     bytes: &[u8],
     max_bytes: usize,
-) -> Result<Option<(&[u8], &[u8])>, frame::FrameError> {
+) -> Result<Option<FrameAndRest<'_>>, frame::FrameError> {
     let Some(length) = frame::peek_length(bytes, max_bytes)? else {
         return Ok(None);
     };
