@@ -7,6 +7,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -174,6 +175,7 @@ impl LocalServer {
         let log_from = log.metadata().map_err(failed)?.len();
         let idle = idle_limit();
         let mut server = Command::new("/proc/self/exe")
+            .arg0("baton")
             .args([
                 "serve",
                 "--detached",

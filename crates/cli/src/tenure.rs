@@ -112,7 +112,9 @@ impl RunOptions {
             Some(asked) if asked > most => Err(Failure::usage(format!(
                 "--kill-after {} needs a session timeout of at least {} (this one is {}); use --session-timeout",
                 duration::show(asked),
-                duration::show(asked * 10 / 3 + Duration::from_millis(1)),
+                duration::show(Duration::from_millis(
+                    u64::try_from((asked.as_millis() * 10).div_ceil(3)).unwrap_or(u64::MAX)
+                )),
                 duration::show(session_timeout)
             ))),
             Some(asked) => Ok(asked),

@@ -107,6 +107,7 @@ impl Guardian {
             None => None,
         };
         let stub = std::process::Command::new("/proc/self/exe")
+            .arg0("baton")
             .arg(STUB)
             .arg(getpid().as_raw_nonzero().to_string())
             .arg(if json { "json" } else { "text" })

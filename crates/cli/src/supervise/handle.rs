@@ -68,6 +68,7 @@ impl Supervised {
         };
         let (own, theirs) = StdUnixStream::pair().map_err(failed)?;
         let guardian = std::process::Command::new("/proc/self/exe")
+            .arg0("baton")
             .arg(GUARDIAN)
             .args(&command.words)
             .envs(

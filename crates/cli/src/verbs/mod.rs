@@ -1,7 +1,12 @@
 //! The verbs, one file each: its options (`Args`) and what it does (`run`).
 
+mod bytes;
 pub(crate) mod completions;
+pub(crate) mod elect;
 mod lines;
 pub(crate) mod lock;
 pub(crate) mod man;
+pub(crate) mod queue;
 pub(crate) mod serve;
+pub(crate) mod tree;
+pub(crate) mod wal;

@@ -1,0 +1,207 @@
+//! `baton queue`: items in order, each to one consumer.
+
+use std::io::Read;
+use std::time::Duration;
+
+use baton::{DistributedQueue, QueueError};
+use serde::Serialize;
+
+use crate::args::Context;
+use crate::connect::{Connection, SESSION_TIMEOUT};
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::signals::Signals;
+use crate::verbs::bytes;
+
+/// Put items into a queue and take them out, in order, each once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton queue put /mail hello                  one item
+  find . -name '*.jpg' | baton queue put /thumbs --lines
+  baton queue take /mail                       waits for an item, prints it
+  baton queue take -n /mail || echo empty      exits with 1 when there is none
+  baton queue ls /mail
+
+An item leaves the queue when it is taken: a consumer that dies with it has lost it.
+Exit codes: 0 done   1 the queue is empty   124 no item within --wait   125 baton failed   2 usage")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Put an item at the end: ITEM, or what comes on standard input.
+    Put {
+        /// The queue's path.
+        path: String,
+        /// The items, each one an argument.
+        #[arg(value_name = "ITEM")]
+        items: Vec<String>,
+        /// Each line of standard input is an item.
+        #[arg(long, conflicts_with = "items")]
+        lines: bool,
+    },
+    /// Take the first item and print it; wait for one if there is none.
+    Take {
+        /// The queue's path.
+        path: String,
+        /// Wait at most this long, then exit 124.
+        #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+        wait: Option<Duration>,
+        /// Do not wait: exit 1 if there is none.
+        #[arg(short, long, conflicts_with = "wait")]
+        no_wait: bool,
+    },
+    /// Print the first item and leave it there.
+    Peek {
+        /// The queue's path.
+        path: String,
+    },
+    /// List the names of the items, first to last.
+    Ls {
+        /// The queue's path.
+        path: String,
+    },
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    context.block_on(async {
+        let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+        let outcome = act(&args.act, context, &connection).await;
+        connection.close().await;
+        outcome
+    })?
+}
+
+async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8, Failure> {
+    match act {
+        Act::Put { path, items, lines } => {
+            let queue = queue(connection, path)?;
+            let given = if items.is_empty() {
+                from_input(*lines)?
+            } else {
+                items.iter().map(|item| item.clone().into_bytes()).collect()
+            };
+            for item in given {
+                queue.offer(&item).await.map_err(failure)?;
+            }
+            Ok(exit::OK)
+        }
+        Act::Take {
+            path,
+            wait,
+            no_wait,
+        } => {
+            let queue = queue(connection, path)?;
+            let mut signals = Signals::new()?;
+            let taking = async {
+                match (no_wait, wait) {
+                    (true, _) => queue.poll().await,
+                    (false, None) => queue.take().await.map(Some),
+                    (false, Some(limit)) => {
+                        match tokio::time::timeout(*limit, queue.take()).await {
+                            Ok(taken) => taken.map(Some),
+                            Err(_) => Ok(None),
+                        }
+                    }
+                }
+            };
+            let taken = tokio::select! {
+                taken = taking => taken,
+                number = signals.stop() => return Ok(u8::try_from(128 + number).unwrap_or(u8::MAX)),
+            };
+            match taken {
+                Ok(Some(item)) => {
+                    tell(context, path, &item);
+                    Ok(exit::OK)
+                }
+                Ok(None) if *no_wait => Ok(exit::NOTHING),
+                Ok(None) => Err(Failure::new(
+                    exit::NOT_ACQUIRED,
+                    "empty",
+                    format!(
+                        "{path}: no item within {}; allow more time with --wait",
+                        duration::show(wait.unwrap_or_default())
+                    ),
+                )),
+                // The item is not to be lost for the doubt about who else gets it.
+                Err(QueueError::TakeUnknown { node, item, source }) => {
+                    tell(context, path, &item);
+                    Err(failure(QueueError::TakeUnknown { node, item, source }))
+                }
+                Err(error) => Err(failure(error)),
+            }
+        }
+        Act::Peek { path } => match queue(connection, path)?.peek().await.map_err(failure)? {
+            Some(item) => {
+                tell(context, path, &item);
+                Ok(exit::OK)
+            }
+            None => Ok(exit::NOTHING),
+        },
+        Act::Ls { path } => {
+            #[derive(Serialize)]
+            struct Item<'a> {
+                name: &'a str,
+            }
+            for name in queue(connection, path)?.names().await.map_err(failure)? {
+                context.output.result(&Item { name: &name }, &name);
+            }
+            Ok(exit::OK)
+        }
+    }
+}
+
+/// What standard input holds, as one item or as one for each line.
+fn from_input(lines: bool) -> Result<Vec<Vec<u8>>, Failure> {
+    let mut all = Vec::new();
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut all)
+        .map_err(|error| {
+            Failure::usage(format!(
+                "standard input cannot be read: {error}; give the item as an argument"
+            ))
+        })?;
+    if !lines {
+        return Ok(vec![all]);
+    }
+    if all.last() == Some(&b'\n') {
+        all.pop();
+    }
+    Ok(if all.is_empty() {
+        Vec::new()
+    } else {
+        all.split(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect()
+    })
+}
+
+fn tell(context: &Context, path: &str, item: &[u8]) {
+    #[derive(Serialize)]
+    struct Item<'a> {
+        path: &'a str,
+        #[serde(flatten)]
+        data: bytes::Shown<'a>,
+    }
+    bytes::tell(
+        context,
+        &Item {
+            path,
+            data: bytes::Shown::new(item),
+        },
+        item,
+    );
+}
+
+fn queue(connection: &Connection, path: &str) -> Result<DistributedQueue, Failure> {
+    DistributedQueue::new(&connection.client, path)
+        .map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn failure(error: QueueError) -> Failure {
+    Failure::baton(error.to_string())
+}
