@@ -284,12 +284,12 @@ impl TestServer {
     }
 
     /// Stops a process in its tracks with SIGSTOP: sockets stay open, nothing is answered, until
-    /// [`TestServer::resume`].
+    /// [`TestServer::resume`]. It has stopped when this returns.
     ///
     /// # Errors
     /// [`LaunchError::NoProcess`]: it does not run, or is embedded.
     pub fn pause(&self) -> Result<(), LaunchError> {
-        self.signal(Signal::STOP)
+        self.running_process()?.pause()
     }
 
     /// Lets it go on after [`TestServer::pause`].
@@ -297,13 +297,13 @@ impl TestServer {
     /// # Errors
     /// As [`TestServer::pause`].
     pub fn resume(&self) -> Result<(), LaunchError> {
-        self.signal(Signal::CONT)
+        self.running_process()?.signal(Signal::CONT)
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), LaunchError> {
+    fn running_process(&self) -> Result<&Process, LaunchError> {
         match &self.backend {
             Backend::Embedded(_) => Err(LaunchError::NoProcess("a signal")),
-            Backend::Process(process) => process.signal(signal),
+            Backend::Process(process) => Ok(process),
         }
     }
 }

@@ -8,6 +8,32 @@
 //! - [`inspect`]: four-letter words, and listings of what is left behind.
 //!
 //! Everything listens on loopback only and ends with the value that started it.
+//!
+//! A test that a client copes with a lost reply reads like this:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use baton_proto::{Acl, Create, CreateMode, OpCode, Request};
+//! use baton_testkit::{Action, Match, Proxy, RawClient, Target, TestServer, Variant, inspect};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = TestServer::start(Target::Baton).await?;
+//! let proxy = Proxy::start(server.addr()).await?;
+//! let fault = proxy.on(Match::reply(OpCode::Create2).nth(1)).then(Action::Cut(Variant::Rst));
+//!
+//! let mut client = RawClient::connect(proxy.addr(), Duration::from_secs(10)).await?;
+//! let open = vec![Acl::open_unsafe()];
+//! let create = Create::new("/job", Some(b"1"), open, CreateMode::Persistent);
+//! assert!(client.call(&Request::Create(create)).await.is_err());
+//!
+//! // The reply was lost; the znode was created all the same.
+//! fault.fired().await;
+//! assert_eq!(inspect::tree(server.addr(), "/job").await?.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod inspect;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_proto::{Acl, Create, CreateMode, Request};
 use baton_testkit::{
-    Ensemble, LaunchError, RawClient, ServerOptions, Target, TestServer, inspect,
+    Ensemble, LaunchError, RawClient, ServerOptions, Target, TestServer, baton_binary, inspect,
     zookeeper_is_installed,
 };
 
@@ -62,6 +62,22 @@ async fn an_embedded_server_keeps_data_over_a_kill() {
     server.stop().await.unwrap();
     server.restart().await.unwrap();
     assert_eq!(server.pid(), None);
+}
+
+#[tokio::test]
+async fn a_baton_process_keeps_data_over_a_kill() {
+    // The command belongs to another package, so it may not be built yet when this runs alone.
+    if let Err(error) = baton_binary() {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let options = ServerOptions::default();
+    let mut server = TestServer::start_process(Target::Baton, options)
+        .await
+        .unwrap();
+    keeps_data_over_a_kill(&mut server).await;
+    says_nothing_while_paused(&server).await;
+    server.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 use super::{LaunchError, POLL, START_PATIENCE, ServerOptions};
@@ -120,15 +120,30 @@ impl Process {
         self.child.as_ref().map(Child::id)
     }
 
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), LaunchError> {
-        let pid = self
-            .pid()
+    fn raw_pid(&self) -> Result<Pid, LaunchError> {
+        self.pid()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-            .ok_or(LaunchError::NoProcess("a signal"))?;
-        kill_process(pid, signal).map_err(|error| LaunchError::Io {
-            what: format!("cannot send {signal:?} to {}", self.what),
+            .ok_or(LaunchError::NoProcess("a signal"))
+    }
+
+    fn failed_at(&self, what: &str) -> impl FnOnce(rustix::io::Errno) -> LaunchError {
+        let what = format!("cannot {what} {}", self.what);
+        move |error| LaunchError::Io {
+            what,
             source: error.into(),
-        })
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), LaunchError> {
+        kill_process(self.raw_pid()?, signal).map_err(self.failed_at("signal"))
+    }
+
+    /// Stops it in its tracks. Sending the signal is not enough: threads run on until one of them has taken it.
+    pub(super) fn pause(&self) -> Result<(), LaunchError> {
+        self.signal(Signal::STOP)?;
+        waitid(WaitId::Pid(self.raw_pid()?), WaitIdOptions::STOPPED)
+            .map_err(self.failed_at("pause"))?;
+        Ok(())
     }
 
     pub(super) fn kill(&mut self) {
