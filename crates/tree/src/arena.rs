@@ -151,9 +151,13 @@ impl Arena {
         }
     }
 
-    /// Makes room for so many more znodes at once.
+    /// Makes room for so many more znodes at once, which spares the moving on the way there.
     pub(crate) fn reserve(&mut self, nodes: usize) {
-        self.slots.reserve(nodes);
+        self.slots.reserve_exact(nodes);
+        let per_shard = nodes / SHARDS;
+        for shard in self.index.iter_mut() {
+            shard.reserve(per_shard, |_| 0);
+        }
     }
 
     /// Stores a znode without linking it. `parent` may be any number until [`Arena::adopt`].
@@ -198,7 +202,7 @@ impl Arena {
         }
     }
 
-    /// Puts a stored znode under a parent, after its other children.
+    /// Puts a stored znode under a parent, after its other children. The parent has none of this name.
     pub(crate) fn adopt(&mut self, parent: NodeId, id: NodeId) {
         let family = self.family_mut(parent);
         let last = family.last;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use baton_proto::{Acl, Perms};
 
 use crate::acl_table::{AclId, AclTable, OPEN};
-use crate::arena::{Arena, NewNode, NodeId, ROOT};
+use crate::arena::{Arena, NewNode, Node, NodeId, ROOT};
 use crate::digest::{self, Digest};
 use crate::kind::{Kind, is_session_id};
 use crate::sessions::Sessions;
@@ -345,28 +345,35 @@ impl Restore {
 
 /// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes it met.
 fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
-    let mut reached = 0;
     let mut path = String::new();
-    let mut pending: Vec<(NodeId, usize)> = vec![(ROOT, 0)];
     let mut kinds = Vec::new();
     let mut sum = Digest::default();
-    while let Some((id, parent_len)) = pending.pop() {
-        let node = tree.arena.node(id);
-        path.truncate(parent_len);
-        if id != ROOT {
-            path.push('/');
-            path.push_str(std::str::from_utf8(node.name()).unwrap_or_default());
-        }
-        reached += 1;
-        let hash = digest::hash_path(if id == ROOT { "/" } else { &path });
+    let mut visit = |path: &str, id: NodeId, node: &Node| {
+        let hash = digest::hash_path(path);
         sum.add(digest::data_term(hash, node));
         sum.add(tree.family_term(hash, node));
         let kind = Kind::of_owner(node.owner);
         if kind != Kind::Persistent {
             kinds.push((kind, id));
         }
-        let len = path.len();
-        pending.extend(tree.arena.children(node).map(|(child, _)| (child, len)));
+    };
+    let root = tree.arena.node(ROOT);
+    visit("/", ROOT, root);
+    let mut reached = 1;
+    let mut pending = vec![(tree.arena.children(root), 0)];
+    while let Some((children, parent_len)) = pending.last_mut() {
+        let Some((id, node)) = children.next() else {
+            pending.pop();
+            continue;
+        };
+        path.truncate(*parent_len);
+        path.push('/');
+        path.push_str(std::str::from_utf8(node.name()).unwrap_or_default());
+        visit(&path, id, node);
+        reached += 1;
+        if tree.arena.family(node).num_children > 0 {
+            pending.push((tree.arena.children(node), path.len()));
+        }
     }
     for (kind, id) in kinds {
         if let Kind::Ephemeral(session) = kind

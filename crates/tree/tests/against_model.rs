@@ -64,6 +64,11 @@ fn compare(tree: &Tree, reference: &Reference) {
         bytes += path::name(path).len() + data.as_ref().map_or(0, Vec::len);
     }
     assert_eq!(tree.approximate_bytes(), bytes);
+    let mut lists: Vec<_> = expected.iter().map(|(.., acl)| acl.clone()).collect();
+    lists.push(vec![baton_proto::Acl::open_unsafe()]);
+    lists.sort_by_key(|list| format!("{list:?}"));
+    lists.dedup();
+    assert_eq!(tree.acl_count(), lists.len());
     let owners: Vec<_> = tree
         .sessions()
         .map(|session| {
