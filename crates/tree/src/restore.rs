@@ -101,13 +101,17 @@ impl Restore {
         }
     }
 
-    /// Takes the next chunk.
+    /// Takes the next chunk. An empty one says nothing and is passed over.
     ///
     /// # Errors
     /// The chunk is not one, or does not belong here. The restore cannot go on after that.
     pub fn chunk(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
         let mut from = Reader::new(bytes);
-        let result = self.read_chunk(&mut from);
+        let result = if bytes.is_empty() {
+            Ok(())
+        } else {
+            self.read_chunk(&mut from)
+        };
         let chunk = self.chunk;
         self.chunk += 1;
         result.map_err(|error| match error {

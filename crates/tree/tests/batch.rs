@@ -173,3 +173,61 @@ fn each_refusal_says_what_to_do() {
     assert_eq!(error, BatchError::Invalid { offset: 5 });
     assert!(!error.to_string().contains('\n'));
 }
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is on disks already has to be readable for ever: a change here needs a new version, and a reader of both.
+#[test]
+fn the_bytes_of_version_1_stay_as_they_are() {
+    let mut identity = Identity::anonymous();
+    identity.add("ip", "10.0.0.1");
+    let mut builder = BatchBuilder::new(1_700_000_000_000);
+    let session_id = 0x0102_0304_0506_0708;
+    let password = [0xaa; 16];
+    let timeout_ms = 10_000;
+    let commands = [
+        Command::OpenSession {
+            session_id,
+            password,
+            timeout_ms,
+        },
+        Command::ReattachSession {
+            session_id,
+            password,
+            timeout_ms,
+        },
+        Command::Write {
+            op: OpCode::CloseSession,
+            body: b"xyz",
+        },
+        Command::DeleteContainer {
+            path: "/c",
+            czxid: 3,
+        },
+        Command::CloseSession {
+            session_id,
+            reason: CloseReason::Expired,
+        },
+    ];
+    for (cxid, command) in commands.into_iter().enumerate() {
+        builder.push(session_id, cxid as i32 - 1, &identity, command);
+    }
+    let expected = concat!(
+        "01",
+        "80a0abfef962",
+        "01",
+        "01",
+        "026970",
+        "0831302e302e302e31",
+        "05",
+        "01080706050403020101000807060504030201aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa09c01",
+        "02080706050403020100000807060504030201aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa09c01",
+        "0408070605040302010200150378797a",
+        "050807060504030201",
+        "0400022f630300000000000000",
+        "0308070605040302010600080706050403020101",
+    );
+    assert_eq!(hex(&builder.finish()), expected);
+}

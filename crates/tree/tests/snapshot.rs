@@ -184,6 +184,17 @@ fn one_snapshot_at_a_time_and_an_abandoned_one_leaves_no_trace() {
     assert_eq!(dump(&restore(&chunks).unwrap()), dump(&driver.tree));
 }
 
+/// A writer may mark its end with a chunk of no bytes.
+#[test]
+fn an_empty_chunk_changes_nothing() {
+    let mut driver = Driver::new();
+    big(&mut driver, 10);
+    let mut chunks = whole(&mut driver.tree);
+    chunks.insert(1, Vec::new());
+    chunks.push(Vec::new());
+    assert_eq!(dump(&restore(&chunks).unwrap()), dump(&driver.tree));
+}
+
 #[test]
 fn a_snapshot_of_another_version_says_which() {
     let mut tree = Tree::new();
@@ -194,4 +205,40 @@ fn a_snapshot_of_another_version_says_which() {
         RestoreError::UnknownVersion(9)
     );
     assert_eq!(restore(&[]).unwrap_err(), RestoreError::Unfinished);
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is on disks already has to be readable for ever: a change here needs a new version, and a reader of both.
+#[test]
+fn the_bytes_of_version_1_stay_as_they_are() {
+    let mut driver = Driver::new();
+    driver.create("/c", CreateMode::Container).unwrap();
+    driver.time_ms = 2_000;
+    driver.create("/c/e", CreateMode::Ephemeral).unwrap();
+    driver.set("/c", b"data", -1).unwrap();
+    let chunks: Vec<String> = whole(&mut driver.tree)
+        .iter()
+        .map(|chunk| hex(chunk))
+        .collect();
+    let znodes = concat!(
+        "04",
+        "00002100000000000000010201",
+        "0001097a6f6f6b65657065720000000001000",
+        "201010571756f7461000000000200",
+        "03011506636f6e66696700000000030001",
+        "0104002b01630202d00fd00f0004646174610000000000000080020101",
+        "05040301650300a01f00000178",
+        "0100000000000001",
+    );
+    let expected = [
+        "010108060601b09361eac9af5797",
+        "02010000000000000103000000000000030000000000000000a09c01",
+        "0301010205776f726c6406616e796f6e65",
+        znodes,
+        "05",
+    ];
+    assert_eq!(chunks, expected);
 }
