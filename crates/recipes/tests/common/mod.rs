@@ -5,9 +5,11 @@ use baton::{Client, Config, Mutex};
 use baton_client::{LeaseOptions, Session};
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
-use baton_testkit::{Proxy, Target, TestServer};
+use baton_testkit::{Proxy, Target, TestServer, Variant};
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 /// The server's unit of time.
@@ -37,14 +39,13 @@ impl Stage {
         let path = format!("/{name}-{}", uuid::Uuid::new_v4().simple());
         match Target::from_env().unwrap() {
             Target::Baton => {
-                let server = Server::builder()
+                let start = Server::builder()
                     .in_memory()
                     .listen("127.0.0.1:0")
                     .tick(TICK)
                     .min_session_timeout(2 * TICK)
-                    .start()
-                    .await
-                    .unwrap();
+                    .start();
+                let server = elsewhere().spawn(start).await.unwrap().unwrap();
                 Self {
                     addr: server.local_addr().unwrap(),
                     path,
@@ -107,6 +108,18 @@ impl Stage {
     }
 }
 
+/// A runtime that goes on while a test blocks its own.
+pub fn elsewhere() -> &'static Runtime {
+    static ELSEWHERE: OnceLock<Runtime> = OnceLock::new();
+    ELSEWHERE.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+    })
+}
+
 pub async fn connect(addr: SocketAddr, timeout: Duration) -> Client {
     let lease = LeaseOptions {
         tick: TICK,
@@ -133,3 +146,13 @@ pub async fn within<F: Future>(work: F) -> F::Output {
         .await
         .expect("should have happened long ago")
 }
+
+/// Creates an ephemeral node by exact name, as another program might.
+pub async fn plant(session: &Session, path: &str) {
+    within(session.create(path, b"planted", baton::CreateMode::Ephemeral))
+        .await
+        .unwrap();
+}
+
+/// Every way in which a connection can end.
+pub const CUTS: [Variant; 3] = [Variant::Rst, Variant::Fin, Variant::BlackHole];
