@@ -1,0 +1,162 @@
+//! What is fuzzed of the data folder: any bytes as a file of it, with their checksums put right, so that what lies
+//! behind the checksums is reached. A start never panics; it gives back a log without a gap or refuses on one line
+//! and changes nothing; and what it gave back once, the next start gives back again.
+
+use std::sync::Arc;
+
+use baton_wal::testing::FaultStorage;
+use baton_wal::{Storage, Wal, WalOptions, dump, verify};
+
+const CLUSTER: u64 = 5;
+const SEGMENT: &str = "log-0000000000000001";
+const SNAPSHOT: &str = "snap-0000000000000003-0000000002";
+
+/// The bytes behind a segment's header.
+pub fn log_segment(bytes: &[u8]) {
+    let disk = folder();
+    let mut content = disk.content(SEGMENT).unwrap_or_default();
+    content.truncate(64);
+    content.extend_from_slice(bytes);
+    let header_crc = crc32c::crc32c_append(0, &content[12..16]);
+    let mut at = 64;
+    while content.len() >= at + 32 {
+        let length = u32_at(&content, at) as usize % 4096;
+        content[at + 2..at + 4].fill(0);
+        content[at + 24] = 1 + content[at + 24].wrapping_sub(1) % 6;
+        content[at + 26..at + 28].fill(0);
+        // Most records carry nothing, and most writes began where they may have.
+        let length = if content[at + 24] == 1 { length } else { 0 };
+        put_u32(&mut content, at, length as u32);
+        let start = u32_at(&content, at + 4) % (at as u32 + 64);
+        put_u32(&mut content, at + 4, start);
+        // Small indexes, so that records follow each other more often than not.
+        content[at + 16] %= 8;
+        content[at + 17..at + 24].fill(0);
+        let end = at + 32 + length.next_multiple_of(8);
+        if end > content.len() {
+            break;
+        }
+        content[at + 32 + length..end].fill(0);
+        let crc = crc32c::crc32c_append(header_crc, &(at as u32).to_le_bytes());
+        let crc = crc32c::crc32c_append(crc, &content[at..at + 28]);
+        let crc = crc32c::crc32c_append(crc, &content[at + 32..end]);
+        put_u32(&mut content, at + 28, crc);
+        at = end;
+    }
+    disk.put(SEGMENT, &content);
+    hold(&disk);
+    disk.put(SEGMENT, bytes);
+    hold(&disk);
+}
+
+/// The bytes behind a snapshot's fixed header fields.
+pub fn snapshot(bytes: &[u8]) {
+    let disk = folder();
+    let mut content = Vec::from(*b"BATONSNP");
+    content.extend_from_slice(&1_u32.to_le_bytes());
+    content.extend_from_slice(&[0; 4]);
+    for field in [CLUSTER, 3, 2, 0, 0, 8, u64::from_le_bytes([1; 8])] {
+        content.extend_from_slice(&field.to_le_bytes());
+    }
+    let crc = crc32c::crc32c(&content);
+    put_u32(&mut content, 12, crc);
+    content.extend_from_slice(bytes);
+    let header_crc = crc32c::crc32c(&crc.to_le_bytes());
+    let mut at = 72;
+    let mut sequence = 0;
+    while content.len() >= at + 16 {
+        let length = u32_at(&content, at) as usize % 4096;
+        put_u32(&mut content, at, length as u32);
+        content[at + 5..at + 8].fill(0);
+        put_u32(&mut content, at + 8, sequence);
+        sequence += 1;
+        let end = at + 16 + length.next_multiple_of(8);
+        if end > content.len() {
+            break;
+        }
+        content[at + 16 + length..end].fill(0);
+        let crc = crc32c::crc32c_append(header_crc, &content[at..at + 12]);
+        let crc = crc32c::crc32c_append(crc, &content[at + 16..at + 16 + length]);
+        put_u32(&mut content, at + 12, crc);
+        at = end;
+    }
+    disk.put(SNAPSHOT, &content);
+    hold(&disk);
+    disk.put(SNAPSHOT, bytes);
+    hold(&disk);
+}
+
+/// The bytes of the marker.
+pub fn marker(bytes: &[u8]) {
+    let disk = folder();
+    disk.put("FORMAT", bytes);
+    hold(&disk);
+}
+
+fn options() -> WalOptions {
+    WalOptions {
+        cluster_id: None,
+        segment_bytes: 4096,
+        extend_bytes: 4096,
+        keep_snapshots: 3,
+    }
+}
+
+fn folder() -> FaultStorage {
+    let disk = FaultStorage::new();
+    let options = WalOptions {
+        cluster_id: Some(CLUSTER),
+        ..options()
+    };
+    drop(Wal::open(Arc::new(disk.clone()), options));
+    disk
+}
+
+fn hold(disk: &FaultStorage) {
+    let before = files(disk);
+    let _ = verify(disk);
+    if let Ok(dump) = dump(Arc::new(disk.clone())) {
+        let _ = dump.take(10_000).count();
+    }
+    assert_eq!(files(disk), before, "looking changed the folder");
+    match Wal::open(Arc::new(disk.clone()), options()) {
+        Err(error) => {
+            assert!(!error.to_string().contains('\n'), "{error}");
+            assert_eq!(files(disk), before, "a refusal changed the folder: {error}");
+        }
+        Ok((wal, found)) => {
+            let base = found.snapshot.as_ref().map_or(0, |info| info.meta.index);
+            for (at, entry) in found.entries.iter().enumerate() {
+                assert_eq!(entry.index, base + 1 + at as u64);
+            }
+            assert_eq!(wal.last_index(), base + found.entries.len() as u64);
+            assert!(found.commit <= wal.last_index());
+            drop(wal);
+            let again = Wal::open(Arc::new(disk.clone()), options()).map(|(_, found)| found);
+            match again {
+                Ok(again) => {
+                    assert_eq!(again.entries, found.entries);
+                    assert_eq!(again.hard_state, found.hard_state);
+                    assert_eq!(again.commit, found.commit);
+                }
+                Err(error) => panic!("the second start refused: {error}"),
+            }
+        }
+    }
+}
+
+fn files(disk: &FaultStorage) -> Vec<(String, Option<Vec<u8>>)> {
+    let names = disk.list().unwrap_or_default();
+    names
+        .into_iter()
+        .map(|name| (name.clone(), disk.content(&name)))
+        .collect()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
