@@ -102,17 +102,14 @@ impl Snapshots {
         let write = move || {
             let write = || -> Result<Option<SnapshotInfo>, WalError> {
                 let mut writer = store.writer(meta)?;
-                let mut last = None;
                 for slice in incoming {
+                    // An empty slice is the end; without it, the core gave up.
+                    if slice.is_empty() {
+                        return writer.finish().map(Some);
+                    }
                     writer.chunk(CHUNK_KIND, &slice)?;
-                    last = Some(slice.is_empty());
                 }
-                // An empty slice is the end; without it, the core gave up.
-                if last == Some(true) {
-                    writer.finish().map(Some)
-                } else {
-                    Ok(None)
-                }
+                Ok(None)
             };
             if let Some(outcome) = write().transpose() {
                 let _ = finished.send(outcome);
