@@ -9,6 +9,8 @@
 //! This crate decides whether a session is alive; everything above asks it. It never retries a write.
 #![forbid(unsafe_code)]
 
+pub mod testing;
+
 mod clock;
 mod config;
 mod error;
@@ -18,6 +20,7 @@ mod session;
 mod state;
 mod supervisor;
 mod transport;
+
 mod values;
 mod watch;
 

@@ -1,0 +1,263 @@
+//! A server that does what a test tells it, over an in-memory transport, on a clock that the test moves.
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::testing::{DuplexListener, DuplexTransport, VirtualClock};
+use baton_client::{Config, LeaseMode, LeaseOptions, Session};
+use baton_proto::{
+    ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, Limits, OpCode, ReplyHeader,
+    Request, RequestHeader, Response, Stat, WatcherEvent, frame,
+};
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+pub const T: Duration = Duration::from_secs(4);
+pub const TICK: Duration = Duration::from_secs(1);
+pub const SESSION: i64 = 0x77;
+
+/// The world of one test.
+pub struct World {
+    pub clock: VirtualClock,
+    pub transport: DuplexTransport,
+    pub listener: DuplexListener,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with_buffer(1 << 20)
+    }
+
+    pub fn with_buffer(bytes: usize) -> Self {
+        let (transport, listener) = DuplexTransport::new(bytes);
+        Self {
+            clock: VirtualClock::new(),
+            transport,
+            listener,
+        }
+    }
+
+    pub fn config(&self) -> Config {
+        Config::new("server:1")
+            .unwrap()
+            .session_timeout(T)
+            .lease(LeaseOptions {
+                tick: TICK,
+                sync_limit: 5,
+                mode: LeaseMode::Auto,
+                ..LeaseOptions::default()
+            })
+            .clock(Arc::new(self.clock.clone()))
+            .transport(Arc::new(self.transport.clone()))
+    }
+
+    /// A session and the server's end of its first connection.
+    pub async fn session(&mut self) -> (Session, Peer) {
+        self.session_with(self.config()).await
+    }
+
+    pub async fn session_with(&mut self, config: Config) -> (Session, Peer) {
+        let connect = tokio::spawn(Session::connect(config));
+        let peer = self.accept(SESSION).await;
+        (connect.await.unwrap().unwrap(), peer)
+    }
+
+    /// Accepts a connection and its session.
+    pub async fn accept(&mut self, id: i64) -> Peer {
+        let mut peer = self.accept_raw().await;
+        let hello = peer.frame().await.expect("a handshake");
+        let limits = Limits::default();
+        let request = ConnectRequest::decode(&hello, &limits).unwrap();
+        peer.last_zxid_seen = request.last_zxid_seen;
+        assert!(
+            request.session_id == 0 || request.session_id == id,
+            "asks for its own session"
+        );
+        peer.answer_hello(id).await;
+        peer
+    }
+
+    pub async fn accept_raw(&mut self) -> Peer {
+        let stream = self.listener.accept().await.unwrap();
+        Peer {
+            stream,
+            buffer: BytesMut::new(),
+            zxid: 100,
+            last_zxid_seen: 0,
+            baton: false,
+        }
+    }
+}
+
+/// The server's end of one connection.
+pub struct Peer {
+    pub stream: DuplexStream,
+    pub buffer: BytesMut,
+    pub zxid: i64,
+    pub last_zxid_seen: i64,
+    /// Whether the probe is answered as Baton's server does.
+    pub baton: bool,
+}
+
+/// A request as it came in.
+#[derive(Debug)]
+pub struct Asked {
+    pub xid: i32,
+    pub op: OpCode,
+    pub body: Bytes,
+}
+
+impl Asked {
+    pub fn request(&self) -> Request<'_> {
+        Request::decode(self.op, &self.body, &Limits::default()).unwrap()
+    }
+
+    pub fn path(&self) -> String {
+        self.request().path().unwrap_or_default().to_owned()
+    }
+}
+
+impl Peer {
+    pub async fn answer_hello(&mut self, id: i64) {
+        let response = if id == 0 {
+            ConnectResponse::refused(Some(false))
+        } else {
+            ConnectResponse {
+                protocol_version: 0,
+                timeout_ms: i32::try_from(T.as_millis()).unwrap(),
+                session_id: id,
+                password: [7; 16],
+                read_only: Some(false),
+            }
+        };
+        let mut out = Vec::new();
+        frame::write_connect_response(&mut out, &response);
+        self.stream.write_all(&out).await.unwrap();
+    }
+
+    /// One frame, or `None` when the client has gone.
+    pub async fn frame(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = frame::split_frame(&mut self.buffer, 1 << 24).unwrap() {
+                return Some(frame);
+            }
+            if self.stream.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// The next request of any kind.
+    pub async fn any(&mut self) -> Option<Asked> {
+        let body = self.frame().await?;
+        let limits = Limits::default();
+        let header = RequestHeader::decode(&mut Decoder::new(&body, &limits)).unwrap();
+        let op = OpCode::try_from(header.op).unwrap();
+        Some(Asked {
+            xid: header.xid,
+            op,
+            body: body.slice(RequestHeader::BYTES..),
+        })
+    }
+
+    /// The next request that is neither a ping nor the client's probe, which are answered.
+    pub async fn next(&mut self) -> Option<Asked> {
+        loop {
+            let asked = self.any().await?;
+            if asked.op == OpCode::Ping {
+                self.ok(&asked, None).await;
+            } else if asked.op == OpCode::GetData && asked.path() == "/zookeeper/baton" {
+                self.answer_probe(&asked).await;
+            } else {
+                return Some(asked);
+            }
+        }
+    }
+
+    pub async fn answer_probe(&mut self, asked: &Asked) {
+        if self.baton {
+            let data = Some(Bytes::from_static(
+                b"{\"version\":\"1\", \"ping_lease\": true}",
+            ));
+            self.ok(
+                asked,
+                Some(Response::Data {
+                    data,
+                    stat: Stat::default(),
+                }),
+            )
+            .await;
+        } else {
+            self.refuse(asked, ErrorCode::NoNode).await;
+        }
+    }
+
+    /// The next request, which must be `op`.
+    pub async fn expect(&mut self, op: OpCode) -> Asked {
+        let asked = self.next().await.expect("the client is there");
+        assert_eq!(asked.op, op, "{asked:?}");
+        asked
+    }
+
+    /// Answers pings and the probe until the client goes, and returns what else came.
+    pub async fn until_gone(&mut self) -> Vec<Asked> {
+        let mut all = Vec::new();
+        while let Some(asked) = self.next().await {
+            all.push(asked);
+        }
+        all
+    }
+
+    pub async fn ok(&mut self, asked: &Asked, response: Option<Response>) {
+        self.zxid += i64::from(asked.op.is_write());
+        self.reply(asked.xid, 0, response).await;
+    }
+
+    pub async fn refuse(&mut self, asked: &Asked, code: ErrorCode) {
+        self.reply(asked.xid, code.code(), None).await;
+    }
+
+    pub async fn reply(&mut self, xid: i32, err: i32, response: Option<Response>) {
+        let mut out = Vec::new();
+        frame::write_reply(
+            &mut out,
+            ReplyHeader {
+                xid,
+                zxid: self.zxid,
+                err,
+            },
+            response.as_ref(),
+        );
+        // The client may have cut the connection by itself.
+        let _ = self.stream.write_all(&out).await;
+    }
+
+    pub async fn event(&mut self, kind: EventKind, path: &str) {
+        let mut out = Vec::new();
+        frame::write_event(&mut out, -1, &WatcherEvent::new(kind, path));
+        let _ = self.stream.write_all(&out).await;
+    }
+
+    /// Answers the client's first request, its probe.
+    pub async fn answer_next_probe(&mut self) {
+        let probe = self.any().await.unwrap();
+        self.answer_probe(&probe).await;
+        settle().await;
+    }
+}
+
+pub fn stat(czxid: i64, owner: i64) -> Stat {
+    Stat {
+        czxid,
+        ephemeral_owner: owner,
+        ..Stat::default()
+    }
+}
+
+/// Lets every task run until all wait for time or for each other.
+pub async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
