@@ -14,6 +14,9 @@ use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain, fi
 use crate::snapshot::{self, SnapshotInfo, SnapshotStore};
 use crate::storage::{LockError, LockGuard, Storage, StorageFile};
 
+/// A sync that takes this long is worth a line in the server's log.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
+
 /// How a log is kept.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
@@ -228,6 +231,13 @@ impl Wal {
             return Err(self.poison("sync", error));
         }
         report.sync_time = started.elapsed();
+        if report.sync_time >= SLOW_SYNC {
+            tracing::warn!(
+                "a sync of {} took {} ms: the disk is slow or busy, and every write waits for it",
+                self.current_location(),
+                report.sync_time.as_millis()
+            );
+        }
         report.bytes = self.buffer.len() as u64;
         report.records = self.buffered_records;
         // `put` keeps the end within u32.
