@@ -1,0 +1,416 @@
+//! When a session is alive, when it is not, and who is told: lease, states, pauses, half-open links, the death of its task.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use baton_client::{
+    Client, ConnectError, EndReason, EventKind, LeaseMode, LeaseOptions, OpCode, Session, State,
+};
+use baton_proto::{ErrorCode, MultiOp, MultiResult, Request, Response};
+use support::{Peer, SESSION, T, TICK, World, settle, stat};
+
+/// Serves a connection: every request is answered, heartbeats among them; other requests are refused.
+async fn serve(mut peer: Peer) -> Vec<OpCode> {
+    let mut seen = Vec::new();
+    while let Some(asked) = peer.any().await {
+        seen.push(asked.op);
+        match asked.op {
+            OpCode::Ping | OpCode::CloseSession => peer.ok(&asked, None).await,
+            OpCode::Multi => {
+                peer.ok(&asked, Some(Response::Multi(vec![MultiResult::Check])))
+                    .await
+            }
+            OpCode::GetData => peer.answer_probe(&asked).await,
+            _ => peer.refuse(&asked, ErrorCode::NoNode).await,
+        }
+    }
+    seen
+}
+
+fn strict(world: &World) -> baton_client::Config {
+    world.config().lease(LeaseOptions {
+        tick: TICK,
+        mode: LeaseMode::Strict,
+        ..LeaseOptions::default()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lease_costs_one_no_effect_quorum_write_each_quarter_of_the_timeout_and_stays_valid()
+{
+    let mut world = World::new();
+    let (s, mut peer) = world.session_with(strict(&world)).await;
+    peer.answer_next_probe().await;
+    let hold = s.hold_lease().await.unwrap();
+    let second = hold.clone();
+    for _ in 0..20 {
+        let asked = peer.expect(OpCode::Multi).await;
+        assert!(s.lease().is_valid());
+        let Request::Multi(parts) = asked.request() else {
+            unreachable!()
+        };
+        assert_eq!(
+            parts,
+            [MultiOp::Check {
+                path: "/",
+                version: -1
+            }]
+        );
+        let before = s.lease().deadline;
+        peer.ok(&asked, Some(Response::Multi(vec![MultiResult::Check])))
+            .await;
+        settle().await;
+        assert!(s.lease().deadline >= before);
+        // At the moment of the answer a strict lease has T - 2h - tick/2 left, or more.
+        assert!(
+            s.lease().remaining() >= T - T / 2 - TICK / 2 - Duration::from_millis(250),
+            "{:?}",
+            s.lease()
+        );
+    }
+    drop((hold, second));
+    let served = tokio::spawn(serve(peer));
+    tokio::time::sleep(T * 3).await;
+    assert_eq!(s.state(), State::Connected { epoch: 1 });
+    assert!(!s.lease().is_valid(), "pings alone prove nothing here");
+    s.close(T).await.unwrap();
+    let seen = served.await.unwrap();
+    assert!(
+        seen.contains(&OpCode::Ping) && !seen.contains(&OpCode::Multi),
+        "nobody holds it any more: {seen:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_batons_server_pings_are_enough_and_the_lease_is_the_whole_timeout() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.baton = true;
+    peer.answer_next_probe().await;
+    let _hold = s.hold_lease().await.unwrap();
+    assert!(s.lease().remaining() > T * 9 / 10, "{:?}", s.lease());
+    let served = tokio::spawn(serve(peer));
+    for _ in 0..40 {
+        tokio::time::sleep(T / 5).await;
+        assert!(s.lease().remaining() > T * 6 / 10, "{:?}", s.lease());
+    }
+    s.close(T).await.unwrap();
+    assert!(!s.lease().is_valid());
+    assert!(!served.await.unwrap().contains(&OpCode::Multi));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h91_an_answer_that_only_a_follower_can_have_given_extends_no_strict_lease() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session_with(strict(&world)).await;
+    peer.answer_next_probe().await;
+    let _hold = s.hold_lease().await.unwrap();
+    let asked = peer.expect(OpCode::Multi).await;
+    peer.ok(&asked, Some(Response::Multi(vec![MultiResult::Check])))
+        .await;
+    settle().await;
+    let deadline = s.lease().deadline;
+    // From now on the follower answers pings by itself, and gets no write through.
+    let mut writes = 0;
+    while s.lease().is_valid() {
+        tokio::select! {
+            () = s.lease_ended() => break,
+            asked = peer.any() => match asked {
+                Some(asked) if asked.op == OpCode::Ping => peer.ok(&asked, None).await,
+                Some(_) => writes += 1,
+                None => break,
+            },
+        }
+    }
+    s.lease_ended().await;
+    assert_eq!(s.lease().deadline, deadline);
+    assert!(writes > 0, "it has tried");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h25_after_a_pause_the_first_look_says_lost_whatever_was_delivered() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.baton = true;
+    peer.answer_next_probe().await;
+    let _hold = s.hold_lease().await.unwrap();
+    assert!(s.lease().is_valid());
+    // The answers that would prove the session alive lie in the socket when the process wakes up.
+    let ping = s.exists("/x");
+    settle().await;
+    let asked = peer.expect(OpCode::Exists).await;
+    world.clock.jump(T * 2);
+    peer.ok(&asked, Some(Response::Stat(stat(1, 0)))).await;
+    // No task has run since the jump but this one.
+    assert!(!s.lease().is_valid());
+    assert_eq!(s.lease().remaining(), Duration::ZERO);
+    assert_eq!(s.state(), State::Expired);
+    let e = s.set_data("/guarded", b"", None).await.unwrap_err();
+    assert!(e.is_session_ended() && e.had_no_effect(), "{e}");
+    settle().await;
+    assert_eq!(s.state(), State::Expired, "and it stays so");
+    let _ = ping.await;
+    assert!(
+        peer.until_gone().await.is_empty(),
+        "no side effect was sent"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn h27_bytes_from_the_server_do_not_keep_a_session_alive_whose_requests_are_not_answered() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.answer_next_probe().await;
+    let mut states = s.states();
+    let started = s.clock().now();
+    world.transport.refuse(true);
+    let chatter = tokio::spawn(async move {
+        loop {
+            peer.event(EventKind::NodeDataChanged, "/noise").await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert_eq!(states.next().await, Some(State::Suspended));
+    let after = s.clock().now().saturating_duration_since(started);
+    assert!(after >= T * 2 / 3 && after < T, "{after:?}");
+    assert_eq!(states.next().await, Some(State::Expired));
+    assert_eq!(s.end_reason(), Some(EndReason::ExpiredLocally));
+    let after = s.clock().now().saturating_duration_since(started);
+    assert!(after <= T, "{after:?}");
+    chatter.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn h28_a_suspended_machine_counts_the_time_that_it_slept() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.baton = true;
+    peer.answer_next_probe().await;
+    let served = tokio::spawn(serve(peer));
+    let _hold = s.hold_lease().await.unwrap();
+    world.clock.jump(T / 2);
+    assert!(s.lease().is_valid(), "a short sleep is within the lease");
+    settle().await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(s.state(), State::Connected { epoch: 1 });
+    assert!(
+        s.lease().remaining() > T * 9 / 10,
+        "renewed at once: {:?}",
+        s.lease()
+    );
+    world.clock.jump(T);
+    assert!(!s.lease().is_valid());
+    assert_eq!(s.ended().await, EndReason::ExpiredLocally);
+    served.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn h29_a_grant_that_arrives_after_the_deadline_is_a_loss() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.answer_next_probe().await;
+    let watching = s.get_data_watch("/predecessor");
+    let asked = peer.expect(OpCode::GetData).await;
+    peer.ok(
+        &asked,
+        Some(Response::Data {
+            data: None,
+            stat: stat(1, 0),
+        }),
+    )
+    .await;
+    let (_, watch) = watching.await.unwrap();
+    world.clock.jump(T + Duration::from_millis(1));
+    peer.event(EventKind::NodeDeleted, "/predecessor").await;
+    let lost = watch.await.unwrap_err();
+    assert_eq!(lost.0, EndReason::ExpiredLocally);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h35_a_thousand_flaps_reach_a_slow_listener_in_order_and_the_end_too() {
+    let mut world = World::new();
+    let (s, peer) = world.session().await;
+    let mut slow = s.states();
+    let mut peer = Some(peer);
+    for _ in 0..1000 {
+        drop(peer.take());
+        peer = Some(world.accept(SESSION).await);
+    }
+    world.transport.refuse(true);
+    drop(peer);
+    assert_eq!(s.ended().await, EndReason::ExpiredLocally);
+    for epoch in 2..=1001 {
+        assert_eq!(slow.next().await, Some(State::Suspended));
+        assert_eq!(slow.next().await, Some(State::Connected { epoch }));
+    }
+    assert_eq!(slow.next().await, Some(State::Suspended));
+    assert_eq!(slow.next().await, Some(State::Expired));
+    assert_eq!(slow.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h36_an_answer_that_is_looked_at_after_the_loss_finds_the_loss_already_told() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.baton = true;
+    peer.answer_next_probe().await;
+    let mut states = s.states();
+    let election = s.exists("/own");
+    let asked = peer.expect(OpCode::Exists).await;
+    peer.ok(&asked, Some(Response::Stat(stat(1, SESSION))))
+        .await;
+    world.transport.refuse(true);
+    drop(peer);
+    assert_eq!(s.ended().await, EndReason::ExpiredLocally);
+    // The success was true once; whoever acts on it now is told otherwise by the session itself.
+    assert!(election.await.unwrap().is_some());
+    assert_eq!(s.state(), State::Expired);
+    assert!(!s.lease().is_valid());
+    assert_eq!(states.try_next(), Some(State::Suspended));
+    assert_eq!(states.try_next(), Some(State::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h37_a_server_that_hands_out_another_session_ends_ours() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let create = s.create("/mine", b"", baton_client::CreateMode::Ephemeral);
+    peer.expect(OpCode::Create2).await;
+    drop(peer);
+    let mut peer = world.accept_raw().await;
+    peer.frame().await.unwrap();
+    peer.answer_hello(SESSION + 5).await;
+    assert_eq!(s.ended().await, EndReason::ExpiredByServer);
+    assert_eq!(s.id(), SESSION);
+    assert!(create.await.unwrap_err().is_maybe_applied());
+    assert!(
+        peer.until_gone().await.is_empty(),
+        "nothing was sent in the other session's name"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reconnects_are_tried_at_least_each_tenth_of_the_timeout_or_second() {
+    let mut world = World::new();
+    let (s, peer) = world.session().await;
+    world.transport.refuse(true);
+    let before = world.transport.attempts();
+    drop(peer);
+    s.ended().await;
+    let attempts = world.transport.attempts() - before;
+    // At least T / (T/10); jitter makes it about twice as many; it must not spin either.
+    assert!((10..200).contains(&attempts), "{attempts}");
+}
+
+#[test]
+fn h88_the_end_of_the_runtime_is_the_end_of_the_session_and_nothing_panics() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let (s, op, watch, cleanup, peer) = runtime.block_on(async {
+        let mut world = World::new();
+        let (s, mut peer) = world.session().await;
+        let watching = s.exists_watch("/w");
+        let asked = peer.expect(OpCode::Exists).await;
+        peer.refuse(&asked, ErrorCode::NoNode).await;
+        let (_, watch) = watching.await.unwrap();
+        let op = s.delete("/x", None);
+        let cleanup = s.delete_eventually("/y", 1);
+        settle().await;
+        (s, op, watch, cleanup, peer)
+    });
+    let mut states = s.states();
+    drop(runtime);
+    assert_eq!(s.state(), State::Expired);
+    assert_eq!(s.end_reason(), Some(EndReason::DriverGone));
+    assert_eq!(states.try_next(), Some(State::Expired));
+    assert!(!s.lease().is_valid());
+    let again = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    again.block_on(async {
+        assert!(op.await.unwrap_err().is_maybe_applied());
+        assert_eq!(watch.await.unwrap_err().0, EndReason::DriverGone);
+        cleanup.await.unwrap_err();
+    });
+    drop(s.delete_eventually("/z", 1));
+    drop((s, peer));
+}
+
+#[test]
+fn h88_without_a_runtime_connecting_is_an_error_and_not_a_panic() {
+    let config = baton_client::Config::new("localhost:1").unwrap();
+    let mut connect = Box::pin(Session::connect(config));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let outcome = connect.as_mut().poll(&mut cx);
+    assert!(matches!(
+        outcome,
+        std::task::Poll::Ready(Err(ConnectError::NoRuntime))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_the_servers_word_and_says_so_when_it_does_not_come() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let queued = s.delete("/before", None);
+    let closing = tokio::spawn({
+        let s = s.clone();
+        async move { s.close(T).await }
+    });
+    let asked = peer.expect(OpCode::Delete).await;
+    peer.ok(&asked, None).await;
+    queued.await.unwrap();
+    let asked = peer.expect(OpCode::CloseSession).await;
+    let refused = s.delete("/after", None).await.unwrap_err();
+    assert!(refused.had_no_effect(), "{refused}");
+    assert!(!closing.is_finished());
+    peer.ok(&asked, None).await;
+    closing.await.unwrap().unwrap();
+    assert_eq!(s.state(), State::Closed);
+
+    let (s, _silent) = world.session().await;
+    let e = s
+        .close(Duration::from_millis(100))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("0x77") && e.contains("not acknowledged"), "{e}");
+    assert_eq!(s.state(), State::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_supervisor_makes_one_new_session_after_a_loss_for_all_who_ask() {
+    let mut world = World::new();
+    let client = Client::lazy(world.config());
+    let ask = |client: &Client| {
+        let client = client.clone();
+        tokio::spawn(async move { client.session().await.unwrap() })
+    };
+    let (a, b) = (ask(&client), ask(&client));
+    let peer = world.accept(SESSION).await;
+    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    assert!(a.is_same(&b));
+    world.transport.refuse(true);
+    drop(peer);
+    a.ended().await;
+    world.transport.refuse(false);
+    let c = ask(&client);
+    let _peer = world.accept(SESSION + 1).await;
+    let c = c.await.unwrap();
+    assert!(!c.is_same(&a));
+    assert_eq!((a.id(), c.id()), (SESSION, SESSION + 1));
+    let _ = client.close(Duration::from_millis(1)).await;
+    assert!(matches!(client.session().await, Err(ConnectError::Closed)));
+}
