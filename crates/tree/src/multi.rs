@@ -138,7 +138,7 @@ impl Tree {
                     self.forget_kind(kind, id);
                     let node = self.arena.take_out(id);
                     let family = self.arena.family_mut(node.parent());
-                    family.creates -= 1;
+                    family.creates = family.creates.wrapping_sub(1);
                     family.pzxid = parent_pzxid;
                     self.arena.bury(&node);
                     self.acls.release(node.acl);

@@ -296,7 +296,10 @@ impl Tree {
             ctime: node.ctime,
             mtime: node.mtime,
             version: node.version,
-            cversion: (2 * family.creates - i64::from(num_children)) as i32,
+            cversion: family
+                .creates
+                .wrapping_mul(2)
+                .wrapping_sub(num_children.into()) as i32,
             aversion: node.aversion,
             ephemeral_owner: Kind::of_owner(node.owner).ephemeral_owner(),
             data_length: node.data_len() as i32,

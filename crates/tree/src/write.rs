@@ -117,7 +117,7 @@ impl Tree {
         }
         let family = self.arena.family(parent);
         let path = if mode.is_sequential() {
-            if family.creates > MAX_SEQUENCE {
+            if !(0..=MAX_SEQUENCE).contains(&family.creates) {
                 return Err(ErrorCode::BadArguments);
             }
             Cow::Owned(format!("{}{:010}", request.path, family.creates))
@@ -151,7 +151,7 @@ impl Tree {
         };
         let id = self.arena.insert(new, parent_id, name, request.data);
         let family_now = self.arena.family_mut(parent_id);
-        family_now.creates += 1;
+        family_now.creates = family_now.creates.wrapping_add(1);
         family_now.pzxid = context.zxid;
         self.end_family_change(parent_path, parent_id);
         self.count_in(&path, id);
