@@ -1,0 +1,335 @@
+//! The election, and its hazards (`docs/hazards.md` §3.5).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{Client, Dialect, ElectionError, LeaderElection, LockError, LostReason, Stage as Step};
+use baton_client::OpCode;
+use baton_testkit::{Action, Match};
+use common::{CUTS, LONG, SHORT, Stage, plant, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn election(client: &Client, path: &str) -> LeaderElection {
+    LeaderElection::new(client, path).unwrap()
+}
+
+/// Reads stages until one that `wanted` picks.
+async fn until(
+    stages: &mut baton::StageStream,
+    mut wanted: impl FnMut(&Step) -> bool,
+) -> Vec<Step> {
+    within(async {
+        let mut seen = Vec::new();
+        loop {
+            let stage = stages.next().await.unwrap();
+            let found = wanted(&stage);
+            seen.push(stage);
+            if found {
+                return seen;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn terms_are_numbered_one_by_one_and_their_tokens_grow() {
+    let stage = Stage::new("terms").await;
+    let mut last = 0;
+    for epoch in 1..=4 {
+        let client = stage.client().await;
+        let leadership = within(election(&client, &stage.path).campaign())
+            .await
+            .unwrap();
+        assert_eq!(leadership.term().epoch, epoch);
+        assert!(leadership.term().token > last);
+        last = leadership.term().token;
+        within(leadership.resign()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn each_stage_is_reported_in_order() {
+    let stage = Stage::new("stages").await;
+    let (one, other) = (stage.client().await, stage.client().await);
+    let first = election(&one, &stage.path);
+    let mut stages = first.stages();
+    let leadership = within(first.campaign()).await.unwrap();
+    let seen = until(&mut stages, |s| matches!(s, Step::ElectedComplete { .. })).await;
+    let offer = leadership.node().to_owned();
+    let term = leadership.term();
+    let expected = [
+        Step::Start,
+        Step::OfferStart,
+        Step::OfferComplete {
+            node: offer.clone(),
+        },
+        Step::DetermineStart,
+        Step::DetermineComplete { position: 0 },
+        Step::ElectedStart,
+        Step::ElectedComplete { term },
+    ];
+    assert_eq!(seen, expected);
+
+    let second = election(&other, &stage.path);
+    let mut following = second.stages();
+    let campaign = tokio::spawn({
+        let second = second.clone();
+        async move { second.campaign().await }
+    });
+    let seen = until(&mut following, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    assert_eq!(
+        seen[seen.len() - 3..],
+        [
+            Step::DetermineComplete { position: 1 },
+            Step::ReadyStart,
+            Step::ReadyComplete { following: offer }
+        ]
+    );
+    within(leadership.resign()).await.unwrap();
+    assert_eq!(stages.try_next(), Some(Step::StopStart));
+    assert_eq!(stages.try_next(), Some(Step::StopComplete));
+
+    let leadership = within(campaign).await.unwrap().unwrap();
+    let seen = until(&mut following, |s| {
+        matches!(s, Step::ElectedComplete { .. })
+    })
+    .await;
+    assert_eq!(seen[0], Step::DetermineStart);
+    assert_eq!(leadership.term().epoch, term.epoch + 1);
+    drop(leadership);
+    until(&mut following, |s| *s == Step::StopComplete).await;
+}
+
+#[tokio::test]
+async fn a_campaign_that_is_dropped_is_reported_as_stopped_and_leaves_no_offer() {
+    let stage = Stage::new("stop").await;
+    let _leader = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    let candidate = election(&stage.client().await, &stage.path);
+    let mut stages = candidate.stages();
+    let waiting = tokio::spawn(async move { candidate.campaign().await.map(drop) });
+    until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    waiting.abort();
+    until(&mut stages, |s| *s == Step::StopComplete).await;
+    stage.until_children(1).await;
+}
+
+#[tokio::test]
+async fn work_under_a_term_is_stopped_before_another_leads() {
+    let stage = Stage::new("stoppoint").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let first = election(&client, &stage.path);
+    let mut stages = first.stages();
+    let stopped = Arc::new(std::sync::Mutex::new(None));
+    struct NotesItsEnd(Arc<std::sync::Mutex<Option<Instant>>>);
+    impl Drop for NotesItsEnd {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() = Some(Instant::now());
+        }
+    }
+    let leading = tokio::spawn({
+        let stopped = Arc::clone(&stopped);
+        async move {
+            let work = async move |_term| {
+                let _note = NotesItsEnd(stopped);
+                std::future::pending::<()>().await;
+            };
+            first.lead(work).await
+        }
+    });
+    until(&mut stages, |s| matches!(s, Step::ElectedComplete { .. })).await;
+    let second = election(&stage.client().await, &stage.path);
+    let next = tokio::spawn(async move {
+        let leadership = second.campaign().await.unwrap();
+        (Instant::now(), leadership)
+    });
+    stage.until_children(2).await;
+    proxy.partition();
+    let ended = within(leading).await.unwrap().unwrap_err();
+    assert!(matches!(ended, ElectionError::TermEnded { .. }), "{ended}");
+    let (led, _leadership) = within(next).await.unwrap();
+    assert!(stopped.lock().unwrap().unwrap() < led, "two led at once");
+}
+
+#[tokio::test]
+async fn an_observer_sees_each_leader_and_the_absence_of_one() {
+    let stage = Stage::new("observe").await;
+    let (one, other) = (stage.client().await, stage.client().await);
+    let mut observer = election(&stage.client().await, &stage.path).observe();
+    assert!(within(observer.next()).await.unwrap().is_none());
+    let first = within(election(&one, &stage.path).name("one").campaign())
+        .await
+        .unwrap();
+    let seen = within(observer.next()).await.unwrap().unwrap();
+    assert_eq!(seen.node, first.node());
+    assert_eq!(seen.token, first.term().token);
+    assert_eq!(seen.record.unwrap().name.as_deref(), Some("one"));
+
+    let second = election(&other, &stage.path).name("other");
+    let second = tokio::spawn(async move { second.campaign().await });
+    stage.until_children(2).await;
+    within(first.resign()).await.unwrap();
+    let seen = within(observer.next()).await.unwrap().unwrap();
+    let second = within(second).await.unwrap().unwrap();
+    assert_eq!(seen.node, second.node());
+    within(second.resign()).await.unwrap();
+    assert!(within(observer.next()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn offers_of_leader_election_support_can_be_observed_but_not_joined() {
+    let stage = Stage::new("support").await;
+    let client = stage.client().await;
+    let admin = session(&client).await;
+    admin
+        .create(&stage.path, b"", baton::CreateMode::Persistent)
+        .await
+        .unwrap();
+    let offer = admin.create(
+        &format!("{}/n_", stage.path),
+        b"host-a",
+        baton::CreateMode::EphemeralSequential,
+    );
+    let offer = offer.await.unwrap().path;
+    let theirs = election(&client, &stage.path).dialect(Dialect::ElectionSupport);
+    let leader = within(theirs.leader()).await.unwrap().unwrap();
+    assert_eq!((leader.node, &leader.data[..]), (offer, &b"host-a"[..]));
+    let error = within(theirs.campaign()).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            ElectionError::Line(LockError::ReadOnlyDialect { .. })
+        ),
+        "{error}"
+    );
+    let error = within(election(&client, &stage.path).campaign())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, ElectionError::Line(LockError::Foreign { .. })),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn h59_a_leader_that_resigns_is_a_follower_in_memory_before_its_offer_is_deleted() {
+    let stage = Stage::new("h59").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let leadership = within(election(&client, &stage.path).campaign())
+        .await
+        .unwrap();
+    let deletion = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
+    let lost = leadership.lost();
+    let resigning = tokio::spawn(leadership.resign());
+    within(deletion.fired()).await;
+    assert_eq!(within(lost).await, LostReason::Released);
+    assert_eq!(stage.children().await.len(), 1, "the offer is still there");
+    deletion.release();
+    within(resigning).await.unwrap().unwrap();
+    assert!(stage.children().await.is_empty());
+}
+
+#[tokio::test]
+async fn h60_a_sibling_that_vanishes_fails_nobody_and_a_lost_offer_is_made_again() {
+    let stage = Stage::new("h60").await;
+    let admin = session(&stage.client().await).await;
+    let leader = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    let bystander = format!("{}/_c_zz-latch-0000000777", stage.path);
+    let candidate = election(&stage.client().await, &stage.path);
+    let mut stages = candidate.stages();
+    let campaign = tokio::spawn(async move { candidate.campaign().await });
+    let seen = until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    plant(&admin, &bystander).await;
+    admin.delete(&bystander, None).await.unwrap();
+
+    let Step::OfferComplete { node } = &seen[2] else {
+        panic!("{seen:?}")
+    };
+    admin.delete(node, None).await.unwrap();
+    let again = until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    assert_eq!(again[0], Step::OfferStart, "{again:?}");
+    within(leader.resign()).await.unwrap();
+    let leadership = within(campaign).await.unwrap().unwrap();
+    assert_ne!(leadership.node(), node);
+}
+
+#[tokio::test]
+async fn h61_a_lost_reply_to_the_offer_leaves_no_orphan_that_could_be_elected() {
+    for variant in CUTS {
+        let stage = Stage::new("h61").await;
+        let first = within(election(&stage.client().await, &stage.path).campaign())
+            .await
+            .unwrap();
+        let (client, proxy) = stage.proxied(Duration::from_secs(4)).await;
+        let cut = proxy
+            .on(Match::reply(OpCode::Create2))
+            .then(Action::Cut(variant));
+        let candidate = election(&client, &stage.path);
+        let campaign = tokio::spawn(async move { candidate.campaign().await });
+        within(cut.fired()).await;
+        within(first.resign()).await.unwrap();
+        let leadership = within(campaign).await.unwrap().unwrap();
+        let offers = stage.children().await;
+        assert_eq!(offers.len(), 1, "{variant:?}: {offers:?}");
+        assert_eq!(offers[0].path, leadership.node());
+        within(leadership.resign()).await.unwrap();
+        assert!(stage.children().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_the_numbering_of_a_term_counts_it_once() {
+    for variant in CUTS {
+        for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
+            let stage = Stage::new("numbering").await;
+            let first = within(election(&stage.client().await, &stage.path).campaign()).await;
+            within(first.unwrap().resign()).await.unwrap();
+            let (client, proxy) = stage.proxied(Duration::from_secs(4)).await;
+            proxy.on(message).then(Action::Cut(variant));
+            let leadership = within(election(&client, &stage.path).campaign())
+                .await
+                .unwrap();
+            assert_eq!(leadership.term().epoch, 2, "{variant:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_term_the_rejoin_delay_lets_others_go_first() {
+    let stage = Stage::new("rejoin").await;
+    let client = stage.client().await;
+    let eager = election(&client, &stage.path).rejoin_delay(Duration::from_millis(500));
+    within(within(eager.campaign()).await.unwrap().resign())
+        .await
+        .unwrap();
+    let offered = Arc::new(AtomicBool::new(false));
+    let mut stages = eager.stages();
+    let rejoining = tokio::spawn({
+        let offered = Arc::clone(&offered);
+        async move {
+            let leadership = eager.campaign().await.unwrap();
+            offered.store(true, Ordering::Relaxed);
+            leadership
+        }
+    });
+    let other = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    assert!(!offered.load(Ordering::Relaxed));
+    assert_eq!(other.term().epoch, 2);
+    until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    within(other.resign()).await.unwrap();
+    assert_eq!(within(rejoining).await.unwrap().term().epoch, 3);
+}

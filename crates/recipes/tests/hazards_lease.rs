@@ -1,0 +1,248 @@
+//! Hazards of losing the session, of leases and of pauses (`docs/hazards.md` §3.3).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{CreateMode, LostReason, TxnError};
+use baton_client::{AddWatchMode, EventKind, State};
+use baton_testkit::{Action, Match, Variant};
+use common::{LONG, SHORT, Stage, elsewhere, mutex, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn is_over(reason: LostReason) -> bool {
+    matches!(reason, LostReason::LeaseEnded | LostReason::SessionLost)
+}
+
+#[tokio::test]
+async fn h25_after_a_pause_the_first_call_on_the_guard_fails_before_any_side_effect() {
+    let stage = Stage::new("h25").await;
+    let client = stage.client_with(SHORT).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let addr = stage.addr;
+    let path = stage.path.clone();
+    let next = elsewhere().spawn(async move {
+        let client = common::connect(addr, LONG).await;
+        mutex(&client, &path).acquire().await.unwrap()
+    });
+
+    // Nothing of this client runs meanwhile: it is all on this thread.
+    std::thread::sleep(2 * SHORT + Duration::from_secs(1));
+    assert!(is_over(guard.check().unwrap_err()));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let poked = AtomicBool::new(false);
+    let work = guard.run(async { poked.store(true, Ordering::Relaxed) });
+    assert!(is_over(within(work).await.unwrap_err()));
+    assert!(
+        !poked.load(Ordering::Relaxed),
+        "a step of the work was taken"
+    );
+    let state = format!("{}-state", stage.path);
+    let txn = within(
+        guard
+            .txn()
+            .create(&state, b"", CreateMode::Persistent)
+            .commit(),
+    )
+    .await;
+    assert!(matches!(txn, Err(TxnError::Lost { .. })), "{txn:?}");
+    let second = within(next).await.unwrap();
+    assert!(second.token() > guard.token());
+    let look = session(&stage.client().await).await;
+    assert!(look.exists(&state).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn h25_run_asks_before_each_step_of_the_work() {
+    let stage = Stage::new("h25b").await;
+    let client = stage.client_with(SHORT).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let steps_after = AtomicBool::new(false);
+    let work = guard.run(async {
+        tokio::task::yield_now().await;
+        std::thread::sleep(2 * SHORT);
+        tokio::task::yield_now().await;
+        steps_after.store(true, Ordering::Relaxed);
+    });
+    assert!(is_over(within(work).await.unwrap_err()));
+    assert!(!steps_after.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn h26_a_holder_that_is_cut_off_ends_by_its_own_clock_before_the_next_grant() {
+    for timeout_ms in [800, 1200, 1600, 2500, 4000] {
+        let stage = Stage::new("h26").await;
+        let (client, proxy) = stage.proxied(Duration::from_millis(timeout_ms)).await;
+        let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+        let next = mutex(&stage.client().await, &stage.path);
+        let granted = elsewhere().spawn(async move {
+            let guard = next.acquire().await.unwrap();
+            (Instant::now(), guard)
+        });
+        stage.until_children(2).await;
+        proxy.partition();
+        let reason = within(guard.lost()).await;
+        let ended = Instant::now();
+        assert!(is_over(reason), "{reason}");
+        let (granted, _guard) = within(granted).await.unwrap();
+        assert!(ended < granted, "T = {timeout_ms} ms: two held at once");
+    }
+}
+
+#[tokio::test]
+async fn h27_bytes_that_arrive_prove_nothing_when_ours_do_not() {
+    let stage = Stage::new("h27").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let noisy = format!("{}-noisy", stage.path);
+    let talker = session(&stage.client().await).await;
+    talker
+        .create(&noisy, b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    let holder = session(&client).await;
+    let mut events = holder
+        .watch_persistent(&noisy, AddWatchMode::Persistent)
+        .await
+        .unwrap();
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let next = mutex(&stage.client().await, &stage.path);
+    let granted = elsewhere().spawn(async move {
+        let guard = next.acquire().await.unwrap();
+        (Instant::now(), guard)
+    });
+    stage.until_children(2).await;
+    proxy.cut_all(Variant::BlackHoleToServer);
+    proxy.set_door(baton_testkit::proxy::Door::Silent);
+    let quiet = Arc::new(AtomicBool::new(false));
+    let talking = elsewhere().spawn({
+        let quiet = Arc::clone(&quiet);
+        async move {
+            while !quiet.load(Ordering::Relaxed) {
+                talker.set_data(&noisy, b"x", None).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    });
+    assert!(within(events.next()).await.is_ok(), "events still arrive");
+    let reason = within(guard.lost()).await;
+    let ended = Instant::now();
+    assert!(is_over(reason), "{reason}");
+    let (granted, _guard) = within(granted).await.unwrap();
+    assert!(ended < granted, "two held at once");
+    quiet.store(true, Ordering::Relaxed);
+    within(talking).await.unwrap();
+}
+
+#[tokio::test]
+async fn h29_a_grant_that_arrives_after_the_lease_ended_gives_no_stale_guard() {
+    let stage = Stage::new("h29").await;
+    let held = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let waiter = session(&client).await;
+    let lock = mutex(&client, &stage.path);
+    let event = proxy
+        .on(Match::event(EventKind::NodeDeleted))
+        .then(Action::Hold);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    stage.until_children(2).await;
+    within(held.release()).await.unwrap();
+    within(event.fired()).await;
+    proxy.refuse();
+    within(waiter.lease_ended()).await;
+    event.release();
+    proxy.heal();
+    let guard = within(waiting).await.unwrap().unwrap();
+    assert_eq!(guard.check(), Ok(()));
+    assert!(guard.remaining() > Duration::ZERO);
+    let nodes = stage.until_children(1).await;
+    assert_eq!(nodes[0].path, guard.node());
+    assert_eq!(nodes[0].stat.ephemeral_owner, guard.session().id());
+}
+
+#[tokio::test]
+async fn h32_a_guard_outlives_a_reconnect_of_its_session() {
+    for variant in [Variant::Rst, Variant::Fin] {
+        let stage = Stage::new("h32").await;
+        let (client, proxy) = stage.proxied(LONG).await;
+        let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+        let session = session(&client).await;
+        let mut states = session.states();
+        for _ in 0..5 {
+            proxy.cut_all(variant);
+            assert_eq!(within(states.next()).await, Some(State::Suspended));
+            assert!(matches!(
+                within(states.next()).await,
+                Some(State::Connected { .. })
+            ));
+            assert_eq!(guard.check(), Ok(()));
+        }
+        let nodes = stage.children().await;
+        assert_eq!(nodes.len(), 1);
+        assert_eq!(nodes[0].path, guard.node(), "no new place in line");
+        within(guard.release()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn h32_h33_after_the_session_is_lost_the_guard_is_dead_and_the_lock_contended_anew() {
+    let stage = Stage::new("h33").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let lock = mutex(&client, &stage.path);
+    let guard = within(lock.acquire()).await.unwrap();
+    let old = session(&client).await;
+    proxy.partition();
+    within(old.ended()).await;
+    assert!(is_over(guard.check().unwrap_err()));
+    let other = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+    proxy.heal();
+    assert!(
+        within(lock.try_acquire()).await.unwrap().is_none(),
+        "granted from memory"
+    );
+    assert!(is_over(guard.check().unwrap_err()), "revived");
+    let old_node = guard.node().to_owned();
+    drop(guard);
+    within(other.release()).await.unwrap();
+    let again = within(lock.acquire()).await.unwrap();
+    assert_ne!(again.node(), old_node);
+    assert_ne!(again.session().id(), old.id());
+}
+
+#[tokio::test]
+async fn h38_the_holder_is_told_when_somebody_deletes_its_node() {
+    let stage = Stage::new("h38").await;
+    let client = stage.client().await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let admin = session(&stage.client().await).await;
+    // A change of its data is none of the holder's business, and must not hide the deletion.
+    admin.set_data(guard.node(), b"note", None).await.unwrap();
+    let lost = guard.lost();
+    admin.delete(guard.node(), None).await.unwrap();
+    assert_eq!(within(lost).await, LostReason::NodeGone);
+    assert_eq!(guard.check(), Err(LostReason::NodeGone));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn h38_a_deletion_during_an_outage_is_told_at_the_reconnect() {
+    let stage = Stage::new("h38b").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let admin = session(&stage.client().await).await;
+    proxy.refuse();
+    proxy.cut_all(Variant::Rst);
+    admin.delete(guard.node(), None).await.unwrap();
+    proxy.heal();
+    assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
+}

@@ -1,0 +1,251 @@
+//! The queue, and its hazards (`docs/hazards.md` §3.6).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{Client, CreateMode, DistributedQueue, QueueError};
+use baton_client::OpCode;
+use baton_testkit::{Action, Match, Variant};
+use common::{CUTS, LONG, SHORT, Stage, session, within};
+use std::time::Duration;
+
+const ROOMY: Duration = Duration::from_secs(4);
+
+fn queue(client: &Client, path: &str) -> DistributedQueue {
+    DistributedQueue::new(client, path).unwrap()
+}
+
+async fn all(queue: &DistributedQueue) -> Vec<String> {
+    let mut items = Vec::new();
+    while let Some(item) = within(queue.poll()).await.unwrap() {
+        items.push(String::from_utf8(item.to_vec()).unwrap());
+    }
+    items
+}
+
+#[tokio::test]
+async fn items_come_out_in_the_order_in_which_they_went_in() {
+    let stage = Stage::new("fifo").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &format!("{}/deep/jobs", stage.path));
+    assert_eq!(within(queue.peek()).await.unwrap(), None);
+    assert_eq!(within(queue.poll()).await.unwrap(), None);
+    assert!(matches!(
+        within(queue.element()).await,
+        Err(QueueError::Empty { .. })
+    ));
+    assert!(matches!(
+        within(queue.remove()).await,
+        Err(QueueError::Empty { .. })
+    ));
+    for item in 0..20 {
+        within(queue.offer(item.to_string().as_bytes()))
+            .await
+            .unwrap();
+    }
+    assert_eq!(within(queue.names()).await.unwrap().len(), 20);
+    assert_eq!(&within(queue.peek()).await.unwrap().unwrap()[..], b"0");
+    assert_eq!(&within(queue.element()).await.unwrap()[..], b"0");
+    assert_eq!(&within(queue.remove()).await.unwrap()[..], b"0");
+    let rest: Vec<String> = (1..20).map(|item| item.to_string()).collect();
+    assert_eq!(all(&queue).await, rest);
+}
+
+#[tokio::test]
+async fn each_item_goes_to_one_consumer() {
+    let stage = Stage::new("shared").await;
+    let producer = queue(&stage.client().await, &stage.path);
+    let mut consumers = Vec::new();
+    for _ in 0..4 {
+        let queue = queue(&stage.client().await, &stage.path);
+        consumers.push(tokio::spawn(async move {
+            let mut got = Vec::new();
+            loop {
+                let item = queue.take().await.unwrap();
+                if item.is_empty() {
+                    return got;
+                }
+                got.push(String::from_utf8(item.to_vec()).unwrap());
+            }
+        }));
+    }
+    for item in 0..60 {
+        within(producer.offer(item.to_string().as_bytes()))
+            .await
+            .unwrap();
+    }
+    for _ in 0..4 {
+        within(producer.offer(b"")).await.unwrap();
+    }
+    let mut got = Vec::new();
+    for consumer in consumers {
+        got.extend(within(consumer).await.unwrap());
+    }
+    got.sort_by_key(|item| item.parse::<u32>().unwrap());
+    let expected: Vec<String> = (0..60).map(|item| item.to_string()).collect();
+    assert_eq!(got, expected);
+}
+
+#[tokio::test]
+async fn foreign_children_and_an_item_changed_in_place_do_no_harm() {
+    let stage = Stage::new("foreign").await;
+    let client = stage.client().await;
+    let session = session(&client).await;
+    let queue = queue(&client, &stage.path);
+    within(queue.offer(b"first")).await.unwrap();
+    for child in ["config", "queue-0000000009", "qn-x"] {
+        let path = format!("{}/{child}", stage.path);
+        session
+            .create(&path, b"", CreateMode::Persistent)
+            .await
+            .unwrap();
+    }
+    let name = within(queue.names()).await.unwrap().remove(0);
+    session
+        .set_data(&format!("{}/{name}", stage.path), b"second", None)
+        .await
+        .unwrap();
+    assert_eq!(all(&queue).await, ["second"]);
+    assert_eq!(stage.names().await.len(), 3);
+}
+
+#[tokio::test]
+async fn h65_a_lost_answer_to_a_removal_neither_loses_nor_doubles_the_item() {
+    for variant in CUTS {
+        for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
+            let stage = Stage::new("h65").await;
+            let producer = queue(&stage.client().await, &stage.path);
+            for item in ["a", "b", "c"] {
+                within(producer.offer(item.as_bytes())).await.unwrap();
+            }
+            let (client, proxy) = stage.proxied(ROOMY).await;
+            let cut = proxy.on(message.clone()).then(Action::Cut(variant));
+            let consumer = queue(&client, &stage.path);
+            assert_eq!(all(&consumer).await, ["a", "b", "c"], "{variant:?}");
+            assert_eq!(cut.times(), 1);
+            assert!(stage.names().await.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn h65_a_removal_that_cannot_be_found_out_brings_the_item_and_says_so() {
+    let stage = Stage::new("h65b").await;
+    let producer = queue(&stage.client().await, &stage.path);
+    within(producer.offer(b"precious")).await.unwrap();
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let cut = proxy
+        .on(Match::reply(OpCode::Multi))
+        .then(Action::Cut(Variant::Rst));
+    let consumer = queue(&client, &stage.path);
+    let taking = tokio::spawn(async move { consumer.poll().await });
+    within(cut.fired()).await;
+    proxy.partition();
+    match within(taking).await.unwrap() {
+        Err(QueueError::TakeUnknown { item, .. }) => assert_eq!(&item[..], b"precious"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn h65_a_take_dropped_at_any_point_loses_no_item() {
+    let stage = Stage::new("h65c").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    for polls in 0..30 {
+        within(queue.offer(polls.to_string().as_bytes()))
+            .await
+            .unwrap();
+        let mut taken = None;
+        {
+            let mut take = std::pin::pin!(queue.take());
+            for _ in 0..polls {
+                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+                if let std::task::Poll::Ready(item) = take.as_mut().poll(&mut cx) {
+                    taken = Some(item.unwrap());
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let item = match taken {
+            Some(item) => item,
+            None => within(queue.take()).await.unwrap(),
+        };
+        assert_eq!(item, polls.to_string());
+    }
+    assert_eq!(within(queue.poll()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn h66_a_lost_answer_to_an_offer_queues_the_item_once() {
+    for variant in CUTS {
+        for message in [
+            Match::request(OpCode::Multi),
+            Match::reply(OpCode::Multi),
+            Match::reply(OpCode::Create2),
+        ] {
+            let stage = Stage::new("h66").await;
+            let (client, proxy) = stage.proxied(ROOMY).await;
+            let cut = proxy.on(message).then(Action::Cut(variant));
+            let producer = queue(&client, &stage.path);
+            for item in ["a", "b", "c"] {
+                within(producer.offer(item.as_bytes())).await.unwrap();
+            }
+            assert_eq!(cut.times(), 1);
+            let consumer = queue(&stage.client().await, &stage.path);
+            assert_eq!(all(&consumer).await, ["a", "b", "c"], "{variant:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn h66_an_offer_that_cannot_be_found_out_is_not_made_again() {
+    let stage = Stage::new("h66b").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let producer = queue(&client, &stage.path);
+    within(producer.offer(b"first")).await.unwrap();
+    let cut = proxy
+        .on(Match::reply(OpCode::Multi))
+        .then(Action::Cut(Variant::Rst));
+    let offering = tokio::spawn(async move { producer.offer(b"second").await });
+    within(cut.fired()).await;
+    proxy.partition();
+    let error = within(offering).await.unwrap().unwrap_err();
+    assert!(matches!(error, QueueError::OfferUnknown { .. }), "{error}");
+    proxy.heal();
+    let consumer = queue(&stage.client().await, &stage.path);
+    assert_eq!(all(&consumer).await, ["first", "second"]);
+}
+
+#[tokio::test]
+async fn a_waiting_take_survives_an_outage() {
+    let stage = Stage::new("outage").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let consumer = queue(&client, &stage.path);
+    let taking = tokio::spawn(async move { consumer.take().await });
+    stage_exists(&stage).await;
+    proxy.refuse();
+    proxy.cut_all(Variant::Rst);
+    let producer = queue(&stage.client().await, &stage.path);
+    within(producer.offer(b"meanwhile")).await.unwrap();
+    proxy.heal();
+    assert_eq!(&within(taking).await.unwrap().unwrap()[..], b"meanwhile");
+}
+
+/// Waits until somebody has made the queue's directory.
+async fn stage_exists(stage: &Stage) {
+    let look = session(&stage.client().await).await;
+    within(async {
+        while look.exists(&stage.path).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
