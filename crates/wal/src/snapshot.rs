@@ -40,7 +40,7 @@ pub struct SnapshotMeta {
     pub term: u64,
     /// The last zxid in it; carried for people, not used by the log.
     pub zxid: i64,
-    /// The leader's time at that entry, in milliseconds since 1970; carried for people.
+    /// The time when it was begun, in milliseconds since 1970; carried for people.
     pub time_ms: i64,
     /// Who took part, as the consensus layer writes it.
     pub membership: Bytes,
