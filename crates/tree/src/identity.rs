@@ -2,8 +2,8 @@
 //! Owns matching, validation and expansion of ACLs. Never looks at the tree, at a socket or at a password file:
 //! the server authenticates and hands over the result.
 
+use core::net::IpAddr;
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
