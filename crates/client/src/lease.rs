@@ -220,3 +220,197 @@ impl LeaseBook {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn at(ms: u64) -> BootInstant {
+        BootInstant::from_nanos(ms * 1_000_000)
+    }
+
+    fn options(tick_ms: u64) -> LeaseOptions {
+        LeaseOptions {
+            tick: Duration::from_millis(tick_ms),
+            epsilon: Duration::ZERO,
+            ..LeaseOptions::default()
+        }
+    }
+
+    /// A leader and a follower as §2.0 of `hazards.md` describes them: the follower answers pings by itself, relays touches
+    /// with each ping of the leader (every tick/2), passes writes on at once on the same stream, and is cut off from the
+    /// leader at `cut`. All instants in ms; the client's clock is the true one.
+    struct Model {
+        timeout: u64,
+        half_tick: u64,
+        cut: u64,
+        phase: u64,
+        /// When the follower last heard of the client, and not told the leader yet.
+        touched_follower: bool,
+        relayed_until: u64,
+        expiry: u64,
+    }
+
+    impl Model {
+        fn relay(&mut self, now: u64) {
+            // Each relay instant up to now; a touch is told at the first one behind it.
+            while self.relayed_until + self.half_tick <= now {
+                self.relayed_until += self.half_tick;
+                if self.relayed_until < self.cut && std::mem::take(&mut self.touched_follower) {
+                    self.expiry = self.expiry.max(self.relayed_until + self.timeout);
+                }
+            }
+        }
+
+        /// A packet arrives; a write is acknowledged only if it reaches a leader that has not expired the session.
+        fn arrives(&mut self, now: u64, write: bool) -> bool {
+            self.relay(now);
+            let through = now < self.cut && now < self.expiry;
+            // The write itself does not touch: it goes past the session tracker of the leader.
+            self.touched_follower = true;
+            !write || through
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// H26, H91: whatever the delays, whenever the follower is cut off, however the clocks drift within the bound, the
+        /// lease ends before the leader can give the session's locks away.
+        #[test]
+        fn h91_a_strict_lease_ends_before_a_leader_cut_off_from_our_follower_expires_us(
+            tick in prop::sample::select(vec![100_u64, 1000, 2000]),
+            ratio in 2_u64..12,
+            phase in 0_u64..1000,
+            cut in 0_u64..40_000,
+            steps in prop::collection::vec((1_u64..4000, 0_u64..3000, 0_u64..500, any::<bool>()), 1..60),
+        ) {
+            let timeout = tick * ratio;
+            let options = LeaseOptions { mode: LeaseMode::Strict, clock_rate_ppm: 0, ..options(tick) };
+            let mut book = LeaseBook::new(options, Duration::from_millis(timeout));
+            let start = 10_000;
+            let mut model = Model {
+                timeout,
+                half_tick: tick / 2,
+                cut: start + cut,
+                phase: phase % (tick / 2).max(1),
+                touched_follower: false,
+                relayed_until: 0,
+                expiry: start + timeout,
+            };
+            model.relayed_until = start - model.phase;
+            book.connected(at(start), Duration::from_millis(timeout), true);
+            let (mut now, mut arrived, mut answered) = (start, start, start);
+            let mut answers = Vec::new();
+            for (pause, there, back, write) in steps {
+                now += pause % (timeout / 2).max(1) + 1;
+                // Answers that are in by now are read in order.
+                answers.retain(|(read, sent, basis)| {
+                    let due = *read <= now;
+                    if due {
+                        book.acknowledged(at(*read), at(*sent), *basis);
+                    }
+                    !due
+                });
+                let basis = if write { book.write_basis(at(now)) } else { None };
+                arrived = arrived.max(now + there);
+                if model.arrives(arrived, write) {
+                    answered = answered.max(arrived + back);
+                    answers.push((answered, now, basis));
+                } else {
+                    break;
+                }
+            }
+            for (read, sent, basis) in answers {
+                book.acknowledged(at(read), at(sent), basis);
+            }
+            model.relay(now + 100 * timeout);
+            prop_assert!(
+                book.deadline() <= at(model.expiry),
+                "lease {:?} outlives the session, which ends at {:?}", book.deadline(), at(model.expiry)
+            );
+        }
+    }
+
+    #[test]
+    fn h26_the_lease_is_shorter_than_the_timeout_by_the_clocks_rate_and_the_slack() {
+        let mut book = LeaseBook::new(LeaseOptions::default(), Duration::from_secs(4));
+        book.connected(at(1000), Duration::from_secs(4), true);
+        // 4 s less 1 % less 50 ms.
+        assert_eq!(book.deadline(), at(1000 + 4000 - 40 - 50));
+    }
+
+    #[test]
+    fn an_answer_extends_the_lease_only_where_it_proves_something() {
+        let mut book = LeaseBook::new(options(1000), Duration::from_secs(4));
+        book.connected(at(10_000), Duration::from_secs(4), false);
+        assert_eq!(
+            book.deadline(),
+            BootInstant::ZERO,
+            "a re-attach is not a quorum write"
+        );
+        book.acknowledged(at(10_010), at(10_000), None);
+        assert_eq!(book.deadline(), BootInstant::ZERO, "nor is a ping");
+        let basis = book.write_basis(at(10_020));
+        assert_eq!(
+            basis,
+            Some(at(10_000)),
+            "the re-attach touched the leader itself"
+        );
+        book.acknowledged(at(10_030), at(10_020), basis);
+        assert_eq!(book.deadline(), at(10_000 + 3960));
+        // A ping answered less than tick/2 before a write may not have been relayed.
+        book.acknowledged(at(12_000), at(11_990), None);
+        assert_eq!(book.write_basis(at(12_400)), Some(at(10_000)));
+        assert_eq!(book.write_basis(at(12_500)), Some(at(11_990)));
+        book.set_ping_lease(true);
+        book.acknowledged(at(13_000), at(12_900), None);
+        assert_eq!(book.deadline(), at(12_900 + 3960));
+    }
+
+    #[test]
+    fn pings_are_enough_only_with_three_times_the_sync_limit() {
+        let long = |secs| LeaseBook::new(options(2000), Duration::from_secs(secs));
+        assert_eq!(long(30).evidence(), Evidence::LongPing);
+        assert_eq!(long(29).evidence(), Evidence::Write);
+        let mut book = long(30);
+        book.acknowledged(at(100), at(90), None);
+        // 30 s less tick/2, less 5 ticks, less 1 %.
+        assert_eq!(book.deadline(), at(90 + 18_810));
+        let strict = LeaseOptions {
+            mode: LeaseMode::Strict,
+            ..options(2000)
+        };
+        let mut book = LeaseBook::new(strict, Duration::from_secs(30));
+        book.acknowledged(at(100), at(90), None);
+        assert_eq!(
+            (book.evidence(), book.deadline()),
+            (Evidence::Write, BootInstant::ZERO)
+        );
+    }
+
+    #[test]
+    fn a_timeout_that_no_mode_makes_sound_is_refused_with_the_smallest_that_is() {
+        let book = |ms| LeaseBook::new(options(2000), Duration::from_millis(ms));
+        assert_eq!(book(4000).check(), Ok(()));
+        let Err(LeaseError::TimeoutTooShort { smallest, .. }) = book(3999).check() else {
+            panic!("refused")
+        };
+        assert_eq!(smallest, Duration::from_secs(4));
+        let mut baton = book(500);
+        baton.set_ping_lease(true);
+        assert_eq!(baton.check(), Ok(()));
+    }
+
+    #[test]
+    fn evidence_that_is_kept_stays_bounded() {
+        let mut book = LeaseBook::new(options(1000), Duration::from_secs(30));
+        book.connected(at(0), Duration::from_secs(30), true);
+        for ms in 0..100_000 {
+            book.acknowledged(at(ms), at(ms), None);
+        }
+        assert!(book.acked.len() < 20, "{}", book.acked.len());
+    }
+}

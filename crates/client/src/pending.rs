@@ -179,14 +179,14 @@ impl<T> Pending<T> {
                 *id
             }
         };
-        if let Some(timer) = &mut self.timer {
-            if timer.as_mut().poll(cx).is_ready() {
-                self.timer = None;
-                // None: the answer is being delivered at this very moment.
-                if let Some(fate) = self.core.give_up(id) {
-                    let reason = Reason::DeadlinePassed;
-                    return Poll::Ready(Err(self.unfinished(Unfinished { fate, reason })));
-                }
+        if let Some(timer) = &mut self.timer
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            self.timer = None;
+            // None: the answer is being delivered at this very moment.
+            if let Some(fate) = self.core.give_up(id) {
+                let reason = Reason::DeadlinePassed;
+                return Poll::Ready(Err(self.unfinished(Unfinished { fate, reason })));
             }
         }
         Poll::Pending

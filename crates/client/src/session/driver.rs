@@ -71,10 +71,11 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
         if !core.attach(&response, sent, created) {
             break;
         }
-        if let Some(first) = first.take() {
-            if first.send(Ok(())).is_err() {
-                core.begin_close();
-            }
+        if first
+            .take()
+            .is_some_and(|first| first.send(Ok(())).is_err())
+        {
+            core.begin_close();
         }
         match Connection::new(Arc::clone(&core), stream, incoming)
             .run()
