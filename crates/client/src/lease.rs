@@ -246,7 +246,6 @@ mod tests {
         timeout: u64,
         half_tick: u64,
         cut: u64,
-        phase: u64,
         /// When the follower last heard of the client, and not told the leader yet.
         touched_follower: bool,
         relayed_until: u64,
@@ -284,49 +283,57 @@ mod tests {
             tick in prop::sample::select(vec![100_u64, 1000, 2000]),
             ratio in 2_u64..12,
             phase in 0_u64..1000,
-            cut in 0_u64..40_000,
-            steps in prop::collection::vec((1_u64..4000, 0_u64..3000, 0_u64..500, any::<bool>()), 1..60),
+            // Cut so many per cent of half a tick after this step's packet has arrived.
+            cut in (0_usize..40, 0_u64..100),
+            // Pause in per cent of the timeout; ways there and back in per cent of the tick; a write or not.
+            steps in prop::collection::vec(
+                (1_u64..30, prop_oneof![4 => 0_u64..20, 1 => 0_u64..300], 0_u64..20, any::<bool>()),
+                1..40,
+            ),
         ) {
             let timeout = tick * ratio;
+            let start = 10_000;
+            let (mut sent, mut arrived, mut read) = (start, start, start);
+            let packets: Vec<_> = steps
+                .into_iter()
+                .map(|(pause, there, back, write)| {
+                    sent += timeout * pause / 100 + 1;
+                    arrived = arrived.max(sent + tick * there / 100);
+                    read = read.max(arrived + tick * back / 100);
+                    (sent, arrived, read, write)
+                })
+                .collect();
+            let (step, after) = cut;
+            let cut = packets[step % packets.len()].1 + tick * after / 200;
             let options = LeaseOptions { mode: LeaseMode::Strict, clock_rate_ppm: 0, ..options(tick) };
             let mut book = LeaseBook::new(options, Duration::from_millis(timeout));
-            let start = 10_000;
             let mut model = Model {
                 timeout,
                 half_tick: tick / 2,
-                cut: start + cut,
-                phase: phase % (tick / 2).max(1),
+                cut,
                 touched_follower: false,
-                relayed_until: 0,
+                relayed_until: start - phase % (tick / 2),
                 expiry: start + timeout,
             };
-            model.relayed_until = start - model.phase;
             book.connected(at(start), Duration::from_millis(timeout), true);
-            let (mut now, mut arrived, mut answered) = (start, start, start);
-            let mut answers = Vec::new();
-            for (pause, there, back, write) in steps {
-                now += pause % (timeout / 2).max(1) + 1;
+            let mut answers = VecDeque::<(u64, u64, Option<BootInstant>)>::new();
+            for (sent, arrived, read, write) in packets {
                 // Answers that are in by now are read in order.
-                answers.retain(|(read, sent, basis)| {
-                    let due = *read <= now;
-                    if due {
-                        book.acknowledged(at(*read), at(*sent), *basis);
-                    }
-                    !due
-                });
-                let basis = if write { book.write_basis(at(now)) } else { None };
-                arrived = arrived.max(now + there);
-                if model.arrives(arrived, write) {
-                    answered = answered.max(arrived + back);
-                    answers.push((answered, now, basis));
-                } else {
+                while answers.front().is_some_and(|(read, ..)| *read <= sent)
+                    && let Some((read, sent, basis)) = answers.pop_front()
+                {
+                    book.acknowledged(at(read), at(sent), basis);
+                }
+                let basis = if write { book.write_basis(at(sent)) } else { None };
+                if !model.arrives(arrived, write) {
                     break;
                 }
+                answers.push_back((read, sent, basis));
             }
             for (read, sent, basis) in answers {
                 book.acknowledged(at(read), at(sent), basis);
             }
-            model.relay(now + 100 * timeout);
+            model.relay(read + 100 * timeout);
             prop_assert!(
                 book.deadline() <= at(model.expiry),
                 "lease {:?} outlives the session, which ends at {:?}", book.deadline(), at(model.expiry)
