@@ -129,6 +129,16 @@ impl<T> Pending<T> {
             .map_err(|fault| {
                 let (op, path) = (self.op, std::mem::take(&mut self.path));
                 match fault {
+                    // Some server says that it does not know either.
+                    Fault::Refused(
+                        ErrorCode::ConnectionLoss
+                        | ErrorCode::OperationTimeout
+                        | ErrorCode::RequestTimeout,
+                    ) if op.is_write() => Error::MaybeApplied {
+                        op,
+                        path,
+                        reason: Reason::ConnectionLost,
+                    },
                     Fault::Refused(code) => Error::Rejected {
                         op,
                         path,

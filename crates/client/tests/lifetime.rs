@@ -414,3 +414,43 @@ async fn the_supervisor_makes_one_new_session_after_a_loss_for_all_who_ask() {
     let _ = client.close(Duration::from_millis(1)).await;
     assert!(matches!(client.session().await, Err(ConnectError::Closed)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_expired_here_is_ended_on_a_server_that_comes_back() {
+    let mut world = World::new();
+    let (s, peer) = world.session().await;
+    world.transport.refuse(true);
+    drop(peer);
+    assert_eq!(s.ended().await, EndReason::ExpiredLocally);
+    world.transport.refuse(false);
+    let mut peer = world.accept(SESSION).await;
+    peer.expect(OpCode::CloseSession).await;
+    assert_eq!(s.state(), State::Expired, "it stays dead here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_handed_over_is_not_closed_and_can_be_taken_up() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let export = s.hand_over();
+    assert_eq!(s.state(), State::Closed);
+    drop(s);
+    assert!(peer.until_gone().await.is_empty(), "no close was sent");
+    let config = world.config();
+    let heir = tokio::spawn(async move { Session::resume(config, &export).await });
+    let _peer = world.accept(SESSION).await;
+    assert_eq!(heir.await.unwrap().unwrap().id(), SESSION);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_refused_fail_the_connect() {
+    let mut world = World::new();
+    let connect = tokio::spawn(Session::connect(
+        world.config().auth("digest", b"user:secret"),
+    ));
+    let mut peer = world.accept(SESSION).await;
+    let asked = peer.expect(OpCode::Auth).await;
+    peer.refuse(&asked, ErrorCode::AuthFailed).await;
+    let e = connect.await.unwrap().unwrap_err();
+    assert!(matches!(e, ConnectError::AuthFailed { .. }), "{e}");
+}

@@ -23,6 +23,9 @@ use crate::transport::BoxStream;
 
 const READ_CHUNK_BYTES: usize = 16 * 1024;
 
+/// What a burst leaves allocated.
+const KEPT_BUFFER_BYTES: usize = 256 * 1024;
+
 /// An idle session pings at least this often.
 const MAX_PING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -105,6 +108,7 @@ impl Connection {
         if self.position == self.writing.len() {
             self.base += self.writing.len() as u64;
             self.writing.clear();
+            self.writing.shrink_to(KEPT_BUFFER_BYTES);
             self.position = 0;
             if !inner.out.is_empty() {
                 std::mem::swap(&mut self.writing, &mut inner.out);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_proto::{ConnectRequest, ConnectResponse, Limits, frame};
+use baton_proto::{ConnectRequest, ConnectResponse, Limits, Request, frame};
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
@@ -57,6 +57,8 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
                 if let Some(first) = first.take() {
                     // Whoever asked has gone; there is nobody to tell.
                     let _gone = first.send(Err(stop));
+                } else if core.end_reason() == EndReason::ExpiredLocally {
+                    bury(&core).await;
                 }
                 break;
             }
@@ -141,6 +143,29 @@ async fn establish(
                 last: last_error,
             })
         }
+    }
+}
+
+/// A session that is dead for us may still live on a server that was away: its ephemeral nodes would stand in everybody's way
+/// for another timeout. So for that long we try to end it there. It stays dead here whatever comes of it.
+async fn bury(core: &Arc<Core>) {
+    let timeout = core.inner.lock().timeout;
+    let farewell = async {
+        let mut last_error = String::new();
+        let Attempt::Attached(mut attached) = keep_trying(core, &mut last_error).await else {
+            return;
+        };
+        let mut bye = Vec::new();
+        frame::write_request(&mut bye, 1, &Request::CloseSession);
+        if attached.stream.write_all(&bye).await.is_ok() {
+            // The server answers and closes; either end of it will do.
+            let _closed = attached.stream.read_buf(&mut attached.incoming).await;
+        }
+    };
+    let clock = &core.config.clock;
+    tokio::select! {
+        () = farewell => {}
+        () = clock.sleep_until(clock.now() + timeout) => {}
     }
 }
 
@@ -255,6 +280,27 @@ impl Core {
             let changed = self.changed.notified();
             if matches!(self.inner.lock().phase, Phase::Ended(_)) {
                 return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the server has accepted the configured credentials.
+    pub(crate) async fn wait_credentials(&self) -> Result<(), ConnectError> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let inner = self.inner.lock();
+                let refused = inner.phase == Phase::Ended(EndReason::AuthFailed);
+                if refused {
+                    let servers = self.config.servers();
+                    return Err(ConnectError::AuthFailed { servers });
+                }
+                let settled =
+                    inner.phase == Phase::Attached && inner.credentials_in_flight.is_empty();
+                if settled || matches!(inner.phase, Phase::Ended(_)) {
+                    return Ok(());
+                }
             }
             changed.await;
         }

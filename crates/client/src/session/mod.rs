@@ -121,7 +121,8 @@ impl Session {
     /// Cancellation: a session that the server has opened by then is closed in the background.
     ///
     /// # Errors
-    /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::NoRuntime`] outside a tokio runtime.
+    /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::AuthFailed`] when the configured
+    /// credentials are refused, [`ConnectError::NoRuntime`] outside a tokio runtime.
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         Self::start(
             config,
@@ -158,6 +159,7 @@ impl Session {
         runtime.spawn(driver::drive(Arc::clone(&core), to));
         first.await.map_err(|_| ConnectError::NoRuntime)??;
         let handles = Arc::new(Handles(Arc::clone(&core)));
+        core.wait_credentials().await?;
         Ok(Self {
             core,
             handles,
@@ -328,7 +330,8 @@ impl Session {
         Arc::clone(&self.core.config.clock)
     }
 
-    /// What another process needs to take the session up with [`Session::resume`].
+    /// What another process needs to take the session up with [`Session::resume`], should this one die. While this one
+    /// lives it would take the session back: see [`Session::hand_over`].
     #[must_use]
     pub fn export(&self) -> SessionExport {
         let inner = self.core.inner.lock();
@@ -337,6 +340,15 @@ impl Session {
             password: inner.identity.password,
             last_zxid: inner.last_zxid,
         }
+    }
+
+    /// Lets go of the session without ending it, for another process to take it up with [`Session::resume`]. What this one
+    /// has in flight counts as lost, its handles as closed; the nodes stay.
+    #[must_use = "without it nobody can take the session up, and its nodes stay until its timeout has run out"]
+    pub fn hand_over(&self) -> SessionExport {
+        let export = self.export();
+        self.core.end(EndReason::Closed);
+        export
     }
 
     /// Ends the session: finishes its pending cleanup, sends what is queued, and waits for the server's word that its

@@ -93,7 +93,6 @@ impl Core {
             self.states.publish(State::Suspended);
             unsent.append(&mut inner.out);
             inner.pings.clear();
-            inner.set_watches_unanswered = 0;
             inner.credentials_in_flight.clear();
             for entry in std::mem::take(&mut inner.in_flight) {
                 inner.carry_over(entry, written, base, &unsent, &mut effects);
@@ -144,7 +143,6 @@ impl Core {
             }
             xid::AUTH => self.receive_auth(inner, header, effects),
             xid::SET_WATCHES => {
-                inner.set_watches_unanswered = inner.set_watches_unanswered.saturating_sub(1);
                 if header.err == 0 {
                     Ok(())
                 } else {
@@ -179,6 +177,7 @@ impl Core {
             .and_then(|index| inner.credentials.get_mut(index))
             .and_then(|credential| credential.waiter.take());
         let refused = header.err != 0;
+        effects.changed = true;
         if refused {
             self.end_locked(inner, EndReason::AuthFailed, effects);
         }
@@ -227,7 +226,7 @@ impl Core {
             }
             // The server that answers so has been left behind; the operation was not applied.
             ErrorCode::SessionMoved => {
-                entry.fail(Fate::NotSent, Reason::ConnectionLost, effects);
+                entry.fail(Fate::NotSent, Reason::Disconnected, effects);
                 return Err(Broken::Lost(
                     "the session has moved to another server".to_owned(),
                 ));
@@ -337,7 +336,6 @@ impl Inner {
         let zxid = self.last_zxid;
         watches.rearm(zxid, REARM_BATCH_BYTES, |request| {
             self.send_control(xid::SET_WATCHES, &request, now);
-            self.set_watches_unanswered += 1;
         });
         if again {
             watches.resync(&mut effects.fired);
@@ -356,8 +354,12 @@ impl Inner {
         effects: &mut Effects,
     ) {
         let left = entry.end <= written;
-        let own = !matches!(entry.done, Done::User(_) | Done::Close);
-        let frame = if own || entry.fail_fast {
+        let unwanted = match &entry.done {
+            Done::User(to) => left && to.is_closed(),
+            Done::Close => false,
+            _ => true,
+        };
+        let frame = if unwanted || entry.fail_fast {
             None
         } else if left {
             entry.resend.request(&entry.path).map(|request| {
