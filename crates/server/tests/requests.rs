@@ -171,3 +171,22 @@ async fn an_event_comes_before_any_reply_that_shows_its_state() {
     }
     write.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_watcher_type_that_does_not_exist_is_answered_as_zookeeper_does() {
+    let server = start().await;
+    let mut wire = Wire::open(&server.connect_string()).await;
+    for request in [
+        Request::CheckWatches {
+            path: "/a",
+            kind: 9,
+        },
+        Request::RemoveWatches {
+            path: "/a",
+            kind: 9,
+        },
+    ] {
+        assert_eq!(wire.call(request).await, Err(ErrorCode::MarshallingError));
+    }
+    server.shutdown().await.unwrap();
+}

@@ -185,6 +185,13 @@ impl RawClient {
                 self.keep_event(&reply)?;
                 continue;
             }
+            if self
+                .waiting
+                .front()
+                .is_some_and(|(xid, _)| *xid == reply.header.xid)
+            {
+                self.waiting.pop_front();
+            }
             return Ok(reply);
         }
     }
@@ -194,8 +201,8 @@ impl RawClient {
     /// # Errors
     /// [`RawError::Rejected`] with the header's error; [`RawError::OutOfOrder`] if it is another request's.
     pub async fn receive_response(&mut self) -> Result<(ReplyHeader, Response), RawError> {
+        let (expected, op) = self.waiting.front().copied().unwrap_or((0, OpCode::Ping));
         let reply = self.receive().await?;
-        let (expected, op) = self.waiting.pop_front().unwrap_or((0, OpCode::Ping));
         if reply.header.xid != expected {
             return Err(RawError::OutOfOrder {
                 got: reply.header.xid,

@@ -195,14 +195,15 @@ impl Tree {
         }
         let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
         let name = path.get(name_start..).unwrap_or_default();
-        let id = self
-            .arena
-            .child(parent_id, name.as_bytes())
-            .ok_or(ErrorCode::NoNode)?;
+        // Asked before whether the znode exists, so that who may not delete is not told.
         let parent = self.arena.node(parent_id);
         if !self.permits(parent, context.identity, Perms::DELETE) {
             return Err(ErrorCode::NoAuth);
         }
+        let id = self
+            .arena
+            .child(parent_id, name.as_bytes())
+            .ok_or(ErrorCode::NoNode)?;
         let node = self.arena.node(id);
         next_version(node.version, version)?;
         if self.arena.family(node).num_children > 0 {

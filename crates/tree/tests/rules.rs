@@ -347,6 +347,20 @@ fn acls_are_enforced_where_the_protocol_says() {
 }
 
 #[test]
+fn delete_asks_for_permission_before_it_tells_whether_the_znode_exists() {
+    let mut driver = Driver::new();
+    let stranger = driver.identity.clone();
+    driver.identity.add_digest(b"ann:secret");
+    let acl = vec![Acl::creator_all()];
+    driver
+        .create_with("/own", None, acl, CreateMode::Persistent)
+        .unwrap();
+    driver.identity = stranger;
+    assert_eq!(driver.delete("/own/missing", -1), Err(ErrorCode::NoAuth));
+    assert_eq!(driver.delete("/missing/child", -1), Err(ErrorCode::NoNode));
+}
+
+#[test]
 fn digests_are_masked_for_those_who_may_read_but_not_administer() {
     let mut driver = Driver::new();
     let reader = driver.identity.clone();

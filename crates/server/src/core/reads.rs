@@ -275,7 +275,7 @@ pub(crate) fn event(out: &mut Vec<u8>, zxid: i64, kind: EventKind, path: &str) {
 fn watcher_kind(kind: i32) -> Result<Kinds, ErrorCode> {
     WatcherKind::try_from(kind)
         .map(Kinds::of)
-        .map_err(|_| ErrorCode::BadArguments)
+        .map_err(|_| ErrorCode::MarshallingError)
 }
 
 fn who(identity: &Identity) -> Vec<ClientInfo> {

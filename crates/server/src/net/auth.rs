@@ -27,8 +27,8 @@ pub(super) fn add(
             }
             more.add("digest", id);
         }
-        // Everybody is `world`, and the address is known since the connection was made.
-        "world" | "ip" => {}
+        // Known since the connection was made.
+        "ip" => {}
         _ => return Err(ErrorCode::AuthFailed),
     }
     Ok(more)
@@ -58,10 +58,12 @@ mod tests {
         assert_eq!(someone.ids().len(), 1);
         let root = add(&someone, &packet("digest", b"root:secret"), &options).unwrap();
         assert!(root.is_super());
-        assert_eq!(
-            add(&nobody, &packet("kerberos", b"x"), &options),
-            Err(ErrorCode::AuthFailed)
-        );
+        for unknown in ["kerberos", "world"] {
+            assert_eq!(
+                add(&nobody, &packet(unknown, b"x"), &options),
+                Err(ErrorCode::AuthFailed)
+            );
+        }
         assert_eq!(
             add(&nobody, &packet("digest", b"nocolon"), &options),
             Err(ErrorCode::AuthFailed)
