@@ -215,9 +215,13 @@ impl Conn {
         }
     }
 
-    /// Moves what waits to the end of `out`.
-    pub(crate) fn take(&self, out: &mut Vec<u8>) -> Taken {
+    /// Moves what waits to the end of `out`, unless `full` says that `out` has enough: then it waits here, where its
+    /// bound is.
+    pub(crate) fn take(&self, out: &mut Vec<u8>, full: bool) -> Taken {
         let mut outbox = self.outbox.lock();
+        if full && outbox.closing.is_none() {
+            return Taken::default();
+        }
         if out.is_empty() {
             std::mem::swap(out, &mut outbox.bytes);
         } else {
@@ -229,10 +233,12 @@ impl Conn {
         }
     }
 
-    /// Asks to be woken when there is something to take. `false`: there is something already.
-    pub(crate) fn wait(&self, waker: &Waker) -> bool {
+    /// Asks to be woken when there is something to take. `false`: there is something already. With `full`, only being
+    /// closed counts.
+    pub(crate) fn wait(&self, waker: &Waker, full: bool) -> bool {
         let mut outbox = self.outbox.lock();
-        if !outbox.bytes.is_empty() || outbox.answered > 0 || outbox.closing.is_some() {
+        let something = !outbox.bytes.is_empty() || outbox.answered > 0;
+        if outbox.closing.is_some() || (something && !full) {
             return false;
         }
         match &mut outbox.waker {
@@ -272,7 +278,7 @@ pub(crate) mod tests {
         conn.push(1, &mut wake, |out| out.extend_from_slice(b"two"));
         assert_eq!(wake.len(), 1, "a connection is woken once");
         let mut out = b"zero".to_vec();
-        let taken = conn.take(&mut out);
+        let taken = conn.take(&mut out, false);
         assert_eq!(out, b"zeroonetwo");
         assert_eq!(taken.answered, 2);
         assert!(taken.closing.is_none());
@@ -286,7 +292,10 @@ pub(crate) mod tests {
             conn.push(0, &mut wake, |out| out.extend_from_slice(&[0; 30]));
         }
         let mut out = Vec::new();
-        assert_eq!(conn.take(&mut out).closing, Some(CloseReason::TooSlow));
+        assert_eq!(
+            conn.take(&mut out, false).closing,
+            Some(CloseReason::TooSlow)
+        );
         assert!(out.is_empty());
     }
 }

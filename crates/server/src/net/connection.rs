@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     read_at: Instant,
     /// A reply after which the connection is to be closed has been put into `out`.
     close_after: Option<CloseReason>,
+    /// A request has been handed to the core after which the connection ends: none behind it counts.
+    last_taken: bool,
 }
 
 impl Connection {
@@ -91,6 +93,7 @@ impl Connection {
             work: Work::default(),
             read_at: Instant::now(),
             close_after: None,
+            last_taken: false,
         }
     }
 
@@ -107,7 +110,9 @@ impl Connection {
                 "it did not name its session in time".to_owned(),
             )),
         };
-        if let Some(End::Closed(_)) = end {
+        if let Some(End::Closed(reason)) = end
+            && reason != CloseReason::TooSlow
+        {
             self.linger().await;
         }
         end.unwrap_or(End::Gone)
@@ -115,16 +120,22 @@ impl Connection {
 
     /// Lets the client fetch the last bytes: closing with unread input would make the kernel throw them away.
     async fn linger(&mut self) {
-        let _ = self.stream.shutdown().await;
         let mut sink = [0_u8; 1024];
-        let drain = async { while let Ok(1..) = self.stream.read(&mut sink).await {} };
-        let _ = tokio::time::timeout(LINGER, drain).await;
+        let farewell = async {
+            let rest = self.out.get(self.written..).unwrap_or_default();
+            self.stream.write_all(rest).await?;
+            self.stream.shutdown().await?;
+            while self.stream.read(&mut sink).await? > 0 {}
+            io::Result::Ok(())
+        };
+        let _ = tokio::time::timeout(LINGER, farewell).await;
     }
 
     /// Ready with `None` once the session is attached, if `opening`.
     fn poll(&mut self, cx: &mut Context<'_>, opening: bool) -> Poll<Option<End>> {
         loop {
-            let taken = self.conn.take(&mut self.out);
+            let full = self.is_full();
+            let taken = self.conn.take(&mut self.out, full);
             self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
             if self.phase == Phase::Attaching && self.conn.attached().is_some() {
                 self.phase = Phase::Open;
@@ -149,8 +160,8 @@ impl Connection {
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Some(End::Gone)),
                 Poll::Pending => {
-                    if closing == Some(CloseReason::TooSlow) {
-                        return Poll::Ready(Some(End::Closed(CloseReason::TooSlow)));
+                    if let Some(reason) = closing {
+                        return Poll::Ready(Some(End::Closed(reason)));
                     }
                 }
             }
@@ -173,7 +184,7 @@ impl Connection {
                     progress = true;
                 }
             }
-            if !progress && self.conn.wait(cx.waker()) {
+            if !progress && self.conn.wait(cx.waker(), self.is_full()) {
                 self.release_memory();
                 return Poll::Pending;
             }
@@ -236,11 +247,16 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether as much waits for the client to read it as may.
+    fn is_full(&self) -> bool {
+        self.out.len() - self.written > self.shared.options.max_outbound_bytes
+    }
+
     /// Whether a further request may be taken on.
     fn has_room(&self) -> bool {
         let options = &self.shared.options;
-        let waiting = self.out.len() - self.written;
-        waiting <= options.max_outbound_bytes
+        !self.last_taken
+            && !self.is_full()
             && self.in_flight + self.work.len() < options.max_requests_in_flight
             && (self.in_flight == 0 || self.shared.inbox.queued_bytes() < options.max_queued_bytes)
     }
@@ -310,7 +326,7 @@ impl Connection {
                 Class::Ping => {
                     // The zxid first: an event up to it is then among what is taken (protocol.md §3, watches).
                     let zxid = shared.zxid();
-                    let taken = conn.take(&mut self.out);
+                    let taken = conn.take(&mut self.out, false);
                     self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
                     reply(&mut self.out, header.xid, zxid, ErrorCode::Ok);
                     answered += 1;
@@ -321,7 +337,7 @@ impl Connection {
                         None => {
                             let guard = tree.insert(shared.tree.read());
                             // Events up to the state that this read is about to show.
-                            conn.take(&mut self.out);
+                            conn.take(&mut self.out, false);
                             guard
                         }
                     };
@@ -346,7 +362,10 @@ impl Connection {
                 }
                 Class::Read(op) => self.queue(header.xid, Kind::Read(op), body, &identity),
                 Class::Write(op) => self.queue(header.xid, Kind::Write(op), body, &identity),
-                Class::CloseSession => self.queue(header.xid, Kind::CloseSession, body, &identity),
+                Class::CloseSession => {
+                    self.queue(header.xid, Kind::CloseSession, body, &identity);
+                    self.last_taken = true;
+                }
                 Class::Auth => {
                     let outcome = match Request::decode(OpCode::Auth, body, &shared.limits) {
                         Ok(Request::Auth(packet)) => auth::add(&identity, &packet, &shared.options),
@@ -416,6 +435,7 @@ impl Connection {
             let mut frame = Vec::with_capacity(20);
             reply(&mut frame, xid, zxid, code);
             self.queue(xid, Kind::Ready { close_after: close }, &frame, identity);
+            self.last_taken = close;
         }
     }
 
