@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Success.
 pub(crate) const OK: u8 = 0;
@@ -79,9 +79,25 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let json = std::env::args()
         .take_while(|argument| argument != "--")
         .any(|argument| argument == "--json");
-    crate::output::Output::new(json, false)
-        .failure(&Failure::usage(usage_line(&error.render().to_string())));
+    let mut line = usage_line(&error.render().to_string());
+    if let Some(tip) = forgotten_dashes(error) {
+        line = format!("{tip}; {line}");
+    }
+    crate::output::Output::new(json, false).failure(&Failure::usage(line));
     ExitCode::from(USAGE)
+}
+
+/// What to say to someone who wrote `baton lock /x echo hi`.
+fn forgotten_dashes(error: &clap::Error) -> Option<String> {
+    let word = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(word) if !word.starts_with('-') => word,
+        _ => return None,
+    };
+    let runs_commands = std::env::args()
+        .nth(1)
+        .is_some_and(|verb| verb == "lock" || verb == "elect");
+    (error.kind() == ErrorKind::UnknownArgument && runs_commands)
+        .then(|| format!("the command goes after two dashes: -- {word} ..."))
 }
 
 /// Makes the parser's several lines one: the complaint, its tips, and where to read more.
