@@ -165,7 +165,7 @@ async fn refusals_that_keep_the_connection() {
     assert_eq!(
         wire.call(Request::RemoveWatches { path: "/", kind: 9 })
             .await,
-        Err(ErrorCode::BadArguments)
+        Err(ErrorCode::MarshallingError)
     );
     assert_eq!(
         wire.call(Request::RemoveWatches { path: "/", kind: 3 })
