@@ -327,7 +327,7 @@ fn h89_a_guard_cannot_be_cloned() {
     impl<T: Clone> Probe<T> {
         const CLONES: bool = true;
     }
-    assert!(Probe::<String>::CLONES, "the probe tells");
-    assert!(!Probe::<Guard>::CLONES);
-    assert!(!Probe::<baton::Leadership>::CLONES);
+    const { assert!(Probe::<String>::CLONES, "the probe tells") };
+    const { assert!(!Probe::<Guard>::CLONES) };
+    const { assert!(!Probe::<baton::Leadership>::CLONES) };
 }

@@ -4,6 +4,7 @@
 mod embedded;
 mod ensemble;
 mod process;
+mod wire;
 mod zookeeper;
 
 use std::io;

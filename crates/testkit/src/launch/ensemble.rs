@@ -1,5 +1,7 @@
-//! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers and their ports.
+//! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers, their ports, and the wires
+//! on which they follow each other.
 
+use super::wire::Wire;
 use super::zookeeper::{self, Peer};
 use super::{Backend, LaunchError, ServerOptions, Target, TestServer, free_addr};
 use crate::inspect::srvr;
@@ -8,6 +10,8 @@ use crate::inspect::srvr;
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<TestServer>,
+    /// For each server, the wires to all others.
+    wires: Vec<Vec<Wire>>,
 }
 
 impl Ensemble {
@@ -34,9 +38,23 @@ impl Ensemble {
             })
             .collect::<Result<Vec<_>, LaunchError>>()?;
         let mut started = Vec::with_capacity(size);
+        let mut wires = Vec::with_capacity(size);
         for peer in &peers {
             let addr = free_addr()?;
-            let mut process = zookeeper::member(peer.id, addr, &peers, &options)?;
+            // Each server reaches the others' quorum ports over wires of its own.
+            let mut own_wires = Vec::with_capacity(size);
+            let mut seen_by_it = Vec::with_capacity(size);
+            for other in &peers {
+                let mut seen = other.clone();
+                if other.id != peer.id {
+                    let wire = Wire::to(other.quorum).await?;
+                    seen.quorum = wire.addr();
+                    own_wires.push(wire);
+                }
+                seen_by_it.push(seen);
+            }
+            wires.push(own_wires);
+            let mut process = zookeeper::member(peer.id, addr, &seen_by_it, &options)?;
             process.spawn()?;
             started.push((addr, process));
         }
@@ -50,7 +68,15 @@ impl Ensemble {
                 backend: Backend::Process(process),
             });
         }
-        Ok(Self { servers })
+        Ok(Self { servers, wires })
+    }
+
+    /// Cuts the server with this index off from whichever other it follows, or mends that: nothing moves between them
+    /// and neither is told, while clients of both go on. Votes still pass.
+    pub fn set_cut_off(&self, index: usize, cut: bool) {
+        for wire in self.wires.get(index).into_iter().flatten() {
+            wire.set_cut(cut);
+        }
     }
 
     /// All servers as clients take them.

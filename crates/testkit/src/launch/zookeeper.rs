@@ -13,7 +13,8 @@ const JARS: &str = "/usr/share/java";
 const STANDALONE: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 const QUORUM: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// One member of an ensemble.
+/// One member of an ensemble, as another sees it.
+#[derive(Clone)]
 pub(super) struct Peer {
     /// Its number, from 1.
     pub(super) id: usize,

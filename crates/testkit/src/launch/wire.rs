@@ -1,0 +1,94 @@
+//! A wire between two servers that can be cut. Forwards bytes and understands none; never tells either side of a cut.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::LaunchError;
+
+/// Large enough that a snapshot between servers is no matter of many small steps.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Forwards connections on its own port to another, until it is cut: then nothing moves, and nobody is told.
+#[derive(Debug)]
+pub(super) struct Wire {
+    addr: SocketAddr,
+    cut: Arc<watch::Sender<bool>>,
+    accept: tokio::task::JoinHandle<()>,
+}
+
+impl Wire {
+    pub(super) async fn to(upstream: SocketAddr) -> Result<Self, LaunchError> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .map_err(LaunchError::io("cannot bind a port on 127.0.0.1"))?;
+        let addr = listener
+            .local_addr()
+            .map_err(LaunchError::io("a bound port has no address"))?;
+        let cut = Arc::new(watch::Sender::new(false));
+        let accept = tokio::spawn(forward(listener, upstream, Arc::clone(&cut)));
+        Ok(Self { addr, cut, accept })
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    pub(super) fn set_cut(&self, cut: bool) {
+        self.cut.send_replace(cut);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.accept.abort();
+    }
+}
+
+async fn forward(listener: TcpListener, upstream: SocketAddr, cut: Arc<watch::Sender<bool>>) {
+    // Dropped with this task, and the connections with it.
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let cut = cut.subscribe();
+        connections.spawn(async move {
+            if let Ok(server) = TcpStream::connect(upstream).await {
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::join!(
+                    copy(from_client, to_server, cut.clone()),
+                    copy(from_server, to_client, cut)
+                );
+            }
+        });
+    }
+}
+
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut cut: watch::Receiver<bool>,
+) {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut chunk).await else {
+            break;
+        };
+        if cut.wait_for(|cut| !cut).await.is_err() {
+            break;
+        }
+        let Some(bytes) = chunk.get(..length) else {
+            break;
+        };
+        if to.write_all(bytes).await.is_err() {
+            break;
+        }
+    }
+    // The other side may only learn of the end while the wire is whole.
+    if cut.wait_for(|cut| !cut).await.is_ok() {
+        let _ = to.shutdown().await;
+    }
+}
