@@ -30,7 +30,7 @@ pub struct Options {
     pub min_session_timeout: Duration,
     /// The longest session timeout that a client is given. Default: 120 s.
     pub max_session_timeout: Duration,
-    /// The longest request frame, in bytes; a longer one closes its connection. Default: 1,048,575.
+    /// The longest request frame, in bytes, at most 32 MiB; a longer one closes its connection. Default: 1,048,575.
     pub max_frame_bytes: usize,
     /// Connections from one address at a time; 0 is no limit. Unix sockets are not counted. Default: 4,096.
     pub max_connections_per_address: usize,
@@ -127,11 +127,8 @@ impl Options {
                 "must be below 24 days: the protocol has 31 bits of milliseconds",
             );
         }
-        if !(1024..=(1 << 30)).contains(&self.max_frame_bytes) {
-            return refuse(
-                "max_frame_bytes",
-                "must lie between 1,024 and 1,073,741,824",
-            );
+        if !(1024..=(32 << 20)).contains(&self.max_frame_bytes) {
+            return refuse("max_frame_bytes", "must lie between 1,024 and 33,554,432");
         }
         if self.max_requests_in_flight == 0
             || self.max_outbound_bytes == 0

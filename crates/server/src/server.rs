@@ -254,13 +254,23 @@ fn core_thread(
         }
     };
     let (shared, core) = (&core.0, &mut core.1);
+    let closing = CloseAtEnd(shared);
     let outcome = core.run();
     if let Err(error) = &outcome {
         tracing::error!("{error}");
     }
-    shared.inbox.close();
-    shared.close_connections();
+    drop(closing);
     end.send_replace(Some(outcome));
+}
+
+/// Leaves nobody waiting for a core that is gone, however it went.
+struct CloseAtEnd<'a>(&'a Shared);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.inbox.close();
+        self.0.close_connections();
+    }
 }
 
 fn prepare(options: Options, storage: Arc<dyn Storage>) -> Result<(Arc<Shared>, Core), StartError> {

@@ -102,6 +102,14 @@ impl Work {
             .unwrap_or_default()
     }
 
+    /// Gives the memory of an empty work back, where it is much.
+    pub(crate) fn release(&mut self) {
+        const KEEP_BYTES: usize = 64 << 10;
+        if self.is_empty() && self.data.capacity() > KEEP_BYTES {
+            *self = Self::default();
+        }
+    }
+
     fn clear(&mut self) {
         const KEEP_BYTES: usize = 4 << 20;
         const KEEP_ITEMS: usize = 16_384;

@@ -103,13 +103,12 @@ impl Core {
             if self.shared.inbox.is_aborted() {
                 return Ok(());
             }
-            let idle = work.is_empty();
             self.round(&work)?;
             self.expire()?;
             self.reap(now)?;
             self.snapshots
                 .step(&self.shared, &self.consensus, &mut self.wal);
-            if woken == Woken::Stop && idle {
+            if woken == Woken::Stop {
                 self.wal.sync()?;
                 return Ok(());
             }
@@ -369,6 +368,7 @@ impl Core {
             self.wal.append(&records)?;
             if effects.must_sync {
                 let report = self.wal.sync()?;
+                self.forgive_stall(report.sync_time);
                 let nanos = u64::try_from(report.sync_time.as_nanos()).unwrap_or(u64::MAX);
                 let stats = &self.shared.stats;
                 stats.commits.fetch_add(1, Relaxed);
@@ -379,6 +379,18 @@ impl Core {
             committed.extend(effects.committed);
         }
         Ok(committed)
+    }
+
+    /// A disk that hung kept the sockets from being read once enough requests waited: their sessions could not be
+    /// heard, so the time is not counted against them.
+    fn forgive_stall(&self, sync_time: Duration) {
+        let options = &self.shared.options;
+        if sync_time > options.tick.max(options.min_session_timeout / 2) {
+            tracing::warn!(?sync_time, "the disk took long to sync");
+            self.shared
+                .time
+                .forgive(u64::try_from(sync_time.as_millis()).unwrap_or(u64::MAX));
+        }
     }
 
     /// Applies an entry whose commands nobody waits for.

@@ -231,6 +231,7 @@ impl Connection {
             self.out = Vec::new();
             self.conn.shrink(IDLE_BYTES);
         }
+        self.work.release();
         if self.input.is_empty() && self.input.capacity() > 4 * READ_BYTES {
             self.input = BytesMut::new();
         }
