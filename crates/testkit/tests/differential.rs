@@ -1,6 +1,6 @@
 //! The same requests to Baton and to Apache ZooKeeper: every reply, every error and every watch event must agree.
 //!
-//! Random operations from fixed seeds, on few paths so that they meet, by two sessions. What may differ is made
+//! Random operations from fixed seeds, alone and pipelined, on few paths so that they meet, by two sessions. What may differ is made
 //! equal first: session ids, times, the order of unordered lists. zxids may not differ: both servers count
 //! every write, failed or not.
 #![allow(
@@ -20,7 +20,7 @@ use baton_proto::{
 use baton_testkit::{RawClient, Target, TestServer, zookeeper_is_installed};
 
 const SESSION: Duration = Duration::from_secs(30);
-const STEPS: usize = 1500;
+const STEPS: usize = 800;
 
 /// xorshift64*.
 #[derive(Clone)]
@@ -289,23 +289,29 @@ impl Side {
         side
     }
 
-    /// What one client is answered, and what both are told, as text that the other server's must equal.
-    async fn step(&mut self, actor: usize, request: &Request<'_>) -> Vec<String> {
-        let client = &mut self.clients[actor];
-        client.send(request).await.unwrap();
-        let reply = client.receive().await.unwrap();
-        let mut said = Vec::new();
-        for (_, event) in client.take_events() {
-            said.push(format!("actor is told {:?} {}", event.kind, event.path));
+    /// What one client is answered, all requests being sent before the first reply is read, and what both are told:
+    /// as text that the other server's must equal.
+    async fn step(&mut self, actor: usize, requests: &[Request<'_>]) -> Vec<String> {
+        for request in requests {
+            self.clients[actor].send(request).await.unwrap();
         }
-        let body = if reply.header.err == 0 {
-            let response = Response::decode(request.op(), &reply.body, &Limits::default()).unwrap();
-            format!("{:?}", self.normal(response))
-        } else {
-            assert!(reply.body.is_empty(), "an error with a body");
-            format!("{:?}", reply.header.error())
-        };
-        said.push(format!("at {}: {body}", reply.header.zxid - self.base));
+        let mut said = Vec::new();
+        for request in requests {
+            let client = &mut self.clients[actor];
+            let reply = client.receive().await.unwrap();
+            for (_, event) in client.take_events() {
+                said.push(format!("actor is told {:?} {}", event.kind, event.path));
+            }
+            let body = if reply.header.err == 0 {
+                let response =
+                    Response::decode(request.op(), &reply.body, &Limits::default()).unwrap();
+                format!("{:?}", self.normal(response))
+            } else {
+                assert!(reply.body.is_empty(), "an error with a body");
+                format!("{:?}", reply.header.error())
+            };
+            said.push(format!("at {}: {body}", reply.header.zxid - self.base));
+        }
         said.extend(self.told(1 - actor).await);
         said
     }
@@ -442,8 +448,13 @@ async fn agree(seed: u64) {
                 theirs.reconnect(actor).await,
             ),
             _ => {
-                let (what, our_answer) = ask(&mut ours, actor, &mut random.clone()).await;
-                let (_, their_answer) = ask(&mut theirs, actor, &mut random).await;
+                let count = if random.one_in(5) {
+                    2 + random.below(20)
+                } else {
+                    1
+                };
+                let (what, our_answer) = ask(&mut ours, actor, count, &mut random.clone()).await;
+                let (_, their_answer) = ask(&mut theirs, actor, count, &mut random).await;
                 (what, our_answer, their_answer)
             }
         };
@@ -458,16 +469,33 @@ async fn agree(seed: u64) {
     }
 }
 
-/// Asks one server the request that the numbers make.
-async fn ask(side: &mut Side, actor: usize, random: &mut Random) -> (String, Vec<String>) {
-    let mut bytes = Vec::new();
-    let mut op = OpCode::Ping;
-    with_request(random, side.base, &mut |request| {
-        request.encode(&mut bytes);
-        op = request.op();
-    });
-    let request = Request::decode(op, &bytes, &Limits::default()).unwrap();
-    (format!("{request:?}"), side.step(actor, &request).await)
+/// Asks one server so many requests, which the numbers make, at once.
+async fn ask(
+    side: &mut Side,
+    actor: usize,
+    count: usize,
+    random: &mut Random,
+) -> (String, Vec<String>) {
+    let mut bodies = Vec::new();
+    while bodies.len() < count {
+        with_request(random, side.base, &mut |request| {
+            // ZooKeeper adds credentials at once, before it does what was asked earlier.
+            if count == 1 || request.op() != OpCode::Auth {
+                let mut body = Vec::new();
+                request.encode(&mut body);
+                bodies.push((request.op(), body));
+            }
+        });
+    }
+    let requests: Vec<_> = bodies
+        .iter()
+        .map(|(op, body)| Request::decode(*op, body, &Limits::default()).unwrap())
+        .collect();
+    let what: Vec<_> = requests
+        .iter()
+        .map(|request| format!("{request:?}"))
+        .collect();
+    (what.join("\n    "), side.step(actor, &requests).await)
 }
 
 #[tokio::test]
