@@ -102,7 +102,7 @@ async fn a_session_goes_on_through_another_connection_and_the_old_one_is_closed(
 async fn h02_what_the_old_connection_still_sends_is_not_applied_after_the_session_has_moved() {
     let server = start().await;
     let to = server.connect_string();
-    for round in 0..30 {
+    for round in 0..10 {
         let mut first = Wire::open(&to).await;
         let session = first.session;
         let flood = tokio::spawn(async move {
@@ -190,33 +190,33 @@ async fn closing_a_session_deletes_its_ephemerals_is_answered_and_ends_the_conne
 }
 
 #[tokio::test]
-async fn a_silent_session_expires_after_its_timeout_and_not_before() {
+async fn h26_a_silent_session_expires_after_its_timeout_and_not_before() {
     let tick = Duration::from_millis(50);
     let server = in_memory()
         .tick(tick)
-        .min_session_timeout(Duration::from_millis(300))
+        .min_session_timeout(Duration::from_secs(2))
         .start()
         .await
         .unwrap();
     let to = server.connect_string();
     let mut staying = Wire::open(&to).await;
     let short = ConnectRequest {
-        timeout_ms: 300,
+        timeout_ms: 2000,
         ..no_session()
     };
     let mut silent = Wire::open_with(&to, &short).await.unwrap();
     silent.create("/eph", b"", 1).await.unwrap();
     staying.call(watched("/eph")).await.unwrap();
     let mut last_sent = Instant::now();
-    for _ in 0..4 {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(600)).await;
         last_sent = Instant::now();
         silent.send(&[Request::Ping]).await;
         silent.reply().await;
     }
     assert_eq!(staying.event().await.kind, EventKind::NodeDeleted);
     assert!(
-        last_sent.elapsed() >= Duration::from_millis(300),
+        last_sent.elapsed() >= Duration::from_secs(2),
         "ended early: {:?}",
         last_sent.elapsed()
     );
@@ -235,13 +235,13 @@ async fn a_silent_session_expires_after_its_timeout_and_not_before() {
 async fn a_session_without_a_connection_lives_on_for_its_timeout() {
     let server = in_memory()
         .tick(Duration::from_millis(20))
-        .min_session_timeout(Duration::from_millis(400))
+        .min_session_timeout(Duration::from_secs(2))
         .start()
         .await
         .unwrap();
     let to = server.connect_string();
     let request = ConnectRequest {
-        timeout_ms: 400,
+        timeout_ms: 2000,
         ..no_session()
     };
     let mut wire = Wire::open_with(&to, &request).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_session_without_a_connection_lives_on_for_its_timeout() {
     for _ in 0..5 {
         let session = wire.session;
         drop(wire);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         wire = Wire::resume(&to, &session, 0).await.unwrap();
         assert!(!wire.session.is_refused());
     }
