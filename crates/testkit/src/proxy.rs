@@ -1,5 +1,5 @@
 //! A loopback TCP proxy that sees frames and fails at the one a script names. Owns the accept loop and what a
-//! test may command; the rules are in [`rules`], the moving of bytes in `pump`. Never alters a frame.
+//! test may command; the rules are in `rules`, the moving of bytes in `pump`. Never alters a frame.
 
 mod frames;
 mod pump;
