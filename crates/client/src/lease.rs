@@ -231,6 +231,10 @@ mod tests {
         BootInstant::from_nanos(ms * 1_000_000)
     }
 
+    const fn us(us: u64) -> BootInstant {
+        BootInstant::from_nanos(us * 1_000)
+    }
+
     fn options(tick_ms: u64) -> LeaseOptions {
         LeaseOptions {
             tick: Duration::from_millis(tick_ms),
@@ -241,7 +245,7 @@ mod tests {
 
     /// A leader and a follower as §2.0 of `hazards.md` describes them: the follower answers pings by itself, relays touches
     /// with each ping of the leader (every tick/2), passes writes on at once on the same stream, and is cut off from the
-    /// leader at `cut`. All instants in ms; the client's clock is the true one.
+    /// leader at `cut`. All in microseconds by the client's clock.
     struct Model {
         timeout: u64,
         half_tick: u64,
@@ -280,9 +284,12 @@ mod tests {
         /// lease ends before the leader can give the session's locks away.
         #[test]
         fn h91_a_strict_lease_ends_before_a_leader_cut_off_from_our_follower_expires_us(
-            tick in prop::sample::select(vec![100_u64, 1000, 2000]),
+            // In microseconds by our clock, as everything below.
+            tick in prop::sample::select(vec![100_000_u64, 1_000_000, 2_000_000]),
+            // How much faster the servers' clocks run, in parts per million of ours.
+            rate in -10_000_i64..=10_000,
             ratio in 2_u64..12,
-            phase in 0_u64..1000,
+            phase in 0_u64..1_000_000,
             // Cut so many per cent of half a tick after this step's packet has arrived.
             cut in (0_usize..40, 0_u64..100),
             // Pause in per cent of the timeout; ways there and back in per cent of the tick; a write or not.
@@ -292,7 +299,8 @@ mod tests {
             ),
         ) {
             let timeout = tick * ratio;
-            let start = 10_000;
+            let start = 10_000_000;
+            let by_server = |span: u64| span * u64::try_from(1_000_000 - rate).unwrap_or(0) / 1_000_000;
             let (mut sent, mut arrived, mut read) = (start, start, start);
             let packets: Vec<_> = steps
                 .into_iter()
@@ -305,38 +313,43 @@ mod tests {
                 .collect();
             let (step, after) = cut;
             let cut = packets[step % packets.len()].1 + tick * after / 200;
-            let options = LeaseOptions { mode: LeaseMode::Strict, clock_rate_ppm: 0, ..options(tick) };
-            let mut book = LeaseBook::new(options, Duration::from_millis(timeout));
+            let options = LeaseOptions {
+                tick: Duration::from_micros(tick),
+                mode: LeaseMode::Strict,
+                epsilon: Duration::ZERO,
+                ..LeaseOptions::default()
+            };
+            let mut book = LeaseBook::new(options, Duration::from_micros(timeout));
             let mut model = Model {
-                timeout,
-                half_tick: tick / 2,
+                timeout: by_server(timeout),
+                half_tick: by_server(tick / 2),
                 cut,
                 touched_follower: false,
-                relayed_until: start - phase % (tick / 2),
-                expiry: start + timeout,
+                relayed_until: start - phase % by_server(tick / 2),
+                expiry: start + by_server(timeout),
             };
-            book.connected(at(start), Duration::from_millis(timeout), true);
+            book.connected(us(start), Duration::from_micros(timeout), true);
             let mut answers = VecDeque::<(u64, u64, Option<BootInstant>)>::new();
             for (sent, arrived, read, write) in packets {
                 // Answers that are in by now are read in order.
                 while answers.front().is_some_and(|(read, ..)| *read <= sent)
                     && let Some((read, sent, basis)) = answers.pop_front()
                 {
-                    book.acknowledged(at(read), at(sent), basis);
+                    book.acknowledged(us(read), us(sent), basis);
                 }
-                let basis = if write { book.write_basis(at(sent)) } else { None };
+                let basis = if write { book.write_basis(us(sent)) } else { None };
                 if !model.arrives(arrived, write) {
                     break;
                 }
                 answers.push_back((read, sent, basis));
             }
             for (read, sent, basis) in answers {
-                book.acknowledged(at(read), at(sent), basis);
+                book.acknowledged(us(read), us(sent), basis);
             }
             model.relay(read + 100 * timeout);
             prop_assert!(
-                book.deadline() <= at(model.expiry),
-                "lease {:?} outlives the session, which ends at {:?}", book.deadline(), at(model.expiry)
+                book.deadline() <= us(model.expiry),
+                "lease {:?} outlives the session, which ends at {:?}", book.deadline(), us(model.expiry)
             );
         }
     }
