@@ -374,7 +374,6 @@ impl Model {
             return Err(ErrorCode::BadArguments);
         }
         self.get(&parent)?;
-        self.get(path)?;
         self.permitted(&parent, who, Perms::DELETE)?;
         bump(self.get(path)?.stat.version, version)?;
         if !self.children(path).is_empty() {
