@@ -1,0 +1,147 @@
+//! The local server: started by whoever needs it, once; of one folder only; gone when nobody uses it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    dead_code
+)]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use common::{Home, processes, signal, until};
+
+#[test]
+fn the_first_command_starts_a_server_and_says_so_once() {
+    let home = Home::new();
+    let first = home.run(&["lock", "/demo", "--", "echo", "held"]);
+    assert_eq!((first.code, first.out.as_str()), (0, "held\n"), "{first:?}");
+    assert_eq!(
+        first
+            .err
+            .lines()
+            .filter(|line| line.contains("started a local server"))
+            .count(),
+        1,
+        "{first:?}"
+    );
+    assert_eq!(home.run(&["lock", "/demo", "--", "true"]).err, "");
+    let mode = std::fs::metadata(home.state())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn commands_at_once_start_one_server_between_them() {
+    let home = Home::new();
+    let running: Vec<_> = (0..6)
+        .map(|at| home.spawn(&["queue", "put", "/q", &at.to_string()]))
+        .collect();
+    let ran: Vec<_> = running.into_iter().map(common::Running::end).collect();
+    assert!(ran.iter().all(|ran| ran.code == 0), "{ran:?}");
+    let started = ran
+        .iter()
+        .filter(|ran| ran.err.contains("started a local server"))
+        .count();
+    assert_eq!(started, 1, "{ran:?}");
+    let folder = home.state().to_string_lossy().into_owned();
+    assert_eq!(processes(&["serve", &folder]).len(), 1);
+    assert_eq!(home.run(&["queue", "ls", "/q"]).out.lines().count(), 6);
+}
+
+#[test]
+fn two_folders_do_not_meet() {
+    let home = Home::new();
+    assert_eq!(home.run(&["create", "/here"]).code, 0);
+    let elsewhere = home.path("elsewhere");
+    let elsewhere = elsewhere.to_str().unwrap();
+    assert_eq!(home.run(&["get", "/here", "--data-dir", elsewhere]).code, 1);
+    assert_eq!(home.run(&["get", "/here"]).code, 0);
+    // Nor do two homes, which is what two users have.
+    assert_eq!(Home::new().run(&["get", "/here"]).code, 1);
+}
+
+#[test]
+fn an_idle_server_ends_itself_and_keeps_the_data() {
+    let home = Home::new();
+    assert_eq!(home.run(&["create", "/kept", "value"]).code, 0);
+    let folder = home.state().to_string_lossy().into_owned();
+    until("the idle server has ended", || {
+        processes(&["serve", &folder]).is_empty()
+    });
+    assert!(!home.state().join("baton.sock").exists());
+    let again = home.run(&["get", "/kept"]);
+    assert_eq!(
+        (again.code, again.out.as_str()),
+        (0, "value\n"),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_server_in_use_is_not_idle() {
+    let home = Home::new();
+    let ran = home.run(&["lock", "/x", "-v", "--", "sleep", "2"]);
+    assert_eq!(ran.code, 0);
+    assert_eq!(
+        ran.err.matches("started a local server").count(),
+        1,
+        "it ended under a holder: {ran:?}"
+    );
+}
+
+#[test]
+fn a_folder_with_a_path_longer_than_a_sockets_serves_as_well() {
+    let home = Home::new();
+    let long = home.path(&"long/".repeat(40));
+    let long = long.to_str().unwrap();
+    let ran = home.run(&["lock", "/x", "--data-dir", long, "--", "echo", "held"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "held\n"), "{ran:?}");
+    assert_eq!(home.run(&["ls", "/x", "--data-dir", long]).code, 0);
+}
+
+#[test]
+fn a_server_in_the_foreground_is_found_by_its_folder() {
+    let home = Home::new();
+    let mut server = home.spawn(&[
+        "serve",
+        "--data-dir",
+        "data",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ]);
+    let ready: serde_json::Value = serde_json::from_str(&server.line()).unwrap();
+    let address = ready["serving"][0].as_str().unwrap();
+    assert_eq!(
+        home.run(&["create", "/x", "1", "--servers", address]).code,
+        0
+    );
+    let found = home.run(&["get", "/x", "--data-dir", "data"]);
+    assert_eq!((found.out.as_str(), found.err.as_str()), ("1\n", ""));
+    server.signal("TERM");
+    assert_eq!(server.end().code, 0);
+}
+
+#[test]
+fn kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
+    let home = Home::new();
+    for round in 0..3 {
+        for at in 0..5 {
+            assert_eq!(
+                home.run(&["queue", "put", "/q", &format!("{round}-{at}")])
+                    .code,
+                0
+            );
+        }
+        for pid in processes(&["serve", &home.state().to_string_lossy()]) {
+            signal(pid, "KILL");
+        }
+    }
+    assert_eq!(home.run(&["queue", "ls", "/q"]).out.lines().count(), 15);
+}
