@@ -111,10 +111,12 @@ async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure
 /// Starts the local server again whenever it is gone while this command needs it: nobody else would.
 async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
     loop {
-        if let Err(failure) = ensure(&local, &output).await {
-            output.verbose(|| failure.text);
-        }
-        let Ok(session) = client.session().await else {
+        // The server may go after the look at it and before the session: so the look is repeated until there is one.
+        let session = tokio::select! {
+            session = client.session() => session,
+            () = mend(&local, &output, || true) => continue,
+        };
+        let Ok(session) = session else {
             tokio::time::sleep(LOCAL_RETRY).await;
             continue;
         };
@@ -132,11 +134,16 @@ async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
             continue;
         }
         // Either the server has gone, or the connection has: only the first is for us to mend.
-        while session.state() == State::Suspended {
-            if let Err(failure) = ensure(&local, &output).await {
-                output.verbose(|| failure.text);
-            }
-            tokio::time::sleep(LOCAL_RETRY / 10).await;
+        mend(&local, &output, || session.state() == State::Suspended).await;
+    }
+}
+
+/// Starts the local server whenever it is gone, as long as `needed`.
+async fn mend(local: &Arc<LocalServer>, output: &Output, needed: impl Fn() -> bool) {
+    while needed() {
+        tokio::time::sleep(LOCAL_RETRY / 10).await;
+        if let Err(failure) = ensure(local, output).await {
+            output.verbose(|| failure.text);
         }
     }
 }

@@ -133,11 +133,8 @@ fn kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
     let home = Home::new();
     for round in 0..3 {
         for at in 0..5 {
-            assert_eq!(
-                home.run(&["queue", "put", "/q", &format!("{round}-{at}")])
-                    .code,
-                0
-            );
+            let put = home.run(&["queue", "put", "/q", &format!("{round}-{at}")]);
+            assert_eq!(put.code, 0, "{put:?}");
         }
         for pid in processes(&["serve", &home.state().to_string_lossy()]) {
             signal(pid, "KILL");
