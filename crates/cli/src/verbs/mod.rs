@@ -10,3 +10,4 @@ pub(crate) mod queue;
 pub(crate) mod serve;
 pub(crate) mod tree;
 pub(crate) mod wal;
+mod zoo_cfg;

@@ -14,6 +14,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::local;
 use crate::signals::{self, Signals};
+use crate::verbs::zoo_cfg::ZooCfg;
 
 /// Run a server in the foreground, until SIGTERM or Ctrl-C.
 ///
@@ -29,6 +30,9 @@ use crate::signals::{self, Signals};
 The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn shorter.
 Exit codes: 0 stopped by a signal; 125 could not start, or had to stop.")]
 pub(crate) struct Args {
+    /// Take address, data folder, session timeouts, words and superuser from a ZooKeeper zoo.cfg; data goes to its dataDir/baton.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "ephemeral", "min_session_timeout", "max_session_timeout"])]
+    config: Option<PathBuf>,
     /// Listen on this TCP address; port 0 takes a free one. May be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Vec<String>,
@@ -74,6 +78,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let _ = rustix::process::setsid();
     }
     log_to_stderr();
+    let config = args.config.as_deref().map(ZooCfg::read).transpose()?;
+    if let Some(config) = config.as_ref().filter(|config| !config.ignored.is_empty()) {
+        tracing::warn!("without effect: {}", config.ignored.join(", "));
+    }
     let mut sockets = Vec::new();
     for path in &args.unix_socket {
         sockets.push(absolute(path)?);
@@ -89,7 +97,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         builder = builder.in_memory();
         None
     } else {
-        let folder = local::folder(context.globals.data_dir.as_deref())?;
+        let configured = config.as_ref().map(|config| config.data_dir.join("baton"));
+        let folder = local::folder(
+            configured
+                .as_deref()
+                .or(context.globals.data_dir.as_deref()),
+        )?;
         local::make_folder(&folder)?;
         std::env::set_current_dir(&folder).map_err(|error| {
             Failure::baton(format!(
@@ -102,7 +115,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         places.push(format!("unix:{}", folder.join(local::SOCKET).display()));
         Some(folder)
     };
-    for address in &args.listen {
+    for address in args
+        .listen
+        .iter()
+        .chain(config.as_ref().map(|config| &config.listen))
+    {
         builder = builder.listen(address);
     }
     for path in &sockets {
@@ -120,6 +137,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             options.max_frame_bytes = args.max_frame_bytes;
             options.snapshot_every_entries = args.snapshot_every_entries;
         });
+    if let Some(config) = config {
+        builder = builder
+            .tick(args.tick.min(config.min_session_timeout))
+            .min_session_timeout(config.min_session_timeout)
+            .max_session_timeout(config.max_session_timeout)
+            .with(|options| config.apply(options));
+    }
     context.block_on(async {
         let mut signals = Signals::new()?;
         let server = builder
