@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{Client, Config, Session, State};
+use baton_client::{Client, Config, LeaseOptions, Session, State};
 use tokio::task::AbortHandle;
 
 use crate::args::Context;
@@ -12,8 +12,20 @@ use crate::exit::{self, Failure};
 use crate::local::LocalServer;
 use crate::output::Output;
 
-/// The session timeout where none is asked for.
-pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How a command's session is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionOptions {
+    /// The timeout to ask for.
+    pub(crate) timeout: Duration,
+    /// The tickTime of the ensemble, if it is Apache ZooKeeper.
+    pub(crate) ensemble_tick: Duration,
+}
+
+/// A session for a verb that holds nothing.
+pub(crate) const BRIEF: SessionOptions = SessionOptions {
+    timeout: Duration::from_secs(10),
+    ensemble_tick: Duration::from_secs(2),
+};
 /// How long a command that has done its work waits for the server to confirm the end of its session.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Between two looks at a local server that does not answer.
@@ -29,10 +41,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to the servers of the options, or else to the local server, which is started if need be.
-    pub(crate) async fn open(
-        context: &Context,
-        session_timeout: Duration,
-    ) -> Result<Self, Failure> {
+    pub(crate) async fn open(context: &Context, options: SessionOptions) -> Result<Self, Failure> {
         let globals = &context.globals;
         let (connect_string, local) = match &globals.servers {
             Some(servers) => (servers.clone(), None),
@@ -45,7 +54,11 @@ impl Connection {
         };
         let config = Config::new(&connect_string)
             .map_err(|error| Failure::usage(error.to_string()))?
-            .session_timeout(session_timeout)
+            .session_timeout(options.timeout)
+            .lease(LeaseOptions {
+                tick: options.ensemble_tick,
+                ..LeaseOptions::default()
+            })
             .connect_within(globals.connect_timeout);
         let client = Client::lazy(config);
         let keeper = local.map(|local| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use baton::{Guard, Leadership, LostReason};
 
 use crate::args::Context;
+use crate::connect::SessionOptions;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
@@ -63,6 +64,11 @@ pub(crate) struct RunOptions {
     /// The session timeout to ask for: after this long without any word from us, the server gives the lock away.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     pub(crate) session_timeout: Duration,
+    /// The tickTime of an Apache ZooKeeper ensemble. Without effect on Baton's server.
+    ///
+    /// The wire does not tell it, and how long a lock is known to be held depends on it.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2s")]
+    pub(crate) ensemble_tick: Duration,
     /// Run this line with sh -c, in place of CMD.
     #[arg(
         short = 'c',
@@ -101,6 +107,14 @@ impl RunOptions {
             }
         });
         name.chars().take(LONGEST).collect()
+    }
+
+    /// What a session needs to know to hold something under these options.
+    pub(crate) fn session(&self) -> SessionOptions {
+        SessionOptions {
+            timeout: self.session_timeout,
+            ensemble_tick: self.ensemble_tick,
+        }
     }
 
     /// The time between notice and KILL under this session timeout.

@@ -6,7 +6,7 @@ use baton::{ElectionError, Leader, LeaderElection, Leadership};
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{Connection, SESSION_TIMEOUT};
+use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::supervise::Command;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 async fn elect(options: &RunOptions, path: &str, context: &Context) -> Result<u8, Failure> {
     options.notice(options.session_timeout)?;
     let mut signals = Signals::new()?;
-    let connecting = Connection::open(context, options.session_timeout);
+    let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
         connection = connecting => connection?,
         number = signals.stop() => return Ok(interrupted(number)),
@@ -183,7 +183,7 @@ async fn under(
 
 async fn watch(path: &str, context: &Context) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
-    let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+    let connection = Connection::open(context, BRIEF).await?;
     let mut observer = election(&connection, path)?.observe();
     loop {
         tokio::select! {
@@ -197,7 +197,7 @@ async fn watch(path: &str, context: &Context) -> Result<u8, Failure> {
 }
 
 async fn show(path: &str, context: &Context) -> Result<u8, Failure> {
-    let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+    let connection = Connection::open(context, BRIEF).await?;
     let leader = election(&connection, path)?
         .leader()
         .await

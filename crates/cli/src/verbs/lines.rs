@@ -7,7 +7,7 @@ use baton_client::{Op, Session};
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{Connection, SESSION_TIMEOUT};
+use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
 
 /// One place in line.
@@ -86,7 +86,7 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
         #[serde(flatten)]
         first: &'a Place,
     }
-    let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+    let connection = Connection::open(context, BRIEF).await?;
     let session = connection.session().await?;
     let mut todo = vec![prefix.to_owned()];
     while let Some(path) = todo.pop() {
@@ -133,7 +133,7 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
         #[serde(flatten)]
         place: &'a Place,
     }
-    let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+    let connection = Connection::open(context, BRIEF).await?;
     let session = connection.session().await?;
     let line = places(&session, path).await?;
     for (at, place) in line.iter().enumerate() {
@@ -162,7 +162,7 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         broken: &'a str,
         token: u64,
     }
-    let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+    let connection = Connection::open(context, BRIEF).await?;
     let session = connection.session().await?;
     let line = places(&session, path).await?;
     let Some(holder) = line

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use baton::{Guard, LockError, Mutex, ReleaseError};
+use baton_client::LeaseError;
 use serde::Serialize;
 
 use crate::args::Context;
@@ -117,7 +118,7 @@ async fn lock(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
     // Before anything is asked of a server: what can be refused without one.
     options.notice(options.session_timeout)?;
     let mut signals = Signals::new()?;
-    let connecting = Connection::open(context, options.session_timeout);
+    let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
         connection = connecting => connection?,
         number = signals.stop() => return Ok(interrupted(number)),
@@ -245,6 +246,20 @@ async fn acquire(mutex: &Mutex, args: &Args) -> Result<Guard, Failure> {
     };
     let failed = |error: LockError| match error {
         LockError::TimedOut { limit, .. } => busy(format!(" within {}", duration::show(limit))),
+        LockError::Lease {
+            source:
+                LeaseError::TimeoutTooShort {
+                    timeout,
+                    tick,
+                    smallest,
+                },
+            ..
+        } => Failure::baton(format!(
+            "{path}: no lock can be held soundly with a session timeout of {} while servers tick every {}: use --session-timeout {} or more, or tell the ensemble's tickTime with --ensemble-tick",
+            duration::show(timeout),
+            duration::show(tick),
+            duration::show(smallest)
+        )),
         error => Failure::baton(error.to_string()),
     };
     match (args.no_wait, args.wait) {

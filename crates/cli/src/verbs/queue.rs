@@ -7,7 +7,7 @@ use baton::{DistributedQueue, QueueError};
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{Connection, SESSION_TIMEOUT};
+use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
@@ -68,7 +68,7 @@ enum Act {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
-        let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+        let connection = Connection::open(context, BRIEF).await?;
         let outcome = act(&args.act, context, &connection).await;
         connection.close().await;
         outcome

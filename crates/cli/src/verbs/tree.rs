@@ -8,7 +8,7 @@ use baton_client::{AddWatchMode, CreateMode, Error, PersistentEvent, Session, St
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{Connection, SESSION_TIMEOUT};
+use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::verbs::bytes;
@@ -449,7 +449,7 @@ fn with_session(
     work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     context.block_on(async {
-        let connection = Connection::open(context, SESSION_TIMEOUT).await?;
+        let connection = Connection::open(context, BRIEF).await?;
         let outcome = match connection.session().await {
             Ok(session) => work(&session).await,
             Err(failure) => Err(failure),

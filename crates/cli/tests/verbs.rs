@@ -1,0 +1,192 @@
+//! The other verbs, end to end: elections, queues, the tree. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
+//! Apache ZooKeeper.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    dead_code
+)]
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use baton_testkit::{Target, TestServer};
+use common::{Home, Ran, Running};
+
+/// A home, a server, and `baton` on it.
+struct Place {
+    home: Home,
+    servers: String,
+    _server: TestServer,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let server = TestServer::start(Target::from_env().unwrap())
+            .await
+            .unwrap();
+        Self {
+            home: Home::new(),
+            servers: server.connect_string(),
+            _server: server,
+        }
+    }
+
+    fn baton(&self, args: &[&str]) -> Command {
+        let mut command = self.home.baton(args);
+        command.env("BATON_SERVERS", &self.servers);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.baton(args).output().unwrap())
+    }
+
+    fn spawn(&self, args: &[&str]) -> Running {
+        Running::new(self.baton(args))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaders_follow_one_another_with_growing_terms() {
+    let place = Place::new().await;
+    let mut watching = place.spawn(&["elect", "watch", "/e", "--json"]);
+    assert!(watching.line().contains(r#""leader":null"#));
+    let mut first = place.spawn(&[
+        "elect",
+        "/e",
+        "--name",
+        "first",
+        "-c",
+        "echo $BATON_TERM $BATON_TOKEN; exec sleep 1000",
+    ]);
+    let term = |line: String| {
+        line.split_whitespace()
+            .map(|number| number.parse().unwrap())
+            .collect::<Vec<u64>>()
+    };
+    let one = term(first.line());
+    assert!(watching.line().contains("first"));
+    let mut second = place.spawn(&[
+        "elect",
+        "/e",
+        "--name",
+        "second",
+        "-c",
+        "echo $BATON_TERM $BATON_TOKEN; exec sleep 1000",
+    ]);
+    first.signal("TERM");
+    assert_eq!(first.end().code, 143);
+    let two = term(second.line());
+    assert!(two[0] > one[0] && two[1] > one[1], "{one:?} {two:?}");
+    while !watching.line().contains("second") {}
+    assert!(place.run(&["elect", "show", "/e"]).out.contains("second"));
+    second.signal("INT");
+    assert_eq!(second.end().code, 130);
+    assert_eq!(place.run(&["elect", "show", "/e"]).code, 1);
+    watching.signal("TERM");
+    assert_eq!(watching.end().code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_candidate_without_command_leads_until_a_signal() {
+    let place = Place::new().await;
+    let mut leader = place.spawn(&["elect", "/e"]);
+    assert!(leader.line().starts_with("leading /e term 1"));
+    leader.signal("TERM");
+    assert_eq!(leader.end().code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_gives_each_item_once_and_in_order() {
+    let place = Place::new().await;
+    assert_eq!(place.run(&["queue", "put", "/q", "a", "b"]).code, 0);
+    let mut put = place.baton(&["queue", "put", "/q", "--lines"]);
+    std::fs::write(place.home.path("in"), "c\n\nd\n").unwrap();
+    put.stdin(Stdio::from(
+        std::fs::File::open(place.home.path("in")).unwrap(),
+    ));
+    assert!(put.status().unwrap().success());
+    assert_eq!(place.run(&["queue", "peek", "/q"]).out, "a\n");
+    assert_eq!(place.run(&["queue", "ls", "/q"]).out.lines().count(), 5);
+    for item in ["a", "b", "c", "", "d"] {
+        assert_eq!(
+            place.run(&["queue", "take", "-n", "/q"]).out,
+            format!("{item}\n")
+        );
+    }
+    assert_eq!(place.run(&["queue", "take", "-n", "/q"]).code, 1);
+    assert_eq!(place.run(&["queue", "peek", "/q"]).code, 1);
+    let waited = place.run(&["queue", "take", "-w", "50ms", "/q"]);
+    assert_eq!(waited.code, 124);
+    assert!(waited.complaint().contains("/q: no item within 50ms"));
+    let taker = place.spawn(&["queue", "take", "/q", "--json"]);
+    assert_eq!(place.run(&["queue", "put", "/q", "late"]).code, 0);
+    assert_eq!(taker.end().out, "{\"path\":\"/q\",\"data\":\"late\"}\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tree_verbs_read_and_write() {
+    let place = Place::new().await;
+    assert_eq!(
+        place.run(&["create", "-p", "/a/b/c", "one"]).out,
+        "/a/b/c\n"
+    );
+    assert_eq!(place.run(&["get", "/a/b/c"]).out, "one\n");
+    assert_eq!(
+        place
+            .run(&["set", "/a/b/c", "two", "--if-version", "0"])
+            .code,
+        0
+    );
+    let stat: serde_json::Value =
+        serde_json::from_str(&place.run(&["stat", "/a/b/c", "--json"]).out).unwrap();
+    assert_eq!(
+        (&stat["version"], &stat["data_length"]),
+        (&1.into(), &3.into())
+    );
+    assert_eq!(place.run(&["ls", "/a"]).out, "b\n");
+    assert_eq!(place.run(&["ls", "-r", "/a"]).out, "/a\n/a/b\n/a/b/c\n");
+    assert!(place.run(&["acl", "/a"]).out.contains("rwcda world anyone"));
+    assert_eq!(
+        place.run(&["create", "--sequential", "/a/n-"]).out.len(),
+        "/a/n-0000000001\n".len()
+    );
+    let watching = place.spawn(&["watch", "-r", "/w", "--count", "2", "--json", "-v"]);
+    // It says nothing on standard output before the first change, so changes are made until it has seen two.
+    let mut at = 0;
+    let mut watching = watching;
+    while watching.child.try_wait().unwrap().is_none() {
+        place.run(&["create", "-p", &format!("/w/{at}")]);
+        at += 1;
+        assert!(at < 1000);
+    }
+    let seen = watching.end();
+    assert_eq!((seen.code, seen.out.lines().count()), (0, 2), "{seen:?}");
+    assert!(seen.out.contains("/w"));
+    assert_eq!(place.run(&["rm", "/a"]).code, 1);
+    assert_eq!(place.run(&["rm", "-r", "/a"]).code, 0);
+    assert_eq!(place.run(&["get", "/a"]).code, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_are_listed_wherever_they_are() {
+    let place = Place::new().await;
+    let mut holders: Vec<Running> = ["/one", "/deep/er/two"]
+        .iter()
+        .map(|path| place.spawn(&["lock", path, "--name", "me"]))
+        .collect();
+    for holder in &mut holders {
+        assert!(holder.line().starts_with("held"));
+    }
+    let listed = place.run(&["lock", "ls"]).out;
+    assert!(
+        listed.contains("/one ") && listed.contains("/deep/er/two "),
+        "{listed}"
+    );
+    let below = place.run(&["lock", "ls", "/deep"]).out;
+    assert!(!below.contains("/one "), "{below}");
+}
