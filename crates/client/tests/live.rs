@@ -423,6 +423,7 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
     for mode in [LeaseMode::Auto, LeaseMode::Strict] {
         let options = LeaseOptions {
             tick: Duration::from_millis(200),
+            sync_limit: 20,
             mode,
             ..LeaseOptions::default()
         };
