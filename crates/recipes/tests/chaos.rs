@@ -104,7 +104,7 @@ async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<Ledger>, seed: u8) {
             tokio::time::sleep(Duration::from_millis(10)).await;
             ledger.lock().unwrap().audit();
         }
-        if rng.next_u32() % 3 == 0 {
+        if rng.next_u32().is_multiple_of(3) {
             proxy.heal();
         }
     }

@@ -73,10 +73,7 @@ async fn copy(
     mut cut: watch::Receiver<bool>,
 ) {
     let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        let Ok(length @ 1..) = from.read(&mut chunk).await else {
-            break;
-        };
+    while let Ok(length @ 1..) = from.read(&mut chunk).await {
         if cut.wait_for(|cut| !cut).await.is_err() {
             break;
         }
