@@ -104,8 +104,9 @@ impl Config {
         self
     }
 
-    /// How long one connection attempt to one address may take, handshake included. By default the session timeout divided
-    /// by the number of servers, at least 100 ms and at most 5 s.
+    /// How long one connection attempt to one address may take, handshake included. By default the session timeout, or
+    /// a quarter of it for a session that is to be taken up again, divided by the number of servers; at least 100 ms and at
+    /// most 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);

@@ -454,3 +454,16 @@ async fn credentials_that_are_refused_fail_the_connect() {
     let e = connect.await.unwrap().unwrap_err();
     assert!(matches!(e, ConnectError::AuthFailed { .. }), "{e}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn h32_a_silent_address_does_not_use_up_the_time_that_is_left() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.answer_next_probe().await;
+    // The link dies without a word; the first attempt to reconnect meets silence too, the second is answered.
+    let silent = world.accept_raw().await;
+    let _peer = world.accept(SESSION).await;
+    settle().await;
+    assert_eq!(s.state(), State::Connected { epoch: 2 });
+    drop((peer, silent));
+}

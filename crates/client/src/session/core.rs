@@ -561,3 +561,15 @@ pub(crate) fn fate_when_lost(op: OpCode) -> Fate {
         Fate::Unanswered
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xids_wrap_to_one_and_never_take_a_reserved_value() {
+        assert_eq!(next_xid(1), 2);
+        assert_eq!(next_xid(i32::MAX - 1), i32::MAX);
+        assert_eq!(next_xid(i32::MAX), 1);
+    }
+}

@@ -172,8 +172,13 @@ async fn bury(core: &Arc<Core>) {
 /// One round after the other through the server list, in an order of its own, with pauses that grow.
 async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
     let config = &core.config;
-    let timeout = core.inner.lock().timeout;
+    let (timeout, reattach) = {
+        let inner = core.inner.lock();
+        (inner.timeout, inner.identity.id != 0)
+    };
     let longest = MAX_PAUSE.min(timeout / 10);
+    // A third of the timeout is left when a dead link is noticed: one silent address must not use it up.
+    let patience = config.attempt_timeout(if reattach { timeout / 4 } else { timeout });
     let mut ceiling = FIRST_PAUSE.min(longest);
     let mut hosts = config.hosts.clone();
     loop {
@@ -191,7 +196,7 @@ async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
             };
             for endpoint in endpoints {
                 let attempt = handshake(core, &endpoint);
-                match within(core, config.attempt_timeout(timeout), attempt).await {
+                match within(core, patience, attempt).await {
                     Ok(attempt) => return attempt,
                     Err(e) => {
                         tracing::debug!(%endpoint, error = %e, "connection attempt failed");
