@@ -97,7 +97,10 @@ impl Context {
                     "cannot start the runtime: {error}; free some threads or memory"
                 ))
             })?;
-        Ok(runtime.block_on(work))
+        let outcome = runtime.block_on(work);
+        // What still blocks a thread (a server that is slow to start) must not keep the process from ending.
+        runtime.shutdown_background();
+        Ok(outcome)
     }
 }
 

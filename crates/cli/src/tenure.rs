@@ -182,9 +182,11 @@ pub(crate) async fn run(
             event = child.next() => match event? {
                 Event::Started(pid) => output.verbose(|| format!("running, pid {pid}")),
                 Event::Resumed => output.note("the command holds a lock, so it cannot be suspended; it goes on"),
-                Event::Notice => {
-                    output.note(format!("the lease is running out, no server answers: stopping the command (KILL in {})", duration::show(notice)));
-                }
+                Event::Notice if lost.is_some() => {}
+                Event::Notice => output.note(format!(
+                    "no server answers and the lease is running out: stopping the command (KILL in {})",
+                    duration::show(notice)
+                )),
                 Event::Ended(ended) => {
                     output.verbose(|| format!("the command ended after {}", duration::show(boottime().saturating_sub(begun))));
                     return Ok(Outcome { ended, lost });

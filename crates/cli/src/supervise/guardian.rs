@@ -25,8 +25,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::tty::Terminal;
 use super::wire::{Ended, OnLost, Order, Report};
-use super::{STUB, boottime, processes, tty};
+use super::{STUB, boottime, processes};
 
 /// Runs the command given as arguments under the orders that come over standard input, a socket.
 pub(super) fn main(command: Vec<OsString>) -> ExitCode {
@@ -68,8 +69,7 @@ struct Guardian {
     connected: bool,
     children: SignalFd,
     timer: OwnedFd,
-    /// The terminal, and whose it was before.
-    terminal: Option<(OwnedFd, Pid)>,
+    terminal: Option<Terminal>,
     command: Pid,
     on_lost: OnLost,
     kill_after: Duration,
@@ -103,7 +103,7 @@ impl Guardian {
             return Err(std::io::Error::other("the first order was not to start"));
         };
         let terminal = match terminal_group.and_then(Pid::from_raw) {
-            Some(group) => Some((input.try_clone()?, group)),
+            Some(group) => Some(Terminal::lend(input.try_clone()?, group)),
             None => None,
         };
         let stub = std::process::Command::new("/proc/self/exe")
@@ -133,8 +133,8 @@ impl Guardian {
         // The stub stops itself when it is ready. If it ended instead, the loop will find that: this only looks.
         let ready = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(command), ready)?;
-        if let Some((terminal, _)) = &guardian.terminal {
-            tty::give(terminal, command);
+        if let Some(terminal) = &guardian.terminal {
+            terminal.give(command);
         }
         guardian.report(&Report::Started {
             pid: command.as_raw_nonzero().get(),
@@ -262,14 +262,14 @@ impl Guardian {
 
     /// Gives the terminal back and tells how the command ended.
     fn finish(&mut self, status: Option<WaitStatus>) {
-        if let Some((terminal, group)) = &self.terminal {
-            tty::give(terminal, *group);
-        }
         let ended = Ended {
             code: status.and_then(WaitStatus::exit_status),
             signal: status.and_then(WaitStatus::terminating_signal),
             stopped: self.stage == Stage::Noticed,
         };
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(ended.signal.is_some() || ended.stopped);
+        }
         self.report(&Report::Ended(ended));
     }
 
