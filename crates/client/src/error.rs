@@ -53,7 +53,7 @@ pub enum Reason {
     #[error("{0}; correct the argument")]
     BadArgument(String),
     /// The server's answer makes no sense.
-    #[error("the answer could not be read ({0}); the connection was given up")]
+    #[error("the answer could not be read ({0}); look at the tree before deciding")]
     BadReply(String),
 }
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 use baton_client::{
     Acl, CleanupError, Client, CreateMode, EndReason, Error, OpCode, Reason, State,
 };
-use baton_proto::{ErrorCode, Request, Response, Stat};
+use baton_proto::{ErrorCode, ReplyHeader, Request, Response, Stat};
 use support::{SESSION, T, World, settle, stat};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_queued_goes_out_in_one_write_and_answers_come_in_order() {
@@ -471,4 +471,76 @@ async fn h18_a_cleanup_spares_a_node_with_another_czxid_and_ends_with_its_sessio
     let e = cleanup.await.unwrap_err();
     assert!(matches!(e, CleanupError::SessionLost(_)), "{e}");
     assert_eq!(s.state(), State::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_talks_nonsense_is_left_and_believed_in_nothing() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let mut states = s.states();
+    let reply = |xid: i32, err: i32| {
+        let mut out = Vec::new();
+        let header = ReplyHeader { xid, zxid: 1, err };
+        baton_proto::frame::write_reply(&mut out, header, None);
+        out
+    };
+    let nonsense = [
+        vec![0xff; 64],
+        vec![0x7f, 0xff, 0xff, 0xff],
+        vec![0, 0, 0, 3, 1, 2, 3],
+        reply(77, 0),
+        reply(-2, 0),
+        reply(-1, 0),
+    ];
+    for (i, bytes) in nonsense.iter().enumerate() {
+        let write = s.set_data("/n", b"", None);
+        peer.expect(OpCode::SetData).await;
+        peer.stream.write_all(bytes).await.unwrap();
+        let e = write.await.unwrap_err();
+        assert!(e.is_maybe_applied(), "{i}: {e}");
+        assert_eq!(states.next().await, Some(State::Suspended), "{i}");
+        peer = world.accept(SESSION).await;
+        assert!(
+            matches!(states.next().await, Some(State::Connected { .. })),
+            "{i}"
+        );
+    }
+    // An answer that is in its place, but cannot be read.
+    let write = s.set_data("/n", b"", None);
+    let asked = peer.expect(OpCode::SetData).await;
+    peer.ok(&asked, None).await;
+    let e = write.await.unwrap_err();
+    assert!(
+        matches!(
+            &e,
+            Error::MaybeApplied {
+                reason: Reason::BadReply(_),
+                ..
+            }
+        ),
+        "{e}"
+    );
+    assert!(!e.to_string().contains('\n'), "{e}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_that_is_not_a_server_is_named_in_the_error() {
+    let mut world = World::new();
+    let config = world.config().connect_within(Duration::from_secs(1));
+    let connect = tokio::spawn(baton_client::Session::connect(config));
+    let serve = tokio::spawn(async move {
+        loop {
+            let mut peer = world.accept_raw().await;
+            let _ = peer
+                .stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .await;
+        }
+    });
+    let e = connect.await.unwrap().unwrap_err().to_string();
+    assert!(
+        e.contains("server:1") && e.contains("exceeds the limit") && !e.contains('\n'),
+        "{e}"
+    );
+    serve.abort();
 }
