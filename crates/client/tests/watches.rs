@@ -191,7 +191,7 @@ async fn h74_reconnecting_sets_every_watch_again_in_pieces_before_what_is_queued
             break asked;
         };
         assert_eq!((relative_zxid, asked.xid), (100, -8));
-        assert!(asked.body.len() < 160 * 1024 && child.is_empty());
+        assert!(asked.body.len() < 128 * 1024 + 64 && child.is_empty());
         pieces += 1;
         for path in d {
             assert!(data.insert(path.to_owned()));

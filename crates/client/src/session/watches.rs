@@ -423,22 +423,23 @@ impl WatchTable {
                 !on.child.is_empty(),
                 !on.streams.is_empty(),
             ];
-            let [data, exist, child, persistent, recursive] = &mut batch;
-            for (list, wanted) in [
-                (data, !on.data.is_empty()),
-                (exist, !on.exist.is_empty()),
-                (child, !on.child.is_empty()),
-                (persistent, on.streams.iter().any(|s| !s.recursive)),
-                (recursive, on.streams.iter().any(|s| s.recursive)),
-            ] {
-                if wanted {
-                    list.push(path);
-                    bytes += path.len() + 4;
-                }
-            }
-            if bytes >= max_bytes {
+            let wanted = [
+                !on.data.is_empty(),
+                !on.exist.is_empty(),
+                !on.child.is_empty(),
+                on.streams.iter().any(|s| !s.recursive),
+                on.streams.iter().any(|s| s.recursive),
+            ];
+            let more = wanted.iter().filter(|wanted| **wanted).count() * (path.len() + 4);
+            if bytes > 0 && bytes + more > max_bytes {
                 flush(&mut batch);
                 bytes = 0;
+            }
+            bytes += more;
+            for (list, wanted) in batch.iter_mut().zip(wanted) {
+                if wanted {
+                    list.push(path);
+                }
             }
         }
         if bytes > 0 {
