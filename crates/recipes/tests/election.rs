@@ -10,7 +10,7 @@
 mod common;
 
 use baton::{Client, Dialect, ElectionError, LeaderElection, LockError, LostReason, Stage as Step};
-use baton_client::OpCode;
+use baton_client::{Acl, CreateMode, OpCode, Perms};
 use baton_testkit::{Action, Match};
 use common::{CUTS, LONG, SHORT, Stage, plant, session, within};
 use std::sync::Arc;
@@ -192,13 +192,13 @@ async fn offers_of_leader_election_support_can_be_observed_but_not_joined() {
     let client = stage.client().await;
     let admin = session(&client).await;
     admin
-        .create(&stage.path, b"", baton::CreateMode::Persistent)
+        .create(&stage.path, b"", CreateMode::Persistent)
         .await
         .unwrap();
     let offer = admin.create(
         &format!("{}/n_", stage.path),
         b"host-a",
-        baton::CreateMode::EphemeralSequential,
+        CreateMode::EphemeralSequential,
     );
     let offer = offer.await.unwrap().path;
     let theirs = election(&client, &stage.path).dialect(Dialect::ElectionSupport);
@@ -307,7 +307,7 @@ async fn a_lost_answer_to_the_numbering_of_a_term_counts_it_once() {
 }
 
 #[tokio::test]
-async fn after_a_term_the_rejoin_delay_lets_others_go_first() {
+async fn h62_after_a_term_the_rejoin_delay_lets_others_go_first() {
     let stage = Stage::new("rejoin").await;
     let client = stage.client().await;
     let eager = election(&client, &stage.path).rejoin_delay(Duration::from_millis(500));
@@ -332,4 +332,111 @@ async fn after_a_term_the_rejoin_delay_lets_others_go_first() {
     until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
     within(other.resign()).await.unwrap();
     assert_eq!(within(rejoining).await.unwrap().term().epoch, 3);
+}
+
+#[tokio::test]
+async fn h57_an_offer_that_is_refused_fails_the_campaign_and_is_reported() {
+    let stage = Stage::new("h57").await;
+    let client = stage.client().await;
+    let read_only = [Acl::new(Perms::READ, "world", "anyone")];
+    let session = session(&client).await;
+    let dir = session.create_with_acl(&stage.path, b"", CreateMode::Persistent, &read_only);
+    within(dir).await.unwrap();
+    let candidate = election(&client, &stage.path);
+    let mut stages = candidate.stages();
+    let error = within(candidate.campaign()).await.unwrap_err();
+    assert!(error.to_string().contains("NoAuth"), "{error}");
+    let seen = until(&mut stages, |s| matches!(s, Step::Failed { .. })).await;
+    assert_eq!(
+        seen.last(),
+        Some(&Step::Failed {
+            reason: error.to_string()
+        })
+    );
+}
+
+#[tokio::test]
+async fn h58_stopping_a_finished_term_does_not_touch_the_next_campaign() {
+    let stage = Stage::new("h58").await;
+    let client = stage.client().await;
+    let candidate = election(&client, &stage.path);
+    let first = within(candidate.campaign()).await.unwrap();
+    let lost = first.lost();
+    let next = tokio::spawn({
+        let candidate = candidate.clone();
+        async move { candidate.campaign().await }
+    });
+    stage.until_children(2).await;
+    within(first.resign()).await.unwrap();
+    assert_eq!(within(lost).await, LostReason::Released);
+    let second = within(next).await.unwrap().unwrap();
+    assert_eq!(second.check(), Ok(()));
+    assert_eq!(second.term().epoch, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h55_under_flaps_of_all_members_one_term_is_valid_at_a_time_and_terms_grow() {
+    let stage = Stage::new("h55").await;
+    let held = Arc::new(std::sync::Mutex::new((
+        Vec::<Arc<baton::Leadership>>::new(),
+        Vec::new(),
+    )));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut proxies, mut members) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (client, proxy) = stage.proxied(Duration::from_millis(1200)).await;
+        proxies.push(proxy);
+        let (held, stop) = (Arc::clone(&held), Arc::clone(&stop));
+        let candidate = election(&client, &stage.path);
+        members.push(tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                let campaign = candidate.campaign();
+                let Ok(elected) = tokio::time::timeout(Duration::from_secs(1), campaign).await
+                else {
+                    continue;
+                };
+                let leadership = Arc::new(elected.unwrap());
+                {
+                    let (leaders, terms) = &mut *held.lock().unwrap();
+                    leaders.push(Arc::clone(&leadership));
+                    assert!(
+                        leaders
+                            .iter()
+                            .filter(|leader| leader.check().is_ok())
+                            .count()
+                            <= 1
+                    );
+                    if leadership.check().is_ok() {
+                        terms.push(leadership.term());
+                    }
+                }
+                let _ = leadership
+                    .run(tokio::time::sleep(Duration::from_millis(20)))
+                    .await;
+                held.lock()
+                    .unwrap()
+                    .0
+                    .retain(|other| !Arc::ptr_eq(other, &leadership));
+            }
+        }));
+    }
+    for nth in 0..25 {
+        for (member, proxy) in proxies.iter().enumerate() {
+            proxy.cut_all(CUTS[(nth + member) % CUTS.len()]);
+        }
+        tokio::time::sleep(Duration::from_millis(60 + 40 * (nth as u64 % 4))).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for member in members {
+        within(member).await.unwrap();
+    }
+    stage.until_children(0).await;
+    let terms = &held.lock().unwrap().1;
+    assert!(terms.len() > 5, "only {} terms", terms.len());
+    for (earlier, later) in terms.iter().zip(terms.iter().skip(1)) {
+        assert!(
+            later.epoch > earlier.epoch && later.token > earlier.token,
+            "{terms:?}"
+        );
+    }
 }

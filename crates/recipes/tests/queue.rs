@@ -58,7 +58,7 @@ async fn items_come_out_in_the_order_in_which_they_went_in() {
 }
 
 #[tokio::test]
-async fn each_item_goes_to_one_consumer() {
+async fn h70_each_item_goes_to_one_consumer_and_none_waits_for_a_taken_one() {
     let stage = Stage::new("shared").await;
     let producer = queue(&stage.client().await, &stage.path);
     let mut consumers = Vec::new();
@@ -225,7 +225,7 @@ async fn h66_an_offer_that_cannot_be_found_out_is_not_made_again() {
 }
 
 #[tokio::test]
-async fn a_waiting_take_survives_an_outage() {
+async fn h74_a_waiting_take_survives_an_outage() {
     let stage = Stage::new("outage").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let consumer = queue(&client, &stage.path);
