@@ -278,6 +278,46 @@ async fn h10_an_acquire_dropped_at_any_point_leaves_no_node() {
     }
 }
 
+/// Drops an acquire while its `nth` such frame is held back on the wire; `false` if there is no such frame.
+async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
+    let stage = Stage::new("h10c").await;
+    let held = match behind_a_holder {
+        true => Some(
+            within(mutex(&stage.client().await, &stage.path).acquire())
+                .await
+                .unwrap(),
+        ),
+        false => None,
+    };
+    let (client, proxy) = stage.proxied(LONG).await;
+    let at = proxy.on(frame).then(Action::Hold);
+    let lock = mutex(&client, &stage.path);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let met = tokio::time::timeout(Duration::from_millis(400), at.fired())
+        .await
+        .is_ok();
+    acquiring.abort();
+    drop(acquiring.await);
+    at.release();
+    stage.until_children(usize::from(behind_a_holder)).await;
+    drop(held);
+    stage.until_children(0).await;
+    met
+}
+
+#[tokio::test]
+async fn h10_an_acquire_dropped_at_any_frame_on_the_wire_leaves_no_node() {
+    for behind_a_holder in [false, true] {
+        for frames in [Match::any_request, Match::any_reply] {
+            let mut nth = 1;
+            while drop_at_frame(frames().nth(nth), behind_a_holder).await {
+                nth += 1;
+            }
+            assert!(nth > 3, "some frames were met: {nth}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn h11_a_wait_that_ends_as_the_grant_arrives_is_held_or_clean() {
     let stage = Stage::new("h11").await;
