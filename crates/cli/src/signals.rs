@@ -76,6 +76,11 @@ pub(crate) fn is_stop(number: i32) -> bool {
     .any(|kind| kind.as_raw_value() == number)
 }
 
+/// The exit code of a program that a signal has ended, as a shell reports it.
+pub(crate) fn exit_code(number: i32) -> u8 {
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
 /// A signal's name, for people.
 pub(crate) fn name(number: i32) -> String {
     nix::sys::signal::Signal::try_from(number)

@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use baton::{Guard, Leadership, LostReason};
+use baton::{Guard, Leadership, LockError, LostReason};
+use baton_client::LeaseError;
 
 use crate::args::Context;
 use crate::connect::SessionOptions;
@@ -137,6 +138,28 @@ impl RunOptions {
     }
 }
 
+/// Why something could not be had, with the options that mend it.
+pub(crate) fn not_acquired(error: &LockError) -> Failure {
+    match error {
+        LockError::Lease {
+            path,
+            source:
+                LeaseError::TimeoutTooShort {
+                    timeout,
+                    tick,
+                    smallest,
+                },
+        } => Failure::baton(format!(
+            "{path}: nothing can be held soundly with a session timeout of {} while servers tick every {}: \
+             use --session-timeout {} or more, or tell the ensemble's tickTime with --ensemble-tick",
+            duration::show(*timeout),
+            duration::show(*tick),
+            duration::show(*smallest)
+        )),
+        error => Failure::baton(error.to_string()),
+    }
+}
+
 /// How a command ended, and whether it was held to the end.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -169,9 +192,8 @@ pub(crate) async fn run(
     let output = &context.output;
     let begun = boottime();
     let mut lease_end = begun + tenure.remaining();
-    let mut child = Supervised::start(command)?;
     let (notice_at, kill_at) = deadlines(lease_end);
-    child.lease(notice_at, kill_at).await;
+    let mut child = Supervised::start(command, notice_at, kill_at)?;
     let mut lost = None;
     let mut losing = std::pin::pin!(tenure.lost());
     let mut look = tokio::time::interval(

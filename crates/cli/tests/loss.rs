@@ -33,7 +33,7 @@ async fn server() -> TestServer {
         max_session_timeout: Duration::from_secs(60),
         ..ServerOptions::default()
     };
-    TestServer::start_with(Target::from_env().unwrap(), options)
+    TestServer::start_process(Target::from_env().unwrap(), options)
         .await
         .unwrap()
 }

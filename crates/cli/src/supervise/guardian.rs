@@ -74,8 +74,8 @@ struct Guardian {
     on_lost: OnLost,
     kill_after: Duration,
     stage: Stage,
-    notice_at: Option<Duration>,
-    kill_at: Option<Duration>,
+    notice_at: Duration,
+    kill_at: Duration,
 }
 
 impl Guardian {
@@ -98,6 +98,8 @@ impl Guardian {
             on_lost,
             kill_after_ms,
             json,
+            notice_at_ns,
+            kill_at_ns,
         } = order
         else {
             return Err(std::io::Error::other("the first order was not to start"));
@@ -127,8 +129,8 @@ impl Guardian {
             on_lost,
             kill_after: Duration::from_millis(kill_after_ms),
             stage: Stage::Running,
-            notice_at: None,
-            kill_at: None,
+            notice_at: Duration::from_nanos(notice_at_ns),
+            kill_at: Duration::from_nanos(kill_at_ns),
         };
         // The stub stops itself when it is ready. If it ended instead, the loop will find that: this only looks.
         let ready = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -199,9 +201,8 @@ impl Guardian {
             if self.control.read_line(&mut line).unwrap_or(0) == 0 {
                 self.connected = false;
                 let now = boottime();
-                self.notice_at = Some(now);
-                let planned = now + self.kill_after;
-                self.kill_at = Some(self.kill_at.map_or(planned, |kill_at| kill_at.min(planned)));
+                self.notice_at = now;
+                self.kill_at = self.kill_at.min(now + self.kill_after);
                 return Ok(());
             }
             match serde_json::from_str::<Order>(&line).map_err(std::io::Error::other)? {
@@ -209,13 +210,12 @@ impl Guardian {
                     notice_at_ns,
                     kill_at_ns,
                 } if self.stage == Stage::Running => {
-                    self.notice_at = Some(Duration::from_nanos(notice_at_ns));
-                    self.kill_at = Some(Duration::from_nanos(kill_at_ns));
+                    self.notice_at = Duration::from_nanos(notice_at_ns);
+                    self.kill_at = Duration::from_nanos(kill_at_ns);
                 }
                 // After notice the end may come sooner, never later.
                 Order::Lease { kill_at_ns, .. } => {
-                    let kill_at = Duration::from_nanos(kill_at_ns);
-                    self.kill_at = self.kill_at.map(|planned| planned.min(kill_at));
+                    self.kill_at = self.kill_at.min(Duration::from_nanos(kill_at_ns));
                 }
                 Order::Signal { number } => {
                     if let Some(signal) = Signal::from_named_raw(number) {
@@ -237,7 +237,7 @@ impl Guardian {
             return false;
         }
         let now = boottime();
-        if self.stage == Stage::Running && self.notice_at.is_some_and(|at| at <= now) {
+        if self.stage == Stage::Running && self.notice_at <= now {
             self.stage = Stage::Noticed;
             match self.on_lost {
                 OnLost::Term | OnLost::Ignore => {
@@ -248,7 +248,7 @@ impl Guardian {
             }
             self.report(&Report::Notice);
         }
-        self.stage == Stage::Noticed && self.kill_at.is_some_and(|at| at <= now)
+        self.stage == Stage::Noticed && self.kill_at <= now
     }
 
     /// The command stopped. From the keyboard that would leave a lock held by nothing that moves, and a terminal
@@ -283,9 +283,12 @@ impl Guardian {
             Stage::Running => self.notice_at,
             Stage::Noticed => self.kill_at,
         };
-        let due = due.filter(|_| self.on_lost != OnLost::Ignore || !self.connected);
-        // An instant of zero would disarm the timer; one nanosecond after boot is as surely past.
-        let at = due.map_or(Duration::ZERO, |due| due.max(Duration::from_nanos(1)));
+        // An instant of zero disarms the timer; one nanosecond after boot is as surely past.
+        let at = if self.on_lost == OnLost::Ignore && self.connected {
+            Duration::ZERO
+        } else {
+            due.max(Duration::from_nanos(1))
+        };
         let it_value = Timespec {
             tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: at.subsec_nanos().into(),

@@ -59,8 +59,12 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts the guardian, which starts the command. To be called on the main thread, within a runtime.
-    pub(crate) fn start(command: &Command) -> Result<Self, Failure> {
+    /// Starts the guardian, which starts the command, with its first deadlines: instants of CLOCK_BOOTTIME. To be called on the main thread, within a runtime.
+    pub(crate) fn start(
+        command: &Command,
+        notice_at: Duration,
+        kill_at: Duration,
+    ) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::baton(format!(
                 "cannot start a process to guard the command: {error}; free some processes or memory"
@@ -86,6 +90,8 @@ impl Supervised {
             on_lost: command.on_lost,
             kill_after_ms: u64::try_from(command.kill_after.as_millis()).unwrap_or(u64::MAX),
             json: command.json,
+            notice_at_ns: nanos(notice_at),
+            kill_at_ns: nanos(kill_at),
         };
         send_with_input(&own, &order_line(&order)).map_err(failed)?;
         own.set_nonblocking(true).map_err(failed)?;
@@ -101,7 +107,10 @@ impl Supervised {
     /// Waits for the next event. After [`Event::Ended`] there is none. Safe to cancel.
     pub(crate) async fn next(&mut self) -> Result<Event, Failure> {
         let Ok(Some(line)) = self.reports.next_line().await else {
-            return Err(self.guardian_lost().await);
+            self.clear_away().await;
+            return Err(Failure::baton(
+                "the process that guards the command was killed, so the command was killed too; run it again",
+            ));
         };
         match serde_json::from_str(&line) {
             Ok(Report::Started { pid }) => {
@@ -116,17 +125,21 @@ impl Supervised {
                 Ok(Event::Ended(ended))
             }
             Ok(Report::Failed { text }) => {
+                self.clear_away().await;
                 Err(Failure::baton(format!("cannot guard the command: {text}")))
             }
-            Err(error) => Err(Failure::baton(format!(
-                "the guarding process made no sense: {error}"
-            ))),
+            Err(error) => {
+                let _ = self.guardian.kill();
+                self.clear_away().await;
+                Err(Failure::baton(format!(
+                    "the guarding process made no sense, so the command was killed: {error}"
+                )))
+            }
         }
     }
 
     /// Sets the deadlines, as instants of CLOCK_BOOTTIME. The newest counts, until notice was given.
     pub(crate) async fn lease(&mut self, notice_at: Duration, kill_at: Duration) {
-        let nanos = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
         self.order(&Order::Lease {
             notice_at_ns: nanos(notice_at),
             kill_at_ns: nanos(kill_at),
@@ -144,20 +157,20 @@ impl Supervised {
         let _ = self.orders.write_all(order_line(order).as_bytes()).await;
     }
 
-    /// The guardian died, which kills the command itself (the stub asked for that); what is left of its group is
-    /// killed here, and waited for: the lock must not pass on before.
-    async fn guardian_lost(&mut self) -> Failure {
+    /// The guardian has died or is about to, which kills the command itself (the stub asked for that). What is left of
+    /// its group is killed here, and waited for: the lock must not pass on before.
+    async fn clear_away(&mut self) {
         let _ = self.guardian.wait();
-        if let Some(group) = self.group {
-            while test_kill_process_group(group).is_ok() {
-                let _ = kill_process_group(group, Signal::KILL);
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+        let Some(group) = self.group else { return };
+        while test_kill_process_group(group).is_ok() {
+            let _ = kill_process_group(group, Signal::KILL);
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Failure::baton(
-            "the process that guards the command was killed, so the command was killed too; run it again",
-        )
     }
+}
+
+fn nanos(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// An order as it travels.

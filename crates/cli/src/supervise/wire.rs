@@ -32,6 +32,10 @@ pub(crate) enum Order {
         kill_after_ms: u64,
         /// Whether complaints are JSON.
         json: bool,
+        /// As in [`Order::Lease`]: never is the command without a deadline.
+        notice_at_ns: u64,
+        /// As in [`Order::Lease`].
+        kill_at_ns: u64,
     },
     /// New deadlines, in nanoseconds of CLOCK_BOOTTIME. The newest order counts, until notice was given.
     Lease {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::supervise::Command;
 use crate::tenure::{self, RunOptions};
 
@@ -79,7 +79,7 @@ async fn elect(options: &RunOptions, path: &str, context: &Context) -> Result<u8
     let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
         connection = connecting => connection?,
-        number = signals.stop() => return Ok(interrupted(number)),
+        number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     let outcome = lead(options, path, context, &connection, &mut signals).await;
     connection.close().await;
@@ -103,7 +103,7 @@ async fn lead(
     });
     let leadership = tokio::select! {
         leadership = election.campaign() => leadership.map_err(|error| failure(&error))?,
-        number = signals.stop() => return Ok(interrupted(number)),
+        number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     let outcome = under(options, path, context, connection, &leadership, signals).await;
     // The command has ended and was reaped: now, and not before, another may lead.
@@ -252,9 +252,8 @@ fn election(connection: &Connection, path: &str) -> Result<LeaderElection, Failu
 }
 
 fn failure(error: &ElectionError) -> Failure {
-    Failure::baton(error.to_string())
-}
-
-fn interrupted(number: i32) -> u8 {
-    u8::try_from(128 + number).unwrap_or(u8::MAX)
+    match error {
+        ElectionError::Line(error) => tenure::not_acquired(error),
+        error => Failure::baton(error.to_string()),
+    }
 }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use baton::{Guard, LockError, Mutex, ReleaseError};
-use baton_client::LeaseError;
 use serde::Serialize;
 
 use crate::args::Context;
@@ -121,7 +120,7 @@ async fn lock(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
     let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
         connection = connecting => connection?,
-        number = signals.stop() => return Ok(interrupted(number)),
+        number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     let outcome = hold(args, path, context, &connection, &mut signals).await;
     connection.close().await;
@@ -142,7 +141,7 @@ async fn hold(
     let waiting = Instant::now();
     let guard = tokio::select! {
         guard = acquire(&mutex, args) => guard?,
-        number = signals.stop() => return Ok(interrupted(number)),
+        number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     context.output.verbose(|| {
         format!(
@@ -246,21 +245,7 @@ async fn acquire(mutex: &Mutex, args: &Args) -> Result<Guard, Failure> {
     };
     let failed = |error: LockError| match error {
         LockError::TimedOut { limit, .. } => busy(format!(" within {}", duration::show(limit))),
-        LockError::Lease {
-            source:
-                LeaseError::TimeoutTooShort {
-                    timeout,
-                    tick,
-                    smallest,
-                },
-            ..
-        } => Failure::baton(format!(
-            "{path}: no lock can be held soundly with a session timeout of {} while servers tick every {}: use --session-timeout {} or more, or tell the ensemble's tickTime with --ensemble-tick",
-            duration::show(timeout),
-            duration::show(tick),
-            duration::show(smallest)
-        )),
-        error => Failure::baton(error.to_string()),
+        error => tenure::not_acquired(&error),
     };
     match (args.no_wait, args.wait) {
         (true, _) => mutex
@@ -271,10 +256,4 @@ async fn acquire(mutex: &Mutex, args: &Args) -> Result<Guard, Failure> {
         (false, Some(limit)) => mutex.acquire_timeout(limit).await.map_err(failed),
         (false, None) => mutex.acquire().await.map_err(failed),
     }
-}
-
-/// The exit code for a wait that a signal has ended, as a shell reports it.
-fn interrupted(number: i32) -> u8 {
-    debug_assert!(signals::is_stop(number));
-    u8::try_from(128 + number).unwrap_or(u8::MAX)
 }

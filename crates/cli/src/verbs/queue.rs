@@ -10,7 +10,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::verbs::bytes;
 
 /// Put items into a queue and take them out, in order, each once.
@@ -110,7 +110,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             };
             let taken = tokio::select! {
                 taken = taking => taken,
-                number = signals.stop() => return Ok(u8::try_from(128 + number).unwrap_or(u8::MAX)),
+                number = signals.stop() => return Ok(signals::exit_code(number)),
             };
             match taken {
                 Ok(Some(item)) => {

@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use baton_client::{AddWatchMode, CreateMode, Error, PersistentEvent, Session, Stat};
+use baton_client::{AddWatchMode, CreateMode, Error, PersistentEvent, Reason, Session, Stat};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -463,7 +463,7 @@ fn with_session(
 fn failure(error: Error) -> Failure {
     let (exit_code, kind) = match &error {
         Error::Rejected { .. } | Error::MultiRejected { .. } => (exit::NOTHING, "rejected"),
-        _ if error.to_string().contains("not a legal path") => (exit::USAGE, "usage"),
+        _ if matches!(error.reason(), Some(Reason::BadPath(_))) => (exit::USAGE, "usage"),
         _ => (exit::BATON, "baton"),
     };
     Failure::new(exit_code, kind, error.to_string())
