@@ -440,3 +440,29 @@ async fn h55_under_flaps_of_all_members_one_term_is_valid_at_a_time_and_terms_gr
         );
     }
 }
+
+#[tokio::test]
+async fn an_observer_goes_on_after_the_loss_of_its_session() {
+    let stage = Stage::new("observer").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let first = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    let mut observer = election(&client, &stage.path).observe();
+    assert_eq!(
+        within(observer.next()).await.unwrap().unwrap().node,
+        first.node()
+    );
+    let old = session(&client).await;
+    proxy.partition();
+    within(old.ended()).await;
+    within(first.resign()).await.unwrap();
+    let second = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    proxy.heal();
+    assert_eq!(
+        within(observer.next()).await.unwrap().unwrap().node,
+        second.node()
+    );
+}

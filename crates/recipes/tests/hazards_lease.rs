@@ -246,3 +246,53 @@ async fn h38_a_deletion_during_an_outage_is_told_at_the_reconnect() {
     proxy.heal();
     assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
 }
+
+#[tokio::test]
+async fn h36_an_answer_from_before_the_loss_that_is_read_after_it_grants_nothing() {
+    let stage = Stage::new("h36").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let old = session(&client).await;
+    let lock = mutex(&client, &stage.path);
+    let mut acquiring = Box::pin(lock.acquire());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    while stage.children().await.is_empty() {
+        assert!(acquiring.as_mut().poll(&mut cx).is_pending());
+    }
+    // Its answers are here, and nobody looks at them until the lock is another's.
+    old.sync("/").await.unwrap();
+    proxy.partition();
+    within(old.ended()).await;
+    let other = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+    proxy.heal();
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut acquiring).await;
+    assert!(early.is_err(), "granted on old news");
+    assert_eq!(other.check(), Ok(()));
+    within(other.release()).await.unwrap();
+    let guard = within(acquiring).await.unwrap();
+    assert_ne!(guard.session().id(), old.id());
+}
+
+#[tokio::test]
+async fn h37_an_operation_is_bound_to_its_session_and_fails_with_it() {
+    let stage = Stage::new("h37").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let old = session(&client).await;
+    proxy.partition();
+    let waiting = old.create(&stage.path, b"", CreateMode::Ephemeral);
+    within(old.ended()).await;
+    proxy.heal();
+    let new = session(&client).await;
+    assert_ne!(new.id(), old.id());
+    let error = within(waiting).await.unwrap_err();
+    assert!(!error.is_no_node(), "{error}");
+    let error = within(old.create(&stage.path, b"", CreateMode::Ephemeral))
+        .await
+        .unwrap_err();
+    assert!(error.is_session_ended() && error.had_no_effect(), "{error}");
+    assert!(
+        new.exists(&stage.path).await.unwrap().is_none(),
+        "became the new session's node"
+    );
+}
