@@ -420,6 +420,48 @@ async fn h14_a_directory_that_vanishes_is_made_anew_and_its_holder_is_told() {
 }
 
 #[tokio::test]
+async fn h15_after_a_lost_reply_the_node_is_known_by_its_full_path_in_every_place_of_the_line() {
+    for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
+        let stage = Stage::new("h15").await;
+        let other = stage.client().await;
+        let line = || mutex(&other, &stage.path).dialect(dialect);
+        let held = within(line().acquire()).await.unwrap();
+
+        // Ours stands between the holder and one who comes later.
+        let (client, proxy) = stage.proxied(ROOMY).await;
+        let cut = proxy
+            .on(Match::reply(OpCode::Create2))
+            .then(Action::Cut(Variant::Rst));
+        let watched = proxy
+            .on(Match::reply(OpCode::GetData).path_contains(held.node()))
+            .observe();
+        let ours = mutex(&client, &stage.path).dialect(dialect);
+        let ours = tokio::spawn(async move { ours.acquire().await });
+        within(cut.fired()).await;
+        within(watched.fired()).await;
+        let node = stage.until_children(2).await;
+        let node = node.into_iter().find(|node| node.path != held.node());
+        let node = node.unwrap().path;
+        let later = line();
+        let later = tokio::spawn(async move { later.acquire().await });
+        stage.until_children(3).await;
+        assert!(!ours.is_finished(), "{dialect}: granted beside the holder");
+
+        // One that stood behind itself would now wait for ever.
+        within(held.release()).await.unwrap();
+        let guard = within(ours).await.unwrap().unwrap();
+        assert_eq!(guard.node(), node, "{dialect}");
+        assert_eq!(guard.check(), Ok(()), "{dialect}");
+        assert!(!later.is_finished(), "{dialect}: two hold");
+        within(guard.release()).await.unwrap();
+        within(within(later).await.unwrap().unwrap().release())
+            .await
+            .unwrap();
+        assert!(stage.children().await.is_empty(), "{dialect}");
+    }
+}
+
+#[tokio::test]
 async fn h16_two_acquires_of_one_session_are_two_contenders() {
     for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
         let stage = Stage::new("h16").await;

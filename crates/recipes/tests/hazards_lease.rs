@@ -220,6 +220,43 @@ async fn h32_h33_h34_after_the_session_is_lost_the_guard_is_dead_and_the_lock_co
 }
 
 #[tokio::test]
+async fn h33_acquiring_again_after_the_session_is_lost_waits_for_the_next_holder() {
+    let stage = Stage::new("h33b").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let lock = mutex(&client, &stage.path);
+    let dead = within(lock.acquire()).await.unwrap();
+    let old = session(&client).await;
+    let next = mutex(&stage.client().await, &stage.path);
+    let next = tokio::spawn(async move { next.acquire().await });
+    stage.until_children(2).await;
+    proxy.partition();
+    within(old.ended()).await;
+    let next = within(next).await.unwrap().unwrap();
+    proxy.heal();
+
+    // The guard of the lost session is still alive as a value while the same mutex is asked again.
+    let again = tokio::spawn(async move { lock.acquire().await });
+    let line = stage.until_children(2).await;
+    let queued = line.iter().find(|node| node.path != next.node()).unwrap();
+    assert_ne!(queued.stat.ephemeral_owner, old.id());
+    assert!(!again.is_finished(), "granted while another holds");
+    assert_eq!(next.check(), Ok(()));
+    within(next.release()).await.unwrap();
+    let again = within(again).await.unwrap().unwrap();
+    assert_eq!(again.check(), Ok(()));
+    assert!(again.token() > dead.token(), "not the place of before");
+    assert!(is_over(dead.check().unwrap_err()), "revived");
+    drop(dead);
+    stage.until_children(1).await;
+    assert_eq!(
+        again.check(),
+        Ok(()),
+        "the old guard's drop is not the new one's end"
+    );
+    within(again.release()).await.unwrap();
+}
+
+#[tokio::test]
 async fn h38_the_holder_is_told_when_somebody_deletes_its_node() {
     let stage = Stage::new("h38").await;
     let client = stage.client().await;
