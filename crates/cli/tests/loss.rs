@@ -262,3 +262,59 @@ fn h85_the_local_server_killed_under_a_holder_is_started_again() {
     std::fs::write(home.path("done"), "").unwrap();
     assert_eq!(holder.end().code, 5);
 }
+
+/// With BATON_TEST_TARGET=zookeeper only: Baton's server stands alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
+    if Target::from_env().unwrap() != Target::ZooKeeper {
+        return;
+    }
+    let home = Home::new();
+    let mut ensemble = baton_testkit::Ensemble::start(3).await.unwrap();
+    let servers = ensemble.connect_string();
+    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
+    let holder = home.spawn(&[
+        "lock",
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        "20s",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ]);
+    let worker = number_in(&home.path("worker"));
+    let leader = ensemble.leader().await.unwrap();
+    ensemble.servers_mut()[(leader + 1) % 3].kill();
+    let busy = home.run(&[
+        "lock",
+        "-n",
+        "/x",
+        "--servers",
+        &servers,
+        "--connect-timeout",
+        "30s",
+        "--",
+        "true",
+    ]);
+    assert_eq!(busy.code, 124, "{busy:?}");
+    assert!(runs(worker));
+    std::fs::write(home.path("done"), "").unwrap();
+    let held = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(held.code, 5, "{held:?}");
+    let free = home.run(&[
+        "lock",
+        "-w",
+        "30s",
+        "/x",
+        "--servers",
+        &servers,
+        "--",
+        "true",
+    ]);
+    assert_eq!(free.code, 0, "{free:?}");
+}
