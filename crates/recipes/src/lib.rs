@@ -32,3 +32,8 @@ pub use guard::{Guard, LostReason, ReleaseError, Txn, TxnError};
 pub use lock::{LockError, Mutex};
 pub use queue::{DistributedQueue, QueueError};
 pub use record::Record;
+
+/// The README's program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

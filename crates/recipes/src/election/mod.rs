@@ -33,6 +33,21 @@ use uuid::Uuid;
 /// Offers stand in line like those for a [`Mutex`](crate::Mutex); the first leads, the others follow the one before them.
 /// Cheap to clone; clones share stage listeners and the rejoin delay. The terms are counted in a persistent node beside the
 /// path, `<path>-__term__`.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let election = baton::LeaderElection::new(&client, "/leader")?.name("web-1");
+/// // Waits for its turn, then runs; the work is dropped before another may lead.
+/// let served = election
+///     .lead(async |term| {
+///         println!("leading, term {}, fencing token {}", term.epoch, term.token);
+///         42
+///     })
+///     .await?;
+/// assert_eq!(served, 42);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LeaderElection {
     campaign: Campaign,

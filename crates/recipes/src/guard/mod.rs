@@ -21,6 +21,19 @@ pub use txn::{Txn, TxnError};
 ///
 /// It belongs to one session and one node in the tree, and cannot be cloned. Dropping it releases the lock in the
 /// background, from anywhere, without blocking; [`Guard::release`] also waits for the server's word.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = baton::Mutex::new(&client, "/deploy")?.acquire().await?;
+/// // Before each side effect of one's own:
+/// guard.check()?;
+/// // Or let the guard drive the work, and drop it when the lock is lost:
+/// let sum = guard.run(async { 1 + 1 }).await?;
+/// assert_eq!(sum, 2);
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct Guard {

@@ -10,6 +10,19 @@ use std::sync::Arc;
 
 /// A set of changes, applied whole or not at all, and only while the lock is held: decided by the server, at its place in
 /// the order of all changes, not by a look beforehand.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = baton::Mutex::new(&client, "/deploy")?.acquire().await?;
+/// guard
+///     .txn()
+///     .set("/app/state", b"deployed", None)
+///     .delete("/app/todo", None)
+///     .commit()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is sent before commit"]
 #[derive(Debug)]
 pub struct Txn<'g> {

@@ -18,6 +18,21 @@ use std::time::Duration;
 ///
 /// The path is the directory of the line. It and what is missing above it are made as containers, which the server removes
 /// some time after they are empty.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// let mutex = baton::Mutex::new(&client, "/deploy")?.name("deployer");
+/// if let Some(guard) = mutex.try_acquire().await? {
+///     guard.release().await?;
+/// }
+/// let guard = mutex.acquire_timeout(Duration::from_secs(30)).await?;
+/// println!("held, with fencing token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
     campaign: Campaign,

@@ -26,6 +26,17 @@ use tokio::sync::{Notify, oneshot};
 ///
 /// The queue's directory is made as a persistent node, and so that the outcome of a change whose answer was lost can be
 /// found out, `<path>-__receipts__` beside it holds a small ephemeral node per concurrent operation.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = baton::DistributedQueue::new(&client, "/jobs")?;
+/// queue.offer(b"build 17").await?;
+/// let item = queue.take().await?;
+/// assert_eq!(item, "build 17");
+/// assert_eq!(queue.poll().await?, None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct DistributedQueue {
     client: Client,
