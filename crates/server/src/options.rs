@@ -57,8 +57,7 @@ pub struct Options {
     pub container_grace: Duration,
     /// The four-letter words that are answered. Default: all that change nothing (see [`HARMLESS_WORDS`]).
     pub four_letter_words: Vec<String>,
-    /// A superuser, as `super:` and the digest that [`digest`](https://zookeeper.apache.org) schemes use:
-    /// `user:base64(sha1(user:password))`. Default: none.
+    /// The digest id of a superuser, to whom every ACL is open: `user:base64(sha1(user:password))`. Default: none.
     pub super_digest: Option<String>,
     /// The first byte of every session id this server gives, to tell servers apart. Default: 1.
     pub server_id: u8,
