@@ -12,6 +12,9 @@ use crate::exit::Failure;
 const TICK_MS: u64 = 3000;
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 60;
 
+/// The words that are not in the server's default, because they change something.
+const RESETTING_WORDS: &[&str] = &["srst", "crst"];
+
 /// What a zoo.cfg says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ZooCfg {
@@ -25,55 +28,80 @@ pub(crate) struct ZooCfg {
     pub(crate) max_session_timeout: Duration,
     /// `maxClientCnxns`; 0 is no limit.
     pub(crate) max_connections_per_address: usize,
+    /// `jute.maxbuffer`, which ZooKeeper takes as a system property.
+    pub(crate) max_frame_bytes: Option<usize>,
     /// `4lw.commands.whitelist`.
     four_letter_words: Option<Vec<String>>,
     /// `DigestAuthenticationProvider.superDigest`.
     super_digest: Option<String>,
-    /// Keys that have no effect.
+    /// Keys and words that have no effect.
     pub(crate) ignored: Vec<String>,
 }
 
 impl ZooCfg {
     /// Reads a file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
-        let refused = |what: String| Failure::usage(format!("{}: {what}", file.display()));
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| refused(format!("{error}; name a readable zoo.cfg with --config")))?;
-        Self::parse(&text).map_err(refused)
+        let name = file.display();
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Failure::usage(format!(
+                "{name}: {error}; name a readable zoo.cfg with --config"
+            ))
+        })?;
+        Self::parse(&text).map_err(|(line, what)| {
+            Failure::usage(match line {
+                Some(line) => format!("{name}:{line}: {what}"),
+                None => format!("{name}: {what}"),
+            })
+        })
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// What is wrong comes with the number of its line, where it is one line that is wrong.
+    fn parse(text: &str) -> Result<Self, (Option<usize>, String)> {
         let mut tick_ms = TICK_MS;
         let (mut min_ms, mut max_ms) = (None, None);
         let (mut data_dir, mut port, mut address) = (None, None, String::from("0.0.0.0"));
         let mut max_connections_per_address = MAX_CONNECTIONS_PER_ADDRESS;
-        let (mut four_letter_words, mut super_digest) = (None, None);
+        let (mut max_frame_bytes, mut four_letter_words, mut super_digest) = (None, None, None);
         let mut servers = 0;
         let mut ignored = Vec::new();
-        for line in text.lines().map(str::trim) {
+        for (number_of_line, line) in (1..).zip(text.lines().map(str::trim)) {
+            let wrong = |what: String| (Some(number_of_line), what);
             if line.is_empty() || line.starts_with(['#', '!']) {
                 continue;
             }
             let Some((key, value)) = line.split_once('=') else {
-                return Err(format!("'{line}' is no key=value line; correct it"));
+                return Err(wrong(format!("'{line}' is no key=value line; correct it")));
             };
             let (key, value) = (key.trim(), value.trim());
             let number = || {
                 value
                     .parse::<u64>()
-                    .map_err(|_| format!("{key}={value} is no number; correct it"))
+                    .map_err(|_| wrong(format!("{key}={value} is no number; correct it")))
             };
             match key {
                 "tickTime" => tick_ms = number()?,
                 "minSessionTimeout" => min_ms = unless_negative(value, number)?,
                 "maxSessionTimeout" => max_ms = unless_negative(value, number)?,
                 "dataDir" => data_dir = Some(PathBuf::from(value)),
-                "clientPort" => port = Some(number()?),
+                "clientPort" => {
+                    port = Some(value.parse::<u16>().map_err(|_| {
+                        wrong(format!(
+                            "{key}={value} is no port; give a number up to 65535"
+                        ))
+                    })?);
+                }
                 "clientPortAddress" => address = value.to_owned(),
                 "maxClientCnxns" => {
                     max_connections_per_address = usize::try_from(number()?).unwrap_or(usize::MAX);
                 }
-                "4lw.commands.whitelist" => four_letter_words = Some(words(value)),
+                "jute.maxbuffer" => {
+                    max_frame_bytes = Some(usize::try_from(number()?).unwrap_or(usize::MAX));
+                }
+                "4lw.commands.whitelist" => {
+                    let (known, unknown) = words(value);
+                    four_letter_words = Some(known);
+                    ignored.extend(unknown.iter().map(|word| format!("{key}={word}")));
+                }
                 "DigestAuthenticationProvider.superDigest" => {
                     super_digest = Some(value.to_owned());
                 }
@@ -81,20 +109,29 @@ impl ZooCfg {
                 _ => ignored.push(key.to_owned()),
             }
         }
+        let whole = |what: String| (None, what);
         if servers > 1 {
-            return Err(format!(
+            return Err(whole(format!(
                 "it names {servers} servers, and baton serve runs alone; leave one server line or none"
-            ));
+            )));
         }
-        let data_dir = data_dir.ok_or("dataDir is missing; add dataDir=FOLDER")?;
-        let port = port.ok_or("clientPort is missing; add clientPort=2181")?;
-        let port = u16::try_from(port).map_err(|_| format!("clientPort={port} is no port"))?;
+        let data_dir =
+            data_dir.ok_or_else(|| whole("dataDir is missing; add dataDir=FOLDER".into()))?;
+        let port =
+            port.ok_or_else(|| whole("clientPort is missing; add clientPort=2181".into()))?;
+        // An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a port.
+        let listen = if address.contains(':') && !address.starts_with('[') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        };
         Ok(Self {
             data_dir,
-            listen: format!("{address}:{port}"),
+            listen,
             min_session_timeout: Duration::from_millis(min_ms.unwrap_or(2 * tick_ms)),
             max_session_timeout: Duration::from_millis(max_ms.unwrap_or(20 * tick_ms)),
             max_connections_per_address,
+            max_frame_bytes,
             four_letter_words,
             super_digest,
             ignored,
@@ -104,6 +141,9 @@ impl ZooCfg {
     /// Puts the settings that have no option of their own on the command line into the server's.
     pub(crate) fn apply(self, options: &mut Options) {
         options.max_connections_per_address = self.max_connections_per_address;
+        if let Some(bytes) = self.max_frame_bytes {
+            options.max_frame_bytes = bytes;
+        }
         if let Some(words) = self.four_letter_words {
             options.four_letter_words = words;
         }
@@ -112,10 +152,10 @@ impl ZooCfg {
 }
 
 /// A session timeout; ZooKeeper takes -1 for "the default".
-fn unless_negative(
+fn unless_negative<E>(
     value: &str,
-    number: impl FnOnce() -> Result<u64, String>,
-) -> Result<Option<u64>, String> {
+    number: impl FnOnce() -> Result<u64, E>,
+) -> Result<Option<u64>, E> {
     if value.starts_with('-') {
         Ok(None)
     } else {
@@ -123,15 +163,15 @@ fn unless_negative(
     }
 }
 
-fn words(list: &str) -> Vec<String> {
-    let known = HARMLESS_WORDS.iter().map(|word| (*word).to_owned());
-    if list.trim() == "*" {
-        return known.collect();
-    }
-    let named: Vec<&str> = list.split(',').map(str::trim).collect();
-    known
-        .filter(|word| named.contains(&word.as_str()))
-        .collect()
+/// The words of a whitelist that this server has, and those that it has not; `*` is all.
+fn words(list: &str) -> (Vec<String>, Vec<String>) {
+    list.split(',')
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+        .partition(|word| {
+            let word = word.as_str();
+            word == "*" || HARMLESS_WORDS.contains(&word) || RESETTING_WORDS.contains(&word)
+        })
 }
 
 #[cfg(test)]
@@ -142,30 +182,52 @@ mod tests {
     fn what_a_zoo_cfg_says_is_taken_and_the_rest_is_named() {
         let cfg = ZooCfg::parse(
             "# a comment\ntickTime = 2000\ndataDir=/var/lib/zookeeper\nclientPort=2181\ninitLimit=10\n\
-             maxClientCnxns=0\nserver.1=localhost:2888:3888\n4lw.commands.whitelist=ruok, srvr, nosuch\n",
+             maxClientCnxns=0\nserver.1=localhost:2888:3888\n4lw.commands.whitelist=ruok, srvr, nosuch, crst\n",
         )
         .unwrap();
         assert_eq!(cfg.listen, "0.0.0.0:2181");
         assert_eq!(cfg.min_session_timeout, Duration::from_secs(4));
         assert_eq!(cfg.max_session_timeout, Duration::from_secs(40));
-        assert_eq!(cfg.ignored, ["initLimit"]);
+        assert_eq!(cfg.ignored, ["initLimit", "4lw.commands.whitelist=nosuch"]);
         let mut options = Options::default();
+        let max_frame_bytes = options.max_frame_bytes;
         cfg.apply(&mut options);
         assert_eq!(options.max_connections_per_address, 0);
-        assert_eq!(options.four_letter_words, ["ruok", "srvr"]);
+        assert_eq!(options.max_frame_bytes, max_frame_bytes);
+        assert_eq!(options.four_letter_words, ["ruok", "srvr", "crst"]);
     }
 
     #[test]
-    fn what_cannot_be_served_is_refused_with_the_remedy() {
-        for (text, complaint) in [
-            ("clientPort=2181", "dataDir"),
-            ("dataDir=/x", "clientPort=2181"),
-            ("dataDir=/x\nclientPort=70000", "no port"),
-            ("dataDir=/x\nclientPort=two", "no number"),
-            ("dataDir", "key=value"),
-            ("server.1=a:1:2\nserver.2=b:1:2", "runs alone"),
+    fn the_last_line_with_a_key_counts() {
+        let cfg = ZooCfg::parse(
+            "dataDir=/a\nclientPort=2181\nclientPort=2182\nclientPortAddress=::1\nminSessionTimeout=-1\n\
+             maxSessionTimeout=90000\njute.maxbuffer=4194304\n4lw.commands.whitelist=*\n\
+             DigestAuthenticationProvider.superDigest=super:x=\n",
+        )
+        .unwrap();
+        assert_eq!(cfg.listen, "[::1]:2182");
+        assert_eq!(cfg.min_session_timeout, Duration::from_secs(6));
+        assert_eq!(cfg.max_session_timeout, Duration::from_secs(90));
+        assert_eq!(cfg.ignored, <[&str; 0]>::default());
+        let mut options = Options::default();
+        cfg.apply(&mut options);
+        assert_eq!(options.max_frame_bytes, 4 << 20);
+        assert_eq!(options.four_letter_words, ["*"]);
+        assert_eq!(options.super_digest.as_deref(), Some("super:x="));
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
+        for (text, line, complaint) in [
+            ("clientPort=2181", None, "add dataDir="),
+            ("dataDir=/x", None, "add clientPort=2181"),
+            ("dataDir=/x\nclientPort=70000", Some(2), "no port"),
+            ("dataDir=/x\n\n# c\ntickTime=two", Some(4), "no number"),
+            ("dataDir", Some(1), "key=value"),
+            ("server.1=a:1:2\nserver.2=b:1:2", None, "runs alone"),
         ] {
-            let error = ZooCfg::parse(text).unwrap_err();
+            let (place, error) = ZooCfg::parse(text).unwrap_err();
+            assert_eq!(place, line, "{text}");
             assert!(error.contains(complaint), "{error}");
         }
     }

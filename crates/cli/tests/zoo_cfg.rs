@@ -1,0 +1,59 @@
+//! `baton serve --config`: a ZooKeeper zoo.cfg is served, and one that is wrong is refused at its line.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    dead_code
+)]
+
+mod common;
+
+use std::net::TcpListener;
+
+use common::Home;
+
+#[test]
+fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
+    let home = Home::new();
+    let port = {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    std::fs::write(
+        home.path("zoo.cfg"),
+        format!(
+            "tickTime=2000\ninitLimit=10\ndataDir={}\ndataLogDir=/nowhere\nclientPort={port}\nclientPortAddress=127.0.0.1\n",
+            home.path("zk").display()
+        ),
+    )
+    .unwrap();
+    let mut server = home.spawn(&["serve", "--config", "zoo.cfg"]);
+    let address = format!("127.0.0.1:{port}");
+    assert!(server.line().contains(&address));
+    let ran = home.run(&["create", "/a", "x", "--servers", &address]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let ran = home.run(&["get", "/a", "--servers", &address]);
+    assert_eq!(ran.out.trim_end(), "x", "{ran:?}");
+    server.signal("TERM");
+    let ended = server.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(
+        ended.err.contains("without effect: initLimit, dataLogDir"),
+        "{ended:?}"
+    );
+    assert!(home.path("zk/baton/FORMAT").exists());
+}
+
+#[test]
+fn a_zoo_cfg_that_is_wrong_is_refused_with_2_and_its_line() {
+    let home = Home::new();
+    let ran = home.run(&["serve", "--config", "none.cfg"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.complaint().contains("none.cfg"), "{ran:?}");
+    std::fs::write(home.path("zoo.cfg"), "clientPort=2181\n\ndataDir\n").unwrap();
+    let ran = home.run(&["serve", "--config", "zoo.cfg"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.complaint().contains("zoo.cfg:3: 'dataDir'"), "{ran:?}");
+}
