@@ -466,3 +466,38 @@ async fn an_observer_goes_on_after_the_loss_of_its_session() {
         second.node()
     );
 }
+
+#[tokio::test]
+async fn h56_offers_that_are_deleted_again_and_again_are_each_made_again_once() {
+    let stage = Stage::new("h56").await;
+    let admin = session(&stage.client().await).await;
+    let leader = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(LONG).await;
+    let mut campaigns = Vec::new();
+    for _ in 0..2 {
+        let candidate = election(&client, &stage.path);
+        campaigns.push(tokio::spawn(async move { candidate.campaign().await }));
+    }
+    let rounds = 10;
+    let offers = Match::request(OpCode::Create2);
+    for round in 1..=rounds {
+        for offer in stage.until_children(3).await {
+            if offer.path != leader.node() {
+                admin.delete(&offer.path, None).await.unwrap();
+            }
+        }
+        within(async {
+            while proxy.count(&offers) < 2 + 2 * round {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+    stage.until_children(3).await;
+    assert_eq!(proxy.count(&offers), 2 + 2 * rounds);
+    for campaign in campaigns {
+        campaign.abort();
+    }
+}

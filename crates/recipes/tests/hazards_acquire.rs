@@ -487,6 +487,25 @@ async fn h16_two_acquires_of_one_session_are_two_contenders() {
 }
 
 #[tokio::test]
+async fn h17_locks_on_many_paths_leave_no_directories_behind() {
+    let stage = Stage::new("h17").await;
+    let client = stage.client().await;
+    for nth in 0..300 {
+        let lock = mutex(&client, &format!("{}/many/{nth}", stage.path));
+        within(within(lock.acquire()).await.unwrap().release())
+            .await
+            .unwrap();
+    }
+    let look = session(&client).await;
+    within(async {
+        while look.exists(&stage.path).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn h18_a_cleanup_that_comes_late_deletes_no_other_clients_node() {
     let stage = Stage::new("h18").await;
     let (client, proxy) = stage.proxied(SHORT).await;

@@ -5,7 +5,7 @@ use baton::{Client, Config, Mutex};
 use baton_client::{LeaseOptions, Session};
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
-use baton_testkit::{Proxy, Target, TestServer, Variant};
+use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,6 +14,18 @@ use tokio::sync::OnceCell;
 
 /// The server's unit of time.
 pub const TICK: Duration = Duration::from_millis(200);
+
+/// How often the servers look for empty containers.
+pub const REAPING: Duration = Duration::from_millis(500);
+
+fn reaping() -> ServerOptions {
+    let every = format!("-Dznode.container.checkIntervalMs={}", REAPING.as_millis());
+    let at_most = "-Dznode.container.maxPerMinute=1000000".to_owned();
+    ServerOptions {
+        java_args: vec![every, at_most],
+        ..ServerOptions::default()
+    }
+}
 
 /// A session timeout that no healthy test machine runs into.
 pub const LONG: Duration = Duration::from_secs(10);
@@ -44,6 +56,7 @@ impl Stage {
                     .listen("127.0.0.1:0")
                     .tick(TICK)
                     .min_session_timeout(2 * TICK)
+                    .with(|options| options.reap_interval = REAPING)
                     .start();
                 let server = elsewhere().spawn(start).await.unwrap().unwrap();
                 Self {
@@ -54,7 +67,11 @@ impl Stage {
             }
             Target::ZooKeeper => {
                 let server = ZOOKEEPER
-                    .get_or_init(|| async { TestServer::start(Target::ZooKeeper).await.unwrap() })
+                    .get_or_init(|| async {
+                        TestServer::start_with(Target::ZooKeeper, reaping())
+                            .await
+                            .unwrap()
+                    })
                     .await;
                 Self {
                     addr: server.addr(),
