@@ -488,7 +488,7 @@ async fn h16_two_acquires_of_one_session_are_two_contenders() {
 
 #[tokio::test]
 async fn h17_locks_on_many_paths_leave_no_directories_behind() {
-    let stage = Stage::new("h17").await;
+    let stage = Stage::with_reaping("h17").await;
     let client = stage.client().await;
     for nth in 0..300 {
         let lock = mutex(&client, &format!("{}/many/{nth}", stage.path));

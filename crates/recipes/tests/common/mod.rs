@@ -15,16 +15,11 @@ use tokio::sync::OnceCell;
 /// The server's unit of time.
 pub const TICK: Duration = Duration::from_millis(200);
 
-/// How often the servers look for empty containers.
-pub const REAPING: Duration = Duration::from_millis(500);
+/// How often a server looks for empty containers that is to do so quickly.
+const REAPING: Duration = Duration::from_millis(500);
 
-fn reaping() -> ServerOptions {
-    let every = format!("-Dznode.container.checkIntervalMs={}", REAPING.as_millis());
-    let at_most = "-Dznode.container.maxPerMinute=1000000".to_owned();
-    ServerOptions {
-        java_args: vec![every, at_most],
-        ..ServerOptions::default()
-    }
+fn path(name: &str) -> String {
+    format!("/{name}-{}", uuid::Uuid::new_v4().simple())
 }
 
 /// A session timeout that no healthy test machine runs into.
@@ -40,7 +35,8 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 pub struct Stage {
     pub addr: SocketAddr,
     pub path: String,
-    _server: Option<Server>,
+    _baton: Option<Server>,
+    _zookeeper: Option<TestServer>,
 }
 
 impl Stage {
@@ -48,37 +44,60 @@ impl Stage {
     /// with the test process.
     pub async fn new(name: &str) -> Self {
         static ZOOKEEPER: OnceCell<TestServer> = OnceCell::const_new();
-        let path = format!("/{name}-{}", uuid::Uuid::new_v4().simple());
         match Target::from_env().unwrap() {
-            Target::Baton => {
-                let start = Server::builder()
-                    .in_memory()
-                    .listen("127.0.0.1:0")
-                    .tick(TICK)
-                    .min_session_timeout(2 * TICK)
-                    .with(|options| options.reap_interval = REAPING)
-                    .start();
-                let server = elsewhere().spawn(start).await.unwrap().unwrap();
-                Self {
-                    addr: server.local_addr().unwrap(),
-                    path,
-                    _server: Some(server),
-                }
-            }
+            Target::Baton => Self::of_baton(name, Duration::from_secs(60)).await,
             Target::ZooKeeper => {
-                let server = ZOOKEEPER
-                    .get_or_init(|| async {
-                        TestServer::start_with(Target::ZooKeeper, reaping())
-                            .await
-                            .unwrap()
-                    })
-                    .await;
+                let start = || async { TestServer::start(Target::ZooKeeper).await.unwrap() };
+                let server = ZOOKEEPER.get_or_init(start).await;
                 Self {
                     addr: server.addr(),
-                    path,
-                    _server: None,
+                    path: path(name),
+                    _baton: None,
+                    _zookeeper: None,
                 }
             }
+        }
+    }
+
+    /// A server of its own that removes empty containers quickly.
+    pub async fn with_reaping(name: &str) -> Self {
+        match Target::from_env().unwrap() {
+            Target::Baton => Self::of_baton(name, REAPING).await,
+            Target::ZooKeeper => {
+                let every = format!("-Dznode.container.checkIntervalMs={}", REAPING.as_millis());
+                let options = ServerOptions {
+                    java_args: vec![every],
+                    ..ServerOptions::default()
+                };
+                let server = TestServer::start_with(Target::ZooKeeper, options)
+                    .await
+                    .unwrap();
+                let addr = server.addr();
+                Self {
+                    addr,
+                    path: path(name),
+                    _baton: None,
+                    _zookeeper: Some(server),
+                }
+            }
+        }
+    }
+
+    async fn of_baton(name: &str, reaping: Duration) -> Self {
+        let start = Server::builder()
+            .in_memory()
+            .listen("127.0.0.1:0")
+            .tick(TICK)
+            .min_session_timeout(2 * TICK)
+            .with(|options| options.reap_interval = reaping)
+            .start();
+        let server = elsewhere().spawn(start).await.unwrap().unwrap();
+        let addr = server.local_addr().unwrap();
+        Self {
+            addr,
+            path: path(name),
+            _baton: Some(server),
+            _zookeeper: None,
         }
     }
 
