@@ -68,6 +68,8 @@ impl Effects for Deliver<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Applier {
     pub(crate) wake: Vec<Arc<Conn>>,
+    /// Connections that were woken at the end of the last entry.
+    pub(crate) told: usize,
     hit: Vec<u32>,
     frame: Vec<u8>,
 }
@@ -136,6 +138,7 @@ impl Applier {
             // After the events: who sees this zxid finds them in its outbox.
             shared.last_zxid.store(tree.zxid(), Release);
         }
+        self.told = self.wake.len();
         for conn in self.wake.drain(..) {
             conn.wake();
         }

@@ -208,6 +208,23 @@ impl Inbox {
         if state.stop { Woken::Stop } else { Woken::Go }
     }
 
+    /// Adds to `work` what comes until `groups` are in it or `until` has passed. Whether they are.
+    pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> bool {
+        loop {
+            let late = Instant::now() >= until;
+            {
+                let mut state = self.state.lock();
+                let complete = work.groups.len() + state.work.groups.len() >= groups;
+                if complete || late || state.stop {
+                    work.append(&mut state.work);
+                    return complete;
+                }
+            }
+            // For tens of microseconds: sleeping and being woken would take longer.
+            std::thread::yield_now();
+        }
+    }
+
     /// Asks the core to finish what is there and to stop.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
@@ -263,6 +280,26 @@ mod tests {
         assert_eq!(inbox.take(&mut taken, Some(Instant::now())), Woken::Go);
         assert!(taken.is_empty());
         assert_eq!(inbox.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_gathered_belongs_to_the_same_work() {
+        let inbox = Inbox::default();
+        let submit = |id| {
+            let mut work = Work::default();
+            let conn = conn(id);
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), b"body");
+            assert!(inbox.submit(&mut work));
+        };
+        let mut taken = Work::default();
+        submit(1);
+        inbox.take(&mut taken, None);
+        assert!(!inbox.gather(&mut taken, 2, Instant::now()));
+        submit(2);
+        assert!(inbox.gather(&mut taken, 2, Instant::now()));
+        assert_eq!(taken.requests.len(), 2);
+        assert_eq!(inbox.queued_bytes(), 8);
     }
 
     #[test]

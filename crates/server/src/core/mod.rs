@@ -5,6 +5,7 @@ mod apply;
 mod baton_node;
 pub(crate) mod clock;
 pub(crate) mod conn;
+mod gather;
 mod ids;
 pub(crate) mod inbox;
 pub(crate) mod pipeline;

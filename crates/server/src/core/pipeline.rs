@@ -14,6 +14,7 @@ use baton_wal::{Record, Wal};
 use super::apply::{self, Applier, Step};
 use super::clock::SessionClocks;
 use super::conn::CloseReason;
+use super::gather::Gather;
 use super::ids::SessionIds;
 use super::inbox::{Kind, Woken, Work};
 use super::shared::Shared;
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     applier: Applier,
     steps: Vec<Step>,
     snapshots: Snapshots,
+    gather: Gather,
+    last_sync: Duration,
     next_reap: Option<Instant>,
     nobody: Identity,
 }
@@ -59,6 +62,8 @@ impl Core {
             applier: Applier::default(),
             steps: Vec::new(),
             snapshots,
+            gather: Gather::default(),
+            last_sync: Duration::ZERO,
             next_reap: (!reap.is_zero()).then(|| Instant::now() + reap),
             nobody: Identity::anonymous(),
             shared,
@@ -102,6 +107,13 @@ impl Core {
             }
             if self.shared.inbox.is_aborted() {
                 return Ok(());
+            }
+            if let Some((groups, until)) =
+                self.gather
+                    .worth(work.groups.len(), work.requests.len(), now)
+            {
+                let complete = self.shared.inbox.gather(&mut work, groups, until);
+                self.gather.learn(complete);
             }
             self.round(&work)?;
             self.expire()?;
@@ -335,6 +347,8 @@ impl Core {
                 let batch = decode(&entry)?;
                 self.applier
                     .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
+                self.gather
+                    .told(self.applier.told, self.last_sync, Instant::now());
                 self.consensus.applied(entry.index)?;
             }
         }
@@ -369,6 +383,7 @@ impl Core {
             if effects.must_sync {
                 let report = self.wal.sync()?;
                 self.forgive_stall(report.sync_time);
+                self.last_sync = report.sync_time;
                 let nanos = u64::try_from(report.sync_time.as_nanos()).unwrap_or(u64::MAX);
                 let stats = &self.shared.stats;
                 stats.commits.fetch_add(1, Relaxed);

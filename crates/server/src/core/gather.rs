@@ -1,0 +1,111 @@
+//! Waiting a moment for the second writer, so that two small writes share one sync. Those who were answered by the last
+//! sync are likely to write next: at a lock's hand-over the one that released comes back into the line while the one
+//! that was told releases. It never waits longer than the sync took that it may save, nor for large batches, and it
+//! stops waiting for a while when it has waited in vain.
+
+use std::time::{Duration, Instant};
+
+/// Requests above which a batch is worth a sync of its own.
+const SMALL: usize = 4;
+/// The longest wait, whatever a sync takes.
+const LIMIT: Duration = Duration::from_micros(200);
+/// Chances let pass, at most, after waiting in vain.
+const LONGEST_PAUSE: u32 = 255;
+
+/// What the last sync lets one expect.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    /// Connections that got something from the last entry.
+    told: usize,
+    /// When they got it, and how long the sync took.
+    last: Option<(Instant, Duration)>,
+    /// Chances that were let pass after the last wait in vain, and how many are left of them.
+    pause: u32,
+    skip: u32,
+}
+
+impl Gather {
+    /// Notes that `told` connections were sent something after a sync of `sync`.
+    pub(crate) fn told(&mut self, told: usize, sync: Duration, now: Instant) {
+        self.told = told;
+        self.last = Some((now, sync.min(LIMIT)));
+    }
+
+    /// How many connections to wait for and until when, if `requests` of `groups` connections should wait at all.
+    pub(crate) fn worth(
+        &mut self,
+        groups: usize,
+        requests: usize,
+        now: Instant,
+    ) -> Option<(usize, Instant)> {
+        let (since, sync) = self.last.take()?;
+        // What comes later than two syncs after the answer is no reaction to it.
+        let late = now.saturating_duration_since(since) > 2 * sync;
+        if groups == 0 || groups >= self.told || requests > SMALL || late {
+            return None;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        Some((self.told, now + sync))
+    }
+
+    /// Notes whether a wait paid.
+    pub(crate) fn learn(&mut self, paid: bool) {
+        self.pause = if paid {
+            0
+        } else {
+            (self.pause * 2 + 1).min(LONGEST_PAUSE)
+        };
+        self.skip = self.pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYNC: Duration = Duration::from_micros(100);
+
+    #[test]
+    fn waits_for_those_who_were_told_and_no_longer_than_a_sync() {
+        let mut gather = Gather::default();
+        let now = Instant::now();
+        assert_eq!(gather.worth(1, 1, now), None, "nobody was told anything");
+        gather.told(2, SYNC, now);
+        assert_eq!(gather.worth(1, 1, now), Some((2, now + SYNC)));
+        gather.told(2, Duration::from_secs(1), now);
+        assert_eq!(gather.worth(1, 1, now), Some((2, now + LIMIT)));
+        gather.told(2, SYNC, now);
+        assert_eq!(gather.worth(1, 1, now + 3 * SYNC), None, "no reaction");
+    }
+
+    #[test]
+    fn does_not_wait_for_one_writer_for_large_batches_or_when_all_are_there() {
+        let mut gather = Gather::default();
+        for (told, groups, requests) in [(1, 1, 1), (2, 2, 2), (16, 1, 32), (2, 0, 0)] {
+            let now = Instant::now();
+            gather.told(told, SYNC, now);
+            assert_eq!(gather.worth(groups, requests, now), None);
+        }
+    }
+
+    #[test]
+    fn a_wait_in_vain_makes_it_let_ever_more_chances_pass() {
+        let mut gather = Gather::default();
+        let mut waits = 0;
+        let now = Instant::now();
+        for _ in 0..1000 {
+            gather.told(2, SYNC, now);
+            if gather.worth(1, 1, now).is_some() {
+                waits += 1;
+                gather.learn(false);
+            }
+        }
+        assert!(waits < 20, "{waits} waits");
+        gather.learn(true);
+        gather.told(2, SYNC, now);
+        assert!(gather.worth(1, 1, now).is_some());
+    }
+}
