@@ -1,0 +1,175 @@
+//! ZooKeeper's own command line, the same commands to Baton and to Apache ZooKeeper: what it prints must agree, line by line.
+//!
+//! Times differ and are left out; an event is printed by a thread of its own, so events are compared by themselves, in their order.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use baton_testkit::{Target, TestServer, zookeeper_classpath, zookeeper_is_installed};
+
+const COMMANDS: &str = "\
+create /a hello
+create -s /a/s- x
+create -e /a/eph e
+create -c /cont c
+ls /
+ls -s /a
+ls -R /
+get -s /a
+set -s /a world
+set -v 7 /a bad
+stat -w /a
+set /a again
+get -w /a
+set /a thrice
+ls -w /a
+create /a/b
+addWatch -m PERSISTENT_RECURSIVE /a
+create /a/b/c
+set /a/b/c x
+removewatches /a
+removewatches /a
+removewatches -d /a
+addWatch -m PERSISTENT /cont
+set /cont q
+create /cont/z q
+removewatches -a /cont
+stat -w /later
+create /later x
+delete /a/b
+delete -v 3 /cont
+deleteall /a/b
+getEphemerals
+getEphemerals /a
+getEphemerals /b
+getAllChildrenNumber /
+sync /a
+sync /nosuch
+version
+addauth digest bob:pw
+create /sec s auth::cdrwa
+getAcl -s /sec
+setAcl /sec digest:bob:x:r
+setAcl -v 7 /a world:anyone:r
+setAcl -R -v 0 /cont world:anyone:cdrwa
+setAcl /cont ip:127.0.0.1:cdrwa,world:anyone:r
+setAcl /cont ip:300.0.0.1:r
+setAcl /cont bogus:x:r
+getAcl /cont
+getAcl /sec
+get /sec
+set /sec no
+create /byip x ip:127.0.0.0/8:cdrwa
+get /byip
+create /sasl x sasl:foo:cdrwa
+create /digest x digest:foo:cdrwa
+create /readonly x world:anyone:r
+create /readonly/child x
+set /readonly x
+delete /readonly
+create /noread x world:anyone:w
+get /noread
+ls /noread
+getAcl /noread
+create /nosuch/x
+get /nosuch
+get -w /nosuch
+delete /nosuch
+getAcl /nosuch
+create -e /cont/e q
+create /cont/e/f q
+create -s -e /cont/e- q
+create -e -t 5 /ttl x
+create -s /nosuch/ x
+create /seq x
+create -s /seq/ x
+create -s /seq/ x
+ls /seq
+ls /zookeeper
+ls /zookeeper/quota
+get /zookeeper/config
+set /zookeeper/config x
+getAcl /zookeeper
+getAcl /zookeeper/config
+delete /
+delete /zookeeper
+create /a
+create a x
+create /a/ x
+create //a x
+create /a/../b x
+deleteall /seq
+deleteall /a
+ls -s /
+quit
+";
+
+/// What the command line says.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    answers: Vec<String>,
+    events: Vec<String>,
+    complaints: Vec<String>,
+}
+
+fn ask(server: &TestServer) -> Said {
+    let folder = tempfile::tempdir().unwrap();
+    let commands = folder.path().join("commands");
+    std::fs::write(&commands, COMMANDS).unwrap();
+    let java = std::env::var_os("JAVA_HOME")
+        .map(|home| PathBuf::from(home).join("bin/java"))
+        .filter(|java| java.is_file())
+        .unwrap_or_else(|| "java".into());
+    let output = Command::new(java)
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
+        .args(["-cp", &zookeeper_classpath().unwrap()])
+        .args(["org.apache.zookeeper.ZooKeeperMain", "-server"])
+        .arg(server.connect_string())
+        .current_dir(folder.path())
+        .env("HOME", folder.path())
+        .stdin(Stdio::from(File::open(&commands).unwrap()))
+        .output()
+        .unwrap();
+    let lines = |bytes: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(bytes)
+            .lines()
+            .filter(|line| !line.is_empty() && *line != "WATCHER::")
+            .filter(|line| !line.starts_with("Connecting to"))
+            .filter(|line| !line.starts_with("ctime") && !line.starts_with("mtime"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let (events, answers) = lines(&output.stdout)
+        .into_iter()
+        .partition(|line| line.starts_with("WatchedEvent"));
+    Said {
+        answers,
+        events,
+        complaints: lines(&output.stderr),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zookeepers_command_line_says_the_same_to_both() {
+    if !zookeeper_is_installed() {
+        eprintln!("skipped: Apache ZooKeeper is not installed");
+        return;
+    }
+    let baton = TestServer::start(Target::Baton).await.unwrap();
+    let zookeeper = TestServer::start(Target::ZooKeeper).await.unwrap();
+    let (ours, theirs) = (ask(&baton), ask(&zookeeper));
+    assert_eq!(ours.events, theirs.events);
+    assert_eq!(ours.complaints, theirs.complaints);
+    assert_eq!(ours.answers, theirs.answers);
+    // That there was a conversation.
+    assert!(ours.answers.len() > 80, "{ours:?}");
+    assert!(ours.events.len() > 10, "{ours:?}");
+}
