@@ -204,8 +204,9 @@ impl Server {
     /// # Errors
     /// [`ServerError`] if the server had failed, or fails while it finishes.
     pub async fn shutdown(self) -> Result<(), ServerError> {
-        let accepting = std::mem::take(&mut *self.accepting.lock());
-        drop(accepting);
+        // Waited for, so that the addresses are free when this returns.
+        let mut accepting = std::mem::take(&mut *self.accepting.lock());
+        accepting.shutdown().await;
         self.shared.inbox.stop();
         let mut ended = self.ended.clone();
         let outcome = match ended.wait_for(Option::is_some).await {

@@ -293,3 +293,18 @@ async fn h52_a_deletion_wakes_those_who_watch_that_znode_only() {
         assert_eq!(waiter.reply().await.0.err, 0, "{n} is left alone");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_address_is_free_once_a_graceful_stop_returns() {
+    let mut address = "127.0.0.1:0".to_owned();
+    for _ in 0..30 {
+        let server = Server::builder()
+            .in_memory()
+            .listen(&address)
+            .start()
+            .await
+            .unwrap();
+        address = server.local_addr().unwrap().to_string();
+        server.shutdown().await.unwrap();
+    }
+}

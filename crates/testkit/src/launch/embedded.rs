@@ -1,12 +1,18 @@
 //! Baton's server inside the test's own process: quick to start, and a drop is a crash. Owns the server and its folder.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
-use baton_server::Server;
+use baton_server::{Server, StartError};
 use tempfile::TempDir;
 
 use super::process::temp_dir;
 use super::{LaunchError, ServerOptions};
+
+/// Between two looks whether a killed server's listener is gone, and for how long to look.
+const LISTENER_PAUSE: Duration = Duration::from_millis(5);
+const LISTENER_LIMIT: Duration = Duration::from_secs(10);
 
 /// An embedded server, or what is needed to start it again.
 #[derive(Debug)]
@@ -30,9 +36,30 @@ impl Embedded {
         self.start_on((Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
+    /// Starts on `addr`, which a server that was killed a moment ago may still have: its runtime closes the listener
+    /// in its own time.
     pub(super) async fn start_on(&mut self, addr: SocketAddr) -> Result<SocketAddr, LaunchError> {
+        let mut patience = tokio::time::interval(LISTENER_PAUSE);
+        let given_up = tokio::time::Instant::now() + LISTENER_LIMIT;
+        let server = loop {
+            patience.tick().await;
+            match self.start_once(addr).await {
+                Err(StartError::Listen { source, .. })
+                    if source.kind() == ErrorKind::AddrInUse
+                        && tokio::time::Instant::now() < given_up => {}
+                outcome => {
+                    break outcome.map_err(|error| LaunchError::Embedded(error.to_string()))?;
+                }
+            }
+        };
+        let addr = server.local_addr().unwrap_or(addr);
+        self.server = Some(server);
+        Ok(addr)
+    }
+
+    async fn start_once(&self, addr: SocketAddr) -> Result<Server, StartError> {
         let options = &self.options;
-        let server = Server::builder()
+        Server::builder()
             .data_dir(self.dir.path().join("data"))
             .listen(addr.to_string())
             .tick(options.tick)
@@ -40,10 +67,6 @@ impl Embedded {
             .max_session_timeout(options.max_session_timeout)
             .start()
             .await
-            .map_err(|error| LaunchError::Embedded(error.to_string()))?;
-        let addr = server.local_addr().unwrap_or(addr);
-        self.server = Some(server);
-        Ok(addr)
     }
 
     /// Ends it as a crash would.
