@@ -1,5 +1,6 @@
 //! `kill -9` of the server in mid-run: no acknowledged write is lost or done twice, no lock is lost within its session's
-//! timeout, and the line before it stays in order. On `baton serve`, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! timeout, and the line before it stays in order. On `baton serve`, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper; one
+//! test on three of them, whatever the target.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,12 +13,13 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use baton_client::{Config, Created, Error, Pending, Session};
 use baton_proto::{CreateMode, Stat};
 use baton_testkit::inspect;
-use baton_testkit::{ServerOptions, Target, TestServer};
+use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, zookeeper_is_installed};
 use common::{Home, PATIENCE, Running, number_in, runs, until};
 use tokio::sync::watch;
 
@@ -26,9 +28,6 @@ const KILLS: u64 = 4;
 
 /// How many writes of the writer are on their way at once.
 const IN_FLIGHT: usize = 32;
-
-/// Longer than a server takes to come back on a busy machine.
-const SESSION: Duration = Duration::from_secs(12);
 
 async fn server() -> TestServer {
     TestServer::start_process(Target::from_env().unwrap(), ServerOptions::default())
@@ -181,48 +180,66 @@ async fn no_acknowledged_write_is_lost_or_done_twice() {
     );
     assert!(last.stat.version >= stat.version);
     assert!(u64::try_from(last.stat.version).unwrap() <= notes.issued);
-    session.close(SESSION).await.unwrap();
+    session.close(PATIENCE).await.unwrap();
 }
 
-/// A lock's line, and the log to which everybody who gets in writes.
+/// A lock with a holder and three waiters, and the log to which everybody who gets in writes.
 struct Line {
     home: Home,
-    server: TestServer,
+    servers: String,
+    /// The server that is asked who stands in line.
+    seen_at: SocketAddr,
+    holder: Running,
+    /// The holder's command.
+    worker: i32,
+    waiters: Vec<Running>,
+    /// The sessions in line, in order.
+    owners: Vec<i64>,
 }
 
 impl Line {
-    fn join(&self, timeout: &str, work: &str) -> Running {
-        let servers = self.server.connect_string();
-        let lock = [
-            "lock",
-            "/x",
-            "--servers",
-            &servers,
-            "--ensemble-tick",
-            "200ms",
-        ];
-        let rest = ["--session-timeout", timeout, "--", "sh", "-c", work];
-        self.home.spawn(&[lock.as_slice(), &rest].concat())
+    async fn form(servers: String, seen_at: SocketAddr, timeout: &str) -> Self {
+        let home = Home::new();
+        let work = "echo $$ > worker; echo $BATON_SESSION > session; while :; do echo beat >> log; sleep 0.02; done";
+        let holder = join(&home, &servers, timeout, work);
+        let mut line = Self {
+            worker: number_in(&home.path("worker")),
+            home,
+            servers,
+            seen_at,
+            holder,
+            waiters: Vec::new(),
+            owners: Vec::new(),
+        };
+        for nth in 1..=3 {
+            let work = format!("echo enter {nth} >> log; sleep 0.05; echo leave {nth} >> log");
+            let waiter = join(&line.home, &line.servers, "50s", &work);
+            line.waiters.push(waiter);
+            line.until(|owners| owners.len() == nth + 1).await;
+        }
+        line.owners = line.owners().await;
+        line.until_beats(1);
+        let session = std::fs::read_to_string(line.home.path("session")).unwrap();
+        assert_eq!(session.trim(), format!("0x{:x}", line.owners[0]));
+        line
     }
 
-    /// Who stands in line, as the server sees it: the owning sessions in order.
+    /// Who stands in line now, as the server sees it.
     async fn owners(&self) -> Vec<i64> {
-        let mut nodes = inspect::children(self.server.addr(), "/x").await.unwrap();
+        let mut nodes = inspect::children(self.seen_at, "/x")
+            .await
+            .unwrap_or_default();
         nodes.sort_by_key(|node| node.stat.czxid);
         nodes.iter().map(|node| node.stat.ephemeral_owner).collect()
     }
 
-    async fn until_so_many(&self, count: usize) -> Vec<i64> {
-        let all = async {
-            loop {
-                let owners = self.owners().await;
-                if owners.len() == count {
-                    return owners;
-                }
+    async fn until(&self, as_it_should_be: impl Fn(&[i64]) -> bool) {
+        let wait = async {
+            while !as_it_should_be(&self.owners().await) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, all).await.unwrap()
+        tokio::time::timeout(PATIENCE, wait).await.unwrap();
     }
 
     fn log(&self) -> Vec<String> {
@@ -234,64 +251,92 @@ impl Line {
     fn until_beats(&self, more: u64) {
         let enough = self.log().len() + usize::try_from(more).unwrap();
         until("the holder's command goes on", || {
-            self.log().len() >= enough
+            self.log().len() >= enough || !runs(self.worker)
         });
+        assert!(runs(self.worker), "the command was stopped");
     }
+
+    /// All are where they were, nobody gets in, and the holder's command goes on for so many signs of life.
+    async fn goes_on(&self, beats: u64) {
+        self.until(|owners| owners == self.owners).await;
+        let late = ["lock", "-n", "/x", "--servers", &self.servers, "--", "true"];
+        let late = self.home.run(&late);
+        assert_eq!(late.code, 124, "{late:?}");
+        self.until_beats(beats);
+        assert!(self.log().iter().all(|entry| entry == "beat"));
+    }
+
+    /// Kills the holder's `baton`: its command is gone at once, its place in line only with its session.
+    async fn lose_the_holder(&self) {
+        self.holder.signal("KILL");
+        until("the command is gone with its baton", || !runs(self.worker));
+        assert_eq!(
+            self.owners().await,
+            self.owners,
+            "its session is not over yet"
+        );
+    }
+
+    /// The waiters get in, one by one.
+    async fn passes_on(self) {
+        let Self { home, waiters, .. } = self;
+        let ends = tokio::task::spawn_blocking(|| waiters.into_iter().map(Running::end).collect());
+        let ends: Vec<common::Ran> = ends.await.unwrap();
+        assert!(ends.iter().all(|end| end.code == 0), "{ends:?}");
+        let log = std::fs::read_to_string(home.path("log")).unwrap();
+        let entries: Vec<&str> = log.lines().skip_while(|entry| *entry == "beat").collect();
+        assert_eq!(
+            entries,
+            [
+                "enter 1", "leave 1", "enter 2", "leave 2", "enter 3", "leave 3"
+            ],
+            "one after another, in the order of arrival, and nothing more of the first holder"
+        );
+    }
+}
+
+fn join(home: &Home, servers: &str, timeout: &str, work: &str) -> Running {
+    let lock = [
+        "lock",
+        "/x",
+        "--servers",
+        servers,
+        "--ensemble-tick",
+        "200ms",
+    ];
+    let rest = ["--session-timeout", timeout, "--", "sh", "-c", work];
+    home.spawn(&[lock.as_slice(), &rest].concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lock_is_lost_and_the_line_stays_in_order() {
-    let mut line = Line {
-        home: Home::new(),
-        server: server().await,
-    };
-    let work = "echo $$ > worker; echo $BATON_SESSION > session; while :; do echo beat >> log; sleep 0.02; done";
-    let holder = line.join("12s", work);
-    let worker = number_in(&line.home.path("worker"));
-    let mut waiters = Vec::new();
-    for nth in 1..=3 {
-        let work = format!("echo enter {nth} >> log; sleep 0.05; echo leave {nth} >> log");
-        waiters.push(line.join("40s", &work));
-        line.until_so_many(nth + 1).await;
-    }
-    let owners = line.owners().await;
-    line.until_beats(1);
-    let session = std::fs::read_to_string(line.home.path("session")).unwrap();
-    assert_eq!(session.trim(), format!("0x{:x}", owners[0]));
-
-    // Together these beats take longer than the session's timeout: it was kept alive, not merely not yet expired.
+    let mut server = server().await;
+    let line = Line::form(server.connect_string(), server.addr(), "12s").await;
     let mut moments = Seeded(3);
     for _ in 0..KILLS {
         line.until_beats(moments.between(1, 60));
-        line.server.kill();
-        line.server.restart().await.unwrap();
-        let servers = line.server.connect_string();
-        let late = ["lock", "-n", "/x", "--servers", &servers, "--", "true"];
-        assert_eq!(line.home.run(&late).code, 124, "somebody else got in");
-        assert_eq!(
-            line.owners().await,
-            owners,
-            "the same sessions in the same places"
-        );
-        line.until_beats(160);
-        assert!(runs(worker), "the command was stopped");
+        server.kill();
+        server.restart().await.unwrap();
+        // Together these take longer than the session's timeout: it is kept alive, not merely not yet expired.
+        line.goes_on(160).await;
     }
-    assert!(line.log().iter().all(|entry| entry == "beat"));
+    line.lose_the_holder().await;
+    line.passes_on().await;
+}
 
-    holder.signal("KILL");
-    until("the command is gone with its baton", || !runs(worker));
-    let beats = line.log().len();
-    assert_eq!(line.owners().await, owners, "its session is not over yet");
-    let ends = tokio::task::spawn_blocking(|| waiters.into_iter().map(Running::end).collect());
-    let ends: Vec<common::Ran> = ends.await.unwrap();
-    assert!(ends.iter().all(|end| end.code == 0), "{ends:?}");
-    let log = line.log();
-    assert_eq!(
-        log[beats..],
-        [
-            "enter 1", "leave 1", "enter 2", "leave 2", "enter 3", "leave 3"
-        ],
-        "one after another, in the order of arrival, and nothing of the dead holder"
-    );
-    assert!(log[..beats].iter().all(|entry| entry == "beat"));
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
+    if !zookeeper_is_installed() {
+        eprintln!("skipped: Apache ZooKeeper is not installed (apt-get install zookeeper)");
+        return;
+    }
+    let mut ensemble = Ensemble::start(3).await.unwrap();
+    let leader = ensemble.leader().await.unwrap();
+    let survivor = ensemble.servers()[(leader + 1) % 3].addr();
+    // The testkit's ensembles may take 20 s to elect another leader.
+    let line = Line::form(ensemble.connect_string(), survivor, "50s").await;
+    ensemble.servers_mut()[leader].kill();
+    line.goes_on(200).await;
+    line.holder.signal("TERM");
+    line.passes_on().await;
 }
