@@ -22,6 +22,8 @@ mod lock;
 mod order;
 mod queue;
 mod record;
+#[allow(dead_code, reason = "the delaying queues read it")]
+mod server_time;
 
 pub use baton_client::{Client, Config, CreateMode};
 pub use dialect::{Dialect, Refusal, UnknownDialect};
