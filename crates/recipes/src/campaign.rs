@@ -6,8 +6,7 @@
 
 use crate::dialect::Dialect;
 use crate::guard::Guard;
-use crate::line::{self, Contender, Granted, Place, Step, Trouble};
-use crate::link;
+use crate::line::{self, Contender, Granted, OwnNode, Place, Step, Trouble};
 use crate::lock::LockError;
 use crate::record::Record;
 use baton_client::{Client, Session};
@@ -65,7 +64,6 @@ impl Campaign {
         only_if_free: bool,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
-        self.joinable()?;
         loop {
             match self.attempt(only_if_free, report).await {
                 // Out of the line for no fault of the caller's: back to its end.
@@ -76,14 +74,14 @@ impl Campaign {
         }
     }
 
-    fn joinable(&self) -> Result<(), LockError> {
-        if self.dialect == Dialect::ElectionSupport {
-            return Err(LockError::ReadOnlyDialect {
+    /// Our name in the line, without its number.
+    fn own_prefix(&self, marker: &Uuid, session: &Session) -> Result<String, LockError> {
+        self.dialect
+            .own_prefix(marker, session.id())
+            .ok_or_else(|| LockError::ReadOnlyDialect {
                 path: self.path.to_string(),
                 dialect: self.dialect,
-            });
-        }
-        Ok(())
+            })
     }
 
     async fn attempt(
@@ -113,15 +111,16 @@ impl Campaign {
             }
         };
         let record = Record::new(self.name.as_deref());
+        let prefix = self.own_prefix(&record.id, &session)?;
         report(Report::Offering);
-        let (contender, listing) = line::join(&session, &self.path, self.dialect, &record)
+        let (contender, listing) = line::join(&session, &self.path, &prefix, &record.to_bytes())
             .await
             .map_err(|error| self.trouble(&session, error.into()))?;
         report(Report::Offered(contender.path()));
         let granted = if only_if_free {
             match line::look(&contender, listing, self.dialect).await {
                 Ok(Place::First) => {
-                    let own_node = line::watch_own(&contender);
+                    let own_node = OwnNode::watch(&contender);
                     Ok(Granted {
                         contender,
                         own_node,
@@ -140,7 +139,8 @@ impl Campaign {
                 .await
                 .map_err(|trouble| self.trouble(&session, trouble))?;
         }
-        let guard = Guard::new(granted, lease);
+        let token = granted.contender.czxid();
+        let guard = Guard::new(granted, Vec::new(), token, lease);
         match guard.check() {
             Ok(()) => Ok(Grant::Held(guard, record.id)),
             Err(_) => Err(Attempt::Again),
@@ -182,14 +182,10 @@ impl From<LockError> for Attempt {
 /// and waits for a lease that rests on its answer.
 async fn renew(session: &Session, contender: &Contender) -> Result<(), Trouble> {
     loop {
-        match session.get_data(contender.path()).await {
-            Ok(read) if read.stat.ephemeral_owner != session.id() => {
-                return Err(Trouble::OwnNodeGone);
-            }
-            Ok(_) if !session.lease().remaining().is_zero() => return Ok(()),
-            Ok(_) => tokio::time::sleep(LEASE_PAUSE).await,
-            Err(error) if error.is_no_node() => return Err(Trouble::OwnNodeGone),
-            Err(error) => link::restored(session, error).await?,
+        line::read_own(contender).await?;
+        if !session.lease().remaining().is_zero() {
+            return Ok(());
         }
+        tokio::time::sleep(LEASE_PAUSE).await;
     }
 }

@@ -30,7 +30,7 @@ pub use dialect::{Dialect, Refusal, UnknownDialect};
 pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
 };
-pub use guard::{Guard, LostReason, ReleaseError, Txn, TxnError};
+pub use guard::{Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
 pub use lock::{LockError, Mutex};
 pub use queue::{DistributedQueue, QueueError};
 pub use record::Record;

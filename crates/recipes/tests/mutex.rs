@@ -10,8 +10,9 @@
 mod common;
 
 use baton::{CreateMode, LockError, LostReason, Mutex, Record, TxnError};
-use baton_testkit::ExclusionChecker;
-use common::{Stage, mutex, session, within};
+use baton_client::OpCode;
+use baton_testkit::{Action, ExclusionChecker, Match};
+use common::{LONG, Stage, mutex, session, within};
 use std::time::Duration;
 
 #[tokio::test]
@@ -191,5 +192,54 @@ async fn a_path_that_cannot_be_a_lock_is_refused_before_anything_is_sent() {
             "{path}: {error}"
         );
         assert!(!error.to_string().contains('\n'));
+    }
+}
+
+#[tokio::test]
+async fn a_release_and_the_next_acquire_travel_together() {
+    let stage = Stage::new("eager").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let lock = mutex(&client, &stage.path);
+    let guard = within(lock.acquire()).await.unwrap();
+    let answer = proxy.on(Match::reply(OpCode::Delete)).then(Action::Hold);
+    let create = proxy.on(Match::request(OpCode::Create2)).observe();
+    let released = guard.release();
+    let next = tokio::spawn(async move { lock.acquire().await });
+    // The release is not answered yet, and nobody has asked for its answer.
+    within(create.fired()).await;
+    answer.release();
+    within(released).await.unwrap();
+    assert_eq!(within(next).await.unwrap().unwrap().check(), Ok(()));
+}
+
+#[tokio::test]
+async fn a_release_that_nobody_awaits_happens() {
+    let stage = Stage::new("unawaited").await;
+    let client = stage.client().await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    guard.release();
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn a_holder_that_is_asked_for_the_lock_learns_of_it_and_holds_until_it_releases() {
+    let stage = Stage::new("revoke").await;
+    let client = stage.client().await;
+    let admin = session(&stage.client().await).await;
+    for word in ["__REVOKE__", "unlock"] {
+        let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+        assert!(!guard.revoke_requested());
+        let asked = guard.on_revoke();
+        let other_data = admin.set_data(guard.node(), b"anything", None);
+        within(other_data).await.unwrap();
+        let request = admin.set_data(guard.node(), word.as_bytes(), None);
+        within(request).await.unwrap();
+        assert_eq!(within(asked).await, Ok(()));
+        assert!(guard.revoke_requested());
+        assert_eq!(within(guard.on_revoke()).await, Ok(()), "asked before");
+        assert_eq!(guard.check(), Ok(()), "cooperative");
+        let late = guard.on_revoke();
+        within(guard.release()).await.unwrap();
+        assert_eq!(within(late).await, Err(LostReason::Released));
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, SessionLost};
+use crate::pending::Pending;
 use crate::session::Session;
 use crate::session::core::Core;
 use crate::state::EndReason;
@@ -80,7 +81,79 @@ impl Drop for Running {
     }
 }
 
+/// A deletion that was queued at the call. Await it for the first answer; whether that comes or not, and whether this is
+/// dropped or not, it goes on until it is certain that the node is gone, or the session is over.
+#[must_use = "the deletion goes on, but its outcome is only known to who awaits this"]
+pub struct Deletion {
+    session: Session,
+    path: String,
+    czxid: i64,
+    /// Until it is answered.
+    asked: Option<Pending<()>>,
+}
+
+impl Future for Deletion {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(asked) = &mut self.asked else {
+            return Poll::Ready(Ok(()));
+        };
+        let answer = std::task::ready!(Pin::new(asked).poll(cx));
+        self.asked = None;
+        Poll::Ready(match answer {
+            Ok(()) => Ok(()),
+            Err(e) if e.is_no_node() => Ok(()),
+            Err(e) => {
+                drop(self.session.delete_eventually(&self.path, self.czxid));
+                Err(e)
+            }
+        })
+    }
+}
+
+impl Drop for Deletion {
+    fn drop(&mut self) {
+        let Some(asked) = self.asked.take() else {
+            return;
+        };
+        let (session, czxid) = (self.session.clone(), self.czxid);
+        let path = std::mem::take(&mut self.path);
+        drop(self.session.clean_up(async move {
+            match asked.await {
+                Ok(()) => Ok(()),
+                Err(e) if e.is_no_node() => Ok(()),
+                Err(_) => delete_until_gone(&session, &path, czxid).await,
+            }
+        }));
+    }
+}
+
+impl fmt::Debug for Deletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deletion")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Session {
+    /// Deletes the node at `path`, with a request that is queued before this returns: it travels with what is called next.
+    /// May be called from anywhere, outside a runtime too.
+    ///
+    /// The request goes out without a look at what is there. So this is only for a path that no other node ever had or will
+    /// have, by a random marker in it. Where its answer is lost, it goes on as [`Session::delete_eventually`].
+    pub fn delete_marked(&self, path: &str, czxid: i64) -> Deletion {
+        let session = self.for_cleanup();
+        let asked = Some(session.delete(path, None));
+        Deletion {
+            session,
+            path: path.to_owned(),
+            czxid,
+            asked,
+        }
+    }
+
     /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again over every reconnect until
     /// it is certain that this node is gone, or the session is over. May be called from anywhere, outside a runtime too.
     pub fn delete_eventually(&self, path: &str, czxid: i64) -> Cleanup {

@@ -26,7 +26,7 @@ mod protected;
 pub(crate) mod replies;
 pub(crate) mod watches;
 
-pub use cleanup::{Cleanup, CleanupError};
+pub use cleanup::{Cleanup, CleanupError, Deletion};
 
 /// A session with the servers: a cheap handle, one session for ever.
 ///

@@ -3,7 +3,7 @@
 //! Owns the one-way switch from held to ended. The lease is asked each time, never remembered.
 
 use baton_client::Session;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -62,19 +62,22 @@ impl LostReason {
 #[derive(Debug)]
 pub(crate) struct Core {
     session: Session,
-    path: String,
-    czxid: i64,
+    /// Full paths of the nodes that the guard stands on: at least one.
+    nodes: Vec<String>,
+    token: u64,
     ended: AtomicU8,
+    asked_back: AtomicBool,
     news: Notify,
 }
 
 impl Core {
-    pub(super) fn new(session: Session, path: &str, czxid: i64) -> Self {
+    pub(super) fn new(session: Session, nodes: Vec<String>, token: u64) -> Self {
         Self {
             session,
-            path: path.to_owned(),
-            czxid,
+            nodes,
+            token,
             ended: AtomicU8::new(LostReason::HELD),
+            asked_back: AtomicBool::new(false),
             news: Notify::new(),
         }
     }
@@ -83,12 +86,26 @@ impl Core {
         &self.session
     }
 
+    /// The first of the nodes.
     pub(super) fn path(&self) -> &str {
-        &self.path
+        self.nodes.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn nodes(&self) -> &[String] {
+        &self.nodes
     }
 
     pub(super) fn token(&self) -> u64 {
-        u64::try_from(self.czxid).unwrap_or_default()
+        self.token
+    }
+
+    pub(super) fn ask_back(&self) {
+        self.asked_back.store(true, Ordering::Release);
+        self.news.notify_waiters();
+    }
+
+    pub(super) fn is_asked_back(&self) -> bool {
+        self.asked_back.load(Ordering::Acquire)
     }
 
     /// Ends the guard for `reason`, unless it has ended already.
@@ -141,11 +158,24 @@ impl Core {
     }
 
     pub(super) async fn ended(&self) -> LostReason {
+        self.until(|| self.check().err()).await
+    }
+
+    /// Resolves when somebody asks for the lock back, or the guard has ended.
+    pub(super) async fn asked_back(&self) -> Result<(), LostReason> {
+        self.until(|| match self.check() {
+            Ok(()) => self.is_asked_back().then_some(Ok(())),
+            Err(reason) => Some(Err(reason)),
+        })
+        .await
+    }
+
+    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
         loop {
             let mut news = std::pin::pin!(self.news.notified());
             news.as_mut().enable();
-            if let Err(reason) = self.check() {
-                return reason;
+            if let Some(seen) = look() {
+                return seen;
             }
             // The lease moves on while servers answer, so its end is looked at again, not waited for once.
             let lease = self.session.lease().remaining();

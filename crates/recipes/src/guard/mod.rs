@@ -4,17 +4,19 @@
 //! event to have been delivered first (H25). It must never outlive its session, revive, be copied (H89), or panic on drop (H88).
 
 mod core;
+mod releasing;
 mod txn;
 
 use self::core::Core;
-use crate::line::{Contender, Granted};
-use baton_client::{Error, LeaseHold, Session};
+use crate::line::{Contender, Granted, News, OwnNode};
+use baton_client::{LeaseHold, Session};
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 pub use self::core::LostReason;
+pub use releasing::{ReleaseError, Releasing};
 pub use txn::{Txn, TxnError};
 
 /// The lock is held while this lives and [`Guard::check`] says so.
@@ -39,53 +41,34 @@ pub use txn::{Txn, TxnError};
 pub struct Guard {
     core: Arc<Core>,
     /// Taken by `release`.
-    node: Option<Contender>,
+    nodes: Vec<Contender>,
     _lease: LeaseHold,
 }
 
-/// The release could not be confirmed, or there was nothing left to release.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReleaseError {
-    /// The guard had ended before.
-    #[error("{node}: not released: {reason} before; check what was done under it since")]
-    Lost {
-        /// Full path of the lock node.
-        node: String,
-        /// How the guard ended.
-        reason: LostReason,
-    },
-    /// The delete was not answered.
-    #[error(
-        "{node}: release not confirmed: {source}; it is repeated in the background as long as the session lives"
-    )]
-    Unknown {
-        /// Full path of the lock node.
-        node: String,
-        /// What the client knows.
-        source: Error,
-    },
-}
-
 impl Guard {
-    /// Makes the guard of a node that is first in line. It may have ended already: the caller checks (H29).
+    /// Makes the guard of what was granted: one node or several, all of one session. It may have ended already: the caller
+    /// checks (H29). It ends with the first of its nodes that goes.
     ///
-    /// The owner of the node is our session by construction: it was created on it, and found again only under it.
-    pub(crate) fn new(granted: Granted, lease: LeaseHold) -> Self {
-        let Granted {
-            contender,
-            own_node,
-        } = granted;
-        let session = contender.session().clone();
-        let core = Arc::new(Core::new(session, contender.path(), contender.czxid()));
-        let watched = Arc::clone(&core);
-        tokio::spawn(async move {
-            let reason = own_node.await;
-            watched.end(reason);
-        });
+    /// `token` must grow with every later grant: the node's `czxid` in a line that is served in order of creation, elsewhere
+    /// what [`line::mint`](crate::line::mint) yields. The owner of the nodes is our session by construction: they were created
+    /// on it, and found again only under it.
+    pub(crate) fn new(granted: Granted, more: Vec<Granted>, token: i64, lease: LeaseHold) -> Self {
+        let session = granted.contender.session().clone();
+        let mut nodes = Vec::with_capacity(1 + more.len());
+        let mut watches = Vec::with_capacity(1 + more.len());
+        for granted in std::iter::once(granted).chain(more) {
+            nodes.push(granted.contender);
+            watches.push(granted.own_node);
+        }
+        let paths = nodes.iter().map(|node| node.path().to_owned()).collect();
+        let token = u64::try_from(token).unwrap_or_default();
+        let core = Arc::new(Core::new(session, paths, token));
+        for own_node in watches {
+            tokio::spawn(watch(own_node, Arc::clone(&core)));
+        }
         Self {
             core,
-            node: Some(contender),
+            nodes,
             _lease: lease,
         }
     }
@@ -118,6 +101,23 @@ impl Guard {
     #[must_use]
     pub fn token(&self) -> u64 {
         self.core.token()
+    }
+
+    /// Whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to its node. The lock stays held: it
+    /// is for the holder to finish what it does and release. Never waits.
+    #[must_use]
+    pub fn revoke_requested(&self) -> bool {
+        self.core.is_asked_back()
+    }
+
+    /// Resolves when somebody asks for the lock back: see [`Guard::revoke_requested`]. It does not borrow the guard, can be
+    /// made any number of times, and may be dropped freely.
+    ///
+    /// # Errors
+    /// How the guard ended, if nobody asked before.
+    pub fn on_revoke(&self) -> impl Future<Output = Result<(), LostReason>> + Send + 'static {
+        let core = Arc::clone(&self.core);
+        async move { core.asked_back().await }
     }
 
     /// Full path of the lock node.
@@ -157,40 +157,39 @@ impl Guard {
         .await
     }
 
-    /// Releases the lock and waits for the server's word.
+    /// Releases the lock. The request is queued when this returns: it travels with what is called next, so that
+    /// `let released = guard.release(); let next = mutex.acquire();`, awaited together, cost one round trip. Await the result
+    /// for the server's word.
     ///
-    /// In this process the lock counts as released at once, before the server is asked (H59). Dropping the future does not
+    /// In this process the lock counts as released at once, before the server is asked (H59). Dropping the result does not
     /// take the release back.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no server has confirmed
     /// (H07): the delete is then repeated in the background until one does or the session ends.
-    pub async fn release(mut self) -> Result<(), ReleaseError> {
+    pub fn release(mut self) -> Releasing {
         let before = self.core.end_and_see(LostReason::Released);
-        let Some(mut contender) = self.node.take() else {
-            return Ok(());
-        };
-        let node = contender.path().to_owned();
-        match before {
-            Err(reason) => {
-                if reason == LostReason::NodeGone {
-                    contender.disown();
-                }
-                Err(ReleaseError::Lost { node, reason })
-            }
-            Ok(()) => contender
-                .withdraw()
-                .await
-                .map_err(|source| ReleaseError::Unknown { node, source }),
-        }
+        let nodes = std::mem::take(&mut self.nodes);
+        Releasing::new(nodes, before)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         let before = self.core.end_and_see(LostReason::Released);
-        if let (Err(LostReason::NodeGone), Some(node)) = (before, &mut self.node) {
-            node.disown();
+        drop(Releasing::new(std::mem::take(&mut self.nodes), before));
+    }
+}
+
+/// Tells the guard what becomes of its node, to the end.
+async fn watch(mut own_node: OwnNode, core: Arc<Core>) {
+    if own_node.is_asked_back() {
+        core.ask_back();
+    }
+    loop {
+        match own_node.next().await {
+            News::AskedBack => core.ask_back(),
+            News::Gone(reason) => return core.end(reason),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Changes to the tree that are applied only while the lock is held.
 //!
-//! Owns the first part of the multi: a check of our own lock node. Its name carries a marker that no other node ever had, so a
+//! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that no other node ever had, so a
 //! directory that was removed and made anew cannot satisfy it (H09). Must never send anything once the guard has ended.
 
 use super::core::{Core, LostReason};
@@ -62,10 +62,10 @@ pub enum TxnError {
 
 impl<'g> Txn<'g> {
     pub(super) fn new(core: &'g Arc<Core>) -> Self {
-        let own_node = Op::check(core.path(), None);
+        let own = core.nodes().iter().map(|node| Op::check(node, None));
         Self {
             core,
-            parts: vec![own_node],
+            parts: own.collect(),
         }
     }
 
@@ -106,21 +106,22 @@ impl<'g> Txn<'g> {
             reason,
         };
         self.core.check().map_err(lost)?;
+        let own = self.core.nodes().len();
         match self.core.session().multi(&self.parts).await {
             Ok(mut results) => {
-                results.drain(..results.len().min(1));
+                results.drain(..results.len().min(own));
                 Ok(results)
             }
             Err(error) if error.is_maybe_applied() => Err(TxnError::Unknown(error)),
             Err(error) => match error.multi_index() {
-                Some(0) => {
+                Some(index) if index < own => {
                     self.core.end(LostReason::NodeGone);
                     Err(lost(
                         self.core.check().err().unwrap_or(LostReason::NodeGone),
                     ))
                 }
                 Some(index) => Err(TxnError::Conflict {
-                    index: index.saturating_sub(1),
+                    index: index.saturating_sub(own),
                     source: error,
                 }),
                 None if error.is_session_ended() => {

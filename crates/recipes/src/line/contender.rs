@@ -5,10 +5,8 @@
 //! before it is known that the first one failed (H01), and must never take a node for its own by name or data alone (H03, H06).
 
 use super::{Parents, ensure_parents};
-use crate::dialect::Dialect;
 use crate::link;
-use crate::record::Record;
-use baton_client::{CreateMode, Created, Error, OpCode, Pending, Reason, Session};
+use baton_client::{CreateMode, Created, Deletion, Error, Pending, Session};
 use std::sync::Arc;
 
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
@@ -25,6 +23,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
+    /// `path` must carry a marker of ours: no other node ever has that name, so it is deleted without a look.
     fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
         Self {
             session: session.clone(),
@@ -62,45 +61,34 @@ impl Contender {
         self.ours_to_delete = false;
     }
 
-    /// Deletes the node and waits for the answer.
-    ///
-    /// # Errors
-    /// Where the outcome is not known; the delete is then repeated in the background until it is (H07).
-    pub(crate) async fn withdraw(mut self) -> Result<(), Error> {
-        match self.session.delete(&self.path, None).await {
-            Ok(()) => {}
-            Err(error) if error.is_no_node() => {}
-            Err(error) => return Err(error),
-        }
-        self.disown();
-        Ok(())
+    /// Deletes the node: the request is queued when this returns.
+    pub(crate) fn withdraw(mut self) -> Deletion {
+        self.ours_to_delete = false;
+        self.session.delete_marked(&self.path, self.czxid)
     }
 }
 
 impl Drop for Contender {
     fn drop(&mut self) {
         if self.ours_to_delete {
-            drop(self.session.delete_eventually(&self.path, self.czxid));
+            drop(self.session.delete_marked(&self.path, self.czxid));
         }
     }
 }
 
 /// Joins the line at `dir`, and lists it in the same packet.
 ///
-/// Returns our node, and the children seen right after its creation unless that reply was lost.
+/// `prefix` is our name without its number, and must hold a marker that no other create has used. Returns our node, and the
+/// children seen right after its creation unless that reply was lost. Cancel-safe: dropping the future leaves nothing behind.
 pub(crate) async fn join(
     session: &Session,
     dir: &Arc<str>,
-    dialect: Dialect,
-    record: &Record,
+    prefix: &str,
+    data: &[u8],
 ) -> Result<(Contender, Option<Vec<String>>), Error> {
-    let Some(prefix) = dialect.own_prefix(&record.id, session.id()) else {
-        return Err(read_only(dir));
-    };
-    let data = record.to_bytes();
     let mut parents_made = 0;
     loop {
-        let (offer, pending) = Offer::send(session, dir, &prefix, &data);
+        let (offer, pending) = Offer::send(session, dir, prefix, data);
         let listing = session.children(dir);
         match offer.settle(pending).await {
             Ok(Some(contender)) => {
@@ -113,15 +101,6 @@ pub(crate) async fn join(
             }
             Err(error) => link::restored(session, error).await?,
         }
-    }
-}
-
-fn read_only(dir: &str) -> Error {
-    let reason = Reason::BadArgument("names of this dialect cannot be emitted".to_owned());
-    Error::NotSent {
-        op: OpCode::Create,
-        path: dir.to_owned(),
-        reason,
     }
 }
 

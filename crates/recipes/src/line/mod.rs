@@ -5,9 +5,17 @@
 //! (H10–H12). It never decides that a session is alive; it asks the client.
 
 mod contender;
+mod mint;
+mod own_node;
 mod parents;
 mod place;
 
 pub(crate) use contender::{Contender, join};
+#[allow(
+    unused_imports,
+    reason = "for locks that are not granted in order of creation"
+)]
+pub(crate) use mint::{mint, read_own};
+pub(crate) use own_node::{News, OwnNode};
 pub(crate) use parents::{Parents, ensure as ensure_parents};
-pub(crate) use place::{Granted, Place, Step, Trouble, arranged, look, stand, watch_own};
+pub(crate) use place::{Granted, Place, Step, Trouble, arranged, look, stand};

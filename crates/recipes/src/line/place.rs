@@ -6,17 +6,14 @@
 use super::Contender;
 use crate::dialect::{Child, Dialect, Refusal};
 use crate::guard::LostReason;
+use crate::line::OwnNode;
 use crate::link;
 use crate::order::{self, Rival};
 use baton_client::{Error, Session};
 use baton_proto::EventKind;
-use std::future::Future;
-use std::pin::Pin;
-
-/// Resolves when our node is gone or its session lost; sees to it that the watch behind it stays set.
-pub(crate) type OwnNode = Pin<Box<dyn Future<Output = LostReason> + Send>>;
 
 /// First in line: the node, and the watch on it.
+#[derive(Debug)]
 pub(crate) struct Granted {
     pub contender: Contender,
     pub own_node: OwnNode,
@@ -78,7 +75,7 @@ pub(crate) async fn stand(
 ) -> Result<Granted, Trouble> {
     report(Step::Looking);
     let mut place = look(&contender, listing, dialect).await?;
-    let mut own_node = watch_own(&contender);
+    let mut own_node = OwnNode::watch(&contender);
     loop {
         let (position, predecessor) = match place {
             Place::First => {
@@ -97,7 +94,7 @@ pub(crate) async fn stand(
         report(Step::Following);
         tokio::select! {
             biased;
-            reason = &mut own_node => {
+            reason = own_node.gone() => {
                 contender.disown();
                 return Err(match reason {
                     LostReason::NodeGone => Trouble::OwnNodeGone,
@@ -203,37 +200,4 @@ async fn until_gone(
             Err(error) => link::restored(session, error).await?,
         }
     }
-}
-
-/// Starts to watch our own node: the request is queued before this returns.
-pub(crate) fn watch_own(contender: &Contender) -> OwnNode {
-    let session = contender.session().clone();
-    let path = contender.path().to_owned();
-    let mut asked = session.get_data_watch(&path);
-    Box::pin(async move {
-        loop {
-            match asked.await {
-                Ok((_, watch)) => match watch.await {
-                    Ok(event) if event.kind == EventKind::NodeDeleted => {
-                        return LostReason::NodeGone;
-                    }
-                    Ok(_) => {}
-                    Err(_) => return LostReason::SessionLost,
-                },
-                Err(error) if error.is_no_node() => return LostReason::NodeGone,
-                Err(error) => {
-                    if let Err(error) = link::restored(&session, error).await {
-                        if !error.is_session_ended() {
-                            // Not readable by us (ACL): the session's end is then all that can be known.
-                            tracing::warn!(path, %error, "own lock node cannot be watched");
-                            let mut states = session.states();
-                            while !states.current().is_final() && states.next().await.is_some() {}
-                        }
-                        return LostReason::SessionLost;
-                    }
-                }
-            }
-            asked = session.get_data_watch(&path);
-        }
-    })
 }

@@ -1,0 +1,118 @@
+//! The watch on our own node.
+//!
+//! Owns the news that it is gone, or that its holder is asked to let go; it sees to it that a watch stays set, across reconnects and
+//! changes of the data. Must never report a node gone that it merely could not read.
+
+use super::Contender;
+use crate::guard::LostReason;
+use crate::link;
+use baton_client::{Data, Error, Pending, Session, Watch};
+use baton_proto::EventKind;
+
+/// What others write to our node to ask for the lock back: Curator's word, and that of ZooKeeper's page on recipes.
+const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
+
+/// A watch on a node of ours, for as long as it is there.
+#[derive(Debug)]
+pub(crate) struct OwnNode {
+    session: Session,
+    path: String,
+    state: State,
+    asked_back: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Asked(Pending<(Data, Watch)>),
+    Watching(Watch),
+    /// The read came to nothing, for now or for good.
+    Failed(Error),
+}
+
+/// What has become of our node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Somebody has asked its holder to let go.
+    AskedBack,
+    /// It is gone, or its session. There will be no more news.
+    Gone(LostReason),
+}
+
+impl OwnNode {
+    /// Starts to watch: the request is queued before this returns.
+    pub(crate) fn watch(contender: &Contender) -> Self {
+        let session = contender.session().clone();
+        let path = contender.path().to_owned();
+        let state = State::Asked(session.get_data_watch(&path));
+        Self {
+            session,
+            path,
+            state,
+            asked_back: false,
+        }
+    }
+
+    /// Whether somebody has asked for the lock back, as far as the news taken so far tell.
+    pub(crate) fn is_asked_back(&self) -> bool {
+        self.asked_back
+    }
+
+    /// Resolves when the node is gone or its session lost. Cancel-safe.
+    pub(crate) async fn gone(&mut self) -> LostReason {
+        loop {
+            if let News::Gone(reason) = self.next().await {
+                return reason;
+            }
+        }
+    }
+
+    /// The next news. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> News {
+        loop {
+            match &mut self.state {
+                State::Asked(asked) => match asked.await {
+                    Ok((read, watch)) => {
+                        self.state = State::Watching(watch);
+                        if !self.asked_back && REVOCATIONS.contains(&&*read.data) {
+                            self.asked_back = true;
+                            return News::AskedBack;
+                        }
+                        continue;
+                    }
+                    Err(error) if error.is_no_node() => return News::Gone(LostReason::NodeGone),
+                    Err(error) => {
+                        self.state = State::Failed(error);
+                        continue;
+                    }
+                },
+                State::Watching(watch) => match watch.await {
+                    Ok(event) if event.kind == EventKind::NodeDeleted => {
+                        return News::Gone(LostReason::NodeGone);
+                    }
+                    Ok(_) => {}
+                    Err(_) => return News::Gone(LostReason::SessionLost),
+                },
+                State::Failed(error) => {
+                    let error = error.clone();
+                    if is_unreadable(&self.session, &self.path, error).await {
+                        return News::Gone(LostReason::SessionLost);
+                    }
+                }
+            }
+            self.state = State::Asked(self.session.get_data_watch(&self.path));
+        }
+    }
+}
+
+/// After `error`: `false` once the node may be read again, `true` once the session is over.
+async fn is_unreadable(session: &Session, path: &str, error: Error) -> bool {
+    let Err(error) = link::restored(session, error).await else {
+        return false;
+    };
+    if !error.is_session_ended() {
+        // Not readable by us (ACL): the session's end is then all that can be known.
+        tracing::warn!(path, %error, "own lock node cannot be watched");
+        session.ended().await;
+    }
+    true
+}
