@@ -9,7 +9,7 @@ use crate::guard::Guard;
 use crate::line::{self, Contender, Granted, OwnNode, Place, Step, Trouble};
 use crate::lock::LockError;
 use crate::record::Record;
-use baton_client::{Client, Session};
+use baton_client::{Client, LeaseError, LeaseHold, Session};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -75,7 +75,7 @@ impl Campaign {
     }
 
     /// Our name in the line, without its number.
-    fn own_prefix(&self, marker: &Uuid, session: &Session) -> Result<String, LockError> {
+    pub(crate) fn own_prefix(&self, marker: &Uuid, session: &Session) -> Result<String, LockError> {
         self.dialect
             .own_prefix(marker, session.id())
             .ok_or_else(|| LockError::ReadOnlyDialect {
@@ -89,27 +89,7 @@ impl Campaign {
         only_if_free: bool,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, Attempt> {
-        let path = || self.path.to_string();
-        let session = self
-            .client
-            .session()
-            .await
-            .map_err(|source| LockError::Connect {
-                path: path(),
-                source,
-            })?;
-        // From here on, not from the grant on: a lease that runs already makes a hand-over one watch event long.
-        let lease = match session.hold_lease().await {
-            Ok(lease) => lease,
-            Err(baton_client::LeaseError::SessionEnded(_)) => return Err(Attempt::Again),
-            Err(source) => {
-                return Err(LockError::Lease {
-                    path: path(),
-                    source,
-                }
-                .into());
-            }
-        };
+        let (session, lease) = self.enter().await?;
         let record = Record::new(self.name.as_deref());
         let prefix = self.own_prefix(&record.id, &session)?;
         report(Report::Offering);
@@ -134,20 +114,61 @@ impl Campaign {
             line::stand(contender, listing, self.dialect, step).await
         };
         let granted = granted.map_err(|trouble| self.trouble(&session, trouble))?;
-        if session.lease().remaining().is_zero() {
-            renew(&session, &granted.contender)
-                .await
-                .map_err(|trouble| self.trouble(&session, trouble))?;
-        }
         let token = granted.contender.czxid();
-        let guard = Guard::new(granted, Vec::new(), token, lease);
+        let guard = self.hold(vec![granted], token, lease).await?;
+        Ok(Grant::Held(guard, record.id))
+    }
+
+    /// A live session, and a hold on its lease.
+    pub(crate) async fn enter(&self) -> Result<(Session, LeaseHold), Attempt> {
+        let path = || self.path.to_string();
+        let session = self
+            .client
+            .session()
+            .await
+            .map_err(|source| LockError::Connect {
+                path: path(),
+                source,
+            })?;
+        // From here on, not from the grant on: a lease that runs already makes a hand-over one watch event long.
+        match session.hold_lease().await {
+            Ok(lease) => Ok((session, lease)),
+            Err(LeaseError::SessionEnded(_)) => Err(Attempt::Again),
+            Err(source) => {
+                let path = path();
+                Err(LockError::Lease { path, source }.into())
+            }
+        }
+    }
+
+    /// The guard of what was granted on one session, once a lease runs: see [`Guard::new`].
+    pub(crate) async fn hold(
+        &self,
+        granted: Vec<Granted>,
+        token: i64,
+        lease: LeaseHold,
+    ) -> Result<Guard, Attempt> {
+        let contenders: Vec<_> = granted.iter().map(|one| &one.contender).collect();
+        for contender in contenders {
+            let session = contender.session();
+            if session.lease().remaining().is_zero() {
+                renew(session, contender)
+                    .await
+                    .map_err(|trouble| self.trouble(session, trouble))?;
+            }
+        }
+        let mut granted = granted.into_iter();
+        let Some(first) = granted.next() else {
+            return Err(Attempt::Again);
+        };
+        let guard = Guard::new(first, granted.collect(), token, lease);
         match guard.check() {
-            Ok(()) => Ok(Grant::Held(guard, record.id)),
+            Ok(()) => Ok(guard),
             Err(_) => Err(Attempt::Again),
         }
     }
 
-    fn trouble(&self, session: &Session, trouble: Trouble) -> Attempt {
+    pub(crate) fn trouble(&self, session: &Session, trouble: Trouble) -> Attempt {
         // Whatever went wrong, with the session over it comes down to that.
         if session.state().is_final() {
             return Attempt::Again;
@@ -167,7 +188,9 @@ impl Campaign {
     }
 }
 
-enum Attempt {
+/// An attempt that led to no grant.
+pub(crate) enum Attempt {
+    /// Out of the line for no fault of the caller's: to be begun anew.
     Again,
     Failed(LockError),
 }

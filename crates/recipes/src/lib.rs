@@ -1,6 +1,7 @@
 //! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
 //!
 //! - [`Mutex`]: one holder at a time, in order of arrival.
+//! - [`MultiLock`]: several locks, all of them or none.
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
 //! - [`DistributedQueue`]: items in order, each to one consumer.
 //!
@@ -31,7 +32,7 @@ pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
 };
 pub use guard::{Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
-pub use lock::{LockError, Mutex};
+pub use lock::{LockError, MultiGuard, MultiLock, Mutex};
 pub use queue::{DistributedQueue, QueueError};
 pub use record::Record;
 

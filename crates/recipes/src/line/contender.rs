@@ -10,7 +10,7 @@ use baton_client::{CreateMode, Created, Deletion, Error, Pending, Session};
 use std::sync::Arc;
 
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
-const PARENT_ATTEMPTS: usize = 8;
+pub(super) const PARENT_ATTEMPTS: usize = 8;
 
 /// Our node, standing in line. Dropped, it is deleted: now if the server can be reached, else as soon as it can.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Contender {
 
 impl Contender {
     /// `path` must carry a marker of ours: no other node ever has that name, so it is deleted without a look.
-    fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
+    pub(super) fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
         Self {
             session: session.clone(),
             dir: Arc::clone(dir),

@@ -5,12 +5,14 @@
 //! (H10–H12). It never decides that a session is alive; it asks the client.
 
 mod contender;
+mod group;
 mod mint;
 mod own_node;
 mod parents;
 mod place;
 
 pub(crate) use contender::{Contender, join};
+pub(crate) use group::{Seat, join_all};
 #[allow(
     unused_imports,
     reason = "for locks that are not granted in order of creation"

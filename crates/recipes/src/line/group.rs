@@ -1,0 +1,214 @@
+//! Several nodes of ours, created in one multi: all of them or none.
+//!
+//! Owns them while the outcome of the multi is open; dropped before it is known, it has the session find out and delete what
+//! there is (H10). Must never send the multi again before it is known that it was not applied (H01): the markers tell.
+
+use super::contender::PARENT_ATTEMPTS;
+use super::{Contender, Parents, ensure_parents};
+use crate::link;
+use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, Session};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Where one node of a group is to stand. The prefix carries a marker that no other create has used or will use.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub dir: Arc<str>,
+    pub prefix: String,
+}
+
+/// A group that is created, and what its directories held right after.
+pub(crate) struct Group {
+    /// In the order of the seats.
+    pub contenders: Vec<Contender>,
+    /// In the order that was asked for; each as of an instant after the creation.
+    pub listings: Vec<Result<Children, Error>>,
+}
+
+/// Creates one node per seat, if `conditions` hold, and lists `dirs` in the same packet.
+///
+/// `seats` is asked anew for each attempt. Missing directories are made as containers. Cancel-safe: dropping the future leaves
+/// no node behind.
+///
+/// # Errors
+/// Those of the client; one of `conditions` that does not hold is a refusal with an index below their number.
+pub(crate) async fn join_all(
+    session: &Session,
+    conditions: &[Op],
+    seats: &(dyn Fn() -> Vec<Seat> + Send + Sync),
+    data: &[u8],
+    dirs: &[&str],
+) -> Result<Group, Error> {
+    let data = Bytes::copy_from_slice(data);
+    let mut parents_made = 0;
+    loop {
+        let (offer, pending) = Offer::send(session, conditions, seats(), &data);
+        let listings: Vec<_> = dirs.iter().map(|dir| session.children(dir)).collect();
+        match offer.settle(pending).await {
+            Ok(Ok(contenders)) => {
+                let mut listed = Vec::with_capacity(listings.len());
+                for listing in listings {
+                    listed.push(listing.await);
+                }
+                let listings = listed;
+                return Ok(Group {
+                    contenders,
+                    listings,
+                });
+            }
+            Ok(Err(NotThere)) => {}
+            Err(error)
+                if lacks_a_directory(&error, conditions) && parents_made < PARENT_ATTEMPTS =>
+            {
+                parents_made += 1;
+                let mut made: Vec<Arc<str>> = Vec::new();
+                for seat in seats() {
+                    if made.last() != Some(&seat.dir) {
+                        ensure_parents(session, &seat.dir, Parents::Container).await?;
+                        made.push(seat.dir);
+                    }
+                }
+            }
+            Err(error) => link::restored(session, error).await?,
+        }
+    }
+}
+
+fn lacks_a_directory(error: &Error, conditions: &[Op]) -> bool {
+    error.is_no_node()
+        && error
+            .multi_index()
+            .is_some_and(|index| index >= conditions.len())
+}
+
+/// The group does not exist, or not whole; what there is of it is being deleted.
+struct NotThere;
+
+/// A multi under way.
+struct Offer<'a> {
+    session: &'a Session,
+    conditions: usize,
+    seats: Vec<Seat>,
+    /// Whether nodes may exist without anybody owning them.
+    open: bool,
+}
+
+impl<'a> Offer<'a> {
+    /// Queues the multi; nothing has been awaited when this returns.
+    fn send(
+        session: &'a Session,
+        conditions: &[Op],
+        seats: Vec<Seat>,
+        data: &Bytes,
+    ) -> (Self, Pending<Vec<OpResult>>) {
+        let mut ops = conditions.to_vec();
+        ops.extend(seats.iter().map(|seat| {
+            let path = baton_proto::path::join(&seat.dir, &seat.prefix);
+            Op::create(path, data.clone(), CreateMode::EphemeralSequential)
+        }));
+        let pending = session.multi(&ops);
+        let offer = Self {
+            session,
+            conditions: conditions.len(),
+            seats,
+            open: true,
+        };
+        (offer, pending)
+    }
+
+    async fn settle(
+        mut self,
+        pending: Pending<Vec<OpResult>>,
+    ) -> Result<Result<Vec<Contender>, NotThere>, Error> {
+        let nodes = match pending.await {
+            Ok(results) => self.identify(results).await?,
+            Err(error) if error.is_maybe_applied() => self.look(error).await?,
+            Err(error) => {
+                self.open = false;
+                return Err(error);
+            }
+        };
+        if nodes.len() < self.seats.len() {
+            // None, or a part because somebody has deleted the rest. The drop deletes what there is.
+            self.open = !nodes.is_empty();
+            return Ok(Err(NotThere));
+        }
+        self.open = false;
+        let contenders = nodes.into_iter().zip(&self.seats).map(|(node, seat)| {
+            Contender::new(self.session, &seat.dir, node.path, node.stat.czxid)
+        });
+        Ok(Ok(contenders.collect()))
+    }
+
+    /// The nodes that the multi made. Apache ZooKeeper does not tell their records along with them.
+    async fn identify(&self, results: Vec<OpResult>) -> Result<Vec<Created>, Error> {
+        let made: Vec<_> = results
+            .into_iter()
+            .skip(self.conditions)
+            .filter_map(|result| match result {
+                OpResult::Created { path, stat } => Some((path, stat)),
+                _ => None,
+            })
+            .map(|(path, stat)| {
+                let asked = stat.is_none().then(|| self.session.exists(&path));
+                (path, stat, asked)
+            })
+            .collect();
+        let mut nodes = Vec::with_capacity(made.len());
+        for (path, stat, asked) in made {
+            let stat = match (stat, asked) {
+                (Some(stat), _) => Some(stat),
+                (None, Some(asked)) => self.record_of(&path, asked).await?,
+                (None, None) => None,
+            };
+            nodes.extend(stat.map(|stat| Created { path, stat }));
+        }
+        Ok(nodes)
+    }
+
+    async fn record_of(
+        &self,
+        path: &str,
+        asked: Pending<Option<baton_proto::Stat>>,
+    ) -> Result<Option<baton_proto::Stat>, Error> {
+        let mut asked = asked;
+        loop {
+            match asked.await {
+                Ok(stat) => return Ok(stat),
+                Err(error) => link::restored(self.session, error).await?,
+            }
+            asked = self.session.exists(path);
+        }
+    }
+
+    /// Finds our nodes by marker and owner session, on a server that has caught up (H01–H03).
+    async fn look(&self, lost: Error) -> Result<Vec<Created>, Error> {
+        let mut nodes = Vec::with_capacity(self.seats.len());
+        for seat in &self.seats {
+            loop {
+                if !link::connected(self.session).await {
+                    return Err(lost);
+                }
+                match self.session.recover_create(&seat.dir, &seat.prefix).await {
+                    Ok(found) => {
+                        nodes.extend(found);
+                        break;
+                    }
+                    Err(error) => link::restored(self.session, error).await?,
+                }
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+impl Drop for Offer<'_> {
+    /// The caller went away before the outcome was known, or cannot use it: the session deletes in the background what there is.
+    fn drop(&mut self) {
+        if self.open {
+            for seat in &self.seats {
+                drop(self.session.discard_create(&seat.dir, &seat.prefix));
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Several locks at once: all of them or none.
+//!
+//! Owns the order in which they are taken, and that nothing is kept once one of them cannot be had (H49). Where all are free it
+//! is one multi. Must never wait for one lock while it stands in the line of a later one: two callers could then wait for each
+//! other.
+
+use super::LockError;
+use crate::campaign::{Attempt, Campaign};
+use crate::dialect::Dialect;
+use crate::guard::{Guard, LostReason, Releasing, Txn};
+use crate::line::{self, Contender, Granted, OwnNode, Place, Seat};
+use crate::record::Record;
+use baton_client::{Client, Session};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The most locks that are tried for in one multi; more are taken one after the other.
+const MOST_IN_ONE_MULTI: usize = 64;
+
+/// Locks on several paths of the tree, held together by one holder.
+///
+/// The paths are taken in one order whatever order they are given in, so callers that share some of them cannot wait for each
+/// other in a circle. The lines are those of [`Mutex`](crate::Mutex): both may be used on one path, and other libraries' locks
+/// too. Cheap to clone.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// let transfer = baton::MultiLock::new(&client, ["/accounts/7", "/accounts/3"])?;
+/// let guard = transfer.acquire_timeout(Duration::from_secs(30)).await?;
+/// for (path, token) in guard.tokens() {
+///     println!("{path} is held, with fencing token {token}");
+/// }
+/// // Applied by the server only if both are still held at that point.
+/// guard.txn().set("/accounts/3/sum", b"10", None).set("/accounts/7/sum", b"20", None).commit().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    /// In the order of taking; at least one.
+    lines: Arc<[Campaign]>,
+}
+
+impl MultiLock {
+    /// Locks at all of `paths`, with Curator's names. A path that is given twice counts once. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`], also where there is no path at all.
+    pub fn new<P: AsRef<str>>(
+        client: &Client,
+        paths: impl IntoIterator<Item = P>,
+    ) -> Result<Self, LockError> {
+        let mut lines = paths
+            .into_iter()
+            .map(|path| Campaign::new(client, path.as_ref(), Dialect::Curator))
+            .collect::<Result<Vec<_>, _>>()?;
+        if lines.is_empty() {
+            return Err(LockError::BadPath {
+                path: String::new(),
+                why: "a multi-lock needs at least one path".to_owned(),
+            });
+        }
+        lines.sort_by(|a, b| a.path.cmp(&b.path));
+        lines.dedup_by(|a, b| a.path == b.path);
+        Ok(Self {
+            lines: lines.into(),
+        })
+    }
+
+    /// Uses the names of another library on all paths, to stand in line with its processes.
+    #[must_use]
+    pub fn dialect(self, dialect: Dialect) -> Self {
+        self.with(|line| line.dialect = dialect)
+    }
+
+    /// What this program calls itself in the data of the lock nodes, for people who look who holds and who waits.
+    #[must_use]
+    pub fn name(self, name: &str) -> Self {
+        let name: Arc<str> = Arc::from(name);
+        self.with(|line| line.name = Some(Arc::clone(&name)))
+    }
+
+    fn with(self, change: impl Fn(&mut Campaign)) -> Self {
+        let lines = self.lines.iter().cloned().map(|mut line| {
+            change(&mut line);
+            line
+        });
+        Self {
+            lines: lines.collect(),
+        }
+    }
+
+    /// The paths, in the order in which they are taken.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|line| &*line.path)
+    }
+
+    /// Waits until all locks are ours.
+    ///
+    /// Survives lost connections, and lost sessions and deleted nodes too, at the price of starting from the first lock again.
+    /// Cancel-safe at every point: dropping the future gives back what was taken, in the background where need be.
+    ///
+    /// # Errors
+    /// [`LockError`] with the path of the lock that could not be had; nothing of ours stays in any line.
+    pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
+        let at = AtomicUsize::new(0);
+        self.run(false, &at)
+            .await?
+            .ok_or_else(|| LockError::TimedOut {
+                path: self.path_at(&at),
+                limit: Duration::ZERO,
+            })
+    }
+
+    /// All locks if they are free now, else `None`. Waits for the server's answers, never for a holder.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, LockError> {
+        self.run(true, &AtomicUsize::new(0)).await
+    }
+
+    /// Like [`MultiLock::acquire`], for at most `limit`: one deadline over all locks, wake-ups, reconnects and sessions.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] with the path that it waited for when the time was up; else as `acquire`.
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, LockError> {
+        let at = AtomicUsize::new(0);
+        let timed_out = || LockError::TimedOut {
+            path: self.path_at(&at),
+            limit,
+        };
+        match tokio::time::timeout(limit, self.run(false, &at)).await {
+            Ok(outcome) => outcome?.ok_or_else(timed_out),
+            Err(_) => Err(timed_out()),
+        }
+    }
+
+    fn path_at(&self, at: &AtomicUsize) -> String {
+        let line = self.lines.get(at.load(Ordering::Relaxed));
+        line.map_or_else(String::new, |line| line.path.to_string())
+    }
+
+    /// `at` is kept at the index of the line that is being waited for.
+    async fn run(
+        &self,
+        only_if_free: bool,
+        at: &AtomicUsize,
+    ) -> Result<Option<MultiGuard>, LockError> {
+        loop {
+            match self.attempt(only_if_free, at).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(Attempt::Again) => {}
+                Err(Attempt::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        only_if_free: bool,
+        at: &AtomicUsize,
+    ) -> Result<Option<MultiGuard>, Attempt> {
+        at.store(0, Ordering::Relaxed);
+        let Some(first) = self.lines.first() else {
+            return Ok(None);
+        };
+        let (session, lease) = first.enter().await?;
+        let mut taken = Vec::with_capacity(self.lines.len());
+        let mut place = None;
+        if only_if_free || self.lines.len() <= MOST_IN_ONE_MULTI {
+            place = self.take_free(&session, at, &mut taken).await?;
+            if only_if_free && place.is_some() {
+                return Ok(None);
+            }
+        }
+        while let Some(line) = self.lines.get(taken.len()) {
+            at.store(taken.len(), Ordering::Relaxed);
+            let standing = stand(line, &session, place.take());
+            let granted = tokio::select! {
+                biased;
+                () = one_gone(&mut taken) => return Err(Attempt::Again),
+                granted = standing => granted?,
+            };
+            taken.push(granted);
+        }
+        let tokens = self.lines.iter().zip(&taken).map(|(line, granted)| {
+            let token = u64::try_from(granted.contender.czxid()).unwrap_or_default();
+            (Arc::clone(&line.path), token)
+        });
+        let tokens: Vec<_> = tokens.collect();
+        let greatest = taken.iter().map(|granted| granted.contender.czxid()).max();
+        let guard = first
+            .hold(taken, greatest.unwrap_or_default(), lease)
+            .await?;
+        Ok(Some(MultiGuard { guard, tokens }))
+    }
+
+    /// Joins all lines in one multi, and takes those up to the first that is not free. There it keeps its place, which it
+    /// returns; the later lines it leaves again.
+    async fn take_free(
+        &self,
+        session: &Session,
+        at: &AtomicUsize,
+        taken: &mut Vec<Granted>,
+    ) -> Result<Option<Contender>, Attempt> {
+        let failed = |error: baton_client::Error| self.failed(session, error);
+        let dirs: Vec<&str> = self.paths().collect();
+        let name = self.lines.first().and_then(|line| line.name.as_deref());
+        let record = Record::new(name);
+        for line in &*self.lines {
+            line.own_prefix(&record.id, session)?;
+        }
+        let seats = || self.seats(session);
+        let group = line::join_all(session, &[], &seats, &record.to_bytes(), &dirs)
+            .await
+            .map_err(failed)?;
+        let mut place = None;
+        for ((line, contender), listing) in
+            self.lines.iter().zip(group.contenders).zip(group.listings)
+        {
+            if place.is_some() {
+                // Standing there any longer, it could be waited for by the one that we are going to wait for.
+                drop(contender.withdraw());
+                continue;
+            }
+            at.store(taken.len(), Ordering::Relaxed);
+            let listing = listing.ok().map(|listing| listing.names);
+            let looked = line::look(&contender, listing, line.dialect).await;
+            match looked.map_err(|trouble| line.trouble(session, trouble))? {
+                Place::First => taken.push(Granted {
+                    own_node: OwnNode::watch(&contender),
+                    contender,
+                }),
+                Place::Behind { .. } => place = Some(contender),
+            }
+        }
+        Ok(place)
+    }
+
+    /// One seat in each line, under a marker of its own.
+    fn seats(&self, session: &Session) -> Vec<Seat> {
+        let seats = self.lines.iter().filter_map(|line| {
+            let prefix = line.own_prefix(&Uuid::new_v4(), session).ok()?;
+            let dir = Arc::clone(&line.path);
+            Some(Seat { dir, prefix })
+        });
+        seats.collect()
+    }
+
+    /// The line that `error` is about.
+    fn failed(&self, session: &Session, error: baton_client::Error) -> Attempt {
+        let about = error.path().to_owned();
+        let of = |line: &&Campaign| {
+            let below = about.strip_prefix(&*line.path);
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let line = self.lines.iter().rev().find(of);
+        let line = line.or_else(|| self.lines.first());
+        match line {
+            Some(line) => line.trouble(session, error.into()),
+            None => Attempt::Again,
+        }
+    }
+}
+
+/// Stands in one line until first: from `place`, or else from its end.
+async fn stand(
+    line: &Campaign,
+    session: &Session,
+    place: Option<Contender>,
+) -> Result<Granted, Attempt> {
+    let trouble = |trouble| line.trouble(session, trouble);
+    let (contender, listing) = match place {
+        Some(contender) => (contender, None),
+        None => {
+            let record = Record::new(line.name.as_deref());
+            let prefix = line.own_prefix(&record.id, session)?;
+            line::join(session, &line.path, &prefix, &record.to_bytes())
+                .await
+                .map_err(|error| trouble(error.into()))?
+        }
+    };
+    line::stand(contender, listing, line.dialect, |_| {})
+        .await
+        .map_err(trouble)
+}
+
+/// Resolves when one of the nodes is gone, or the session of all. Cancel-safe.
+async fn one_gone(taken: &mut [Granted]) {
+    let mut watches: Vec<_> = taken
+        .iter_mut()
+        .map(|granted| Box::pin(granted.own_node.gone()))
+        .collect();
+    std::future::poll_fn(|cx| {
+        let gone = watches
+            .iter_mut()
+            .any(|watch| watch.as_mut().poll(cx).is_ready());
+        if gone { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// All the locks are held while this lives and [`MultiGuard::check`] says so; with the first that is lost, all count as lost.
+///
+/// Dropping it releases them all in the background, without blocking; [`MultiGuard::release`] also waits for the server's word.
+/// [`MultiGuard::guard`] is the same as a [`Guard`]: for its other questions, and for what takes a guard of any kind.
+#[must_use = "dropping the guard releases the locks"]
+#[derive(Debug)]
+pub struct MultiGuard {
+    guard: Guard,
+    tokens: Vec<(Arc<str>, u64)>,
+}
+
+impl MultiGuard {
+    /// Whether all locks are held, at this instant, by our own clock. Never waits.
+    ///
+    /// # Errors
+    /// Why they are not; from then on for ever.
+    pub fn check(&self) -> Result<(), LostReason> {
+        self.guard.check()
+    }
+
+    /// Resolves when the first of the locks is lost: see [`Guard::lost`].
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.guard.lost()
+    }
+
+    /// For how long the locks are known to be held if no server answers from now on: see [`Guard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// The path and the fencing token of each lock, sorted by path. Each lock has its own order of tokens: pass with a side
+    /// effect the token of the lock that protects what it changes.
+    pub fn tokens(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.tokens.iter().map(|(path, token)| (&**path, *token))
+    }
+
+    /// The fencing token of the lock at `path`; `None` for a path that is not among them.
+    #[must_use]
+    pub fn token(&self, path: &str) -> Option<u64> {
+        let mut tokens = self.tokens();
+        tokens.find(|(of, _)| *of == path).map(|(_, token)| token)
+    }
+
+    /// Begins a set of changes that is applied whole, and only while all the locks are held.
+    pub fn txn(&self) -> Txn<'_> {
+        self.guard.txn()
+    }
+
+    /// Drives `work`, and drops it the moment the first of the locks is lost: see [`Guard::run`].
+    ///
+    /// # Errors
+    /// Why the locks were lost, if they were before the work was done.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
+        self.guard.run(work).await
+    }
+
+    /// All of it as one guard. Its token is the greatest of [`MultiGuard::tokens`].
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Releases all locks. The requests are queued when this returns; await the result for the server's word.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    pub fn release(self) -> Releasing {
+        self.guard.release()
+    }
+}
