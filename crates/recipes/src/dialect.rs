@@ -285,12 +285,12 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// The number of a queue item `qn-#`, or `None` for a child of another kind.
-pub(crate) fn queue_number(child: &str) -> Option<i64> {
-    let tail = Tail::of(child)?;
+/// The number that is all of `text`, as servers append it: ten digits or more, perhaps with a sign.
+pub(crate) fn sequence_number(text: &str) -> Option<i64> {
+    let tail = Tail::of(text)?;
     match tail.prefix {
-        "qn-" => tail.number(false),
-        "qn--" => tail.number(true),
+        "" => tail.number(false),
+        "-" => tail.number(true),
         _ => None,
     }
 }
@@ -432,17 +432,11 @@ mod tests {
     }
 
     #[test]
-    fn queue_items_are_qn_and_a_number_and_nothing_else() {
-        assert_eq!(queue_number("qn-0000000007"), Some(7));
-        assert_eq!(queue_number("qn--2147483648"), Some(-2_147_483_648));
-        for other in [
-            "qn-",
-            "qn-7",
-            "queue-0000000007",
-            "xqn-0000000007",
-            "qn-0000000007x",
-        ] {
-            assert_eq!(queue_number(other), None, "{other}");
+    fn a_bare_number_is_what_a_server_appends_and_nothing_else() {
+        assert_eq!(sequence_number("0000000007"), Some(7));
+        assert_eq!(sequence_number("-2147483648"), Some(-2_147_483_648));
+        for other in ["", "7", "x0000000007", "0000000007x", "--000000007"] {
+            assert_eq!(sequence_number(other), None, "{other}");
         }
     }
 }

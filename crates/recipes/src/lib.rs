@@ -3,7 +3,8 @@
 //! - [`Mutex`]: one holder at a time, in order of arrival.
 //! - [`MultiLock`]: several locks, all of them or none.
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
-//! - [`DistributedQueue`]: items in order, each to one consumer.
+//! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
+//!   order, or by name.
 //!
 //! A [`Guard`] says when it stops being true *before* anyone else can hold the lock. `docs/recipes.md` tells which recipe to use
 //! when, `docs/guarantees.md` what is promised and what is not, `docs/hazards.md` which failures are tested.
@@ -23,7 +24,6 @@ mod lock;
 mod order;
 mod queue;
 mod record;
-#[allow(dead_code, reason = "the delaying queues read it")]
 mod server_time;
 
 pub use baton_client::{Client, Config, CreateMode};
@@ -33,7 +33,9 @@ pub use election::{
 };
 pub use guard::{Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
 pub use lock::{LockError, MultiGuard, MultiLock, Mutex};
-pub use queue::{DistributedQueue, QueueError};
+pub use queue::{
+    DelayQueue, DistributedQueue, IdItem, IdQueue, PriorityQueue, QueueError, QueueLayout,
+};
 pub use record::Record;
 
 /// The README's program compiles.

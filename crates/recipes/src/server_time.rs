@@ -47,12 +47,17 @@ impl ServerClock {
             }
         }
         let server_ms = read(session, dir).await?;
+        self.set(session, server_ms);
+        Ok(server_ms)
+    }
+
+    /// Takes it that the server's clock shows this now.
+    pub(crate) fn set(&self, session: &Session, server_ms: i64) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reading {
             session_id: session.id(),
             server_ms,
             at: session.clock().now(),
         });
-        Ok(server_ms)
     }
 }
 
@@ -91,18 +96,18 @@ async fn read(session: &Session, dir: &str) -> Result<i64, Error> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use baton_client::{Client, Config};
     use baton_server::Server;
     use std::time::{SystemTime, UNIX_EPOCH};
 
-    fn own_ms() -> i64 {
+    pub(crate) fn own_ms() -> i64 {
         millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn h76_the_servers_clock_is_read_without_a_trace_and_goes_on_by_itself() {
+    /// A server, and a client of it.
+    pub(crate) async fn started() -> (Server, Client) {
         let server = Server::builder()
             .in_memory()
             .listen("127.0.0.1:0")
@@ -113,6 +118,12 @@ mod tests {
         let client = Client::connect(Config::new(&addr.to_string()).unwrap())
             .await
             .unwrap();
+        (server, client)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn h76_the_servers_clock_is_read_without_a_trace_and_goes_on_by_itself() {
+        let (_server, client) = started().await;
         let session = client.session().await.unwrap();
         let clock = ServerClock::default();
         let before = own_ms();

@@ -35,6 +35,34 @@ pub enum QueueError {
         /// What the client knows.
         source: Error,
     },
+    /// The session ended before it was known whether a change to an item was applied.
+    #[error(
+        "{node}: it is not known whether the change was applied: {source}; look whether the node exists"
+    )]
+    Unknown {
+        /// Full path of the item.
+        node: String,
+        /// What the client knows.
+        source: Error,
+    },
+    /// Nothing but what cannot be read is in the queue. It was left in place.
+    #[error(
+        "{node}: no item that can be read: {why}; it is left there: move or delete it, or use the layout that it was written in"
+    )]
+    Undecodable {
+        /// Full path of the item.
+        node: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An argument that the layout cannot write. Nothing was sent.
+    #[error("{path}: {why}")]
+    BadArgument {
+        /// The queue's path.
+        path: String,
+        /// What is wrong, and what is right.
+        why: String,
+    },
     /// The path is no legal path for a queue.
     #[error("{path:?}: no legal path for a queue: {why}")]
     BadPath {

@@ -55,9 +55,14 @@ pub(super) enum Outcome {
     Unknown(Error),
 }
 
+/// Where the receipts of a queue are: beside it, so that other libraries do not take them for items.
+pub(super) fn folder_of_receipts(queue: &str) -> String {
+    format!("{queue}-__receipts__")
+}
+
 impl Receipt {
     fn new(session: &Session, queue: &str) -> Self {
-        let dir = format!("{queue}-__receipts__");
+        let dir = folder_of_receipts(queue);
         let path = baton_proto::path::join(&dir, &Uuid::new_v4().simple().to_string());
         Self {
             session: session.clone(),

@@ -1,0 +1,166 @@
+//! The FIFO queue.
+//!
+//! Owns the operations of the original recipe and their names. Must never promise what a queue that deletes on taking cannot: a
+//! consumer that crashes with an item has lost it.
+
+use super::QueueError;
+use super::folder::Folder;
+use super::layout::{Format, QueueLayout, plain_prefix};
+use baton_client::Client;
+use bytes::Bytes;
+
+/// A queue at a path of the tree: first in, first out, each item taken by one consumer.
+///
+/// An item is delivered at most once: it leaves the tree when it is taken, so a consumer that crashes with it loses it. Cheap
+/// to clone; clones share what a cancelled [`DistributedQueue::take`] brought back.
+///
+/// The queue's directory is made as a persistent node, and so that the outcome of a change whose answer was lost can be
+/// found out, `<path>-__receipts__` beside it holds a small ephemeral node per concurrent operation.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = baton::DistributedQueue::new(&client, "/jobs")?;
+/// queue.offer(b"build 17").await?;
+/// let item = queue.take().await?;
+/// assert_eq!(item, "build 17");
+/// assert_eq!(queue.poll().await?, None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DistributedQueue {
+    folder: Folder,
+}
+
+impl DistributedQueue {
+    /// A queue at `path` in the layout of the original recipe, [`QueueLayout::Recipes`]. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`QueueError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
+        Self::with_layout(client, path, QueueLayout::Recipes)
+    }
+
+    /// A queue at `path` in another library's layout. Nothing is sent.
+    ///
+    /// With [`QueueLayout::Kazoo`] an offer has kazoo's usual priority, 100, and items come out in the order of kazoo's `Queue`.
+    ///
+    /// # Errors
+    /// [`QueueError::BadPath`].
+    pub fn with_layout(
+        client: &Client,
+        path: &str,
+        layout: QueueLayout,
+    ) -> Result<Self, QueueError> {
+        let format = match layout {
+            QueueLayout::Recipes => Format::Recipes,
+            QueueLayout::Curator => Format::Curator,
+            QueueLayout::Kazoo => Format::Kazoo,
+        };
+        let folder = Folder::new(client, path, format)?;
+        Ok(Self { folder })
+    }
+
+    /// The queue's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.folder.path()
+    }
+
+    /// Puts an item at the end. When this returns `Ok`, the item is in the queue, once.
+    ///
+    /// Dropping the future does not take back an offer that is under way.
+    ///
+    /// # Errors
+    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else nothing was offered.
+    pub async fn offer(&self, item: &[u8]) -> Result<(), QueueError> {
+        self.offer_all([item]).await
+    }
+
+    /// Puts items at the end, in this order, next to each other: all of them or none (H68). One request, so together they may
+    /// be no larger than one request may be.
+    ///
+    /// # Errors
+    /// As [`DistributedQueue::offer`], for all items alike.
+    pub async fn offer_all<I>(&self, items: I) -> Result<(), QueueError>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>>,
+    {
+        let format = self.folder.format();
+        let node = |item: I::Item| {
+            let item = Bytes::copy_from_slice(item.as_ref());
+            (plain_prefix(format.layout()), format.encode(&[item]))
+        };
+        let nodes: Vec<_> = items.into_iter().map(node).collect();
+        self.folder.offer(&nodes).await
+    }
+
+    /// The item at the head, left where it is; `None` if the queue is empty.
+    ///
+    /// # Errors
+    /// [`QueueError::Undecodable`] where nothing else is in the queue; else what the client says.
+    pub async fn peek(&self) -> Result<Option<Bytes>, QueueError> {
+        Ok(self.folder.peek().await?.map(|item| item.data))
+    }
+
+    /// Takes the item at the head; `None` if the queue is empty. What cannot be read is passed over and left in place.
+    ///
+    /// Cancel-safe: an item that was taken for a future dropped meanwhile is kept in this process and given to the next
+    /// caller of this handle or a clone of it.
+    ///
+    /// # Errors
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known;
+    /// [`QueueError::Undecodable`] where nothing else is in the queue; else nothing was taken.
+    pub async fn poll(&self) -> Result<Option<Bytes>, QueueError> {
+        Ok(self.folder.poll().await?.map(|item| item.data))
+    }
+
+    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as [`DistributedQueue::poll`].
+    ///
+    /// Everyone who waits is woken by each offer: the layouts, made for other libraries too, allow no less.
+    ///
+    /// # Errors
+    /// As [`DistributedQueue::poll`], except that it waits behind what cannot be read.
+    pub async fn take(&self) -> Result<Bytes, QueueError> {
+        Ok(self.folder.take().await?.data)
+    }
+
+    /// Like [`DistributedQueue::peek`], where an empty queue is an error (`element` of the original recipe).
+    ///
+    /// # Errors
+    /// [`QueueError::Empty`]; else as `peek`.
+    pub async fn element(&self) -> Result<Bytes, QueueError> {
+        self.peek().await?.ok_or_else(|| self.empty())
+    }
+
+    /// Like [`DistributedQueue::poll`], where an empty queue is an error (`remove` of the original recipe).
+    ///
+    /// # Errors
+    /// [`QueueError::Empty`]; else as `poll`.
+    pub async fn remove(&self) -> Result<Bytes, QueueError> {
+        self.poll().await?.ok_or_else(|| self.empty())
+    }
+
+    /// The names of the items in the tree, head first.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.folder.names().await
+    }
+
+    /// How many children the queue's node has: its items, and whatever else somebody has put there. One small answer, however
+    /// long the queue is.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub async fn depth(&self) -> Result<usize, QueueError> {
+        self.folder.depth().await
+    }
+
+    fn empty(&self) -> QueueError {
+        QueueError::Empty {
+            path: self.path().to_owned(),
+        }
+    }
+}

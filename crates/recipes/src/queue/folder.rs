@@ -1,0 +1,488 @@
+//! A folder of items: what the at-most-once queues of all layouts do alike.
+//!
+//! Owns listing, offering, and taking, under the names of one [`Format`]. Must never offer an item twice because an answer was
+//! lost (H66), nor drop one that it has deleted (H65), nor delete one that it cannot read (H72).
+
+use super::QueueError;
+use super::layout::{Format, Key};
+use super::local::{Item, Relist, Shared};
+use super::receipt::{Outcome, folder_of_receipts};
+use crate::line::{Parents, ensure_parents};
+use crate::link;
+use crate::order::{self, Rival};
+use crate::server_time::ServerClock;
+use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest sleep before the server's clock is asked again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// A queue's path and the names in it.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    client: Client,
+    path: Arc<str>,
+    format: Format,
+    shared: Arc<Shared>,
+    clock: Arc<ServerClock>,
+}
+
+/// What a search for the head came to.
+enum Found {
+    Item(Item),
+    /// Nothing that can be taken now; and what was passed over because it cannot be read, with the reason.
+    Nothing(HashMap<String, String>),
+}
+
+impl Folder {
+    pub(super) fn new(client: &Client, path: &str, format: Format) -> Result<Self, QueueError> {
+        check_path(path)?;
+        Ok(Self {
+            client: client.clone(),
+            path: Arc::from(path),
+            format,
+            shared: Arc::default(),
+            clock: Arc::default(),
+        })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Creates one node for each of `nodes` (the start of its name, and its data), all or none.
+    pub(super) async fn offer(&self, nodes: &[(String, Bytes)]) -> Result<(), QueueError> {
+        loop {
+            let session = self.session().await?;
+            let create = |(stem, data): &(String, Bytes)| {
+                let path = baton_proto::path::join(&self.path, stem);
+                Op::create(path, data.clone(), CreateMode::PersistentSequential)
+            };
+            let parts = nodes.iter().map(create).collect();
+            match self.shared.apply(&session, &self.path, parts).await {
+                Outcome::Applied => return Ok(()),
+                Outcome::NotApplied => {}
+                Outcome::Refused(error) if error.is_no_node() => self.make(&session).await?,
+                Outcome::Refused(error) => return Err(self.client_error(error)),
+                Outcome::Failed(error) => {
+                    self.after(&session, Err::<(), _>(error)).await?;
+                }
+                Outcome::Unknown(source) => {
+                    return Err(QueueError::OfferUnknown {
+                        path: self.path.to_string(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The first item that could be taken now, left where it is.
+    pub(super) async fn peek(&self) -> Result<Option<Item>, QueueError> {
+        'again: loop {
+            if let Some(item) = self.shared.local().returned.front() {
+                return Ok(Some(item.clone()));
+            }
+            let session = self.session().await?;
+            let listed = self.due(&session).await;
+            let Some(names) = self.after(&session, listed).await? else {
+                continue;
+            };
+            let mut unreadable = None;
+            for name in names {
+                let node = baton_proto::path::join(&self.path, &name);
+                let read = match session.get_data(&node).await {
+                    Ok(read) => read,
+                    // Taken by another: the next one is the head now.
+                    Err(error) if error.is_no_node() => continue,
+                    Err(error) => {
+                        self.after(&session, Err::<(), _>(error)).await?;
+                        continue 'again;
+                    }
+                };
+                match self.format.decode(read.data) {
+                    Ok(items) => {
+                        if let Some(data) = items.into_iter().next() {
+                            return Ok(Some(Item { name, data }));
+                        }
+                    }
+                    Err(why) => {
+                        tracing::warn!(
+                            node,
+                            why,
+                            "item cannot be read: passed over, left in place"
+                        );
+                        unreadable.get_or_insert(QueueError::Undecodable { node, why });
+                    }
+                }
+            }
+            return unreadable.map_or(Ok(None), Err);
+        }
+    }
+
+    /// Takes the first item that can be taken now.
+    pub(super) async fn poll(&self) -> Result<Option<Item>, QueueError> {
+        match self.search().await? {
+            Found::Item(item) => Ok(Some(item)),
+            Found::Nothing(unreadable) => match unreadable.into_iter().min() {
+                None => Ok(None),
+                Some((name, why)) => Err(QueueError::Undecodable {
+                    node: baton_proto::path::join(&self.path, &name),
+                    why,
+                }),
+            },
+        }
+    }
+
+    /// Takes the first item as soon as there is one.
+    pub(super) async fn take(&self) -> Result<Item, QueueError> {
+        loop {
+            let passed = match self.search().await? {
+                Found::Item(item) => return Ok(item),
+                Found::Nothing(passed) => passed,
+            };
+            let session = self.session().await?;
+            let (children, watch) = match session.children_watch(&self.path).await {
+                Ok(read) => read,
+                Err(error) if error.is_no_node() => {
+                    self.make(&session).await?;
+                    continue;
+                }
+                Err(error) => {
+                    self.after(&session, Err::<(), _>(error)).await?;
+                    continue;
+                }
+            };
+            let next = children
+                .names
+                .iter()
+                .filter(|name| !passed.contains_key(*name))
+                .filter_map(|name| self.format.key(name))
+                .map(|key| key.class)
+                .min();
+            self.until_changed(&session, watch, next).await?;
+        }
+    }
+
+    /// Waits until the folder has changed, an item has been brought back, or one of class `next` can be taken.
+    async fn until_changed(
+        &self,
+        session: &Session,
+        watch: Watch,
+        next: Option<i64>,
+    ) -> Result<(), QueueError> {
+        let now = self.now(session).await;
+        let Some(now) = self.after(session, now).await? else {
+            return Ok(());
+        };
+        let clock = session.clock();
+        let due = async {
+            match (next, now) {
+                (None, _) => std::future::pending().await,
+                (Some(next), Some(now)) => {
+                    let millis = u64::try_from(next.saturating_sub(now)).unwrap_or(0);
+                    let wait = Duration::from_millis(millis).min(LONGEST_SLEEP);
+                    clock.sleep_until(clock.now() + wait).await;
+                }
+                // Came between the search and the watch.
+                (Some(_), None) => {}
+            }
+        };
+        tokio::select! {
+            // Changed, or the session lost: look again either way.
+            _ = watch => {}
+            () = self.shared.returned.notified() => {}
+            () = due => {}
+        }
+        Ok(())
+    }
+
+    /// The names of all items, first first, also of those that are not due.
+    pub(super) async fn names(&self) -> Result<Vec<String>, QueueError> {
+        loop {
+            let session = self.session().await?;
+            let listed = self.list(&session).await;
+            if let Some(items) = self.after(&session, listed).await? {
+                return Ok(items.into_iter().map(|(name, _)| name).collect());
+            }
+        }
+    }
+
+    /// How many children the folder has.
+    pub(super) async fn depth(&self) -> Result<usize, QueueError> {
+        loop {
+            let session = self.session().await?;
+            let stat = session.exists(&self.path).await;
+            if let Some(stat) = self.after(&session, stat).await? {
+                let children = stat.map_or(0, |stat| stat.num_children);
+                return Ok(usize::try_from(children).unwrap_or(0));
+            }
+        }
+    }
+
+    /// Deletes the node of an item, whatever is in it; `false` if it was gone.
+    pub(super) async fn delete(&self, name: &str) -> Result<bool, QueueError> {
+        let node = baton_proto::path::join(&self.path, name);
+        loop {
+            let session = self.session().await?;
+            let parts = vec![Op::delete(&node, None)];
+            match self.shared.apply(&session, &self.path, parts).await {
+                Outcome::Applied => return Ok(true),
+                Outcome::NotApplied => {}
+                Outcome::Refused(error) if error.is_no_node() => return Ok(false),
+                Outcome::Refused(error) => return Err(self.client_error(error)),
+                Outcome::Failed(error) => {
+                    self.after(&session, Err::<(), _>(error)).await?;
+                }
+                Outcome::Unknown(source) => return Err(QueueError::Unknown { node, source }),
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn clock(&self) -> &ServerClock {
+        &self.clock
+    }
+
+    /// The server's time, by which a delay is measured: never ahead of it, so nothing is handed out before it is due.
+    pub(super) async fn server_ms(&self) -> Result<i64, QueueError> {
+        loop {
+            let session = self.session().await?;
+            let now = self
+                .clock
+                .now_ms(&session, &folder_of_receipts(&self.path))
+                .await;
+            if let Some(now) = self.after(&session, now).await? {
+                return Ok(now);
+            }
+        }
+    }
+
+    pub(super) async fn session(&self) -> Result<Session, QueueError> {
+        self.client
+            .session()
+            .await
+            .map_err(|source| QueueError::Connect {
+                path: self.path.to_string(),
+                source,
+            })
+    }
+
+    pub(super) fn client_error(&self, source: Error) -> QueueError {
+        QueueError::Client {
+            path: self.path.to_string(),
+            source,
+        }
+    }
+
+    /// `Some` result; or `None` once the connection or a new session allows to try again; or the error that stays.
+    pub(super) async fn after<T>(
+        &self,
+        session: &Session,
+        result: Result<T, Error>,
+    ) -> Result<Option<T>, QueueError> {
+        match result {
+            Ok(done) => Ok(Some(done)),
+            // The next attempt is made on another session.
+            Err(_) if session.state().is_final() => Ok(None),
+            Err(error) => match link::restored(session, error).await {
+                Ok(()) => Ok(None),
+                Err(_) if session.state().is_final() => Ok(None),
+                Err(error) => Err(self.client_error(error)),
+            },
+        }
+    }
+
+    /// Makes the folder.
+    pub(super) async fn make(&self, session: &Session) -> Result<(), QueueError> {
+        let made = ensure_parents(session, &self.path, Parents::Persistent).await;
+        self.after(session, made).await.map(drop)
+    }
+
+    /// The items, first first. Other children are skipped with a warning, as in the original recipe.
+    pub(super) async fn list(&self, session: &Session) -> Result<Vec<(String, Key)>, Error> {
+        let children = match session.children(&self.path).await {
+            Ok(children) => children.names,
+            Err(error) if error.is_no_node() => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut classes: BTreeMap<i64, Vec<Rival>> = BTreeMap::new();
+        for name in children {
+            match self.format.key(&name) {
+                Some(Key { class, number }) => classes.entry(class).or_default().push(Rival {
+                    name,
+                    number,
+                    czxid: None,
+                }),
+                None => tracing::warn!(queue = &*self.path, child = name, "no queue item: skipped"),
+            }
+        }
+        let mut items = Vec::new();
+        for (class, line) in classes {
+            let line = order::arrange_with(session, &self.path, line).await?;
+            items.extend(line.into_iter().map(|rival| {
+                let number = rival.number;
+                (rival.name, Key { class, number })
+            }));
+        }
+        Ok(items)
+    }
+
+    /// The server's time where the format needs it.
+    async fn now(&self, session: &Session) -> Result<Option<i64>, Error> {
+        if self.format != Format::CuratorDelay {
+            return Ok(None);
+        }
+        let dir = folder_of_receipts(&self.path);
+        self.clock.now_ms(session, &dir).await.map(Some)
+    }
+
+    /// The names of the items that can be taken now, first first.
+    async fn due(&self, session: &Session) -> Result<Vec<String>, Error> {
+        let mut items = self.list(session).await?;
+        if !items.is_empty()
+            && let Some(now) = self.now(session).await?
+        {
+            items.retain(|(_, key)| key.class <= now);
+        }
+        Ok(items.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Takes the first item that can be taken now, and says what could not be read on the way.
+    async fn search(&self) -> Result<Found, QueueError> {
+        let mut unreadable = HashMap::new();
+        if !self.format.is_fifo() {
+            // What came since may come first.
+            self.shared.local().heads.clear();
+        }
+        loop {
+            if let Some(item) = self.shared.local().returned.pop_front() {
+                return Ok(Found::Item(item));
+            }
+            let session = self.session().await?;
+            let head = self.shared.local().heads.pop_front();
+            let Some(name) = head else {
+                let listed = self.due(&session).await;
+                if let Some(mut names) = self.after(&session, listed).await? {
+                    names.retain(|name| !unreadable.contains_key(name));
+                    if names.is_empty() {
+                        return Ok(Found::Nothing(unreadable));
+                    }
+                    self.shared.local().heads = names.into();
+                }
+                continue;
+            };
+            let relist = Relist(&self.shared);
+            let node = baton_proto::path::join(&self.path, &name);
+            let read = match session.get_data(&node).await {
+                Ok(read) => read,
+                Err(error) if error.is_no_node() => {
+                    relist.not_needed();
+                    continue;
+                }
+                Err(error) => {
+                    self.after(&session, Err::<(), _>(error)).await?;
+                    continue;
+                }
+            };
+            let items = match self.format.decode(read.data) {
+                Ok(items) => items,
+                Err(why) => {
+                    tracing::warn!(node, why, "item cannot be read: passed over, left in place");
+                    unreadable.insert(name, why);
+                    relist.not_needed();
+                    continue;
+                }
+            };
+            match self.claim(&session, name, items, read.stat.version).await? {
+                Claimed::Item(item) => {
+                    relist.not_needed();
+                    return Ok(Found::Item(item));
+                }
+                Claimed::TakenByAnother => relist.not_needed(),
+                Claimed::Again => {}
+            }
+        }
+    }
+
+    /// Takes the first of the items that were read at `version` from the node `name`, and the node with the last of them.
+    async fn claim(
+        &self,
+        session: &Session,
+        name: String,
+        items: Vec<Bytes>,
+        version: i32,
+    ) -> Result<Claimed, QueueError> {
+        let node = baton_proto::path::join(&self.path, &name);
+        let mut rest = items;
+        let first = (!rest.is_empty()).then(|| rest.remove(0));
+        let more = !rest.is_empty();
+        let part = if more {
+            Op::set_data(&node, self.format.encode(&rest), Some(version))
+        } else {
+            Op::delete(&node, Some(version))
+        };
+        let outcome = match &first {
+            Some(data) => {
+                let item = Item {
+                    name: name.clone(),
+                    data: data.clone(),
+                };
+                self.shared
+                    .claim(session, &self.path, vec![part], &item)
+                    .await
+            }
+            // An envelope without items: nothing to hand out, and nothing to lose.
+            None => self.shared.apply(session, &self.path, vec![part]).await,
+        };
+        match (outcome, first) {
+            (Outcome::Applied, Some(data)) => {
+                if more {
+                    self.shared.local().heads.push_front(name.clone());
+                }
+                Ok(Claimed::Item(Item { name, data }))
+            }
+            (Outcome::Applied, None) => Ok(Claimed::TakenByAnother),
+            (Outcome::Refused(error), _) if error.is_no_node() => Ok(Claimed::TakenByAnother),
+            (Outcome::NotApplied, _) => Ok(Claimed::Again),
+            (Outcome::Refused(error), _) if error.is_bad_version() => Ok(Claimed::Again),
+            (Outcome::Refused(error), _) => Err(self.client_error(error)),
+            (Outcome::Failed(error), _) => {
+                self.after(session, Err::<(), _>(error)).await?;
+                Ok(Claimed::Again)
+            }
+            (Outcome::Unknown(source), Some(item)) => {
+                Err(QueueError::TakeUnknown { node, item, source })
+            }
+            (Outcome::Unknown(_), None) => Ok(Claimed::Again),
+        }
+    }
+}
+
+enum Claimed {
+    Item(Item),
+    TakenByAnother,
+    Again,
+}
+
+/// Whether a queue can be at `path`.
+pub(super) fn check_path(path: &str) -> Result<(), QueueError> {
+    let bad = |why: String| QueueError::BadPath {
+        path: path.to_owned(),
+        why,
+    };
+    baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
+    if path == "/" {
+        return Err(bad(
+            "the root cannot be a queue; name a node below it".to_owned()
+        ));
+    }
+    Ok(())
+}

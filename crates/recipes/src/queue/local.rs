@@ -1,0 +1,150 @@
+//! What one process knows of a queue, and the tasks that go on when their caller does not.
+//!
+//! Owns the changes under way and the items that they brought for callers who had gone by then. Must never drop an item that was
+//! deleted from the tree (H65).
+
+use super::receipt::{Outcome, Receipts};
+use baton_client::{EndReason, Error, Op, OpCode, Reason, Session};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// An item that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    /// The name that its node had.
+    pub name: String,
+    pub data: Bytes,
+}
+
+/// What the clones of one handle share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    receipts: Receipts,
+    local: Mutex<Local>,
+    pub(super) returned: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Local {
+    /// Items taken from the tree for callers that had gone by then.
+    pub returned: VecDeque<Item>,
+    /// The head of the queue as last listed. Where items come out as they went in, later ones come behind these.
+    pub heads: VecDeque<String>,
+}
+
+impl Shared {
+    pub(super) fn local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies a change in a task of its own, which goes on if the caller goes away.
+    pub(super) async fn apply(
+        self: &Arc<Self>,
+        session: &Session,
+        queue: &Arc<str>,
+        parts: Vec<Op>,
+    ) -> Outcome {
+        let (shared, session, path) = (Arc::clone(self), session.clone(), Arc::clone(queue));
+        let (report, reported) = oneshot::channel();
+        tokio::spawn(async move {
+            let _ = report.send(shared.change(&session, &path, parts).await);
+        });
+        reported
+            .await
+            .unwrap_or_else(|_| Outcome::Unknown(task_gone(queue)))
+    }
+
+    /// Applies the change that takes `item`. Whoever goes away meanwhile leaves it to the next caller.
+    pub(super) async fn claim(
+        self: &Arc<Self>,
+        session: &Session,
+        queue: &Arc<str>,
+        parts: Vec<Op>,
+        item: &Item,
+    ) -> Outcome {
+        let (shared, session, path) = (Arc::clone(self), session.clone(), Arc::clone(queue));
+        let (report, reported) = oneshot::channel();
+        let taken = item.clone();
+        tokio::spawn(async move {
+            let outcome = shared.change(&session, &path, parts).await;
+            if let Err((outcome, taken)) = report.send((outcome, taken)) {
+                shared.settle_for_nobody(outcome, taken);
+            }
+        });
+        let mut waiting = Waiting {
+            shared: self,
+            reported,
+        };
+        match (&mut waiting.reported).await {
+            Ok((outcome, _)) => outcome,
+            Err(_) => Outcome::Unknown(task_gone(queue)),
+        }
+    }
+
+    async fn change(&self, session: &Session, queue: &str, parts: Vec<Op>) -> Outcome {
+        let mut receipt = self.receipts.take(session, queue);
+        let outcome = receipt.apply(parts).await;
+        if receipt.session().state().is_final() || matches!(outcome, Outcome::Unknown(_)) {
+            drop(receipt);
+        } else {
+            self.receipts.give_back(receipt);
+        }
+        outcome
+    }
+
+    /// The caller of a claim has gone: keeps what was taken for the next one.
+    fn settle_for_nobody(&self, outcome: Outcome, item: Item) {
+        match outcome {
+            Outcome::Applied => {
+                self.local().returned.push_back(item);
+                self.returned.notify_one();
+            }
+            Outcome::Unknown(error) => {
+                tracing::error!(%error, item = item.name, bytes = item.data.len(), "item perhaps taken, and its taker gone");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is known of a change whose task ended without a word: the runtime is shutting down.
+fn task_gone(path: &str) -> Error {
+    Error::MaybeApplied {
+        op: OpCode::Multi,
+        path: path.to_owned(),
+        reason: Reason::SessionEnded(EndReason::DriverGone),
+    }
+}
+
+/// A caller that waits for the outcome of its claim, and may be dropped after it was sent and before it was read.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    reported: oneshot::Receiver<(Outcome, Item)>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.reported.close();
+        if let Ok((outcome, item)) = self.reported.try_recv() {
+            self.shared.settle_for_nobody(outcome, item);
+        }
+    }
+}
+
+/// Forgets the listed heads when dropped: whatever ends an attempt early, the next one lists the queue anew, so that no item is
+/// passed over.
+pub(super) struct Relist<'a>(pub &'a Shared);
+
+impl Relist<'_> {
+    pub(super) fn not_needed(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Relist<'_> {
+    fn drop(&mut self) {
+        self.0.local().heads.clear();
+    }
+}

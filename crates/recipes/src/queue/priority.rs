@@ -1,0 +1,139 @@
+//! The queue whose most urgent item comes first.
+//!
+//! Owns the range of priorities that each layout can write. Must never put one into a name that it does not fit, where the order
+//! of names would lie.
+
+use super::QueueError;
+use super::folder::Folder;
+use super::layout::{Format, KAZOO_LEAST, QueueLayout, curator_priority_prefix, kazoo_prefix};
+use baton_client::Client;
+use bytes::Bytes;
+
+/// A queue whose lowest number comes first; of equal numbers, the item that was offered first.
+///
+/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue, so that an urgent item is not kept
+/// waiting behind an older listing: for some thousand items, not for hundreds of thousands. Cheap to clone.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = baton::PriorityQueue::new(&client, "/jobs")?;
+/// queue.offer(b"some time", 5).await?;
+/// queue.offer(b"at once", -1).await?;
+/// assert_eq!(queue.take().await?, "at once");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct PriorityQueue {
+    folder: Folder,
+}
+
+impl PriorityQueue {
+    /// A queue at `path` in the layout of Curator's `DistributedPriorityQueue`: priorities are any `i32`. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`QueueError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
+        Self::with_layout(client, path, QueueLayout::Curator)
+    }
+
+    /// A queue at `path` in another layout: [`QueueLayout::Kazoo`] has priorities from 0 to 999. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`QueueError::BadPath`]; [`QueueError::BadArgument`] for [`QueueLayout::Recipes`], whose names hold no priority.
+    pub fn with_layout(
+        client: &Client,
+        path: &str,
+        layout: QueueLayout,
+    ) -> Result<Self, QueueError> {
+        let format = match layout {
+            QueueLayout::Curator => Format::CuratorPriority,
+            QueueLayout::Kazoo => Format::Kazoo,
+            QueueLayout::Recipes => {
+                return Err(QueueError::BadArgument {
+                    path: path.to_owned(),
+                    why: format!(
+                        "names of the layout {layout} hold no priority; use curator or kazoo"
+                    ),
+                });
+            }
+        };
+        let folder = Folder::new(client, path, format)?;
+        Ok(Self { folder })
+    }
+
+    /// The queue's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.folder.path()
+    }
+
+    /// Puts an item behind those of a lower or the same number. When this returns `Ok`, the item is in the queue, once.
+    ///
+    /// Dropping the future does not take back an offer that is under way.
+    ///
+    /// # Errors
+    /// [`QueueError::BadArgument`] for a priority that the layout cannot write; [`QueueError::OfferUnknown`] where the session
+    /// ended before the outcome was known; else nothing was offered.
+    pub async fn offer(&self, item: &[u8], priority: i32) -> Result<(), QueueError> {
+        let format = self.folder.format();
+        let stem = match format.layout() {
+            QueueLayout::Kazoo => kazoo_stem(self.path(), priority)?,
+            QueueLayout::Curator | QueueLayout::Recipes => curator_priority_prefix(priority),
+        };
+        let data = format.encode(&[Bytes::copy_from_slice(item)]);
+        self.folder.offer(&[(stem, data)]).await
+    }
+
+    /// The most urgent item, left where it is; `None` if the queue is empty.
+    ///
+    /// # Errors
+    /// As [`crate::DistributedQueue::peek`].
+    pub async fn peek(&self) -> Result<Option<Bytes>, QueueError> {
+        Ok(self.folder.peek().await?.map(|item| item.data))
+    }
+
+    /// Takes the most urgent item; `None` if the queue is empty. Cancel-safe as [`crate::DistributedQueue::poll`].
+    ///
+    /// # Errors
+    /// As [`crate::DistributedQueue::poll`].
+    pub async fn poll(&self) -> Result<Option<Bytes>, QueueError> {
+        Ok(self.folder.poll().await?.map(|item| item.data))
+    }
+
+    /// Takes the most urgent item, and waits for one while the queue is empty. Cancel-safe as `poll`.
+    ///
+    /// # Errors
+    /// As [`crate::DistributedQueue::take`].
+    pub async fn take(&self) -> Result<Bytes, QueueError> {
+        Ok(self.folder.take().await?.data)
+    }
+
+    /// The names of the items in the tree, the most urgent first.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.folder.names().await
+    }
+
+    /// As [`crate::DistributedQueue::depth`].
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub async fn depth(&self) -> Result<usize, QueueError> {
+        self.folder.depth().await
+    }
+}
+
+/// The start of a kazoo name with this priority.
+pub(super) fn kazoo_stem(path: &str, priority: i32) -> Result<String, QueueError> {
+    if (0..=KAZOO_LEAST).contains(&priority) {
+        Ok(kazoo_prefix(priority))
+    } else {
+        Err(QueueError::BadArgument {
+            path: path.to_owned(),
+            why: format!("{priority} is no priority of kazoo's; use 0 (first) to {KAZOO_LEAST}"),
+        })
+    }
+}
