@@ -5,6 +5,7 @@
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
 //!   order, or by name.
+//! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a subtree kept in memory.
 //!
 //! A [`Guard`] says when it stops being true *before* anyone else can hold the lock. `docs/recipes.md` tells which recipe to use
 //! when, `docs/guarantees.md` what is promised and what is not, `docs/hazards.md` which failures are tested.
@@ -12,6 +13,8 @@
 //! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the client; it must never guess.
 #![forbid(unsafe_code)]
 
+mod backoff;
+mod cache;
 mod campaign;
 mod dialect;
 mod election;
@@ -21,18 +24,27 @@ mod guard;
 mod line;
 mod link;
 mod lock;
+mod member;
 mod order;
 mod queue;
 mod record;
 mod server_time;
 
 pub use baton_client::{Client, Config, CreateMode};
+pub use cache::{
+    CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,
+    TreeCacheBuilder, Update,
+};
 pub use dialect::{Dialect, Refusal, UnknownDialect};
 pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
 };
 pub use guard::{Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
 pub use lock::{LockError, MultiGuard, MultiLock, Mutex};
+pub use member::{
+    GroupLayout, GroupUpdate, GroupView, Member, MemberError, Membership, NodeState,
+    PersistentNode, Registered, Registration,
+};
 pub use queue::{
     DelayQueue, DistributedQueue, IdItem, IdQueue, PriorityQueue, QueueError, QueueLayout,
 };

@@ -1,0 +1,227 @@
+//! A subtree, kept in memory and up to date.
+//!
+//! Owns the cache's handle and its limits. The cache only reads: it must never change the tree, nor be taken for proof of
+//! anything: what it shows was true as of a zxid, which may be over.
+
+mod draft;
+mod error;
+mod shared;
+mod sync;
+mod view;
+
+pub use error::CacheError;
+pub use shared::{CacheEvents, CacheStatus};
+pub use view::{CacheEvent, CachedNode, Change, Snapshot, Update};
+
+use baton_client::{Client, ConnectError};
+use shared::{Limits, Shared};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+/// How many callers of [`TreeCache::catch_up`] queue before further ones wait to do so.
+const ASKS: usize = 64;
+
+/// A subtree as of one instant, kept up to date by a single watch, across lost connections and lost sessions.
+///
+/// It is for reading often what changes seldom: settings, who is there, which locks exist. Each state that it shows is the tree
+/// as it was at [`Snapshot::as_of`]. What happened while there was no connection is found by comparing, deletions included.
+/// The root need not exist. Cheap to clone; the cache stops when the last clone is dropped.
+///
+/// What it shows is never the newest for sure. Decide by it whom to ask, not who holds: that is what a
+/// [`Guard`](crate::Guard) is for. [`TreeCache::catch_up`] waits until it shows everything that was done before.
+///
+/// Needs a server with persistent watches (Baton, Apache ZooKeeper from 3.6 on).
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use baton::{CacheEvent, TreeCache};
+///
+/// let settings = TreeCache::builder(&client, "/settings")?.max_nodes(1_000).start()?;
+/// let mut events = settings.events();
+/// while let Some(event) = events.next().await {
+///     match event {
+///         CacheEvent::Reset(snapshot) => println!("{} nodes", snapshot.len()),
+///         CacheEvent::Update(update) => println!("{:?}", update.changes),
+///         _ => {}
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TreeCache {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    asks: mpsc::Sender<sync::CatchUp>,
+    task: AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// How a [`TreeCache`] is to be: see [`TreeCache::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is read before start"]
+pub struct TreeCacheBuilder {
+    client: Client,
+    path: Arc<str>,
+    limits: Limits,
+    backlog: usize,
+}
+
+impl TreeCacheBuilder {
+    /// Only nodes so many levels below the root: 0 for the root alone, 1 for its children too. Default: all.
+    pub fn max_depth(mut self, levels: usize) -> Self {
+        self.limits.depth = levels;
+        self
+    }
+
+    /// At most so many nodes. Default: 100 000.
+    pub fn max_nodes(mut self, nodes: usize) -> Self {
+        self.limits.nodes = nodes;
+        self
+    }
+
+    /// At most so many bytes of paths and data together. Default: 64 MiB. While the subtree is read anew there are for a
+    /// moment two of it.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.limits.bytes = bytes;
+        self
+    }
+
+    /// How many steps a listener may be behind before it gets the whole view instead. Default: 256; at least 1.
+    pub fn backlog(mut self, steps: usize) -> Self {
+        self.backlog = steps.clamp(1, 1 << 20);
+        self
+    }
+
+    /// Starts to read and to watch, in the background.
+    ///
+    /// # Errors
+    /// [`CacheError::Connect`] outside a tokio runtime.
+    pub fn start(self) -> Result<TreeCache, CacheError> {
+        let runtime = Handle::try_current().map_err(|_| CacheError::Connect {
+            path: self.path.to_string(),
+            source: ConnectError::NoRuntime,
+        })?;
+        let shared = Arc::new(Shared::new(self.path, self.limits, self.backlog));
+        let (asks, asked) = mpsc::channel(ASKS);
+        let task = runtime.spawn(sync::run(Arc::clone(&shared), self.client, asked));
+        let inner = Inner {
+            shared,
+            asks,
+            task: task.abort_handle(),
+        };
+        Ok(TreeCache {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+impl TreeCache {
+    /// A cache of the node at `path` and all below it, not started yet. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`CacheError::BadPath`].
+    pub fn builder(client: &Client, path: &str) -> Result<TreeCacheBuilder, CacheError> {
+        baton_proto::path::validate(path).map_err(|error| CacheError::BadPath {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
+        Ok(TreeCacheBuilder {
+            client: client.clone(),
+            path: Arc::from(path),
+            limits: Limits {
+                depth: usize::MAX,
+                nodes: 100_000,
+                bytes: 64 << 20,
+            },
+            backlog: 256,
+        })
+    }
+
+    /// The path of the subtree's root.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.inner.shared.path
+    }
+
+    /// The view now. Empty before the tree was read first; see [`TreeCache::ready`].
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.inner.shared.snapshot()
+    }
+
+    /// The node at this full path as it is in the view, if it is.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<CachedNode> {
+        self.snapshot().get(path).cloned()
+    }
+
+    /// How far the cache is now.
+    #[must_use]
+    pub fn status(&self) -> CacheStatus {
+        self.inner.shared.status.borrow().clone()
+    }
+
+    /// Waits until the status is another than `seen`, and returns it. Statuses in between may be skipped. Cancel-safe.
+    pub async fn status_other_than(&self, seen: &CacheStatus) -> CacheStatus {
+        let mut status = self.inner.shared.status.subscribe();
+        match status.wait_for(|status| status != seen).await {
+            Ok(status) => status.clone(),
+            Err(_) => CacheStatus::Stopped,
+        }
+    }
+
+    /// Waits until the tree has been read for the first time, through failed attempts too. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`CacheError::Stopped`].
+    pub async fn ready(&self) -> Result<Snapshot, CacheError> {
+        let mut status = self.inner.shared.status.subscribe();
+        let settled =
+            |status: &CacheStatus| *status == CacheStatus::Stopped || self.inner.shared.is_read();
+        let stopped = match status.wait_for(settled).await {
+            Ok(status) => *status == CacheStatus::Stopped,
+            Err(_) => true,
+        };
+        if stopped {
+            Err(self.stopped())
+        } else {
+            Ok(self.snapshot())
+        }
+    }
+
+    /// Waits until the view shows every change that was acknowledged to anybody before this call. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`CacheError::Stopped`]. It waits as long as there is no connection, or the server refuses.
+    pub async fn catch_up(&self) -> Result<Snapshot, CacheError> {
+        let (ask, answer) = oneshot::channel();
+        let asked = self.inner.asks.send(ask).await;
+        asked.map_err(|_| self.stopped())?;
+        answer.await.map_err(|_| self.stopped())?;
+        Ok(self.snapshot())
+    }
+
+    /// Listens: first the whole view, then each step.
+    #[must_use]
+    pub fn events(&self) -> CacheEvents {
+        self.inner.shared.listen()
+    }
+
+    fn stopped(&self) -> CacheError {
+        CacheError::Stopped {
+            path: self.path().to_owned(),
+        }
+    }
+}

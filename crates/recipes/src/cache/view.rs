@@ -1,0 +1,138 @@
+//! What a cache shows: nodes, snapshots of all of them, and the steps from one to the next.
+//!
+//! Owns plain data. A snapshot never changes once it is handed out.
+
+use baton_client::Stat;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A node as the cache has it: data and record of the same instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CachedNode {
+    /// Its data; empty also for a node without any.
+    pub data: Bytes,
+    /// Its record.
+    pub stat: Stat,
+}
+
+/// All nodes of a cache at one place in the order of changes. Never changes; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub(super) nodes: Arc<BTreeMap<Arc<str>, CachedNode>>,
+    pub(super) as_of: i64,
+    pub(super) exact: bool,
+}
+
+impl Snapshot {
+    /// The zxid up to which every change is in it; 0 before the tree was read first.
+    #[must_use]
+    pub fn as_of(&self) -> i64 {
+        self.as_of
+    }
+
+    /// Whether it is the tree as it was at one instant. Only where changes follow each other without a pause for many
+    /// rounds of reading it is not: some nodes are newer then than [`Snapshot::as_of`] says.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The node at this full path, if there is one.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&CachedNode> {
+        self.nodes.get(path)
+    }
+
+    /// All nodes by full path, parents before children.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &CachedNode)> {
+        self.nodes.iter().map(|(path, node)| (&**path, node))
+    }
+
+    /// The names of the children of the node at this full path, sorted.
+    pub fn children<'a>(&'a self, path: &str) -> impl Iterator<Item = &'a str> {
+        let prefix: Arc<str> = match path {
+            "/" => Arc::from("/"),
+            _ => Arc::from(format!("{path}/")),
+        };
+        let below = self.nodes.range(Arc::clone(&prefix)..);
+        below
+            .map_while(move |(path, _)| path.strip_prefix(&*prefix))
+            .filter(|name| !name.is_empty() && !name.contains('/'))
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node, not even the root of the subtree.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
+
+/// What became of one node between two states of the view. A node that was deleted and made again is told as both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It is there now.
+    Created {
+        /// Full path.
+        path: Arc<str>,
+        /// What it is.
+        node: CachedNode,
+    },
+    /// Its data was written. Values between two states of the view are not told.
+    Changed {
+        /// Full path.
+        path: Arc<str>,
+        /// What it was.
+        old: CachedNode,
+        /// What it is.
+        new: CachedNode,
+    },
+    /// It is gone.
+    Deleted {
+        /// Full path.
+        path: Arc<str>,
+        /// What it was.
+        node: CachedNode,
+    },
+}
+
+impl Change {
+    /// The full path of the node.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Created { path, .. }
+            | Self::Changed { path, .. }
+            | Self::Deleted { path, .. } => path,
+        }
+    }
+}
+
+/// One step from a state of the view to the next. Deletions come first, children before parents; then the rest, parents before
+/// children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Update {
+    /// The zxid up to which every change is in the view after this step.
+    pub as_of: i64,
+    /// What is different. Never empty.
+    pub changes: Vec<Change>,
+}
+
+/// What a listener is told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CacheEvent {
+    /// The whole view: first of all, and again where the listener was so slow that steps were dropped.
+    Reset(Snapshot),
+    /// A step from what was told before.
+    Update(Arc<Update>),
+}

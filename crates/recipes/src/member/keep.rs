@@ -1,0 +1,319 @@
+//! The task that keeps a node there.
+//!
+//! Owns every write to the node. It must never delete or make it again while our session has it (H80), never leave the path
+//! empty between two of our sessions (H79), and never touch another's node: whose it is, its owner session tells, or the
+//! instance id in its data for the time before this process.
+
+use super::error::MemberError;
+use super::layout;
+use super::node::{NodeState, Registered, Shared};
+use crate::backoff::Backoff;
+use crate::line::{Parents, ensure_parents};
+use crate::link;
+use baton_client::{
+    Client, ConnectError, CreateMode, Data, Error, EventKind, Op, Pending, Session, Watch, path,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How many of our own former sessions are remembered: more than can be dying at once.
+const FORMER: usize = 64;
+
+/// Ends the registration when the task does, however it does.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.tell(NodeState::Ended(closed(&self.0)), None);
+    }
+}
+
+pub(super) fn closed(shared: &Shared) -> MemberError {
+    MemberError::Closed {
+        path: shared.path.to_string(),
+    }
+}
+
+/// Why a session's part is over.
+enum End {
+    /// The handle is closed, and the node gone.
+    Stopped,
+    /// Another session goes on.
+    SessionOver,
+    /// Another process is this instance now.
+    Superseded(i64),
+    Refused(MemberError),
+}
+
+pub(super) async fn keep(shared: Arc<Shared>, client: Client) {
+    let _ending = Ending(Arc::clone(&shared));
+    let mut own = Own::default();
+    let mut backoff = Backoff::default();
+    while !shared.is_stopping() {
+        let session = tokio::select! {
+            session = client.session() => session,
+            () = stopped(&shared) => return,
+        };
+        let error = match session {
+            Ok(session) => {
+                let was_registered = own.registrations;
+                let keeper = Keeper {
+                    shared: &shared,
+                    session: &session,
+                    own: &mut own,
+                };
+                let end = keeper.run().await;
+                own.remember(session.id());
+                if own.registrations != was_registered {
+                    backoff.reset();
+                }
+                match end {
+                    End::Stopped => return,
+                    End::SessionOver => {
+                        shared.tell(NodeState::Absent, None);
+                        continue;
+                    }
+                    End::Superseded(session_id) => {
+                        let path = shared.path.to_string();
+                        let error = MemberError::Superseded { path, session_id };
+                        shared.tell(NodeState::Ended(error), None);
+                        return;
+                    }
+                    End::Refused(error) => error,
+                }
+            }
+            Err(ConnectError::Closed) => return,
+            Err(source) => MemberError::Connect {
+                path: shared.path.to_string(),
+                source,
+            },
+        };
+        shared.tell(NodeState::Blocked(error), None);
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause()) => {}
+            () = stopped(&shared) => return,
+        }
+    }
+}
+
+async fn stopped(shared: &Shared) {
+    while !shared.is_stopping() {
+        shared.changed.notified().await;
+    }
+}
+
+/// What this process knows of its own doings.
+#[derive(Default)]
+struct Own {
+    former_sessions: VecDeque<i64>,
+    /// How often the node was made ours.
+    registrations: u64,
+    /// The revision of the data that was written last.
+    written: Option<u64>,
+}
+
+impl Own {
+    fn remember(&mut self, session_id: i64) {
+        if !self.former_sessions.contains(&session_id) {
+            self.former_sessions.push_back(session_id);
+        }
+        if self.former_sessions.len() > FORMER {
+            self.former_sessions.pop_front();
+        }
+    }
+}
+
+struct Keeper<'a> {
+    shared: &'a Shared,
+    session: &'a Session,
+    own: &'a mut Own,
+}
+
+type Look = Pending<(Data, Watch)>;
+
+impl Keeper<'_> {
+    async fn run(mut self) -> End {
+        // The common case takes one round trip: nobody's node is there, ours is made and watched.
+        let mut step = self.create().await;
+        loop {
+            let look = match step {
+                Ok(look) => look,
+                Err(end) => return end,
+            };
+            step = match look.await {
+                Ok((found, watch)) => self.found(found, watch).await,
+                Err(error) if error.is_no_node() && self.shared.is_stopping() => {
+                    return End::Stopped;
+                }
+                Err(error) if error.is_no_node() => self.create().await,
+                Err(error) => self.after(error).await,
+            };
+        }
+    }
+
+    fn look(&self) -> Look {
+        self.session.get_data_watch(&self.shared.path)
+    }
+
+    /// The node is there: somebody's.
+    async fn found(&mut self, found: Data, watch: Watch) -> Result<Look, End> {
+        let owner = found.stat.ephemeral_owner;
+        if owner == self.session.id() {
+            return self.ours(found, watch).await;
+        }
+        if self.shared.is_stopping() {
+            return Err(End::Stopped);
+        }
+        if self.own.former_sessions.contains(&owner) {
+            return self.take_over(found).await;
+        }
+        if self.is_this_instance(&found) {
+            if self.own.registrations > 0 {
+                return Err(End::Superseded(owner));
+            }
+            return self.take_over(found).await;
+        }
+        self.shared.tell(
+            NodeState::Blocked(MemberError::Taken {
+                path: self.shared.path.to_string(),
+                session_id: owner,
+            }),
+            None,
+        );
+        tokio::select! {
+            _ = watch => Ok(self.look()),
+            () = stopped(self.shared) => Err(End::Stopped),
+        }
+    }
+
+    fn is_this_instance(&self, found: &Data) -> bool {
+        let record = layout::split(&found.data).map(|(record, _)| record.id);
+        record.is_some() && record == self.shared.instance
+    }
+
+    /// The node is ours: waits until it is not, or is to be changed.
+    async fn ours(&mut self, found: Data, watch: Watch) -> Result<Look, End> {
+        if self.shared.is_stopping() {
+            let deletion = self
+                .session
+                .delete_eventually(&self.shared.path, found.stat.czxid);
+            self.shared.tell(NodeState::Absent, None);
+            if let Err(error) = deletion.await {
+                tracing::warn!(path = &*self.shared.path, %error, "registration not deleted");
+            }
+            return Err(End::Stopped);
+        }
+        let wanted = self.shared.wanted();
+        if self.own.written != Some(wanted.revision) && found.data != wanted.data {
+            // −1 cannot be asked for: it would mean "any" (H24).
+            let version = Some(found.stat.version).filter(|version| *version != -1);
+            let write = self
+                .session
+                .set_data(&self.shared.path, &wanted.data, version);
+            let look = self.look();
+            return match write.await {
+                Ok(_) => {
+                    self.own.written = Some(wanted.revision);
+                    Ok(look)
+                }
+                // Changed or deleted meanwhile.
+                Err(error) if error.is_bad_version() || error.is_no_node() => Ok(look),
+                Err(error) => self.after(error).await,
+            };
+        }
+        self.own.written = Some(wanted.revision);
+        self.own.registrations += 1;
+        let registered = Registered {
+            session_id: found.stat.ephemeral_owner,
+            czxid: found.stat.czxid,
+        };
+        self.shared
+            .tell(NodeState::Present(registered), Some(self.session));
+        tokio::select! {
+            event = watch => match event {
+                Ok(event) => {
+                    if event.kind == EventKind::NodeDeleted {
+                        self.shared.tell(NodeState::Absent, None);
+                    }
+                    Ok(self.look())
+                }
+                Err(_) => Err(End::SessionOver),
+            },
+            () = self.shared.changed.notified() => Ok(self.look()),
+        }
+    }
+
+    /// Nobody's node is there: makes ours, and looks in the same breath.
+    async fn create(&mut self) -> Result<Look, End> {
+        let wanted = self.shared.wanted();
+        self.own.written = None;
+        let create = self
+            .session
+            .create(&self.shared.path, &wanted.data, CreateMode::Ephemeral);
+        let look = self.look();
+        match create.await {
+            Ok(_) => {
+                self.own.written = Some(wanted.revision);
+                Ok(look)
+            }
+            Err(error) if error.is_node_exists() => Ok(look),
+            Err(error) if error.is_no_node() => {
+                let above = path::parent(&self.shared.path);
+                match ensure_parents(self.session, above, Parents::Container).await {
+                    Ok(()) => Box::pin(self.create()).await,
+                    Err(error) => self.after(error).await,
+                }
+            }
+            Err(error) => self.after(error).await,
+        }
+    }
+
+    /// The node is a dying session's of ours: makes it this session's, at one instant.
+    ///
+    /// The version tells it from one that somebody made there meanwhile, unless that one was written as often; it would have
+    /// to have our id as well, and be made within this round trip.
+    async fn take_over(&mut self, found: Data) -> Result<Look, End> {
+        let wanted = self.shared.wanted();
+        self.own.written = None;
+        let version = Some(found.stat.version).filter(|version| *version != -1);
+        let change = self.session.multi(&[
+            Op::delete(&*self.shared.path, version),
+            Op::create(&*self.shared.path, wanted.data, CreateMode::Ephemeral),
+        ]);
+        let look = self.look();
+        match change.await {
+            Ok(_) => {
+                self.own.written = Some(wanted.revision);
+                Ok(look)
+            }
+            // Gone, or changed, meanwhile.
+            Err(error) if error.is_no_node() || error.is_bad_version() => Ok(look),
+            Err(error) => self.after(error).await,
+        }
+    }
+
+    /// Looks again once that makes sense: what was maybe applied is told by what is found then.
+    async fn after(&mut self, error: Error) -> Result<Look, End> {
+        if self.session.state().is_final() {
+            return Err(End::SessionOver);
+        }
+        if !error.is_maybe_applied()
+            && let Err(source) = link::restored(self.session, error).await
+        {
+            if self.session.state().is_final() {
+                return Err(End::SessionOver);
+            }
+            return Err(End::Refused(MemberError::Client {
+                path: self.shared.path.to_string(),
+                source,
+            }));
+        }
+        // The server that has us now may be behind the one that applied it (H02).
+        let caught_up = self.session.sync(&self.shared.path);
+        let look = self.look();
+        match caught_up.await {
+            Ok(()) => Ok(look),
+            Err(error) => Box::pin(self.after(error)).await,
+        }
+    }
+}

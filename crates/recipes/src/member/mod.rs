@@ -1,0 +1,215 @@
+//! Who is there: groups of members.
+//!
+//! Owns registration and the live view of a group. Membership is no lock: that a member is listed says that its session lived
+//! a moment ago, not that it holds anything.
+
+mod error;
+mod keep;
+mod layout;
+mod node;
+mod view;
+
+pub use error::MemberError;
+pub use layout::GroupLayout;
+pub use node::{NodeState, PersistentNode, Registered};
+pub use view::{GroupUpdate, GroupView, Member};
+
+use crate::cache::TreeCache;
+use crate::record::Record;
+use baton_client::Client;
+use std::sync::Arc;
+use uuid::Uuid;
+use view::Own;
+
+/// A group at a path of the tree: its members are the ephemeral nodes below it.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let group = baton::Membership::new(&client, "/services/web")?;
+/// let me = group.join("10.0.0.7", b"port=80")?;
+/// let mut view = group.watch()?;
+/// loop {
+///     let update = view.next().await?;
+///     for member in &update.left {
+///         println!("{} has left; {} remain", member.id, update.members.len());
+///     }
+/// #   break;
+/// }
+/// me.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Membership {
+    client: Client,
+    path: Arc<str>,
+    layout: GroupLayout,
+    instance: Option<Uuid>,
+    own: Arc<Own>,
+}
+
+/// A member's registration, kept up until it is closed or dropped.
+#[derive(Debug)]
+pub struct Registration {
+    node: PersistentNode,
+    id: String,
+    layout: GroupLayout,
+    record: Record,
+}
+
+impl Membership {
+    /// A group at `path`, in Baton's layout. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`MemberError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, MemberError> {
+        let bad = |why: String| MemberError::BadPath {
+            path: path.to_owned(),
+            why,
+        };
+        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
+        if path == "/" {
+            return Err(bad(
+                "the root cannot be a group; name a node below it".to_owned()
+            ));
+        }
+        Ok(Self {
+            client: client.clone(),
+            path: Arc::from(path),
+            layout: GroupLayout::default(),
+            instance: None,
+            own: Arc::new(Own::new()),
+        })
+    }
+
+    /// Uses the names and data of another library, to be in one group with its processes.
+    #[must_use]
+    pub fn layout(mut self, layout: GroupLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Says that this process is the successor of every earlier one with this id: it takes over the registration that such a
+    /// one has left behind, at once and without a gap, instead of waiting until its session has expired. Only in Baton's
+    /// layout, which stores the id. No two processes may use one at the same time: the later one wins, and the earlier one
+    /// ends with [`MemberError::Superseded`].
+    #[must_use]
+    pub fn instance(mut self, id: Uuid) -> Self {
+        self.instance = Some(id);
+        self
+    }
+
+    /// The group's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Registers a member, in the background; [`Registration::registered`] waits for it.
+    ///
+    /// # Errors
+    /// [`MemberError::BadId`], [`MemberError::NoRoom`]; [`MemberError::Connect`] outside a tokio runtime.
+    pub fn join(&self, id: &str, data: &[u8]) -> Result<Registration, MemberError> {
+        let name = self.layout.name(id)?;
+        if !data.is_empty() && !self.layout.has_room() {
+            return Err(MemberError::NoRoom {
+                path: self.path.to_string(),
+            });
+        }
+        let mut record = Record::new(None);
+        if let Some(instance) = self.instance {
+            record.id = instance;
+        }
+        let path = baton_proto::path::join(&self.path, &name);
+        let stored = self.layout.encode(id, data, &record);
+        let instance = (self.layout == GroupLayout::Native).then_some(record.id);
+        let node = PersistentNode::start_as(&self.client, &path, stored, instance)?;
+        self.announce(&node);
+        Ok(Registration {
+            node,
+            id: id.to_owned(),
+            layout: self.layout,
+            record,
+        })
+    }
+
+    /// Lets the views know of a registration of ours.
+    fn announce(&self, node: &PersistentNode) {
+        self.own.add(node.shared());
+        let mut states = node.shared().subscribe();
+        let own = Arc::clone(&self.own);
+        tokio::spawn(async move {
+            while states.changed().await.is_ok() {
+                own.changed();
+            }
+            own.changed();
+        });
+    }
+
+    /// The members as of now, sorted by node name. Registrations made through this handle or its clones are listed only
+    /// while they are in force.
+    ///
+    /// # Errors
+    /// [`MemberError::View`]. It waits as long as there is no connection, or the server refuses.
+    pub async fn members(&self) -> Result<Vec<Member>, MemberError> {
+        let cache = self.cache()?;
+        let snapshot = cache.ready().await?;
+        let members = view::members(self.layout, &self.path, &snapshot, &self.own);
+        Ok(members.into_values().collect())
+    }
+
+    /// A live view of the members. It outlives lost connections and sessions; whoever left meanwhile is told then.
+    ///
+    /// # Errors
+    /// [`MemberError::View`] outside a tokio runtime.
+    pub fn watch(&self) -> Result<GroupView, MemberError> {
+        Ok(GroupView::new(self.layout, self.cache()?, &self.own))
+    }
+
+    fn cache(&self) -> Result<TreeCache, MemberError> {
+        Ok(TreeCache::builder(&self.client, &self.path)?
+            .max_depth(1)
+            .start()?)
+    }
+}
+
+impl Registration {
+    /// The member's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The registration's node: its path, its state, and how to wait for another.
+    #[must_use]
+    pub fn node(&self) -> &PersistentNode {
+        &self.node
+    }
+
+    /// Waits until the member is registered: see [`PersistentNode::registered`].
+    ///
+    /// # Errors
+    /// [`MemberError::Closed`], [`MemberError::Superseded`].
+    pub async fn registered(&self) -> Result<Registered, MemberError> {
+        self.node.registered().await
+    }
+
+    /// Gives the member other data, in the background: see [`PersistentNode::set_data`].
+    ///
+    /// # Errors
+    /// [`MemberError::NoRoom`].
+    pub fn set_data(&self, data: &[u8]) -> Result<(), MemberError> {
+        if !self.layout.has_room() {
+            let path = baton_proto::path::parent(self.node.path()).to_owned();
+            return Err(MemberError::NoRoom { path });
+        }
+        let stored = self.layout.encode(&self.id, data, &self.record);
+        self.node.set_data(&stored);
+        Ok(())
+    }
+
+    /// Leaves the group, and waits until the node is certainly gone. Dropping the registration leaves in the background.
+    pub async fn close(self) {
+        self.node.close().await;
+    }
+}
