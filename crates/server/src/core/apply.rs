@@ -19,6 +19,10 @@ use super::watches::WatchTable;
 /// Steps under one hold of the tree's lock.
 const STEPS_PER_LOCK: usize = 128;
 
+/// Up to so many connections get their answers from the core itself: waking their tasks would take longer. More of them are
+/// better served by the socket threads, while the core goes on with the next entry.
+const DIRECT_CONNECTIONS: usize = 4;
+
 /// One thing to do at apply, in order.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -139,8 +143,9 @@ impl Applier {
             shared.last_zxid.store(tree.zxid(), Release);
         }
         self.told = self.wake.len();
+        let direct = self.told <= DIRECT_CONNECTIONS;
         for conn in self.wake.drain(..) {
-            conn.wake();
+            conn.wake(direct);
         }
     }
 

@@ -1,8 +1,10 @@
 //! One connection as the core sees it: a single outbound FIFO of encoded bytes, who speaks through it, and the switch
 //! that closes it. Replies and events of the core go through [`Conn::push`] only, in the order in which they happened.
-//! Never reads or writes a socket: the socket task takes the bytes and wakes by itself.
+//! The socket is its task's: what is pushed here the task takes. Only while the task waits for input with nothing left to
+//! write does the core write a small answer itself, through [`Outlet`], which spares two changes of thread.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -84,7 +86,16 @@ pub(crate) struct Attached {
     pub(crate) touch: Arc<Touch>,
 }
 
-#[derive(Debug, Default)]
+/// Where a connection's bytes go. Never blocks.
+pub(crate) trait Outlet: Send + Sync {
+    /// Writes what the socket takes at once; how many bytes that was.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+/// The most that the core writes by itself: more is the socket task's, which can wait for the client to read it.
+const DIRECT_BYTES: usize = 16 << 10;
+
+#[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
     /// Requests answered by the core since the socket task last looked.
@@ -93,6 +104,8 @@ struct Outbox {
     /// Whether the core has this connection on its list of those to wake.
     listed: bool,
     waker: Option<Waker>,
+    /// The socket, while its task waits for nothing but input and has nothing left to write.
+    idle: Option<Arc<dyn Outlet>>,
 }
 
 /// What [`Conn::take`] found.
@@ -100,6 +113,31 @@ struct Outbox {
 pub(crate) struct Taken {
     pub(crate) answered: u32,
     pub(crate) closing: Option<CloseReason>,
+}
+
+impl Outbox {
+    /// Writes all that waits, if the task is idle. `false`: the task has to do something.
+    fn write_direct(&mut self) -> bool {
+        let Some(outlet) = &self.idle else {
+            return false;
+        };
+        if self.closing.is_some() || self.bytes.len() > DIRECT_BYTES {
+            return false;
+        }
+        match outlet.try_write(&self.bytes) {
+            Ok(written) if written == self.bytes.len() => {
+                self.bytes.clear();
+                self.bytes.shrink_to(DIRECT_BYTES);
+                true
+            }
+            Ok(written) => {
+                self.bytes.drain(..written);
+                false
+            }
+            // The task finds out what is wrong, or waits until the socket takes more.
+            Err(_) => false,
+        }
+    }
 }
 
 /// A connection. See the module's page.
@@ -203,11 +241,16 @@ impl Conn {
         }
     }
 
-    /// Wakes the socket task after [`Conn::push`].
-    pub(crate) fn wake(&self) {
+    /// Sees to it that what was pushed goes out: the socket task is woken, or, with `direct`, the bytes are written here
+    /// and now, if the task has nothing else to do and the socket takes them.
+    pub(crate) fn wake(&self, direct: bool) {
         let waker = {
             let mut outbox = self.outbox.lock();
             outbox.listed = false;
+            if direct && outbox.write_direct() {
+                return;
+            }
+            outbox.idle = None;
             outbox.waker.take()
         };
         if let Some(waker) = waker {
@@ -219,6 +262,7 @@ impl Conn {
     /// bound is.
     pub(crate) fn take(&self, out: &mut Vec<u8>, full: bool) -> Taken {
         let mut outbox = self.outbox.lock();
+        outbox.idle = None;
         if full && outbox.closing.is_none() {
             return Taken::default();
         }
@@ -234,8 +278,8 @@ impl Conn {
     }
 
     /// Asks to be woken when there is something to take. `false`: there is something already. With `full`, only being
-    /// closed counts.
-    pub(crate) fn wait(&self, waker: &Waker, full: bool) -> bool {
+    /// closed counts. With `idle`, answers may be written there without waking the task.
+    pub(crate) fn wait(&self, waker: &Waker, full: bool, idle: Option<Arc<dyn Outlet>>) -> bool {
         let mut outbox = self.outbox.lock();
         let something = !outbox.bytes.is_empty() || outbox.answered > 0;
         if outbox.closing.is_some() || (something && !full) {
@@ -245,7 +289,13 @@ impl Conn {
             Some(present) => present.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
+        outbox.idle = idle;
         true
+    }
+
+    /// Lets go of the socket: its task has ended.
+    pub(crate) fn detach(&self) {
+        self.outbox.lock().idle = None;
     }
 
     /// Gives memory back that a burst needed.
@@ -264,6 +314,8 @@ impl Conn {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use super::*;
 
     pub(crate) fn conn(id: u32) -> Arc<Conn> {
@@ -282,6 +334,105 @@ pub(crate) mod tests {
         assert_eq!(out, b"zeroonetwo");
         assert_eq!(taken.answered, 2);
         assert!(taken.closing.is_none());
+    }
+
+    /// Takes a number of bytes, then no more.
+    struct Pipe {
+        room: usize,
+        got: Mutex<Vec<u8>>,
+    }
+
+    impl Outlet for Pipe {
+        fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+            let mut got = self.got.lock();
+            let taken = bytes.len().min(self.room - got.len());
+            if taken == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            got.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+    }
+
+    struct Woken(AtomicBool);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    /// Pushes `bytes` to a connection whose task waits with an outlet of that room; what the outlet got, what is left to
+    /// the task, and whether it was woken.
+    fn answered_while_idle(room: usize, bytes: &[u8], direct: bool) -> (Vec<u8>, Vec<u8>, bool) {
+        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, 1 << 20);
+        let pipe = Arc::new(Pipe {
+            room,
+            got: Mutex::default(),
+        });
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        assert!(conn.wait(
+            &Waker::from(Arc::clone(&woken)),
+            false,
+            Some(Arc::clone(&pipe) as Arc<dyn Outlet>)
+        ));
+        let mut wake = Vec::new();
+        conn.push(1, &mut wake, |out| out.extend_from_slice(bytes));
+        conn.wake(direct);
+        let mut left = Vec::new();
+        assert_eq!(conn.take(&mut left, false).answered, 1);
+        let got = std::mem::take(&mut *pipe.got.lock());
+        (got, left, woken.0.load(Relaxed))
+    }
+
+    #[test]
+    fn a_small_answer_to_an_idle_connection_is_written_at_once() {
+        let nothing = Vec::new();
+        assert_eq!(
+            answered_while_idle(10, b"answer", true),
+            (b"answer".to_vec(), nothing.clone(), false)
+        );
+        assert_eq!(
+            answered_while_idle(3, b"answer", true),
+            (b"ans".to_vec(), b"wer".to_vec(), true),
+            "what the socket does not take is the task's"
+        );
+        assert_eq!(
+            answered_while_idle(0, b"answer", true),
+            (nothing.clone(), b"answer".to_vec(), true)
+        );
+        assert_eq!(
+            answered_while_idle(10, b"answer", false),
+            (nothing.clone(), b"answer".to_vec(), true)
+        );
+        let long = vec![7; DIRECT_BYTES + 1];
+        assert_eq!(
+            answered_while_idle(usize::MAX, &long, true),
+            (nothing, long, true)
+        );
+    }
+
+    #[test]
+    fn nothing_is_written_behind_the_back_of_a_task_that_is_awake_or_closing() {
+        for closing in [false, true] {
+            let conn = conn(1);
+            let pipe = Arc::new(Pipe {
+                room: 100,
+                got: Mutex::default(),
+            });
+            let mut wake = Vec::new();
+            let outlet = Arc::clone(&pipe) as Arc<dyn Outlet>;
+            assert!(conn.wait(Waker::noop(), false, Some(outlet)));
+            if closing {
+                conn.close(CloseReason::SessionClosed, &mut wake);
+            } else {
+                conn.take(&mut Vec::new(), false);
+                conn.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
+            }
+            conn.wake(true);
+            assert!(pipe.got.lock().is_empty());
+            assert_eq!(Arc::strong_count(&pipe), 1, "the socket is let go of");
+        }
     }
 
     #[test]

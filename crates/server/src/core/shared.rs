@@ -103,6 +103,7 @@ impl Shared {
 
     /// Strikes a connection out, and its watches.
     pub(crate) fn forget(&self, conn: &Conn) {
+        conn.detach();
         self.watches.lock().forget(conn.id);
         let mut connections = self.connections.lock();
         connections.open.remove(&conn.id);
@@ -140,7 +141,7 @@ impl Shared {
             conn.close(CloseReason::ServerStops, &mut wake);
         }
         for conn in wake {
-            conn.wake();
+            conn.wake(false);
         }
     }
 

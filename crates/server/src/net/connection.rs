@@ -3,8 +3,9 @@
 //! that shows its state. Never waits for another connection; what it holds in memory has a bound (see
 //! [`Options`](crate::Options)).
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use baton_proto::{Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, frame};
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 
-use super::stream::Stream;
+use super::stream::{Input, Output, Stream};
 use super::{auth, handshake, words};
-use crate::core::conn::{CloseReason, Conn};
+use crate::core::conn::{CloseReason, Conn, Outlet};
 use crate::core::inbox::{Kind, Work};
 use crate::core::reads::{self, Flow, WatchAccess};
 use crate::core::shared::Shared;
@@ -64,8 +65,9 @@ enum Need {
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     conn: Arc<Conn>,
-    stream: Stream,
+    socket: Input,
     input: BytesMut,
+    outlet: Arc<Output>,
     out: Vec<u8>,
     written: usize,
     phase: Phase,
@@ -81,11 +83,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, conn: Arc<Conn>, stream: Stream) -> Self {
+        let (socket, outlet) = stream.into_halves();
         Self {
             shared,
             conn,
-            stream,
+            socket,
             input: BytesMut::new(),
+            outlet: Arc::new(outlet),
             out: Vec::new(),
             written: 0,
             phase: Phase::Start,
@@ -101,10 +105,10 @@ impl Connection {
     pub(crate) async fn serve(mut self) -> End {
         let opening = tokio::time::timeout(
             self.shared.options.handshake_timeout,
-            std::future::poll_fn(|cx| self.poll(cx, true)),
+            poll_fn(|cx| self.poll(cx, true)),
         );
         let end = match opening.await {
-            Ok(None) => std::future::poll_fn(|cx| self.poll(cx, false)).await,
+            Ok(None) => poll_fn(|cx| self.poll(cx, false)).await,
             Ok(end) => end,
             Err(_) => Some(End::Refused(
                 "it did not name its session in time".to_owned(),
@@ -122,10 +126,9 @@ impl Connection {
     async fn linger(&mut self) {
         let mut sink = [0_u8; 1024];
         let farewell = async {
-            let rest = self.out.get(self.written..).unwrap_or_default();
-            self.stream.write_all(rest).await?;
-            self.stream.shutdown().await?;
-            while self.stream.read(&mut sink).await? > 0 {}
+            poll_fn(|cx| self.poll_flush(cx)).await?;
+            self.outlet.shutdown()?;
+            while self.socket.read(&mut sink).await? > 0 {}
             io::Result::Ok(())
         };
         let _ = tokio::time::timeout(LINGER, farewell).await;
@@ -184,7 +187,12 @@ impl Connection {
                     progress = true;
                 }
             }
-            if !progress && self.conn.wait(cx.waker(), self.is_full()) {
+            if progress {
+                continue;
+            }
+            let idle = need == Need::Input && self.out.is_empty() && closing.is_none();
+            let outlet = idle.then(|| Arc::clone(&self.outlet) as Arc<dyn Outlet>);
+            if self.conn.wait(cx.waker(), self.is_full(), outlet) {
                 self.release_memory();
                 return Poll::Pending;
             }
@@ -199,13 +207,13 @@ impl Connection {
         // What a peer merely claims to send is not reserved for at once.
         self.input
             .reserve(wanted.clamp(READ_BYTES / 4, 4 * READ_BYTES));
-        pin!(self.stream.read_buf(&mut self.input)).poll(cx)
+        pin!(self.socket.read_buf(&mut self.input)).poll(cx)
     }
 
     /// Writes what waits. Ready when nothing does.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+            match self.outlet.poll_write(cx, rest) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(n)) => self.written += n,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
