@@ -27,6 +27,7 @@ mod lock;
 mod member;
 mod order;
 mod queue;
+mod receipt;
 mod record;
 mod server_time;
 

@@ -6,10 +6,10 @@
 use super::QueueError;
 use super::layout::{Format, Key};
 use super::local::{Item, Relist, Shared};
-use super::receipt::{Outcome, folder_of_receipts};
 use crate::line::{Parents, ensure_parents};
 use crate::link;
 use crate::order::{self, Rival};
+use crate::receipt::{Outcome, folder_of_receipts};
 use crate::server_time::ServerClock;
 use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
 use bytes::Bytes;

@@ -3,8 +3,8 @@
 //! Owns the changes under way and the items that they brought for callers who had gone by then. Must never drop an item that was
 //! deleted from the tree (H65).
 
-use super::receipt::{Outcome, Receipts};
-use baton_client::{EndReason, Error, Op, OpCode, Reason, Session};
+use crate::receipt::{self, Outcome, Receipts};
+use baton_client::{Op, Session};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub(super) struct Item {
 /// What the clones of one handle share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    receipts: Receipts,
+    receipts: Arc<Receipts>,
     local: Mutex<Local>,
     pub(super) returned: Notify,
 }
@@ -41,19 +41,12 @@ impl Shared {
 
     /// Applies a change in a task of its own, which goes on if the caller goes away.
     pub(super) async fn apply(
-        self: &Arc<Self>,
+        &self,
         session: &Session,
         queue: &Arc<str>,
         parts: Vec<Op>,
     ) -> Outcome {
-        let (shared, session, path) = (Arc::clone(self), session.clone(), Arc::clone(queue));
-        let (report, reported) = oneshot::channel();
-        tokio::spawn(async move {
-            let _ = report.send(shared.change(&session, &path, parts).await);
-        });
-        reported
-            .await
-            .unwrap_or_else(|_| Outcome::Unknown(task_gone(queue)))
+        self.receipts.apply(session, queue, parts).await
     }
 
     /// Applies the change that takes `item`. Whoever goes away meanwhile leaves it to the next caller.
@@ -68,7 +61,7 @@ impl Shared {
         let (report, reported) = oneshot::channel();
         let taken = item.clone();
         tokio::spawn(async move {
-            let outcome = shared.change(&session, &path, parts).await;
+            let outcome = shared.receipts.change(&session, &path, parts).await;
             if let Err((outcome, taken)) = report.send((outcome, taken)) {
                 shared.settle_for_nobody(outcome, taken);
             }
@@ -79,19 +72,8 @@ impl Shared {
         };
         match (&mut waiting.reported).await {
             Ok((outcome, _)) => outcome,
-            Err(_) => Outcome::Unknown(task_gone(queue)),
+            Err(_) => Outcome::Unknown(receipt::task_gone(queue)),
         }
-    }
-
-    async fn change(&self, session: &Session, queue: &str, parts: Vec<Op>) -> Outcome {
-        let mut receipt = self.receipts.take(session, queue);
-        let outcome = receipt.apply(parts).await;
-        if receipt.session().state().is_final() || matches!(outcome, Outcome::Unknown(_)) {
-            drop(receipt);
-        } else {
-            self.receipts.give_back(receipt);
-        }
-        outcome
     }
 
     /// The caller of a claim has gone: keeps what was taken for the next one.
@@ -106,15 +88,6 @@ impl Shared {
             }
             _ => {}
         }
-    }
-}
-
-/// What is known of a change whose task ended without a word: the runtime is shutting down.
-fn task_gone(path: &str) -> Error {
-    Error::MaybeApplied {
-        op: OpCode::Multi,
-        path: path.to_owned(),
-        reason: Reason::SessionEnded(EndReason::DriverGone),
     }
 }
 

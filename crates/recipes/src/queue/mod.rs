@@ -12,7 +12,6 @@ mod id;
 mod layout;
 mod local;
 mod priority;
-mod receipt;
 
 pub use delay::DelayQueue;
 pub use distributed::DistributedQueue;

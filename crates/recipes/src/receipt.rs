@@ -1,39 +1,81 @@
-//! Receipts: how a change to a queue whose answer was lost is found to have been applied or not.
+//! Receipts: how a change whose answer was lost is found to have been applied or not.
 //!
-//! Owns small ephemeral nodes beside the queue. Each change is one multi with an update of a receipt of its own, so the version
-//! of the receipt tells afterwards whether the multi was applied (`docs/hazards.md` §6.1, rule 3; H65, H66). A receipt serves one
+//! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one multi with an update of a receipt of its own, so the version
+//! of the receipt tells afterwards whether the multi was applied (`docs/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A receipt serves one
 //! change at a time and is then used again. Must never send a change twice.
 
 use crate::line::{Parents, ensure_parents};
 use crate::link;
-use baton_client::{CreateMode, Error, Op, Session};
+use baton_client::{CreateMode, EndReason, Error, Op, OpCode, Reason, Session};
 use bytes::Bytes;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// The receipts of one queue handle that serve nothing just now.
+/// The receipts of one handle that serve nothing just now.
 #[derive(Debug, Default)]
-pub(super) struct Receipts(Mutex<Vec<Receipt>>);
+pub(crate) struct Receipts(Mutex<Vec<Receipt>>);
 
 impl Receipts {
     /// A receipt on `session`, used before if there is one. Those of earlier sessions went with them.
-    pub(super) fn take(&self, session: &Session, queue: &str) -> Receipt {
+    fn take(&self, session: &Session, beside: &str) -> Receipt {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         free.retain(|receipt| receipt.session.id() == session.id());
-        free.pop().unwrap_or_else(|| Receipt::new(session, queue))
+        free.pop().unwrap_or_else(|| Receipt::new(session, beside))
     }
 
-    pub(super) fn give_back(&self, receipt: Receipt) {
+    fn give_back(&self, receipt: Receipt) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(receipt);
     }
+
+    /// Applies `parts` to what is at `path`, whole or not at all, and finds out which even where the answer is lost.
+    ///
+    /// To be driven to its end: see [`Receipts::apply`].
+    pub(crate) async fn change(&self, session: &Session, path: &str, parts: Vec<Op>) -> Outcome {
+        let mut receipt = self.take(session, path);
+        let outcome = receipt.apply(parts).await;
+        if receipt.session().state().is_final() || matches!(outcome, Outcome::Unknown(_)) {
+            drop(receipt);
+        } else {
+            self.give_back(receipt);
+        }
+        outcome
+    }
+
+    /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away.
+    pub(crate) async fn apply(
+        self: &Arc<Self>,
+        session: &Session,
+        path: &Arc<str>,
+        parts: Vec<Op>,
+    ) -> Outcome {
+        let (receipts, session, beside) = (Arc::clone(self), session.clone(), Arc::clone(path));
+        let (report, reported) = oneshot::channel();
+        tokio::spawn(async move {
+            // A caller that has gone does not want to know.
+            let _ = report.send(receipts.change(&session, &beside, parts).await);
+        });
+        reported
+            .await
+            .unwrap_or_else(|_| Outcome::Unknown(task_gone(path)))
+    }
+}
+
+/// What is known of a change whose task ended without a word: the runtime is shutting down.
+pub(crate) fn task_gone(path: &str) -> Error {
+    Error::MaybeApplied {
+        op: OpCode::Multi,
+        path: path.to_owned(),
+        reason: Reason::SessionEnded(EndReason::DriverGone),
+    }
 }
 
 /// One ephemeral node whose version counts the changes that were applied with it.
 #[derive(Debug)]
-pub(super) struct Receipt {
+struct Receipt {
     session: Session,
     dir: String,
     path: String,
@@ -43,7 +85,7 @@ pub(super) struct Receipt {
 
 /// How a change ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Applied,
     /// One of the parts was refused, so none was applied.
     Refused(Error),
@@ -55,14 +97,14 @@ pub(super) enum Outcome {
     Unknown(Error),
 }
 
-/// Where the receipts of a queue are: beside it, so that other libraries do not take them for items.
-pub(super) fn folder_of_receipts(queue: &str) -> String {
-    format!("{queue}-__receipts__")
+/// Where the receipts for a path are: beside it, so that other libraries do not take them for items.
+pub(crate) fn folder_of_receipts(path: &str) -> String {
+    format!("{path}-__receipts__")
 }
 
 impl Receipt {
-    fn new(session: &Session, queue: &str) -> Self {
-        let dir = folder_of_receipts(queue);
+    fn new(session: &Session, beside: &str) -> Self {
+        let dir = folder_of_receipts(beside);
         let path = baton_proto::path::join(&dir, &Uuid::new_v4().simple().to_string());
         Self {
             session: session.clone(),
@@ -72,14 +114,14 @@ impl Receipt {
         }
     }
 
-    pub(super) fn session(&self) -> &Session {
+    fn session(&self) -> &Session {
         &self.session
     }
 
     /// Applies `parts` whole or not at all, and finds out which even where the answer is lost.
     ///
     /// To be driven to its end: a receipt that is dropped half-way is deleted, but the outcome is then not known.
-    pub(super) async fn apply(&mut self, parts: Vec<Op>) -> Outcome {
+    async fn apply(&mut self, parts: Vec<Op>) -> Outcome {
         let version = match self.prepare().await {
             Ok(version) => version,
             Err(error) => return Outcome::Failed(error),
