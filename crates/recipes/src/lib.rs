@@ -3,6 +3,7 @@
 //! - [`Mutex`]: one holder at a time, in order of arrival.
 //! - [`MultiLock`]: several locks, all of them or none.
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
+//! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
 //!   order, or by name.
 //! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a subtree kept in memory.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod barrier;
 mod cache;
 mod campaign;
 mod dialect;
@@ -31,6 +33,9 @@ mod receipt;
 mod record;
 mod server_time;
 
+pub use barrier::{
+    Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
+};
 pub use baton_client::{Client, Config, CreateMode};
 pub use cache::{
     CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,

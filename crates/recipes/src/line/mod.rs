@@ -20,4 +20,4 @@ pub(crate) use group::{Seat, join_all};
 pub(crate) use mint::{mint, read_own};
 pub(crate) use own_node::{News, OwnNode};
 pub(crate) use parents::{Parents, ensure as ensure_parents};
-pub(crate) use place::{Granted, Place, Step, Trouble, arranged, look, stand};
+pub(crate) use place::{Granted, Place, Step, Trouble, arranged, look, stand, until_gone};

@@ -180,7 +180,7 @@ pub(crate) async fn arranged(
 }
 
 /// Waits until `path` does not exist. Calls `watching` each time the watch is set.
-async fn until_gone(
+pub(crate) async fn until_gone(
     session: &Session,
     path: &str,
     mut watching: impl FnMut(),

@@ -1,0 +1,178 @@
+//! What all meeting points share: a path, a client, and what to do after a failure.
+//!
+//! Owns the distinction between "look again" and "give up". It may say "look again" after a change that was perhaps applied,
+//! because every loop here looks at the tree before it changes it.
+
+use super::BarrierError;
+use crate::line::Trouble;
+use crate::link;
+use baton_client::{Client, Data, Error, Session};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+#[derive(Clone, Debug)]
+pub(super) struct Ground {
+    client: Client,
+    pub path: Arc<str>,
+}
+
+/// Why an attempt did not come to its end.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// Through no fault of the caller's: begin anew, perhaps with another session.
+    Again,
+    Failed(BarrierError),
+}
+
+impl From<BarrierError> for Halt {
+    fn from(error: BarrierError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Until when, and what was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub at: Instant,
+    pub asked: Duration,
+}
+
+impl Limit {
+    pub(super) fn of(asked: Duration) -> Option<Self> {
+        let at = Instant::now().checked_add(asked)?;
+        Some(Self { at, asked })
+    }
+
+    /// Returns when the time is up; never without a limit.
+    pub(super) async fn passed(limit: Option<Self>) {
+        match limit {
+            Some(limit) => tokio::time::sleep_until(limit.at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Ground {
+    pub(super) fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
+        let bad = |why: String| BarrierError::BadPath {
+            path: path.to_owned(),
+            why,
+        };
+        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
+        if path == "/" {
+            return Err(bad(
+                "the root cannot be one; name a node below it".to_owned()
+            ));
+        }
+        Ok(Self {
+            client: client.clone(),
+            path: Arc::from(path),
+        })
+    }
+
+    pub(super) fn child(&self, name: &str) -> String {
+        baton_proto::path::join(&self.path, name)
+    }
+
+    pub(super) async fn session(&self) -> Result<Session, BarrierError> {
+        self.client
+            .session()
+            .await
+            .map_err(|source| BarrierError::Connect {
+                path: self.path.to_string(),
+                source,
+            })
+    }
+
+    /// Attempts with one session after the other until one comes to an end.
+    pub(super) async fn run<T, F>(&self, attempt: impl Fn(Session) -> F) -> Result<T, BarrierError>
+    where
+        F: Future<Output = Result<T, Halt>>,
+    {
+        loop {
+            let session = self.session().await?;
+            match attempt(session).await {
+                Ok(done) => return Ok(done),
+                Err(Halt::Again) => {}
+                Err(Halt::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn foreign(&self, what: &str) -> BarrierError {
+        BarrierError::Foreign {
+            node: self.path.to_string(),
+            what: what.to_owned(),
+        }
+    }
+
+    pub(super) fn timed_out(&self, limit: Limit) -> BarrierError {
+        BarrierError::TimedOut {
+            path: self.path.to_string(),
+            limit: limit.asked,
+        }
+    }
+
+    /// After `error`: returns once the tree may be looked at again on this session.
+    pub(super) async fn after(&self, session: &Session, error: Error) -> Result<(), Halt> {
+        let passed = if error.is_maybe_applied() && link::connected(session).await {
+            Ok(())
+        } else {
+            link::restored(session, error).await
+        };
+        match passed {
+            Ok(()) => Ok(()),
+            Err(_) if session.state().is_final() => Err(Halt::Again),
+            Err(source) => Err(BarrierError::Client {
+                path: self.path.to_string(),
+                source,
+            }
+            .into()),
+        }
+    }
+
+    /// As [`Ground::after`], for a wait in a line.
+    pub(super) async fn after_trouble(
+        &self,
+        session: &Session,
+        trouble: Trouble,
+    ) -> Result<(), Halt> {
+        match trouble {
+            Trouble::Client(error) => self.after(session, error).await,
+            _ => Err(Halt::Again),
+        }
+    }
+
+    /// A node's data, not older than what was committed when this was called; `None` where there is no node.
+    pub(super) async fn read(&self, session: &Session, node: &str) -> Result<Option<Data>, Halt> {
+        loop {
+            let caught_up = session.sync(node);
+            let data = session.get_data(node);
+            let read = match caught_up.await {
+                Ok(()) => data.await,
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(data) => return Ok(Some(data)),
+                Err(error) if error.is_no_node() => return Ok(None),
+                Err(error) => self.after(session, error).await?,
+            }
+        }
+    }
+
+    /// The names of a node's children; none where there is no node.
+    pub(super) async fn children(
+        &self,
+        session: &Session,
+        node: &str,
+    ) -> Result<Vec<String>, Halt> {
+        loop {
+            match session.children(node).await {
+                Ok(children) => return Ok(children.names),
+                Err(error) if error.is_no_node() => return Ok(Vec::new()),
+                Err(error) => self.after(session, error).await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Being inside a double barrier, and the way out.
+//!
+//! Owns the verdict on the end of a round. A member that leaves exchanges its node for another in one multi, so that one that
+//! has left can be told from one that was lost; that nobody is inside any more is a fact that cannot be undone, because a round's
+//! members are fixed.
+
+use super::BarrierError;
+use super::double::{RoundNode, parse, settled};
+use super::ground::{Ground, Halt, Limit};
+use super::member::Member;
+use super::record::{Phase, Round};
+use super::shared::SharedInside;
+use crate::line::until_gone;
+use baton_client::{CreateMode, Op, Session};
+use std::future::Future;
+use std::time::Duration;
+
+/// Inside the barrier, together with all other members of the round. Dropping it leaves without waiting: the others count this
+/// member as lost.
+#[must_use = "dropping it leaves the barrier at once, and the others count it as lost"]
+#[derive(Debug)]
+pub struct Entered {
+    ground: Ground,
+    place: Place,
+    /// What the others read if our time is up.
+    by: String,
+}
+
+#[derive(Debug)]
+enum Place {
+    Round(Inside),
+    Shared(SharedInside),
+}
+
+#[derive(Debug)]
+pub(super) struct Inside {
+    pub round: RoundNode,
+    pub member: Member,
+    pub members: Vec<String>,
+}
+
+/// The end of a round: nobody is inside any more. The same for all members that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// How many members did not leave but were lost: crashed, dropped, or their session expired. Always 0 in the layout shared
+    /// with Curator and kazoo, which cannot tell.
+    pub lost: u32,
+}
+
+impl Entered {
+    pub(super) fn of_round(ground: Ground, inside: Inside, by: String) -> Self {
+        Self {
+            ground,
+            place: Place::Round(inside),
+            by,
+        }
+    }
+
+    pub(super) fn of_shared(ground: Ground, inside: SharedInside) -> Self {
+        Self {
+            ground,
+            place: Place::Shared(inside),
+            by: String::new(),
+        }
+    }
+
+    /// The round's number: 1, 2, 3 … at this path; `None` in the layout shared with Curator and kazoo, which counts none.
+    #[must_use]
+    pub fn round(&self) -> Option<u64> {
+        match &self.place {
+            Place::Round(inside) => Some(inside.round.number),
+            Place::Shared(_) => None,
+        }
+    }
+
+    /// Full path of this member's node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.member().path
+    }
+
+    fn member(&self) -> &Member {
+        match &self.place {
+            Place::Round(inside) => &inside.member,
+            Place::Shared(inside) => &inside.member,
+        }
+    }
+
+    /// Resolves when this member is no longer inside although it did not leave: its session has ended, or somebody deleted its
+    /// node. The others may go on without it from then on. It does not borrow.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (session, path) = (self.member().session.clone(), self.member().path.clone());
+        async move {
+            // Where the node cannot be watched, the session's end is all that can be known.
+            if until_gone(&session, &path, || {}).await.is_err() {
+                session.ended().await;
+            }
+        }
+    }
+
+    /// Leaves, and waits until nobody is inside any more.
+    ///
+    /// Dropping the future leaves without waiting.
+    ///
+    /// # Errors
+    /// [`BarrierError::Broken`] where another member's time was up first; [`BarrierError::Lost`] where we were counted as lost.
+    pub async fn leave(self) -> Result<Left, BarrierError> {
+        self.leave_by(None).await
+    }
+
+    /// Like [`Entered::leave`]. When `limit` has passed before all have left, the round is declared broken, and all of its
+    /// members that leave are told so.
+    ///
+    /// # Errors
+    /// As `leave`. In the layout shared with Curator and kazoo, [`BarrierError::TimedOut`], and the others are not told.
+    pub async fn leave_timeout(self, limit: Duration) -> Result<Left, BarrierError> {
+        self.leave_by(Limit::of(limit)).await
+    }
+
+    async fn leave_by(self, limit: Option<Limit>) -> Result<Left, BarrierError> {
+        let node = self.node().to_owned();
+        let outcome = match self.place {
+            Place::Round(inside) => leave_round(&self.ground, inside, limit, &self.by).await,
+            Place::Shared(inside) => super::shared::leave(&self.ground, inside, limit).await,
+        };
+        outcome.map_err(|halt| match halt {
+            Halt::Again => BarrierError::Lost { node },
+            Halt::Failed(error) => error,
+        })
+    }
+}
+
+/// [`Halt::Again`] here means: lost.
+async fn leave_round(
+    ground: &Ground,
+    inside: Inside,
+    limit: Option<Limit>,
+    by: &str,
+) -> Result<Left, Halt> {
+    let Inside {
+        round,
+        member,
+        members,
+    } = inside;
+    let session = member.session.clone();
+    let place = members.iter().position(|name| *name == member.name());
+    let out = go_out(ground, &round, member).await?;
+    let verdict = until_empty(
+        ground,
+        &round,
+        &out,
+        &members,
+        place.unwrap_or(0),
+        limit,
+        by,
+    )
+    .await;
+    out.withdraw().await;
+    // The last one to have read the verdict clears the round away; for all others the server refuses it.
+    drop(session.delete(&round.path, None));
+    verdict
+}
+
+/// Exchanges our node for one that says that we have left.
+async fn go_out(ground: &Ground, round: &RoundNode, mut member: Member) -> Result<Member, Halt> {
+    let session = member.session.clone();
+    let name = member.name().replacen("m-", "out-", 1);
+    let path = baton_proto::path::join(&round.path, &name);
+    let unresolved = Unresolved {
+        session: &session,
+        dir: &round.path,
+        name: &name,
+        armed: true,
+    };
+    loop {
+        let exchange = session.multi(&[
+            Op::delete(&*member.path, None),
+            Op::create(&*path, Vec::new(), CreateMode::Ephemeral),
+        ]);
+        if let Err(error) = exchange.await {
+            // Gone with the first part: deleted by another, or by this very multi, whose answer was lost.
+            let ours_was_gone = error.multi_index() == Some(0) && error.is_no_node();
+            if !ours_was_gone {
+                ground.after(&session, error).await?;
+            }
+            match ground.read(&session, &path).await? {
+                Some(_) => {}
+                None if ours_was_gone => {
+                    member.disown();
+                    return Err(Halt::Again);
+                }
+                None => continue,
+            }
+        }
+        let Some(out) = ground.read(&session, &path).await? else {
+            return Err(Halt::Again);
+        };
+        member.disown();
+        unresolved.settled();
+        return Ok(Member::adopt(&session, path, out.stat.czxid));
+    }
+}
+
+async fn until_empty(
+    ground: &Ground,
+    round: &RoundNode,
+    out: &Member,
+    members: &[String],
+    place: usize,
+    limit: Option<Limit>,
+    by: &str,
+) -> Result<Left, Halt> {
+    let session = &out.session;
+    let mut gone = std::pin::pin!(out.gone());
+    let mut time_is_up = false;
+    loop {
+        let (read, watch) = match session.get_data_watch(&round.path).await {
+            Ok(read) => read,
+            Err(error) if error.is_no_node() => return Err(Halt::Again),
+            Err(error) => {
+                ground.after(session, error).await?;
+                continue;
+            }
+        };
+        let state = parse(&round.path, &read.data)?;
+        let version = read.stat.version;
+        match &state.phase {
+            Phase::Left { lost } => return Ok(Left { lost: *lost }),
+            Phase::Broken { by, .. } => {
+                return Err(BarrierError::Broken {
+                    path: ground.path.to_string(),
+                    round: round.number,
+                    by: by.clone(),
+                }
+                .into());
+            }
+            _ => {}
+        }
+        let names = ground.children(session, &round.path).await?;
+        // The next one after us who is inside: so each exit wakes few, and the last one all.
+        let next = members
+            .iter()
+            .cycle()
+            .skip(place)
+            .take(members.len())
+            .find(|name| names.contains(name));
+        let Some(next) = next else {
+            let left = names.iter().filter(|name| name.starts_with("out-")).count();
+            let lost = u32::try_from(members.len().saturating_sub(left)).unwrap_or(u32::MAX);
+            conclude(
+                ground,
+                session,
+                round,
+                &state,
+                Phase::Left { lost },
+                version,
+            )
+            .await?;
+            continue;
+        };
+        if time_is_up {
+            let broken = Phase::Broken {
+                members: members.to_vec(),
+                by: by.to_owned(),
+            };
+            conclude(ground, session, round, &state, broken, version).await?;
+            continue;
+        }
+        let next = baton_proto::path::join(&round.path, next);
+        tokio::select! {
+            _ = watch => {}
+            _ = &mut gone => return Err(Halt::Again),
+            left = until_gone(session, &next, || {}) => {
+                if let Err(trouble) = left {
+                    ground.after_trouble(session, trouble).await?;
+                }
+            }
+            () = Limit::passed(limit) => time_is_up = true,
+        }
+    }
+}
+
+async fn conclude(
+    ground: &Ground,
+    session: &Session,
+    round: &RoundNode,
+    state: &Round,
+    phase: Phase,
+    version: i32,
+) -> Result<(), Halt> {
+    let changed = session.set_data(&round.path, &state.to_bytes(phase), Some(version));
+    settled(ground, session, changed.await.map(drop)).await
+}
+
+/// Takes the node away again that says that we have left, if the exchange was dropped before its outcome was known.
+struct Unresolved<'a> {
+    session: &'a Session,
+    dir: &'a str,
+    name: &'a str,
+    armed: bool,
+}
+
+impl Unresolved<'_> {
+    fn settled(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Unresolved<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            drop(self.session.discard_create(self.dir, self.name));
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Meeting points: a gate, a double barrier with rounds, a latch that counts down.
+//!
+//! Owns their layouts on the tree. Must never let two members of one meeting come to different verdicts: whatever all of them
+//! have to agree on is one change of one node (H63).
+
+mod double;
+mod error;
+mod ground;
+mod latch;
+mod leave;
+mod member;
+mod record;
+mod shared;
+mod single;
+
+pub use double::{BarrierLayout, DoubleBarrier};
+pub use error::BarrierError;
+pub use latch::CountdownLatch;
+pub use leave::{Entered, Left};
+pub use single::Barrier;

@@ -1,0 +1,95 @@
+//! What the double barrier's nodes hold.
+//!
+//! Owns their JSON forms. A round's state changes only under its version, so the first decision stands for all.
+
+use serde::{Deserialize, Serialize};
+
+/// The barrier's own node: the newest round, 0 before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Newest {
+    pub double_barrier_round: u64,
+}
+
+/// A round's node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// How many meet.
+    pub count: u32,
+    #[serde(flatten)]
+    pub phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub(super) enum Phase {
+    /// Fewer have come than are to meet.
+    Gathering,
+    /// These have entered: all of them stood there at one instant.
+    Entered { members: Vec<String> },
+    /// Somebody's time was up first.
+    Aborted { by: String },
+    /// Nobody is inside any more.
+    Left { lost: u32 },
+    /// Somebody's time was up while others were inside.
+    Broken { members: Vec<String>, by: String },
+}
+
+impl Newest {
+    pub(super) fn from_bytes(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        // A number always has a JSON form.
+        serde_json::to_vec(&self).unwrap_or_default()
+    }
+}
+
+impl Round {
+    pub(super) fn from_bytes(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    /// The bytes of this round in another phase.
+    pub(super) fn to_bytes(&self, phase: Phase) -> Vec<u8> {
+        let next = Self {
+            count: self.count,
+            phase,
+        };
+        // Strings and numbers always have a JSON form.
+        serde_json::to_vec(&next).unwrap_or_default()
+    }
+}
+
+/// A round node's name.
+pub(super) fn round_name(number: u64) -> String {
+    format!("round-{number:010}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_the_tree_and_other_data_is_none() {
+        let newest = Newest {
+            double_barrier_round: 7,
+        };
+        assert_eq!(Newest::from_bytes(&newest.to_bytes()), Some(newest));
+        let round = Round {
+            count: 3,
+            phase: Phase::Gathering,
+        };
+        let phase = Phase::Broken {
+            members: vec!["m-1".to_owned()],
+            by: "host:1".to_owned(),
+        };
+        let read = Round::from_bytes(&round.to_bytes(phase.clone())).unwrap();
+        assert_eq!((read.count, read.phase), (3, phase));
+        for other in [&b""[..], b"10.0.0.1", b"{}", b"{\"count\":3}"] {
+            assert_eq!(Newest::from_bytes(other), None);
+            assert_eq!(Round::from_bytes(other), None);
+        }
+    }
+}
