@@ -5,7 +5,7 @@
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
 //! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
-//!   order, or by name.
+//!   order, or by name; [`LockingQueue`]: locked until they are done.
 //! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a subtree kept in memory.
 //!
 //! A [`Guard`] says when it stops being true *before* anyone else can hold the lock. `docs/recipes.md` tells which recipe to use
@@ -52,7 +52,8 @@ pub use member::{
     PersistentNode, Registered, Registration,
 };
 pub use queue::{
-    DelayQueue, DistributedQueue, IdItem, IdQueue, PriorityQueue, QueueError, QueueLayout,
+    DelayQueue, DistributedQueue, IdItem, IdQueue, LockedItem, LockingQueue, PriorityQueue,
+    QueueError, QueueLayout,
 };
 pub use record::Record;
 

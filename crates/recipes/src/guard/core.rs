@@ -71,7 +71,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(session: Session, nodes: Vec<String>, token: u64) -> Self {
+    pub(crate) fn new(session: Session, nodes: Vec<String>, token: u64) -> Self {
         Self {
             session,
             nodes,
@@ -82,12 +82,12 @@ impl Core {
         }
     }
 
-    pub(super) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
     /// The first of the nodes.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.nodes.first().map_or("", String::as_str)
     }
 
@@ -95,7 +95,7 @@ impl Core {
         &self.nodes
     }
 
-    pub(super) fn token(&self) -> u64 {
+    pub(crate) fn token(&self) -> u64 {
         self.token
     }
 
@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Ends the guard for `reason`, unless it has ended already.
-    pub(super) fn end(&self, reason: LostReason) {
+    pub(crate) fn end(&self, reason: LostReason) {
         let _ = self.end_and_see(reason);
     }
 
@@ -135,7 +135,7 @@ impl Core {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), LostReason> {
+    pub(crate) fn check(&self) -> Result<(), LostReason> {
         if let Some(reason) = LostReason::from_code(self.ended.load(Ordering::Acquire)) {
             return Err(reason);
         }
@@ -150,14 +150,14 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn remaining(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         match self.check() {
             Ok(()) => self.session.lease().remaining(),
             Err(_) => Duration::ZERO,
         }
     }
 
-    pub(super) async fn ended(&self) -> LostReason {
+    pub(crate) async fn ended(&self) -> LostReason {
         self.until(|| self.check().err()).await
     }
 

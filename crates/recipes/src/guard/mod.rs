@@ -7,7 +7,7 @@ mod core;
 mod releasing;
 mod txn;
 
-use self::core::Core;
+pub(crate) use self::core::Core;
 use crate::line::{Contender, Granted, News, OwnNode};
 use baton_client::{LeaseHold, Session};
 use std::future::Future;
@@ -182,7 +182,7 @@ impl Drop for Guard {
 }
 
 /// Tells the guard what becomes of its node, to the end.
-async fn watch(mut own_node: OwnNode, core: Arc<Core>) {
+pub(crate) async fn watch(mut own_node: OwnNode, core: Arc<Core>) {
     if own_node.is_asked_back() {
         core.ask_back();
     }

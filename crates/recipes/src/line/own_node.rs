@@ -41,8 +41,12 @@ pub(crate) enum News {
 impl OwnNode {
     /// Starts to watch: the request is queued before this returns.
     pub(crate) fn watch(contender: &Contender) -> Self {
-        let session = contender.session().clone();
-        let path = contender.path().to_owned();
+        Self::at(contender.session(), contender.path())
+    }
+
+    /// As [`OwnNode::watch`], for a node of `session` outside a line.
+    pub(crate) fn at(session: &Session, path: &str) -> Self {
+        let (session, path) = (session.clone(), path.to_owned());
         let state = State::Asked(session.get_data_watch(&path));
         Self {
             session,

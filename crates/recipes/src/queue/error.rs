@@ -1,6 +1,7 @@
 //! Why a queue operation did not end as asked.
 
-use baton_client::{ConnectError, Error};
+use crate::guard::LostReason;
+use baton_client::{ConnectError, Error, LeaseError};
 use bytes::Bytes;
 
 /// Why a queue operation did not end as asked.
@@ -44,6 +45,22 @@ pub enum QueueError {
         node: String,
         /// What the client knows.
         source: Error,
+    },
+    /// The item was not ours any more. Nothing was changed.
+    #[error("{node}: the item is not ours any more: {reason}; another consumer has it or gets it")]
+    ClaimLost {
+        /// Full path of the item.
+        node: String,
+        /// How the claim ended.
+        reason: LostReason,
+    },
+    /// The session's timeout allows no sound lease, so no item can be locked.
+    #[error("{path}: {source}")]
+    Lease {
+        /// The queue's path.
+        path: String,
+        /// What the client says.
+        source: LeaseError,
     },
     /// Nothing but what cannot be read is in the queue. It was left in place.
     #[error(

@@ -66,7 +66,7 @@ impl Folder {
                 Op::create(path, data.clone(), CreateMode::PersistentSequential)
             };
             let parts = nodes.iter().map(create).collect();
-            match self.shared.apply(&session, &self.path, parts).await {
+            match self.apply(&session, parts).await {
                 Outcome::Applied => return Ok(()),
                 Outcome::NotApplied => {}
                 Outcome::Refused(error) if error.is_no_node() => self.make(&session).await?,
@@ -233,7 +233,7 @@ impl Folder {
         loop {
             let session = self.session().await?;
             let parts = vec![Op::delete(&node, None)];
-            match self.shared.apply(&session, &self.path, parts).await {
+            match self.apply(&session, parts).await {
                 Outcome::Applied => return Ok(true),
                 Outcome::NotApplied => {}
                 Outcome::Refused(error) if error.is_no_node() => return Ok(false),
@@ -244,6 +244,11 @@ impl Folder {
                 Outcome::Unknown(source) => return Err(QueueError::Unknown { node, source }),
             }
         }
+    }
+
+    /// Applies a change whole or not at all, in a task of its own, which goes on if the caller goes away.
+    pub(super) async fn apply(&self, session: &Session, parts: Vec<Op>) -> Outcome {
+        self.shared.apply(session, &self.path, parts).await
     }
 
     #[cfg(test)]

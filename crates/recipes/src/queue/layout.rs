@@ -85,7 +85,6 @@ impl Format {
     }
 
     /// What comes before the number: all that a name says, to create an item anew with it (H71).
-    #[cfg(test)]
     pub(super) fn stem(self, name: &str) -> Option<&str> {
         self.split(name).map(|(stem, _)| stem)
     }

@@ -1,0 +1,165 @@
+//! An item that its consumer has locked.
+//!
+//! Owns its three ends: consumed, put back, put back at the end. Each is one change under the claim that it was locked by. Must
+//! never delete an item whose claim has passed on (H67).
+
+use super::QueueError;
+use super::claim::{self, Claimed};
+use super::folder::Folder;
+use crate::guard::LostReason;
+use crate::receipt::Outcome;
+use baton_client::{CreateMode, Op};
+use bytes::Bytes;
+use std::future::Future;
+use std::time::Duration;
+
+/// An item of a [`LockingQueue`](crate::LockingQueue) that nobody else gets while this lives and [`LockedItem::check`] says so.
+///
+/// Dropping it puts the item back in its place, in the background.
+///
+/// ```no_run
+/// # async fn example(queue: baton::LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn handle(_: &[u8]) -> Result<(), String> { Ok(()) }
+/// let item = queue.take().await?;
+/// match handle(item.data()).await {
+///     Ok(()) => item.consume().await?,
+///     Err(_) => item.requeue().await?,
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the item puts it back"]
+#[derive(Debug)]
+pub struct LockedItem {
+    folder: Folder,
+    name: String,
+    claimed: Claimed,
+}
+
+impl LockedItem {
+    pub(super) fn new(folder: &Folder, name: &str, claimed: Claimed) -> Self {
+        Self {
+            folder: folder.clone(),
+            name: name.to_owned(),
+            claimed,
+        }
+    }
+
+    /// What was offered; where a Curator process put several items into one node, the first.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        self.claimed.items.first().map_or(&[], |item| item)
+    }
+
+    /// All that the node holds: one item, unless a Curator process put several into it, or none.
+    #[must_use]
+    pub fn items(&self) -> &[Bytes] {
+        &self.claimed.items
+    }
+
+    /// Full path of the item's node.
+    #[must_use]
+    pub fn node(&self) -> String {
+        baton_proto::path::join(self.folder.path(), &self.name)
+    }
+
+    /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event to have arrived.
+    ///
+    /// # Errors
+    /// Why it is not; from then on for ever.
+    pub fn check(&self) -> Result<(), LostReason> {
+        self.claimed.claim.core().check()
+    }
+
+    /// For how long the item is known to be ours if no server answers from now on. Zero once it is not.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.claimed.claim.core().remaining()
+    }
+
+    /// Resolves when the item is no longer ours, with the reason. It does not borrow the item, and may be dropped freely.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        let core = std::sync::Arc::clone(self.claimed.claim.core());
+        async move { core.ended().await }
+    }
+
+    /// The fencing token: grows each time that this item is locked again. Pass it along with every side effect.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.claimed.claim.core().token()
+    }
+
+    /// Removes the item from the queue: it is done.
+    ///
+    /// Dropping the future leaves open whether the item is removed or put back.
+    ///
+    /// # Errors
+    /// [`QueueError::ClaimLost`] where the item was not ours any more: nothing was removed. [`QueueError::Unknown`] where the
+    /// session ended before the outcome was known. Else nothing was removed, and the item is put back.
+    pub async fn consume(self) -> Result<(), QueueError> {
+        let part = Op::delete(self.node(), Some(self.claimed.version));
+        self.end(vec![part]).await
+    }
+
+    /// Puts the item back in its place, for whoever is first.
+    ///
+    /// # Errors
+    /// [`QueueError::ClaimLost`] where the item was not ours any more; [`QueueError::Unknown`] where the session ended before
+    /// the outcome was known: with the session goes the claim, so the item is free either way.
+    pub async fn release(self) -> Result<(), QueueError> {
+        let part = Op::check(self.node(), Some(self.claimed.version));
+        self.end(vec![part]).await
+    }
+
+    /// Puts the item back behind those of the same priority, under a new number. Its priority stays, and its name does not
+    /// grow (H71).
+    ///
+    /// # Errors
+    /// As [`LockedItem::consume`].
+    pub async fn requeue(self) -> Result<(), QueueError> {
+        let stem = self.folder.format().stem(&self.name).unwrap_or_default();
+        let anew = baton_proto::path::join(self.folder.path(), stem);
+        let data = self.claimed.data.clone();
+        let parts = vec![
+            Op::delete(self.node(), Some(self.claimed.version)),
+            Op::create(anew, data, CreateMode::PersistentSequential),
+        ];
+        self.end(parts).await
+    }
+
+    /// Applies `parts` together with the end of the claim, if the claim is ours.
+    async fn end(self, mut parts: Vec<Op>) -> Result<(), QueueError> {
+        let node = self.node();
+        let core = std::sync::Arc::clone(self.claimed.claim.core());
+        let lost = |reason| {
+            Err(QueueError::ClaimLost {
+                node: node.clone(),
+                reason,
+            })
+        };
+        parts.push(Op::delete(core.path(), Some(claim::VERSION)));
+        loop {
+            if let Err(reason) = core.check() {
+                return lost(reason);
+            }
+            match self.folder.apply(core.session(), parts.clone()).await {
+                Outcome::Applied => {
+                    self.claimed.claim.settled();
+                    return Ok(());
+                }
+                Outcome::NotApplied => {}
+                Outcome::Refused(error) if error.is_no_node() || error.is_bad_version() => {
+                    core.end(LostReason::NodeGone);
+                    return lost(core.check().err().unwrap_or(LostReason::NodeGone));
+                }
+                Outcome::Refused(error) => return Err(self.folder.client_error(error)),
+                Outcome::Failed(error) => {
+                    self.folder
+                        .after(core.session(), Err::<(), _>(error))
+                        .await?;
+                }
+                Outcome::Unknown(source) => return Err(QueueError::Unknown { node, source }),
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The queue whose items are locked first and removed when they are done.
+//!
+//! Owns the way to a locked item: list, claim, wait. Must never leave a claim behind that nobody uses (H69).
+
+use super::QueueError;
+use super::claim::{Attempt, claim};
+use super::folder::{Folder, check_path};
+use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, plain_prefix};
+use super::locked::LockedItem;
+use super::priority::kazoo_stem;
+use crate::line::{Parents, ensure_parents};
+use baton_client::{Client, Error, LeaseError, LeaseHold, Session};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A queue whose items are locked by their consumer, and stay in the tree until it says that they are done.
+///
+/// An item is delivered at least once: if its consumer dies or loses its session, the next one gets it. A consumer learns at once
+/// when an item is no longer its own, and cannot remove it any more: see [`LockedItem`]. The layouts are those of kazoo's
+/// `LockingQueue` and of Curator's `DistributedQueue` with a lock path; both can share a queue with Baton. Where no other
+/// library needs to read the queue, Baton's own work queue does more.
+///
+/// Everyone who waits is woken by each offer and by each claim. Cheap to clone.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = baton::LockingQueue::new(&client, "/jobs")?;
+/// queue.offer(b"build 17").await?;
+/// let item = queue.take().await?;
+/// assert_eq!(item.data(), b"build 17");
+/// item.consume().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockingQueue {
+    folder: Folder,
+    claims: Arc<str>,
+}
+
+/// What a search came to.
+enum Found {
+    Item(LockedItem),
+    /// Nothing to lock now; and what was passed over because it cannot be read, with the reason.
+    Nothing(HashMap<String, String>),
+}
+
+impl LockingQueue {
+    /// A queue at `path` in the layout of kazoo's `LockingQueue`: items below `<path>/entries`, claims below `<path>/taken`.
+    /// Nothing is sent.
+    ///
+    /// # Errors
+    /// [`QueueError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
+        check_path(path)?;
+        let folder = Folder::new(client, &format!("{path}/entries"), Format::Kazoo)?;
+        let claims = Arc::from(format!("{path}/taken"));
+        Ok(Self { folder, claims })
+    }
+
+    /// A queue at `path` in the layout of Curator's `DistributedQueue` with a lock path. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`QueueError::BadPath`] for either path, or where both are the same.
+    pub fn curator(client: &Client, path: &str, lock_path: &str) -> Result<Self, QueueError> {
+        check_path(lock_path)?;
+        if path == lock_path {
+            return Err(QueueError::BadPath {
+                path: path.to_owned(),
+                why: "items and claims need a node each; name another lock path".to_owned(),
+            });
+        }
+        Ok(Self {
+            folder: Folder::new(client, path, Format::Curator)?,
+            claims: Arc::from(lock_path),
+        })
+    }
+
+    /// The path below which the items are.
+    #[must_use]
+    pub fn items_path(&self) -> &str {
+        self.folder.path()
+    }
+
+    /// The path below which the claims are.
+    #[must_use]
+    pub fn claims_path(&self) -> &str {
+        &self.claims
+    }
+
+    /// Puts an item at the end (with kazoo's usual priority, 100). When this returns `Ok`, the item is in the queue, once.
+    ///
+    /// Dropping the future does not take back an offer that is under way.
+    ///
+    /// # Errors
+    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else nothing was offered.
+    pub async fn offer(&self, item: &[u8]) -> Result<(), QueueError> {
+        self.put([item], plain_prefix(self.layout())).await
+    }
+
+    /// Puts items at the end, in this order, next to each other: all of them or none (H68).
+    ///
+    /// # Errors
+    /// As [`LockingQueue::offer`], for all items alike.
+    pub async fn offer_all<I>(&self, items: I) -> Result<(), QueueError>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>>,
+    {
+        self.put(items, plain_prefix(self.layout())).await
+    }
+
+    /// Puts an item behind those of a lower or the same number, from 0 (first) to 999.
+    ///
+    /// # Errors
+    /// [`QueueError::BadArgument`] for another number, or in Curator's layout, whose names hold none but 100, the usual; else
+    /// as [`LockingQueue::offer`].
+    pub async fn offer_with_priority(&self, item: &[u8], priority: i32) -> Result<(), QueueError> {
+        let stem = match self.layout() {
+            QueueLayout::Kazoo => kazoo_stem(self.items_path(), priority)?,
+            layout if priority == KAZOO_PRIORITY => plain_prefix(layout),
+            layout => {
+                return Err(QueueError::BadArgument {
+                    path: self.items_path().to_owned(),
+                    why: format!("names of the layout {layout} hold no priority here; use kazoo's"),
+                });
+            }
+        };
+        self.put([item], stem).await
+    }
+
+    async fn put<I>(&self, items: I, stem: String) -> Result<(), QueueError>
+    where
+        I: IntoIterator<Item: AsRef<[u8]>>,
+    {
+        let format = self.folder.format();
+        let node = |item: I::Item| {
+            let item = Bytes::copy_from_slice(item.as_ref());
+            (stem.clone(), format.encode(&[item]))
+        };
+        let nodes: Vec<_> = items.into_iter().map(node).collect();
+        self.folder.offer(&nodes).await
+    }
+
+    /// Locks the first item that nobody has locked; `None` if there is none. What cannot be read is passed over.
+    ///
+    /// Cancel-safe: an item that was locked for a future dropped meanwhile is put back.
+    ///
+    /// # Errors
+    /// [`QueueError::Undecodable`] where nothing else is free; [`QueueError::Lease`] where the session's timeout is too short
+    /// for a sound lock; else what the client says. Nothing stays locked.
+    pub async fn poll(&self) -> Result<Option<LockedItem>, QueueError> {
+        match self.search().await? {
+            Found::Item(item) => Ok(Some(item)),
+            Found::Nothing(unreadable) => match unreadable.into_iter().min() {
+                None => Ok(None),
+                Some((name, why)) => Err(QueueError::Undecodable {
+                    node: baton_proto::path::join(self.items_path(), &name),
+                    why,
+                }),
+            },
+        }
+    }
+
+    /// Locks the first item that nobody has locked, and waits for one while there is none. Cancel-safe as `poll`.
+    ///
+    /// # Errors
+    /// As [`LockingQueue::poll`], except that it waits behind what cannot be read.
+    pub async fn take(&self) -> Result<LockedItem, QueueError> {
+        loop {
+            let passed = match self.search().await? {
+                Found::Item(item) => return Ok(item),
+                Found::Nothing(passed) => passed,
+            };
+            let session = self.folder.session().await?;
+            let claims = session.children_watch(&self.claims);
+            let items = session.children_watch(self.items_path());
+            let (claims, items) = match (claims.await, items.await) {
+                (Ok(claims), Ok(items)) => (claims, items),
+                (Err(error), _) | (_, Err(error)) => {
+                    self.ready_for_another(&session, error).await?;
+                    continue;
+                }
+            };
+            let claimed: HashSet<String> = claims.0.names.into_iter().collect();
+            let format = self.folder.format();
+            let free = |name: &String| {
+                format.key(name).is_some() && !claimed.contains(name) && !passed.contains_key(name)
+            };
+            if items.0.names.iter().any(free) {
+                continue;
+            }
+            tokio::select! {
+                // Changed, or the session lost: look again either way.
+                _ = claims.1 => {}
+                _ = items.1 => {}
+            }
+        }
+    }
+
+    /// The names of all items in the tree, locked or not, first first.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.folder.names().await
+    }
+
+    /// How many items there are, locked ones included, and whatever else somebody has put beside them. One small answer.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    pub async fn depth(&self) -> Result<usize, QueueError> {
+        self.folder.depth().await
+    }
+
+    fn layout(&self) -> QueueLayout {
+        self.folder.format().layout()
+    }
+
+    /// Makes what is missing, or waits for the connection.
+    async fn ready_for_another(&self, session: &Session, error: Error) -> Result<(), QueueError> {
+        if error.is_no_node() {
+            self.folder.make(session).await?;
+            let made = ensure_parents(session, &self.claims, Parents::Persistent).await;
+            self.folder.after(session, made).await?;
+        } else {
+            self.folder.after(session, Err::<(), _>(error)).await?;
+        }
+        Ok(())
+    }
+
+    async fn search(&self) -> Result<Found, QueueError> {
+        let mut unreadable = HashMap::new();
+        'again: loop {
+            let session = self.folder.session().await?;
+            let lease = match session.hold_lease().await {
+                Ok(lease) => Arc::new(lease),
+                Err(LeaseError::SessionEnded(_)) => continue,
+                Err(source) => {
+                    return Err(QueueError::Lease {
+                        path: self.items_path().to_owned(),
+                        source,
+                    });
+                }
+            };
+            let claims = session.children(&self.claims);
+            let items = self.folder.list(&session).await;
+            let claimed: HashSet<String> = match claims.await {
+                Ok(claims) => claims.names.into_iter().collect(),
+                Err(error) if error.is_no_node() => HashSet::new(),
+                Err(error) => {
+                    self.folder.after(&session, Err::<(), _>(error)).await?;
+                    continue;
+                }
+            };
+            let Some(items) = self.folder.after(&session, items).await? else {
+                continue;
+            };
+            for (name, _) in items {
+                if claimed.contains(&name) || unreadable.contains_key(&name) {
+                    continue;
+                }
+                match self.lock(&session, &name, &lease).await? {
+                    Attempt::Claimed(claimed) => {
+                        let item = LockedItem::new(&self.folder, &name, claimed);
+                        return Ok(Found::Item(item));
+                    }
+                    // The next one, without waiting (H70).
+                    Attempt::Taken => {}
+                    Attempt::Unreadable(why) => {
+                        tracing::warn!(
+                            queue = self.items_path(),
+                            item = name,
+                            why,
+                            "item cannot be read: passed over, left in place"
+                        );
+                        unreadable.insert(name, why);
+                    }
+                    Attempt::Again => continue 'again,
+                }
+            }
+            return Ok(Found::Nothing(unreadable));
+        }
+    }
+
+    /// Claims an item in a task of its own: what it claims for a caller that has gone is freed again.
+    async fn lock(
+        &self,
+        session: &Session,
+        name: &str,
+        lease: &Arc<LeaseHold>,
+    ) -> Result<Attempt, QueueError> {
+        let (queue, session) = (self.clone(), session.clone());
+        let (name, lease) = (name.to_owned(), Arc::clone(lease));
+        let (report, reported) = oneshot::channel();
+        tokio::spawn(async move {
+            let attempt = claim(&queue.folder, &session, &queue.claims, &name, lease).await;
+            drop(report.send(attempt));
+        });
+        // Without a word only where the runtime is shutting down.
+        reported.await.unwrap_or(Ok(Attempt::Again))
+    }
+}
