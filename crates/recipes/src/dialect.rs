@@ -295,6 +295,11 @@ pub(crate) fn sequence_number(text: &str) -> Option<i64> {
     }
 }
 
+/// The number of a semaphore's lease `lease-#`, whatever stands before it, or `None` for a child of another kind.
+pub(crate) fn lease_number(child: &str) -> Option<i64> {
+    Tail::of(child)?.after("lease-")?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 //!
 //! - [`Mutex`]: one holder at a time, in order of arrival.
 //! - [`MultiLock`]: several locks, all of them or none.
+//! - [`Semaphore`]: so many permits, taken several at a time, all or none.
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
 //! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
@@ -31,6 +32,7 @@ mod order;
 mod queue;
 mod receipt;
 mod record;
+mod semaphore;
 mod server_time;
 
 pub use barrier::{
@@ -56,6 +58,7 @@ pub use queue::{
     QueueError, QueueLayout,
 };
 pub use record::Record;
+pub use semaphore::{Semaphore, SemaphoreError};
 
 /// The README's program compiles.
 #[cfg(doctest)]

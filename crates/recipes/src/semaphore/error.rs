@@ -1,0 +1,81 @@
+//! Why permits were not had.
+
+use crate::lock::LockError;
+use std::time::Duration;
+
+/// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours stays behind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SemaphoreError {
+    /// The time was up.
+    #[error(
+        "{path}: {permits} permit(s) not acquired within {limit:?}: others hold them; try again, or allow more time"
+    )]
+    TimedOut {
+        /// The semaphore's path.
+        path: String,
+        /// How many were asked for.
+        permits: u32,
+        /// The time that was allowed.
+        limit: Duration,
+    },
+    /// So many can never be held at once; or none were asked for.
+    #[error("{path}: {asked} permit(s) asked for: ask for 1 to {most}, or resize the semaphore")]
+    BadPermits {
+        /// The semaphore's path.
+        path: String,
+        /// How many were asked for.
+        asked: u32,
+        /// The most that one acquire can have.
+        most: u32,
+    },
+    /// The number in the tree is not the one that this participant was made with (H48).
+    #[error(
+        "{path}: refused: it has {stored} permits, not {ours}; use the same number everywhere, or resize it"
+    )]
+    MaximumDiffers {
+        /// The semaphore's path.
+        path: String,
+        /// The number that we were made with.
+        ours: u32,
+        /// The number in the tree.
+        stored: u32,
+    },
+    /// There is no number in the tree, and we were made without one.
+    #[error("{path}: no semaphore there yet; say how many permits it is to have")]
+    NoMaximum {
+        /// The semaphore's path.
+        path: String,
+    },
+    /// A semaphore needs at least one permit.
+    #[error("{path}: a semaphore of no permits would let nobody in; use 1 or more")]
+    BadMaximum {
+        /// The semaphore's path.
+        path: String,
+    },
+    /// The node's data is no number.
+    #[error(
+        "{path}: refused: its data is {data:?}, not a number of permits; use another path, or delete that node"
+    )]
+    ForeignData {
+        /// The semaphore's path.
+        path: String,
+        /// The data's beginning, as text.
+        data: String,
+    },
+    /// A child of the path belongs to a semaphore of another kind, which does not count ours.
+    #[error(
+        "{path}: refused, because of its child {child:?}: it is {whose}, which does not count ours; use another path"
+    )]
+    Foreign {
+        /// The semaphore's path.
+        path: String,
+        /// The child's name.
+        child: String,
+        /// What it is.
+        whose: &'static str,
+    },
+    /// What can happen to any lock.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}

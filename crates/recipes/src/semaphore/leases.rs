@@ -1,0 +1,92 @@
+//! The leases of a semaphore: which of them count.
+//!
+//! Owns the rule of the grant: a lease counts once no more than the maximum were created up to it. Curator's rule, that there are
+//! no more than the maximum at all, grants only what this one grants too, so both keep the maximum on one path. Must never
+//! leave out a child that it cannot read: others count it.
+
+use crate::dialect::{self, Child, Dialect};
+use crate::line::Contender;
+use crate::order::{self, Rival};
+use baton_client::{Error, Session};
+
+/// How leases of ours stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// All of them count.
+    Granted,
+    /// Others must go first.
+    Waiting,
+    /// One of them has been deleted.
+    Gone,
+}
+
+/// How `mine` stand among `names`, the children of `dir`, which were listed after they were created.
+pub(super) async fn standing(
+    session: &Session,
+    dir: &str,
+    names: Vec<String>,
+    mine: &[Contender],
+    permits: u32,
+) -> Result<Standing, Error> {
+    let mut unreadable = 0;
+    let mut line = Vec::with_capacity(names.len());
+    for name in names {
+        match dialect::lease_number(&name) {
+            Some(number) => line.push(Rival {
+                name,
+                number,
+                czxid: None,
+            }),
+            None => unreadable += 1,
+        }
+    }
+    let line = order::arrange_with(session, dir, line).await?;
+    let mut found = 0;
+    let mut up_to_last = 0;
+    for (before, rival) in line.iter().enumerate() {
+        if mine.iter().any(|lease| lease.name() == rival.name) {
+            found += 1;
+            up_to_last = before + 1;
+        }
+    }
+    Ok(if found < mine.len() {
+        Standing::Gone
+    } else if up_to_last + unreadable <= usize::try_from(permits).unwrap_or(usize::MAX) {
+        Standing::Granted
+    } else {
+        Standing::Waiting
+    })
+}
+
+/// A child of the semaphore's own node that belongs to a semaphore of another kind, and what it is.
+pub(super) fn foreign(children: &[String]) -> Option<(&str, &'static str)> {
+    children.iter().find_map(|child| {
+        let kazoo = child.len() == 32 && child.chars().all(|c| c.is_ascii_hexdigit());
+        let whose = if kazoo {
+            "a lease of kazoo's Semaphore"
+        } else if matches!(Dialect::Curator.classify(child), Child::Contender { .. }) {
+            "a lock, or a lease of Curator's first semaphore"
+        } else {
+            return None;
+        };
+        Some((child.as_str(), whose))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_of_other_semaphores_are_told_from_bystanders() {
+        let own = ["locks", "leases", "notes"].map(str::to_owned);
+        assert_eq!(foreign(&own), None);
+        for child in [
+            "5c1b0f546d3c4f0b9d0e0a4b7d3f2e11",
+            "_c_5c1b0f54-6d3c-4f0b-9d0e-0a4b7d3f2e11-lock-0000000007",
+        ] {
+            let children = ["locks".to_owned(), child.to_owned()];
+            assert_eq!(foreign(&children).map(|found| found.0), Some(child));
+        }
+    }
+}

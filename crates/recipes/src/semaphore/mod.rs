@@ -1,0 +1,467 @@
+//! The semaphore: so many permits, of which each holder has one or several.
+//!
+//! Owns the way from "wants permits" to a [`Guard`] over as many leases. Only the first in line watches the leases; the others
+//! wait in the line of a mutex, so a release wakes one waiter and they are served in order. Permits are taken all at once or not
+//! at all (H42). Must never count a lease before the tree shows that it is within the maximum.
+
+mod error;
+mod leases;
+mod maximum;
+
+pub use error::SemaphoreError;
+
+use crate::campaign::{Attempt, Campaign};
+use crate::dialect::Dialect;
+use crate::guard::{Guard, LostReason};
+use crate::line::{self, Contender, Granted, OwnNode, Seat, Trouble};
+use crate::link;
+use crate::lock::LockError;
+use crate::record::Record;
+use baton_client::{Client, Error, Op, Session};
+use leases::Standing;
+use maximum::{Agreed, Maximum};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The most permits that one acquire can have: each is a node, and all are created in one multi.
+const MOST_AT_ONCE: u32 = 500;
+
+/// So many permits at a path of the tree; one holder has one or several of them, or waits.
+///
+/// How many there are is stored in the tree, once for all participants: one that was made with another number is refused, also
+/// where two make the semaphore at the same instant (H48). Each acquire stands for itself, also within one process. Cheap to
+/// clone; clones share what they know of the number.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// let licences = baton::Semaphore::new(&client, "/licences", 10)?;
+/// let guard = licences.acquire(1).await?;
+/// println!("held, with fencing token {}", guard.token());
+/// guard.release().await?;
+/// // A heavy job takes four at once, or none.
+/// let guard = licences.acquire_timeout(4, Duration::from_secs(30)).await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    base: Campaign,
+    locks: Arc<str>,
+    leases: Arc<str>,
+    maximum: Arc<Maximum>,
+}
+
+/// An attempt that led to no grant.
+enum Stop {
+    Again,
+    Failed(SemaphoreError),
+}
+
+impl From<SemaphoreError> for Stop {
+    fn from(error: SemaphoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Attempt> for Stop {
+    fn from(attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Again => Self::Again,
+            Attempt::Failed(error) => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// Leases that stand in the tree, and whether they count yet.
+struct Asked {
+    leases: Vec<Contender>,
+    data: Vec<u8>,
+    granted: bool,
+    /// Whether nobody stood in line when they were created.
+    nobody_waits: bool,
+}
+
+impl Semaphore {
+    /// A semaphore at `path` of `permits` permits. Nothing is sent.
+    ///
+    /// The first acquire stores that number if there is none yet, and refuses to go on if there is another. Once they have been
+    /// the same, this handle follows every later [`Semaphore::resize`], by whomever.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]; [`SemaphoreError::BadMaximum`] for no permits.
+    pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, SemaphoreError> {
+        if permits == 0 {
+            return Err(SemaphoreError::BadMaximum {
+                path: path.to_owned(),
+            });
+        }
+        Self::with(client, path, Some(permits))
+    }
+
+    /// The semaphore that is at `path`, with the number of permits that the tree has. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]. Where there is no semaphore, acquiring says so.
+    pub fn open(client: &Client, path: &str) -> Result<Self, SemaphoreError> {
+        Self::with(client, path, None)
+    }
+
+    fn with(client: &Client, path: &str, permits: Option<u32>) -> Result<Self, SemaphoreError> {
+        let base = Campaign::new(client, path, Dialect::Curator)?;
+        Ok(Self {
+            locks: Arc::from(format!("{path}/locks")),
+            leases: Arc::from(format!("{path}/leases")),
+            maximum: Arc::new(Maximum::new(&base.path, permits)),
+            base,
+        })
+    }
+
+    /// What this program calls itself in the data of its leases, for people who look who holds and who waits.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.base.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The semaphore's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.base.path
+    }
+
+    /// Waits until `permits` permits are ours, all of them at once.
+    ///
+    /// Survives lost connections, and lost sessions too, at the price of a new place in line. Cancel-safe at every point:
+    /// dropping the future leaves nothing behind, in the background where need be.
+    ///
+    /// # Errors
+    /// [`SemaphoreError`]; no lease of ours stays behind.
+    pub async fn acquire(&self, permits: u32) -> Result<Guard, SemaphoreError> {
+        self.run(permits, false)
+            .await?
+            .ok_or_else(|| self.timed_out(permits, Duration::ZERO))
+    }
+
+    /// `permits` permits if they are free now, else `None`. Waits for the server's answers, never for a holder.
+    ///
+    /// It may have what the first in line does not wait for, before those behind that one.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`].
+    pub async fn try_acquire(&self, permits: u32) -> Result<Option<Guard>, SemaphoreError> {
+        self.run(permits, true).await
+    }
+
+    /// Like [`Semaphore::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    ///
+    /// # Errors
+    /// [`SemaphoreError::TimedOut`] when the time is up; else as `acquire`.
+    pub async fn acquire_timeout(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Guard, SemaphoreError> {
+        match tokio::time::timeout(limit, self.acquire(permits)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.timed_out(permits, limit)),
+        }
+    }
+
+    /// How many permits there are, as the tree says now.
+    ///
+    /// # Errors
+    /// [`SemaphoreError::NoMaximum`], [`SemaphoreError::ForeignData`], or what the connection fails with.
+    pub async fn maximum(&self) -> Result<u32, SemaphoreError> {
+        let session = self.session().await?;
+        let path = || self.path().to_owned();
+        let node = match session.get_data(self.path()).await {
+            Ok(node) if node.data.is_empty() => {
+                return Err(SemaphoreError::NoMaximum { path: path() });
+            }
+            Ok(node) => node,
+            Err(error) if error.is_no_node() => {
+                return Err(SemaphoreError::NoMaximum { path: path() });
+            }
+            Err(source) => {
+                return Err(LockError::Client {
+                    path: path(),
+                    source,
+                }
+                .into());
+            }
+        };
+        Maximum::new(&self.base.path, None)
+            .read(&node)
+            .map(|agreed| agreed.permits)
+    }
+
+    /// Changes how many permits there are, for all participants, and returns how many there were.
+    ///
+    /// More of them let waiters in at once. Fewer take nothing away from those who hold some: nobody gets more until enough has been
+    /// released. Dropping the future does not take the change back once it is sent.
+    ///
+    /// # Errors
+    /// [`SemaphoreError::BadMaximum`] for none. Where no answer came and the number was changed again meanwhile, what the client
+    /// knows, as [`LockError::Client`]: look before deciding.
+    pub async fn resize(&self, permits: u32) -> Result<u32, SemaphoreError> {
+        if permits == 0 {
+            return Err(SemaphoreError::BadMaximum {
+                path: self.path().to_owned(),
+            });
+        }
+        self.maximum.change(&self.session().await?, permits).await
+    }
+
+    async fn session(&self) -> Result<Session, SemaphoreError> {
+        let path = self.path().to_owned();
+        let session = self.base.client.session().await;
+        Ok(session.map_err(|source| LockError::Connect { path, source })?)
+    }
+
+    fn timed_out(&self, permits: u32, limit: Duration) -> SemaphoreError {
+        SemaphoreError::TimedOut {
+            path: self.path().to_owned(),
+            permits,
+            limit,
+        }
+    }
+
+    async fn run(&self, permits: u32, only_if_free: bool) -> Result<Option<Guard>, SemaphoreError> {
+        loop {
+            match self.attempt(permits, only_if_free).await {
+                Ok(outcome) => return Ok(outcome),
+                Err(Stop::Again) => {}
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn attempt(&self, permits: u32, only_if_free: bool) -> Result<Option<Guard>, Stop> {
+        let (session, lease) = self.base.enter().await?;
+        let asked = self.ask(&session, permits).await?;
+        if asked.granted && (only_if_free || asked.nobody_waits) {
+            let (granted, token) = self.grant(&session, asked).await?;
+            return Ok(Some(self.base.hold(granted, token, lease).await?));
+        }
+        // The leases go again: they would stand before those of the first in line.
+        drop(asked);
+        if only_if_free {
+            return Ok(None);
+        }
+        let mut place = self.first_in_line(&session).await?;
+        let mut asked = self.ask(&session, permits).await?;
+        if !asked.granted {
+            self.wait(&session, &mut asked, &mut place).await?;
+        }
+        let (granted, token) = self.grant(&session, asked).await?;
+        // Not before the token is minted: the next one's must be greater.
+        drop(place);
+        Ok(Some(self.base.hold(granted, token, lease).await?))
+    }
+
+    /// Puts leases into the tree, under the number of permits that the tree has at that instant, and looks how they stand.
+    async fn ask(&self, session: &Session, permits: u32) -> Result<Asked, Stop> {
+        let failed = |error: Error| self.failed(session, error);
+        let data = Record::new(self.base.name.as_deref()).to_bytes();
+        loop {
+            let agreed = self
+                .maximum
+                .agree(session)
+                .await
+                .map_err(|error| self.over(session, error))?;
+            self.fits(permits, agreed)?;
+            let condition = [Op::check(self.path(), Some(agreed.version))];
+            let seats = || (0..permits).map(|_| self.seat()).collect();
+            let dirs = [&*self.leases, self.path(), &*self.locks];
+            let joined = line::join_all(session, &condition, &seats, &data, &dirs).await;
+            let group = match joined {
+                Ok(group) => group,
+                Err(error) if error.multi_index() == Some(0) => {
+                    self.maximum.forget();
+                    continue;
+                }
+                Err(error) => return Err(failed(error)),
+            };
+            let mut listings = group.listings.into_iter();
+            let (Some(leases), Some(above), Some(line)) =
+                (listings.next(), listings.next(), listings.next())
+            else {
+                return Err(Stop::Again);
+            };
+            let mut asked = Asked {
+                leases: group.contenders,
+                data,
+                granted: false,
+                nobody_waits: match line {
+                    Ok(line) => line.names.is_empty(),
+                    Err(error) => error.is_no_node(),
+                },
+            };
+            let (leases, above) = match (leases, above) {
+                (Ok(leases), Ok(above)) => (leases, above),
+                (Err(error), _) | (_, Err(error)) => {
+                    return Err(self.restored(session, error).await);
+                }
+            };
+            if let Some((child, whose)) = leases::foreign(&above.names) {
+                return Err(SemaphoreError::Foreign {
+                    path: self.path().to_owned(),
+                    child: child.to_owned(),
+                    whose,
+                }
+                .into());
+            }
+            if !agreed.is_that_of(&above.stat) {
+                self.maximum.forget();
+                return Err(Stop::Again);
+            }
+            let standing = self.standing(session, leases.names, &asked.leases, agreed);
+            asked.granted = match standing.await {
+                Ok(Standing::Gone) => return Err(Stop::Again),
+                Ok(standing) => standing == Standing::Granted,
+                Err(error) => return Err(self.restored(session, error).await),
+            };
+            return Ok(asked);
+        }
+    }
+
+    fn seat(&self) -> Seat {
+        Seat {
+            dir: Arc::clone(&self.leases),
+            prefix: format!("_c_{}-lease-", Uuid::new_v4().hyphenated()),
+        }
+    }
+
+    async fn standing(
+        &self,
+        session: &Session,
+        names: Vec<String>,
+        mine: &[Contender],
+        agreed: Agreed,
+    ) -> Result<Standing, Error> {
+        leases::standing(session, &self.leases, names, mine, agreed.permits).await
+    }
+
+    /// Waits in the mutex's line until first.
+    async fn first_in_line(&self, session: &Session) -> Result<Granted, Stop> {
+        let record = Record::new(self.base.name.as_deref());
+        let prefix = self.base.own_prefix(&record.id, session);
+        let prefix = prefix.map_err(SemaphoreError::from)?;
+        let (contender, listing) = line::join(session, &self.locks, &prefix, &record.to_bytes())
+            .await
+            .map_err(|error| self.failed(session, error))?;
+        line::stand(contender, listing, self.base.dialect, |_| {})
+            .await
+            .map_err(|trouble| self.base.trouble(session, trouble).into())
+    }
+
+    /// As the first in line: waits until the leases count. One watch on the leases, one on the number of permits.
+    async fn wait(
+        &self,
+        session: &Session,
+        asked: &mut Asked,
+        place: &mut Granted,
+    ) -> Result<(), Stop> {
+        let permits = u32::try_from(asked.leases.len()).unwrap_or(u32::MAX);
+        let mut kept;
+        loop {
+            // The leases first: those before ours only get fewer, so what is seen there still holds when the number is read.
+            let listing = session.children_watch(&self.leases);
+            let number = session.get_data_watch(self.path());
+            let (listing, number) = match (listing.await, number.await) {
+                (Ok(listing), Ok(number)) => (listing, number),
+                (Err(error), _) | (_, Err(error)) if error.is_no_node() => {
+                    self.maximum.forget();
+                    return Err(Stop::Again);
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    let passed = link::restored(session, error).await;
+                    passed.map_err(|error| self.failed(session, error))?;
+                    continue;
+                }
+            };
+            let ((leases, freed), (number, resized)) = (listing, number);
+            let agreed = self.maximum.read(&number)?;
+            self.fits(permits, agreed)?;
+            let standing = self.standing(session, leases.names, &asked.leases, agreed);
+            match standing.await {
+                Ok(Standing::Granted) => return Ok(()),
+                Ok(Standing::Waiting) => {}
+                Ok(Standing::Gone) => return Err(Stop::Again),
+                Err(error) => {
+                    let passed = link::restored(session, error).await;
+                    passed.map_err(|error| self.failed(session, error))?;
+                    continue;
+                }
+            }
+            // Kept into the next round, so that the watch need not be taken from the server and set again.
+            kept = resized;
+            tokio::select! {
+                biased;
+                reason = place.own_node.gone() => {
+                    if reason == LostReason::NodeGone {
+                        place.contender.disown();
+                    }
+                    return Err(Stop::Again);
+                }
+                _ = freed => {}
+                _ = &mut kept => {}
+            }
+        }
+    }
+
+    /// Mints the token of leases that count.
+    async fn grant(&self, session: &Session, asked: Asked) -> Result<(Vec<Granted>, i64), Stop> {
+        let leases = asked.leases.into_iter();
+        let granted: Vec<_> = leases
+            .map(|contender| Granted {
+                own_node: OwnNode::watch(&contender),
+                contender,
+            })
+            .collect();
+        let Some(first) = granted.first().map(|lease| &lease.contender) else {
+            return Err(Stop::Again);
+        };
+        let token = line::mint(first, &asked.data)
+            .await
+            .map_err(|trouble| self.base.trouble(session, trouble))?;
+        Ok((granted, token))
+    }
+
+    fn fits(&self, permits: u32, agreed: Agreed) -> Result<(), SemaphoreError> {
+        let most = agreed.permits.min(MOST_AT_ONCE);
+        if (1..=most).contains(&permits) {
+            return Ok(());
+        }
+        Err(SemaphoreError::BadPermits {
+            path: self.path().to_owned(),
+            asked: permits,
+            most,
+        })
+    }
+
+    /// After a read that came to nothing: to be begun anew once it can be repeated.
+    async fn restored(&self, session: &Session, error: Error) -> Stop {
+        match link::restored(session, error).await {
+            Ok(()) => Stop::Again,
+            Err(error) => self.failed(session, error),
+        }
+    }
+
+    fn failed(&self, session: &Session, error: Error) -> Stop {
+        self.base.trouble(session, Trouble::from(error)).into()
+    }
+
+    /// With the session over, whatever went wrong comes down to that.
+    fn over(&self, session: &Session, error: SemaphoreError) -> Stop {
+        if session.state().is_final() {
+            Stop::Again
+        } else {
+            error.into()
+        }
+    }
+}
