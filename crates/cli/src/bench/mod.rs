@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Requests kept in flight on each connection.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) in_flight: usize,
+    /// `lock` and `handoff`: release and ask for the next turn in one packet, instead of awaiting the release first.
+    #[arg(long)]
+    pub(crate) pipelined: bool,
     /// Bytes of each value.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) value_bytes: usize,
