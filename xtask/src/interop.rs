@@ -1,16 +1,21 @@
-//! `cargo xtask interop`: the same promises on Apache ZooKeeper, alone and as three, and beside Curator in one line for one lock.
+//! `cargo xtask interop`: the same promises on Apache ZooKeeper, alone and as three, and in groups with processes of other libraries.
 //! Every process that it starts it ends by its process id.
 
 mod curator;
 mod main_job;
+mod matrix;
+mod mixed;
+mod page;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use baton_testkit::Target;
+
 use crate::process::{Kind, build_baton, succeed, work_dir};
 use crate::{Result, hazards, java, root};
 
-/// Check Baton against Apache ZooKeeper and Curator.
+/// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write the tables of docs/peers.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Do only these parts.
@@ -19,6 +24,21 @@ pub(crate) struct Args {
     /// Hand-overs between Curator and `baton lock`.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     turns: usize,
+    /// Seconds for which each mixed group runs on each server.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    seconds: u64,
+    /// Only mixed groups whose name contains this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    group: String,
+    /// Mixed groups only on this server.
+    #[arg(long, value_enum)]
+    server: Option<OnServer>,
+    /// Leave docs/peers.md as it is.
+    #[arg(long)]
+    dry: bool,
+    /// Seed of the crashes and pauses in mixed groups.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Folder of a kazoo conformance pack, to run it against Baton's server.
     #[arg(long, value_name = "DIR")]
     kazoo: Option<PathBuf>,
@@ -35,13 +55,40 @@ enum Part {
     Curator,
     /// Lock, election and queue with processes and servers killed.
     MainJob,
+    /// Groups of Baton's processes and another library's on one path, with crashes and pauses.
+    Mixed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnServer {
+    Baton,
+    Zookeeper,
+}
+
+impl OnServer {
+    fn target(self) -> Target {
+        match self {
+            Self::Baton => Target::Baton,
+            Self::Zookeeper => Target::ZooKeeper,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     java::require()?;
+    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
+    if wanted(Part::Mixed) {
+        mixed::run(args)?;
+    }
+    if !(wanted(Part::Curator) || wanted(Part::MainJob) || args.kazoo.is_some()) {
+        return if wanted(Part::Hazards) {
+            hazards_on_zookeeper()
+        } else {
+            Ok(())
+        };
+    }
     let baton = build_baton()?;
     let dir = work_dir(args.dir.as_deref())?;
-    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     let kinds = [Kind::Baton(baton.clone()), Kind::ZooKeeper];
     if wanted(Part::Curator) {
         for kind in &kinds {

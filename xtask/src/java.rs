@@ -12,12 +12,15 @@ const PACKAGES: &str =
     "zookeeper libzookeeper-java libcurator-recipes-java libslf4j-java openjdk-17-jdk-headless";
 const JARS: &str = "/usr/share/java";
 const ZOOKEEPER: [&str; 2] = ["zookeeper", "slf4j-simple"];
-const CURATOR: [&str; 6] = [
+const PEERS: [&str; 9] = [
     "curator-recipes",
     "curator-framework",
     "curator-client",
     "guava",
     "zookeeper",
+    "zookeeper-recipes-lock",
+    "zookeeper-recipes-election",
+    "zookeeper-recipes-queue",
     "slf4j-simple",
 ];
 
@@ -44,7 +47,7 @@ fn jars(names: &[&str]) -> Result<Vec<PathBuf>> {
 /// Finds every tool, or says what to install.
 pub(crate) fn require() -> Result<()> {
     jars(&ZOOKEEPER)?;
-    jars(&CURATOR)?;
+    jars(&PEERS)?;
     for tool in ["java", "javac"] {
         if Command::new(tool).arg("-version").output().is_err() {
             return Err(format!("{tool} is missing; install: apt-get install {PACKAGES}").into());
@@ -60,20 +63,57 @@ pub(crate) fn command(class_path: &[PathBuf]) -> Result<Command> {
     Ok(command)
 }
 
-/// Compiles the programs of `xtask/java` and returns a command that runs one of them.
-pub(crate) fn program(class: &str) -> Result<Command> {
-    let mut class_path = jars(&CURATOR)?;
-    let classes = process::target_dir()?.join("xtask-java");
-    std::fs::create_dir_all(&classes)?;
+/// Compiles the programs of `xtask/java`.
+pub(crate) fn compile() -> Result<()> {
+    let folder = root().join("xtask/java");
     let mut javac = Command::new("javac");
     javac
         .arg("-cp")
-        .arg(std::env::join_paths(&class_path)?)
-        .arg("-d")
-        .arg(&classes);
-    process::succeed(javac.arg(root().join("xtask/java").join(format!("{class}.java"))))?;
-    class_path.push(classes);
+        .arg(std::env::join_paths(jars(&PEERS)?)?)
+        // Curator's classes carry annotations of packages that are not needed.
+        .args(["-nowarn", "-Xlint:none", "-d"])
+        .arg(classes()?);
+    for entry in std::fs::read_dir(folder)? {
+        let file = entry?.path();
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "java")
+        {
+            javac.arg(file);
+        }
+    }
+    process::output(&mut javac).map(|_| ())
+}
+
+fn classes() -> Result<PathBuf> {
+    let classes = process::target_dir()?.join("xtask-java");
+    std::fs::create_dir_all(&classes)?;
+    Ok(classes)
+}
+
+/// Compiles the programs of `xtask/java` and returns a command that runs one of them.
+pub(crate) fn program(class: &str) -> Result<Command> {
+    compile()?;
+    compiled(&[], class)
+}
+
+/// A command that runs one of the programs that were compiled before, as one small process of many.
+pub(crate) fn peer(class: &str) -> Result<Command> {
+    const SMALL: [&str; 5] = [
+        "-Xmx128m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Dzookeeper.digest.enabled=false",
+    ];
+    compiled(&SMALL, class)
+}
+
+fn compiled(options: &[&str], class: &str) -> Result<Command> {
+    let mut class_path = jars(&PEERS)?;
+    class_path.push(classes()?);
     let mut command = command(&class_path)?;
+    command.args(options);
     command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", class]);
     Ok(command)
 }

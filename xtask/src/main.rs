@@ -5,6 +5,8 @@ mod hazards;
 mod interop;
 mod java;
 mod machine;
+mod peer;
+mod peers_break;
 mod process;
 mod register;
 mod table;
@@ -36,8 +38,11 @@ enum Task {
         #[arg(default_value = "target/man")]
         folder: PathBuf,
     },
+    PeersBreak(peers_break::Args),
     #[command(hide = true)]
     Turn(register::Turn),
+    #[command(hide = true)]
+    Member(peer::member::Member),
 }
 
 fn main() -> ExitCode {
@@ -46,7 +51,9 @@ fn main() -> ExitCode {
         Task::Hazards(args) => hazards::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::Man { folder } => man(&folder),
+        Task::PeersBreak(args) => peers_break::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),
+        Task::Member(member) => peer::member::take_part(member),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

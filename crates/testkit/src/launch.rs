@@ -120,6 +120,8 @@ pub struct ServerOptions {
     pub min_session_timeout: Duration,
     /// The longest session timeout granted. Default 60 s.
     pub max_session_timeout: Duration,
+    /// In an ensemble: after so many ticks without a word from the leader a follower stops serving. Default 20.
+    pub sync_limit: u32,
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default none.
     pub java_args: Vec<String>,
 }
@@ -130,6 +132,7 @@ impl Default for ServerOptions {
             tick: Duration::from_millis(200),
             min_session_timeout: Duration::from_millis(400),
             max_session_timeout: Duration::from_secs(60),
+            sync_limit: 20,
             java_args: Vec::new(),
         }
     }

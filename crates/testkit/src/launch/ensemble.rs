@@ -79,6 +79,19 @@ impl Ensemble {
         }
     }
 
+    /// As [`Ensemble::set_cut_off`], for the wire on which one server follows one other, by their indices.
+    pub fn set_cut_from(&self, follower: usize, leader: usize, cut: bool) {
+        // A server has no wire to itself, so those behind it are one place further on.
+        let place = if leader > follower {
+            leader - 1
+        } else {
+            leader
+        };
+        if let Some(wire) = self.wires.get(follower).and_then(|wires| wires.get(place)) {
+            wire.set_cut(cut);
+        }
+    }
+
     /// All servers as clients take them.
     #[must_use]
     pub fn connect_string(&self) -> String {

@@ -89,7 +89,7 @@ pub(super) fn member(
     peers: &[Peer],
     options: &ServerOptions,
 ) -> Result<Process, LaunchError> {
-    let mut lines = String::from("initLimit=50\nsyncLimit=20\n");
+    let mut lines = format!("initLimit=50\nsyncLimit={}\n", options.sync_limit);
     for peer in peers {
         let (host, quorum, election) = (peer.quorum.ip(), peer.quorum.port(), peer.election.port());
         let _ = writeln!(lines, "server.{}={host}:{quorum}:{election}", peer.id);

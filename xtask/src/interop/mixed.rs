@@ -1,0 +1,248 @@
+//! Groups of Baton's processes and another library's in one line, with random crashes of all and random pauses of Baton's.
+//!
+//! The others are not paused: a paused holder of theirs goes on afterwards under another's turn (H25, `docs/why.md`), which is
+//! nothing that a group could prevent. Nothing may overlap (H90).
+
+use std::time::{Duration, Instant};
+
+use baton_testkit::{ServerOptions, Target, TestServer};
+use tokio::runtime::Runtime;
+
+use super::{Args, matrix, page};
+use crate::peer::{Log, Peer, Rule, Spec, Tally, member::random, nanos, require};
+use crate::{Result, table};
+
+/// The shortest that a stock Apache ZooKeeper grants.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_secs(2);
+const HOLD_AND_THINK: &str = "loop 5 10";
+/// Between two faults, on average.
+const FAULT_PAUSE_MS: u64 = 2_000;
+
+/// Who stands in one line.
+struct Group {
+    name: &'static str,
+    members: [&'static str; 4],
+    rule: Rule,
+    /// Whether the other library is known to hang (H31), so that it need not have had a turn.
+    may_hang: bool,
+}
+
+const fn group(name: &'static str, ours: &'static str, theirs: &'static str) -> Group {
+    Group {
+        name,
+        members: [ours, theirs, ours, theirs],
+        rule: Rule::AtMost(1),
+        may_hang: false,
+    }
+}
+
+const GROUPS: [Group; 6] = [
+    group(
+        "`Mutex` and Curator `InterProcessMutex`",
+        "baton-lock:curator",
+        "curator-mutex",
+    ),
+    group("`Mutex` and kazoo `Lock`", "baton-lock:kazoo", "kazoo-lock"),
+    Group {
+        may_hang: true,
+        ..group(
+            "`Mutex` and zookeeper-recipes `WriteLock`",
+            "baton-lock:zookeeper-recipes",
+            "zk-lock",
+        )
+    },
+    group(
+        "`LeaderElection` and Curator `LeaderLatch`",
+        "baton-election:curator-latch",
+        "curator-latch",
+    ),
+    group(
+        "`LeaderElection` and Curator `LeaderSelector`",
+        "baton-election:curator",
+        "curator-selector",
+    ),
+    group(
+        "`LeaderElection` and kazoo `Election`",
+        "baton-election:kazoo",
+        "kazoo-election",
+    ),
+];
+
+/// What one group did on one server.
+struct Outcome {
+    tally: Tally,
+    kills: usize,
+    pauses: usize,
+}
+
+/// Runs every group on every server, tries every cell of the matrix, and writes both into `docs/peers.md`.
+pub(super) fn run(args: &Args) -> Result<()> {
+    require()?;
+    let runtime = Runtime::new()?;
+    let mut rows = Vec::new();
+    let mut failures = Vec::new();
+    for target in [Target::Baton, Target::ZooKeeper] {
+        if args.server.is_some_and(|server| server.target() != target) {
+            continue;
+        }
+        let options = ServerOptions {
+            tick: TICK,
+            min_session_timeout: SESSION_TIMEOUT,
+            ..ServerOptions::default()
+        };
+        let server = runtime.block_on(TestServer::start_with(target, options))?;
+        let servers = server.connect_string();
+        if args.group.is_empty() {
+            let (text, broken) = matrix::run(&runtime, &servers)?;
+            println!("{text}");
+            failures.extend(broken);
+            if target == Target::ZooKeeper && !args.dry {
+                page::replace("who honours whom", &text)?;
+            }
+        }
+        for (number, group) in GROUPS.iter().enumerate() {
+            if !group.name.contains(&args.group) {
+                continue;
+            }
+            let outcome = run_group(group, &servers, &format!("/mixed-{number}"), args)?;
+            let row = row(group, target, &outcome);
+            println!("{}", row.join(", "));
+            let complaint = complaint(group, &outcome);
+            failures.extend(complaint.map(|what| format!("{}: {what}", group.name)));
+            rows.push(row);
+        }
+    }
+    let head = [
+        "group",
+        "server",
+        "turns",
+        "hand-overs",
+        "killed",
+        "paused",
+        "overlaps",
+    ];
+    let text = table::markdown(&head, &rows);
+    if args.group.is_empty() && args.server.is_none() && !args.dry {
+        page::replace("mixed groups", &text)?;
+    }
+    match failures.as_slice() {
+        [] => Ok(()),
+        some => Err(some.join("; ").into()),
+    }
+}
+
+fn row(group: &Group, target: Target, outcome: &Outcome) -> Vec<String> {
+    let tally = &outcome.tally;
+    let turns: Vec<String> = tally
+        .turns
+        .iter()
+        .map(|(library, turns)| format!("{library} {turns}"))
+        .collect();
+    let server = match target {
+        Target::Baton => "Baton",
+        Target::ZooKeeper => "ZooKeeper 3.8.0",
+    };
+    vec![
+        group.name.to_owned(),
+        server.to_owned(),
+        turns.join(", "),
+        tally.hand_overs.to_string(),
+        outcome.kills.to_string(),
+        outcome.pauses.to_string(),
+        tally.overlaps.to_string(),
+    ]
+}
+
+fn complaint(group: &Group, outcome: &Outcome) -> Option<String> {
+    let tally = &outcome.tally;
+    if tally.overlaps > 0 {
+        let millis = tally.longest_overlap_nanos / 1_000_000;
+        return Some(format!(
+            "{} overlaps, the longest {millis} ms",
+            tally.overlaps
+        ));
+    }
+    let libraries = if group.may_hang { 1 } else { 2 };
+    (tally.turns.len() < libraries || !tally.turns.contains_key("baton"))
+        .then(|| "not all had a turn".to_owned())
+}
+
+fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Outcome> {
+    let log = Log::default();
+    let spec = |recipe| Spec {
+        servers,
+        recipe,
+        path,
+        name: "member",
+        timeout: SESSION_TIMEOUT,
+    };
+    let mut members = Vec::new();
+    for recipe in group.members {
+        members.push(Peer::launch(&log, &spec(recipe))?);
+    }
+    for member in &mut members {
+        member.await_ready()?;
+        member.tell(HOLD_AND_THINK)?;
+    }
+    let (mut kills, mut pauses) = (0, 0);
+    // Each group has faults of its own.
+    let group_seed = path.bytes().fold(args.seed, |seed, byte| {
+        seed.rotate_left(8) ^ u64::from(byte)
+    });
+    let mut seed = group_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let end = Instant::now() + Duration::from_secs(args.seconds);
+    let mut paused: Option<(usize, Instant)> = None;
+    let mut next_fault = Instant::now();
+    let two_timeouts = u64::try_from(2 * SESSION_TIMEOUT.as_millis())?;
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        if let Some((slot, until)) = paused
+            && Instant::now() >= until
+        {
+            if let Some(member) = members.get(slot) {
+                member.resume()?;
+            }
+            paused = None;
+        }
+        if Instant::now() < next_fault {
+            continue;
+        }
+        next_fault = Instant::now() + Duration::from_millis(random(&mut seed, 2 * FAULT_PAUSE_MS));
+        let slot = usize::try_from(random(&mut seed, 3))?;
+        let Some(member) = members.get_mut(slot) else {
+            continue;
+        };
+        let ours = member.recipe().starts_with("baton-");
+        if paused.is_some_and(|(other, _)| other == slot) {
+            continue;
+        }
+        if ours && paused.is_none() && random(&mut seed, 1) == 0 {
+            member.pause()?;
+            pauses += 1;
+            let length = Duration::from_millis(random(&mut seed, two_timeouts));
+            paused = Some((slot, Instant::now() + length));
+        } else {
+            member.kill();
+            kills += 1;
+            let recipe = group.members.get(slot).ok_or("no such member")?;
+            *member = Peer::start(&log, &spec(recipe))?;
+            member.tell(HOLD_AND_THINK)?;
+        }
+    }
+    // What holds until now holds no longer.
+    for member in &mut members {
+        member.kill();
+    }
+    let ended = nanos();
+    let mut events = log.events();
+    events.retain(|event| event.what == "refused" && event.nanos < ended);
+    if let Some(event) = events.first() {
+        return Err(format!("{}: refused: {}", group.name, event.rest).into());
+    }
+    Ok(Outcome {
+        tally: log.tally(group.rule),
+        kills,
+        pauses,
+    })
+}

@@ -1,0 +1,162 @@
+//! `cargo xtask peers-break`: how the locks of other libraries come to be held twice, and Baton's in the same experiment.
+//!
+//! Each experiment runs the four side by side on the same Apache ZooKeeper, each on a path of its own. Baton's column must be zero in
+//! every row, or the run fails. A row of the others is a measurement, never an expectation.
+
+mod calm;
+mod ensemble;
+mod figures;
+mod pair;
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::peer::require;
+use crate::{Result, machine, root, table};
+use figures::Row;
+
+const PAGE: &str = "docs/why.md";
+const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_secs(2);
+
+/// The locks, in the order of the columns: what the table calls them, the peer's recipe, and what is in the names of its nodes.
+const SUBJECTS: [Subject; 4] = [
+    Subject {
+        name: "Curator",
+        recipe: "curator-mutex",
+        token: "-lock-",
+    },
+    Subject {
+        name: "kazoo",
+        recipe: "kazoo-lock",
+        token: "__lock__",
+    },
+    Subject {
+        name: "WriteLock",
+        recipe: "zk-lock",
+        token: "/x-",
+    },
+    Subject {
+        name: "Baton",
+        recipe: "baton-lock:curator",
+        token: "-lock-",
+    },
+];
+
+struct Subject {
+    name: &'static str,
+    recipe: &'static str,
+    token: &'static str,
+}
+
+/// Repeat the experiments in which other libraries' locks are held twice, and write docs/why.md.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Do only these, and leave docs/why.md as it is.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Experiment>,
+    /// How often each is done.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Experiment {
+    /// The holder's server is cut off from the leader (H91).
+    CutOff,
+    /// The holder's server is a leader that loses its quorum (H91).
+    Quorum,
+    /// The holder is paused and goes on (H25).
+    Pause,
+    /// The holder's session expires, and it asks for the lock again (H33, H34).
+    Again,
+    /// The reply to the create of the lock node is lost (H01, H15).
+    LostReply,
+    /// Eight contenders with time to think (H31).
+    Hang,
+    /// The lock's number passes 2147483647 (H19–H21).
+    LastNumber,
+}
+
+const ALL: [Experiment; 7] = [
+    Experiment::CutOff,
+    Experiment::Quorum,
+    Experiment::Pause,
+    Experiment::Again,
+    Experiment::LostReply,
+    Experiment::Hang,
+    Experiment::LastNumber,
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    require()?;
+    let runtime = Runtime::new()?;
+    let mut rows: Vec<Row> = Vec::new();
+    for experiment in ALL {
+        if !args.only.is_empty() && !args.only.contains(&experiment) {
+            continue;
+        }
+        let found = match experiment {
+            Experiment::CutOff => ensemble::cut_off(&runtime, args.runs)?,
+            Experiment::Quorum => ensemble::quorum(&runtime, args.runs)?,
+            Experiment::Pause => calm::pause(&runtime, args.runs)?,
+            Experiment::Again => calm::again(&runtime, args.runs)?,
+            Experiment::LostReply => calm::lost_reply(&runtime, args.runs)?,
+            Experiment::Hang => calm::hang(&runtime, args.runs)?,
+            Experiment::LastNumber => calm::last_number(&runtime, args.runs)?,
+        };
+        for row in &found {
+            println!("{}: {}", row.what, row.cells.join(" | "));
+        }
+        rows.extend(found);
+    }
+    let head: Vec<&str> = ["experiment"]
+        .into_iter()
+        .chain(SUBJECTS.iter().map(|subject| subject.name))
+        .collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            [row.what.clone()]
+                .into_iter()
+                .chain(row.cells.clone())
+                .collect()
+        })
+        .collect();
+    let text = table::markdown(&head, &cells);
+    if args.only.is_empty() {
+        write_page(&text, args.runs)?;
+    } else {
+        println!("{text}");
+    }
+    let broken: Vec<&str> = rows
+        .iter()
+        .filter(|row| row.ours_broke)
+        .map(|row| row.what.as_str())
+        .collect();
+    if broken.is_empty() {
+        return Ok(());
+    }
+    Err(format!("Baton's lock broke too: {}", broken.join("; ")).into())
+}
+
+/// Replaces the table of the page and its caption; the text around it is written by hand.
+fn write_page(table: &str, runs: usize) -> Result<()> {
+    const BEGIN: &str = "<!-- measured -->";
+    const END: &str = "<!-- end of measured -->";
+    let page = root().join(PAGE);
+    let before = std::fs::read_to_string(&page)?;
+    let missing = || format!("{PAGE} has no place for the table: put {BEGIN} and {END} into it");
+    let (head, rest) = before.split_once(BEGIN).ok_or_else(missing)?;
+    let (_, tail) = rest.split_once(END).ok_or_else(missing)?;
+    let caption = format!(
+        "`cargo xtask peers-break --runs {runs}`: {}; Apache ZooKeeper 3.8.0 (tick 2 s, syncLimit 5), Curator 5.4.0, kazoo 2.11.0, \
+         zookeeper-recipes 3.8.0, session timeout 4 s.",
+        machine::describe()
+    );
+    Ok(std::fs::write(
+        page,
+        format!("{head}{BEGIN}\n{table}\n{caption}\n{END}{tail}"),
+    )?)
+}

@@ -1,0 +1,297 @@
+//! The experiments on one server: nothing is wrong with it.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use baton::{Client, Config, CreateMode};
+use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant, inspect};
+use tokio::runtime::Runtime;
+
+use super::figures::{Figures, Row};
+use super::pair::{PATIENCE, Pair};
+use super::{SESSION_TIMEOUT, SUBJECTS, TICK};
+use crate::peer::{Log, Peer, Rule, Spec};
+use crate::{Result, java, process};
+
+/// How long a holder that was woken is watched.
+const AFTER_WAKING: Duration = Duration::from_secs(2);
+const CROWD_TIME: Duration = Duration::from_secs(30);
+/// A crowd that has had no grant for so long, while all want one, hangs: two sessions could have expired.
+const SILENCE: Duration = Duration::from_secs(10);
+
+fn server(runtime: &Runtime) -> Result<TestServer> {
+    let options = ServerOptions {
+        tick: TICK,
+        min_session_timeout: SESSION_TIMEOUT,
+        java_args: vec!["-Dzookeeper.digest.enabled=false".to_owned()],
+        ..ServerOptions::default()
+    };
+    Ok(runtime.block_on(TestServer::start_with(Target::ZooKeeper, options))?)
+}
+
+fn none() -> Vec<Figures> {
+    vec![Figures::default(); SUBJECTS.len()]
+}
+
+/// The holder is stopped for twice its timeout while it acts every 5 ms, and goes on when another holds.
+pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    let server = server(runtime)?;
+    let mut rows = Vec::new();
+    for (belief, what) in [
+        (
+            "told",
+            "H25: the holder is paused for twice its timeout: what it does every 5 ms after that, under the other's lock, before its library tells it",
+        ),
+        (
+            "held",
+            "the same, where it asks its library's own flag before each",
+        ),
+    ] {
+        let mut figures = none();
+        for run in 0..runs {
+            let mut pairs = Vec::new();
+            for subject in &SUBJECTS {
+                let path = format!("/pause-{belief}-{run}-{}", subject.name);
+                let at = server.connect_string();
+                let mut pair = Pair::start(subject, &path, &at, &at)?;
+                pair.holder.tell(&format!("act {belief} 5"))?;
+                pairs.push(pair);
+            }
+            sleep(Duration::from_secs(1));
+            for pair in &pairs {
+                pair.holder.pause()?;
+            }
+            let paused = Instant::now();
+            let mut granted = Vec::new();
+            for pair in &pairs {
+                let event = pair.granted(PATIENCE)?;
+                granted.push(
+                    event
+                        .ok_or("a waiter was not granted a paused holder's lock")?
+                        .nanos,
+                );
+            }
+            sleep((2 * SESSION_TIMEOUT).saturating_sub(paused.elapsed()));
+            for pair in &pairs {
+                pair.holder.resume()?;
+            }
+            sleep(AFTER_WAKING);
+            for ((pair, granted), figures) in pairs.iter().zip(granted).zip(&mut figures) {
+                let acts = u32::try_from(pair.acts_after(granted).len())?;
+                figures.push(f64::from(acts));
+            }
+        }
+        rows.push(Row::new(what, &figures, |figures| figures.range(0, "")));
+    }
+    Ok(rows)
+}
+
+/// The holder's session expires behind a silent network; when that heals, the holder looks at its flag and asks for the lock again.
+pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    let server = server(runtime)?;
+    let mut flags = none();
+    let mut grants = none();
+    for run in 0..runs {
+        let mut pairs = Vec::new();
+        for subject in &SUBJECTS {
+            let proxy = runtime.block_on(Proxy::start(server.addr()))?;
+            let path = format!("/again-{run}-{}", subject.name);
+            let pair = Pair::start(
+                subject,
+                &path,
+                &proxy.connect_string(),
+                &server.connect_string(),
+            )?;
+            pairs.push((pair, proxy));
+        }
+        sleep(Duration::from_secs(1));
+        for (_, proxy) in &pairs {
+            proxy.partition();
+        }
+        for (pair, _) in &pairs {
+            let event = pair.granted(PATIENCE)?;
+            event.ok_or("a waiter was not granted a lost holder's lock")?;
+        }
+        for (_, proxy) in &pairs {
+            proxy.heal();
+        }
+        // Time to connect and to be told that the session is over.
+        sleep(SESSION_TIMEOUT);
+        for ((pair, _), figures) in pairs.iter_mut().zip(&mut flags) {
+            let flag = pair.holder.ask("held", "held", PATIENCE)?;
+            figures.push(f64::from(u8::from(flag.rest == "true")));
+        }
+        for (pair, _) in &mut pairs {
+            pair.holder.tell("acquire")?;
+        }
+        sleep(SESSION_TIMEOUT);
+        for ((pair, _), figures) in pairs.iter().zip(&mut grants) {
+            // An error is no grant.
+            let granted = pair.holder.hear("enter", Duration::ZERO).unwrap_or(None);
+            figures.push(f64::from(u8::from(granted.is_some())));
+        }
+    }
+    Ok(vec![
+        Row::new(
+            "H34: the flag still says \"held\" after the session has expired and another holds",
+            &flags,
+            Figures::broken_runs,
+        ),
+        Row::new(
+            "H33: asking again then succeeds while the other holds",
+            &grants,
+            Figures::broken_runs,
+        ),
+    ])
+}
+
+/// The connection is reset in place of the reply to the create of the lock node. Nobody else wants the lock.
+pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    let server = server(runtime)?;
+    let mut stuck = none();
+    let mut left = none();
+    for run in 0..runs {
+        let mut waiting = Vec::new();
+        for subject in &SUBJECTS {
+            let proxy = runtime.block_on(Proxy::start(server.addr()))?;
+            let created = Match::any_reply().path_contains(subject.token).error(0);
+            let cut = proxy.on(created).then(Action::Cut(Variant::Rst));
+            let path = format!("/reply-{run}-{}", subject.name);
+            let log = Log::default();
+            let mut peer = Peer::start(
+                &log,
+                &Spec {
+                    servers: &proxy.connect_string(),
+                    recipe: subject.recipe,
+                    path: &path,
+                    name: "alone",
+                    timeout: SESSION_TIMEOUT,
+                },
+            )?;
+            peer.tell("acquire")?;
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, cut.fired()).await })?;
+            waiting.push((peer, path, proxy));
+        }
+        let end = Instant::now() + 5 * SESSION_TIMEOUT;
+        for ((peer, path, _proxy), (stuck, left)) in
+            waiting.iter_mut().zip(stuck.iter_mut().zip(&mut left))
+        {
+            let patience = end.saturating_duration_since(Instant::now());
+            let granted = peer.hear("enter", patience).unwrap_or(None);
+            stuck.push(f64::from(u8::from(granted.is_none())));
+            if granted.is_some() {
+                peer.ask("release", "released", PATIENCE)?;
+            }
+            let nodes = runtime.block_on(inspect::children(server.addr(), path))?;
+            left.push(f64::from(u32::try_from(nodes.len())?));
+        }
+    }
+    Ok(vec![
+        Row::new(
+            "H01, H15: the reply to the create of the lock node is lost, nobody else wants the lock: never granted",
+            &stuck,
+            Figures::broken_runs,
+        ),
+        Row::new("and a node stays behind", &left, Figures::broken_runs),
+    ])
+}
+
+/// Eight contenders hold for up to 5 ms and think for up to 50.
+pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    let mut figures = none();
+    for run in 0..runs {
+        let server = server(runtime)?;
+        for (subject, figures) in SUBJECTS.iter().zip(&mut figures) {
+            let log = Log::default();
+            let path = format!("/hang-{run}-{}", subject.name);
+            let mut peer = Peer::start(
+                &log,
+                &Spec {
+                    servers: &server.connect_string(),
+                    recipe: subject.recipe,
+                    path: &path,
+                    name: "crowd",
+                    timeout: SESSION_TIMEOUT,
+                },
+            )?;
+            peer.tell("crowd 8 5 50")?;
+            figures.push(f64::from(u8::from(hangs(&log))));
+        }
+    }
+    Ok(vec![Row::new(
+        "H31: eight contenders with time to think stop for good within 30 s: runs",
+        &figures,
+        Figures::broken_runs,
+    )])
+}
+
+/// Whether grants cease for good within the time.
+fn hangs(log: &Log) -> bool {
+    let end = Instant::now() + CROWD_TIME;
+    let mut seen = 0;
+    while Instant::now() < end {
+        if log
+            .wait(seen, SILENCE, |event| event.what == "enter")
+            .is_none()
+        {
+            return true;
+        }
+        seen = log.len();
+        sleep(Duration::from_millis(100));
+    }
+    false
+}
+
+/// Four contenders whose numbers pass the end of the server's counter.
+pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    let mut server = server(runtime)?;
+    let path = |run: usize, name: &str| format!("/number-{run}-{name}");
+    let paths: Vec<String> = (0..runs)
+        .flat_map(|run| SUBJECTS.iter().map(move |subject| path(run, subject.name)))
+        .collect();
+    runtime.block_on(make(&server.connect_string(), &paths))?;
+    server.kill();
+    process::output(
+        java::peer("AtTheEnd")?
+            .arg(server.data_dir())
+            .arg((i32::MAX - 4).to_string())
+            .args(&paths),
+    )?;
+    runtime.block_on(server.restart())?;
+    let mut figures = none();
+    for run in 0..runs {
+        for (subject, figures) in SUBJECTS.iter().zip(&mut figures) {
+            let log = Log::default();
+            let mut peer = Peer::start(
+                &log,
+                &Spec {
+                    servers: &server.connect_string(),
+                    recipe: subject.recipe,
+                    path: &path(run, subject.name),
+                    name: "crowd",
+                    timeout: SESSION_TIMEOUT,
+                },
+            )?;
+            peer.tell("crowd 4 20 5")?;
+            log.wait(0, PATIENCE, |event| event.what == "enter");
+            sleep(Duration::from_secs(5));
+            peer.kill();
+            let overlaps = log.tally(Rule::AtMost(1)).overlaps;
+            figures.push(f64::from(u32::try_from(overlaps)?));
+        }
+    }
+    Ok(vec![Row::new(
+        "H19–H21: the lock's number passes 2147483647: runs in which more than one held at once",
+        &figures,
+        Figures::broken_runs,
+    )])
+}
+
+async fn make(servers: &str, paths: &[String]) -> Result<()> {
+    let client = Client::connect(Config::new(servers)?).await?;
+    let session = client.session().await?;
+    for path in paths {
+        session.create(path, b"", CreateMode::Persistent).await?;
+    }
+    Ok(client.close(PATIENCE).await?)
+}

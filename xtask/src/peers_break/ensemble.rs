@@ -1,0 +1,130 @@
+//! The experiments on three servers (H91): what a holder is not told when its server has lost touch.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use baton_testkit::{Ensemble, ServerOptions, TestServer, inspect};
+use tokio::runtime::Runtime;
+
+use super::figures::{Figures, Row};
+use super::pair::{PATIENCE, Pair};
+use super::{SESSION_TIMEOUT, SUBJECTS, TICK};
+use crate::Result;
+
+const SYNC_LIMIT: u32 = 5;
+/// A holder acts every 20 ms for as long as nobody has told it of trouble.
+const ACT: &str = "act told 20";
+
+/// The holder's server, a follower, is cut off from the leader; clients of both go on.
+pub(super) fn cut_off(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    experiment(
+        runtime,
+        runs,
+        "H91: the holder's server is cut off from its leader, client and server untouched: time for which both hold",
+        |ensemble, leader, cut| {
+            let follower = (leader + 1) % 3;
+            ensemble.set_cut_off(follower, cut);
+        },
+        |leader| ((leader + 1) % 3, (leader + 2) % 3),
+    )
+}
+
+/// The holder's server leads, and loses both followers, which elect another.
+pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    experiment(
+        runtime,
+        runs,
+        "H91: the holder's server leads and loses its quorum: time for which both hold",
+        |ensemble, leader, cut| {
+            for follower in [(leader + 1) % 3, (leader + 2) % 3] {
+                ensemble.set_cut_from(follower, leader, cut);
+            }
+        },
+        |leader| (leader, (leader + 1) % 3),
+    )
+}
+
+/// All four hold, the cut is made, the next ones are granted, the holders are told.
+fn experiment(
+    runtime: &Runtime,
+    runs: usize,
+    what: &str,
+    cut: impl Fn(&Ensemble, usize, bool),
+    holder_and_waiter: impl Fn(usize) -> (usize, usize),
+) -> Result<Vec<Row>> {
+    let options = ServerOptions {
+        tick: TICK,
+        min_session_timeout: SESSION_TIMEOUT,
+        sync_limit: SYNC_LIMIT,
+        ..ServerOptions::default()
+    };
+    let ensemble = runtime.block_on(Ensemble::start_with(3, options))?;
+    let mut figures = vec![Figures::default(); SUBJECTS.len()];
+    for run in 0..runs {
+        let leader = all_serve(runtime, &ensemble)?;
+        let (holds, waits) = holder_and_waiter(leader);
+        let at = |index: usize| -> Result<String> {
+            let server = ensemble.servers().get(index).ok_or("no such server")?;
+            Ok(server.connect_string())
+        };
+        let mut pairs = Vec::new();
+        for subject in &SUBJECTS {
+            let path = format!("/run-{run}-{}", subject.name);
+            let mut pair = Pair::start(subject, &path, &at(holds)?, &at(waits)?)?;
+            pair.holder.tell(ACT)?;
+            pairs.push(pair);
+        }
+        // All stand in line by now, and every server has heard of it.
+        sleep(TICK);
+        cut(&ensemble, leader, true);
+        let broke = observe(&mut pairs);
+        cut(&ensemble, leader, false);
+        for (figures, seconds) in figures.iter_mut().zip(broke?) {
+            figures.push(seconds);
+        }
+    }
+    Ok(vec![Row::new(what, &figures, |figures| {
+        figures.range(1, " s")
+    })])
+}
+
+/// For how many seconds each holder went on after the other had been granted the lock.
+fn observe(pairs: &mut [Pair]) -> Result<Vec<f64>> {
+    let mut broke = Vec::new();
+    let mut granted = Vec::new();
+    for pair in pairs.iter() {
+        let event = pair.granted(PATIENCE)?;
+        granted.push(event.ok_or("a waiter was never granted the lock of a session that is gone")?);
+    }
+    for (pair, granted) in pairs.iter().zip(granted) {
+        // It is told in the end: its server gives up after syncLimit ticks.
+        pair.log.wait(0, PATIENCE, |event| {
+            event.peer == pair.holder.id() && event.what == "done" && event.rest == "act"
+        });
+        let last = pair.acts_after(granted.nanos).last().copied();
+        let nanos = last.map_or(0, |last| last - granted.nanos);
+        broke.push(Duration::from_nanos(nanos).as_secs_f64());
+    }
+    Ok(broke)
+}
+
+/// Waits until one server leads and the others follow, and says which leads.
+fn all_serve(runtime: &Runtime, ensemble: &Ensemble) -> Result<usize> {
+    let end = Instant::now() + 2 * PATIENCE;
+    while Instant::now() < end {
+        let modes: Vec<_> = ensemble
+            .servers()
+            .iter()
+            .map(|server: &TestServer| runtime.block_on(inspect::srvr(server.addr(), "Mode")))
+            .map(|mode| mode.ok().flatten().unwrap_or_default())
+            .collect();
+        let followers = modes.iter().filter(|mode| *mode == "follower").count();
+        if let Some(leader) = modes.iter().position(|mode| mode == "leader")
+            && followers == 2
+        {
+            return Ok(leader);
+        }
+        sleep(Duration::from_millis(100));
+    }
+    Err("the ensemble does not come together again".into())
+}

@@ -1,0 +1,83 @@
+//! One row of the table: what was done, and what each of the four did.
+
+/// A row: an experiment and the four locks' figures.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) cells: Vec<String>,
+    /// Whether Baton's own lock was held twice, or lost.
+    pub(super) ours_broke: bool,
+}
+
+/// What one lock did in several runs: a figure each, 0 where it kept its promise.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Figures(Vec<f64>);
+
+impl Figures {
+    pub(super) fn push(&mut self, figure: f64) {
+        self.0.push(figure);
+    }
+
+    pub(super) fn broke(&self) -> bool {
+        self.0.iter().any(|figure| *figure > 0.0)
+    }
+
+    /// How many runs broke.
+    pub(super) fn broken_runs(&self) -> String {
+        let broken = self.0.iter().filter(|figure| **figure > 0.0).count();
+        if broken == 0 {
+            "0".to_owned()
+        } else {
+            format!("{broken} of {}", self.0.len())
+        }
+    }
+
+    /// Median and range, in `digits` after the point; 0 if no run broke.
+    pub(super) fn range(&self, digits: usize, unit: &str) -> String {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else {
+            return "–".to_owned();
+        };
+        if *last <= 0.0 {
+            return "0".to_owned();
+        }
+        let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+        format!("{median:.digits$}{unit} ({first:.digits$}–{last:.digits$})")
+    }
+}
+
+impl Row {
+    /// A row of one figure for each lock, Baton's last.
+    pub(super) fn new(what: &str, figures: &[Figures], show: impl Fn(&Figures) -> String) -> Self {
+        Self {
+            what: what.to_owned(),
+            cells: figures.iter().map(show).collect(),
+            ours_broke: figures.last().is_some_and(Figures::broke),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(of: &[f64]) -> Figures {
+        Figures(of.to_vec())
+    }
+
+    #[test]
+    fn what_never_broke_is_zero() {
+        let never = figures(&[0.0, 0.0]);
+        assert_eq!(
+            (never.range(1, " s"), never.broken_runs()),
+            ("0".to_owned(), "0".to_owned())
+        );
+        let often = figures(&[0.0, 5.26, 4.0]);
+        assert_eq!(often.range(1, " s"), "4.0 s (0.0–5.3)");
+        assert_eq!(often.broken_runs(), "2 of 3");
+        let row = Row::new("x", &[often.clone(), never.clone()], Figures::broken_runs);
+        assert!(!row.ours_broke);
+        assert!(Row::new("x", &[never, often], Figures::broken_runs).ours_broke);
+    }
+}

@@ -1,0 +1,34 @@
+//! A short run of the mixed groups, with the libraries themselves. Where they are not installed it says so and passes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr
+)]
+
+use std::process::Command;
+
+fn interop(more: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["interop", "--only", "mixed", "--dry"])
+        .args(more)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn h90_locks_shared_with_curator_kazoo_and_writelock_are_never_held_twice() {
+    let run = interop(&["--seconds", "3", "--server", "baton", "--group", "`Mutex`"]);
+    let said = String::from_utf8_lossy(&run.stderr);
+    if said.contains("install") {
+        eprintln!("skipped: {}", said.trim());
+        return;
+    }
+    let rows = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{rows}");
+    assert_eq!(
+        rows.lines().count(),
+        3,
+        "one line for each library:\n{rows}"
+    );
+}
