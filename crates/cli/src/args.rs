@@ -109,6 +109,7 @@ impl Context {
 pub(crate) enum Verb {
     Lock(verbs::lock::Args),
     Elect(verbs::elect::Args),
+    Barrier(verbs::barrier::Args),
     Queue(verbs::queue::Args),
     Serve(verbs::serve::Args),
     Ls(verbs::tree::Ls),
@@ -131,6 +132,7 @@ impl Verb {
         match self {
             Self::Lock(args) => verbs::lock::run(&args, context),
             Self::Elect(args) => verbs::elect::run(&args, context),
+            Self::Barrier(args) => verbs::barrier::run(&args, context),
             Self::Queue(args) => verbs::queue::run(&args, context),
             Self::Ls(args) => verbs::tree::ls(&args, context),
             Self::Get(args) => verbs::tree::get(&args, context),

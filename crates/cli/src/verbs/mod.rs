@@ -1,5 +1,6 @@
 //! The verbs, one file each: its options (`Args`) and what it does (`run`).
 
+pub(crate) mod barrier;
 mod bytes;
 pub(crate) mod completions;
 pub(crate) mod elect;

@@ -80,6 +80,12 @@ impl Entered {
         &self.member().path
     }
 
+    /// The session that the membership belongs to: when it ends, the others count us as lost.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.member().session
+    }
+
     fn member(&self) -> &Member {
         match &self.place {
             Place::Round(inside) => &inside.member,
