@@ -4,9 +4,9 @@
 //! our live session, under a lease that runs (`docs/hazards.md` §6.1). Must never carry a node or a marker from one session to
 //! the next (H04).
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Grammar, Kind};
 use crate::guard::Guard;
-use crate::line::{self, Contender, Granted, OwnNode, Place, Step, Trouble};
+use crate::line::{self, Contender, Granted, OwnNode, Place, Stance, Step, Trouble};
 use crate::lock::LockError;
 use crate::record::Record;
 use baton_client::{Client, LeaseError, LeaseHold, Session};
@@ -22,7 +22,8 @@ const LEASE_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Campaign {
     pub client: Client,
     pub path: Arc<str>,
-    pub dialect: Dialect,
+    pub grammar: Grammar,
+    pub kind: Kind,
     pub name: Option<Arc<str>>,
 }
 
@@ -39,7 +40,17 @@ pub(crate) enum Report<'a> {
 }
 
 impl Campaign {
+    /// For one at a time.
     pub(crate) fn new(client: &Client, path: &str, dialect: Dialect) -> Result<Self, LockError> {
+        Self::of(client, path, Grammar::Exclusive(dialect), Kind::Exclusive)
+    }
+
+    pub(crate) fn of(
+        client: &Client,
+        path: &str,
+        grammar: Grammar,
+        kind: Kind,
+    ) -> Result<Self, LockError> {
         let bad = |why: String| LockError::BadPath {
             path: path.to_owned(),
             why,
@@ -53,7 +64,8 @@ impl Campaign {
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),
-            dialect,
+            grammar,
+            kind,
             name: None,
         })
     }
@@ -65,7 +77,12 @@ impl Campaign {
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
         loop {
-            match self.attempt(only_if_free, report).await {
+            let attempt = async {
+                let (session, lease) = self.enter().await?;
+                self.attempt(session, lease, only_if_free, None, report)
+                    .await
+            };
+            match attempt.await {
                 // Out of the line for no fault of the caller's: back to its end.
                 Err(Attempt::Again) => {}
                 Err(Attempt::Failed(error)) => return Err(error),
@@ -74,31 +91,69 @@ impl Campaign {
         }
     }
 
+    /// As what we stand in the line.
+    pub(crate) fn stance(&self) -> Stance<'static> {
+        Stance {
+            grammar: self.grammar,
+            kind: self.kind,
+            beside: None,
+        }
+    }
+
     /// Our name in the line, without its number.
     pub(crate) fn own_prefix(&self, marker: &Uuid, session: &Session) -> Result<String, LockError> {
-        self.dialect
-            .own_prefix(marker, session.id())
+        self.grammar
+            .own_prefix(self.kind, marker, session.id())
             .ok_or_else(|| LockError::ReadOnlyDialect {
                 path: self.path.to_string(),
-                dialect: self.dialect,
+                dialect: self.grammar.as_str(),
             })
+    }
+
+    /// One try, without waiting, to stand first beside what `held` holds, in the same session.
+    pub(crate) async fn run_beside(&self, held: &Guard) -> Result<Grant, LockError> {
+        let beside = baton_proto::path::name(held.node());
+        loop {
+            held.check().map_err(|reason| LockError::Lost {
+                path: self.path.to_string(),
+                reason,
+            })?;
+            let attempt = async {
+                let session = held.session().clone();
+                let lease = self.lease(&session).await?;
+                self.attempt(session, lease, true, Some(beside), &mut |_| {})
+                    .await
+            };
+            match attempt.await {
+                Err(Attempt::Again) => {}
+                Err(Attempt::Failed(error)) => return Err(error),
+                Ok(grant) => return Ok(grant),
+            }
+        }
     }
 
     async fn attempt(
         &self,
+        session: Session,
+        lease: LeaseHold,
         only_if_free: bool,
+        beside: Option<&str>,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, Attempt> {
-        let (session, lease) = self.enter().await?;
+        let stance = Stance {
+            beside,
+            ..self.stance()
+        };
         let record = Record::new(self.name.as_deref());
         let prefix = self.own_prefix(&record.id, &session)?;
         report(Report::Offering);
-        let (contender, listing) = line::join(&session, &self.path, &prefix, &record.to_bytes())
+        let data = record.to_bytes();
+        let (contender, listing) = line::join(&session, &self.path, &prefix, &data)
             .await
             .map_err(|error| self.trouble(&session, error.into()))?;
         report(Report::Offered(contender.path()));
         let granted = if only_if_free {
-            match line::look(&contender, listing, self.dialect).await {
+            match line::look(&contender, listing, stance).await {
                 Ok(Place::First) => {
                     let own_node = OwnNode::watch(&contender);
                     Ok(Granted {
@@ -111,31 +166,42 @@ impl Campaign {
             }
         } else {
             let step = |step: Step<'_>| report(Report::Step(step));
-            line::stand(contender, listing, self.dialect, step).await
+            line::stand(contender, listing, stance, step).await
         };
         let granted = granted.map_err(|trouble| self.trouble(&session, trouble))?;
-        let token = granted.contender.czxid();
+        let token = if self.grammar.mints_tokens() {
+            line::mint(&granted.contender, &data)
+                .await
+                .map_err(|trouble| self.trouble(&session, trouble))?
+        } else {
+            granted.contender.czxid()
+        };
         let guard = self.hold(vec![granted], token, lease).await?;
         Ok(Grant::Held(guard, record.id))
     }
 
     /// A live session, and a hold on its lease.
     pub(crate) async fn enter(&self) -> Result<(Session, LeaseHold), Attempt> {
-        let path = || self.path.to_string();
         let session = self
             .client
             .session()
             .await
             .map_err(|source| LockError::Connect {
-                path: path(),
+                path: self.path.to_string(),
                 source,
             })?;
-        // From here on, not from the grant on: a lease that runs already makes a hand-over one watch event long.
+        let lease = self.lease(&session).await?;
+        Ok((session, lease))
+    }
+
+    /// A hold on the lease: from here on, not from the grant on, for a lease that runs already makes a hand-over one watch
+    /// event long.
+    async fn lease(&self, session: &Session) -> Result<LeaseHold, Attempt> {
         match session.hold_lease().await {
-            Ok(lease) => Ok((session, lease)),
+            Ok(lease) => Ok(lease),
             Err(LeaseError::SessionEnded(_)) => Err(Attempt::Again),
             Err(source) => {
-                let path = path();
+                let path = self.path.to_string();
                 Err(LockError::Lease { path, source }.into())
             }
         }
@@ -179,7 +245,7 @@ impl Campaign {
             Trouble::Foreign { child, why } => LockError::Foreign {
                 path,
                 child,
-                dialect: self.dialect,
+                dialect: self.grammar.as_str(),
                 why,
             }
             .into(),

@@ -1,6 +1,7 @@
 //! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
 //!
 //! - [`Mutex`]: one holder at a time, in order of arrival.
+//! - [`RwLock`]: many readers or one writer, in order of arrival.
 //! - [`MultiLock`]: several locks, all of them or none.
 //! - [`Semaphore`]: so many permits, taken several at a time, all or none.
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
@@ -43,12 +44,14 @@ pub use cache::{
     CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,
     TreeCacheBuilder, Update,
 };
-pub use dialect::{Dialect, Refusal, UnknownDialect};
+pub use dialect::{Dialect, Refusal, RwDialect, UnknownDialect};
 pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
 };
 pub use guard::{Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
-pub use lock::{LockError, MultiGuard, MultiLock, Mutex};
+pub use lock::{
+    LockError, MultiGuard, MultiLock, Mutex, ReadGuard, RwLock, UpgradeRefused, WriteGuard,
+};
 pub use member::{
     GroupLayout, GroupUpdate, GroupView, Member, MemberError, Membership, NodeState,
     PersistentNode, Registered, Registration,

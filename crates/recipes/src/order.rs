@@ -5,7 +5,7 @@
 //! It must never break a tie by name alone: past the end, a contender that comes later may carry the holder's number, and
 //! a name that happens to sort first would then be granted while the other still holds (H19–H21).
 
-use baton_client::{Error, Session};
+use baton_client::{Data, Error, Session};
 
 /// The last number that the server's 32-bit counter gives out reliably. From here on Apache ZooKeeper repeats it, or goes
 /// negative while a create is in flight, or both in turn.
@@ -62,7 +62,18 @@ pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
 pub(crate) async fn arrange_with(
     session: &Session,
     dir: &str,
+    line: Vec<Rival>,
+) -> Result<Vec<Rival>, Error> {
+    arrange_by(session, dir, line, |_, read| read.stat.czxid).await
+}
+
+/// As [`arrange_with`], for lines in which a node may stand where one that was created earlier stood: `place` yields, of a
+/// node as read, the `czxid` that counts.
+pub(crate) async fn arrange_by(
+    session: &Session,
+    dir: &str,
     mut line: Vec<Rival>,
+    place: impl Fn(&Rival, &Data) -> i64,
 ) -> Result<Vec<Rival>, Error> {
     if arrange(&mut line).is_ok() {
         return Ok(line);
@@ -79,7 +90,7 @@ pub(crate) async fn arrange_with(
     for (rival, reply) in asked {
         match reply.await {
             Ok(read) => known.push(Rival {
-                czxid: Some(read.stat.czxid),
+                czxid: Some(place(&rival, &read)),
                 ..rival
             }),
             Err(error) if error.is_no_node() => {}

@@ -26,6 +26,9 @@ pub struct Record {
     /// When it joined the line: milliseconds since 1970 by the process's own wall clock.
     #[serde(default, rename = "since_ms")]
     pub since_ms: u64,
+    /// Of a reader that was a writer: the `czxid` of the writer's node, whose place in the line it has kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<i64>,
 }
 
 impl Record {
@@ -42,6 +45,7 @@ impl Record {
             pid: std::process::id(),
             name: name.map(str::to_owned),
             since_ms,
+            place: None,
         }
     }
 
@@ -59,7 +63,7 @@ impl Record {
 }
 
 /// This machine's name, or `unknown`.
-fn host_name() -> &'static str {
+pub(crate) fn host_name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         std::fs::read_to_string("/proc/sys/kernel/hostname")

@@ -14,7 +14,7 @@ pub use stage::{Stage, StageStream};
 pub use term::Term;
 
 use crate::campaign::{Campaign, Grant, Report};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Grammar};
 use crate::guard::{Guard, LostReason, TxnError};
 use crate::line::Step;
 use crate::link;
@@ -119,7 +119,7 @@ impl LeaderElection {
     /// `Election`; [`Dialect::ElectionSupport`] can be observed only.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.campaign.dialect = dialect;
+        self.campaign.grammar = Grammar::Exclusive(dialect);
         self
     }
 

@@ -35,11 +35,8 @@ pub struct Observer {
     watch: Option<Watch>,
 }
 
-enum Look {
-    Seen(Option<Leader>, Watch),
-    /// What was seen has changed already.
-    Again,
-}
+/// Who leads, and the watch that tells of a change; `None` where what was seen has changed already.
+type Look = Option<(Option<Leader>, Watch)>;
 
 impl Observer {
     pub(super) fn new(campaign: Campaign) -> Self {
@@ -73,10 +70,10 @@ impl Observer {
                         source,
                     })?;
             let (leader, watch) = match self.look(&session).await {
-                Ok(Look::Seen(leader, watch)) => (leader, watch),
-                Ok(Look::Again) | Err(Trouble::SessionLost | Trouble::OwnNodeGone) => continue,
+                Ok(Some((leader, watch))) => (leader, watch),
+                Ok(None) | Err(Trouble::SessionLost | Trouble::OwnNodeGone) => continue,
                 Err(Trouble::Foreign { child, why }) => {
-                    let dialect = self.campaign.dialect;
+                    let dialect = self.campaign.grammar.as_str();
                     return Err(LockError::Foreign {
                         path,
                         child,
@@ -113,25 +110,25 @@ impl Observer {
             Err(error) if error.is_no_node() => {
                 let (stat, watch) = session.exists_watch(dir).await?;
                 return Ok(if stat.is_some() {
-                    Look::Again
+                    None
                 } else {
-                    Look::Seen(None, watch)
+                    Some((None, watch))
                 });
             }
             Err(error) => return Err(error.into()),
         };
-        let line = line::arranged(session, dir, children, self.campaign.dialect).await?;
+        let line = line::arranged(session, dir, children, self.campaign.grammar).await?;
         let Some(head) = line.first() else {
             let (children, watch) = match session.children_watch(dir).await {
                 Ok(read) => read,
-                Err(error) if error.is_no_node() => return Ok(Look::Again),
+                Err(error) if error.is_no_node() => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            let line = line::arranged(session, dir, children.names, self.campaign.dialect).await?;
+            let line = line::arranged(session, dir, children.names, self.campaign.grammar).await?;
             return Ok(if line.is_empty() {
-                Look::Seen(None, watch)
+                Some((None, watch))
             } else {
-                Look::Again
+                None
             });
         };
         let node = baton_proto::path::join(dir, &head.name);
@@ -144,9 +141,9 @@ impl Observer {
                     record: Record::from_bytes(&data),
                     data: data.to_vec(),
                 };
-                Ok(Look::Seen(Some(leader), watch))
+                Ok(Some((Some(leader), watch)))
             }
-            Err(error) if error.is_no_node() => Ok(Look::Again),
+            Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

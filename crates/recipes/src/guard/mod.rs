@@ -8,7 +8,7 @@ mod releasing;
 mod txn;
 
 pub(crate) use self::core::Core;
-use crate::line::{Contender, Granted, News, OwnNode};
+use crate::line::{Contender, Granted, News, OwnNode, Trouble};
 use baton_client::{LeaseHold, Session};
 use std::future::Future;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct Guard {
     core: Arc<Core>,
     /// Taken by `release`.
     nodes: Vec<Contender>,
-    _lease: LeaseHold,
+    lease: LeaseHold,
 }
 
 impl Guard {
@@ -66,11 +66,7 @@ impl Guard {
         for own_node in watches {
             tokio::spawn(watch(own_node, Arc::clone(&core)));
         }
-        Self {
-            core,
-            nodes,
-            _lease: lease,
-        }
+        Self { core, nodes, lease }
     }
 
     /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event to have arrived.
@@ -126,6 +122,11 @@ impl Guard {
         self.core.path()
     }
 
+    /// The zxid of the creation of [`Guard::node`].
+    pub(crate) fn node_czxid(&self) -> Option<i64> {
+        self.nodes.first().map(Contender::czxid)
+    }
+
     /// The session that the guard belongs to.
     #[must_use]
     pub fn session(&self) -> &Session {
@@ -155,6 +156,25 @@ impl Guard {
             work.as_mut().poll(cx).map(Ok)
         })
         .await
+    }
+
+    /// Puts a node called `name` with `data` in the place of the only one that the guard stands on, in one step. The guard of
+    /// the new node has the zxid of that step as its token; this one has ended, whatever the outcome.
+    ///
+    /// Cancel-safe: dropping the future leaves neither node.
+    pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
+        let lease = self.lease.clone();
+        let before = self.core.end_and_see(LostReason::Released);
+        let node = self.nodes.pop().filter(|_| before.is_ok());
+        let contender = node.ok_or(Trouble::OwnNodeGone)?;
+        let contender = contender.exchange(name, data).await?;
+        let token = contender.czxid();
+        let own_node = OwnNode::watch(&contender);
+        let granted = Granted {
+            contender,
+            own_node,
+        };
+        Ok(Self::new(granted, Vec::new(), token, lease))
     }
 
     /// Releases the lock. The request is queued when this returns: it travels with what is called next, so that

@@ -4,9 +4,9 @@
 //! delete what they own when dropped, so a cancelled future can leave nothing behind (H10). Must never send a create again
 //! before it is known that the first one failed (H01), and must never take a node for its own by name or data alone (H03, H06).
 
-use super::{Parents, ensure_parents};
+use super::{Parents, Trouble, ensure_parents};
 use crate::link;
-use baton_client::{CreateMode, Created, Deletion, Error, Pending, Session};
+use baton_client::{CreateMode, Created, Deletion, Error, Op, Pending, Session};
 use std::sync::Arc;
 
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
@@ -59,6 +59,43 @@ impl Contender {
     /// The node is gone already, or somebody else has taken over deleting it.
     pub(crate) fn disown(&mut self) {
         self.ours_to_delete = false;
+    }
+
+    /// Puts a node called `name` with `data` in the place of this one, in one step; `name` must hold a new marker.
+    ///
+    /// Cancel-safe: dropping the future leaves neither.
+    pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
+        let (session, dir) = (self.session.clone(), Arc::clone(&self.dir));
+        let path = baton_proto::path::join(&dir, name);
+        let mut offer = Offer {
+            session: &session,
+            dir: &dir,
+            prefix: name,
+            open: true,
+        };
+        let ops = [
+            Op::create(&*path, data.to_vec(), CreateMode::Ephemeral),
+            Op::delete(&*self.path, None),
+        ];
+        let czxid = loop {
+            match session.multi(&ops).applied().await {
+                Ok(applied) => break applied.zxid,
+                Err(error) if error.is_maybe_applied() => {
+                    if let Some(created) = offer.look(error).await? {
+                        break created.stat.czxid;
+                    }
+                }
+                Err(error) if error.is_no_node() => {
+                    offer.open = false;
+                    self.disown();
+                    return Err(Trouble::OwnNodeGone);
+                }
+                Err(error) => link::restored(&session, error).await?,
+            }
+        };
+        offer.open = false;
+        self.disown();
+        Ok(Self::new(&session, &dir, path, czxid))
     }
 
     /// Deletes the node: the request is queued when this returns.

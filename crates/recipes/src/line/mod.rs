@@ -13,11 +13,7 @@ mod place;
 
 pub(crate) use contender::{Contender, join};
 pub(crate) use group::{Seat, join_all};
-#[allow(
-    unused_imports,
-    reason = "for locks that are not granted in order of creation"
-)]
 pub(crate) use mint::{mint, read_own};
 pub(crate) use own_node::{News, OwnNode};
 pub(crate) use parents::{Parents, ensure as ensure_parents};
-pub(crate) use place::{Granted, Place, Step, Trouble, arranged, look, stand, until_gone};
+pub(crate) use place::{Granted, Place, Stance, Step, Trouble, arranged, look, stand, until_gone};

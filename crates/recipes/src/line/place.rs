@@ -1,15 +1,15 @@
 //! Finding our place in a line, and waiting until it is the first.
 //!
-//! Owns the rule that one deletion wakes one waiter (H52): each contender watches the one before it, with `getData`, because an
-//! `exists` on a node that is gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
+//! Owns the rule that a deletion wakes only those whom it may concern (H52): each contender watches the nearest before it that it
+//! waits for, with `getData`, because an `exists` on a node that is gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
 
-use super::Contender;
-use crate::dialect::{Child, Dialect, Refusal};
+use super::{Contender, OwnNode};
+use crate::dialect::{Child, Grammar, Kind, Refusal};
 use crate::guard::LostReason;
-use crate::line::OwnNode;
 use crate::link;
 use crate::order::{self, Rival};
-use baton_client::{Error, Session};
+use crate::record::Record;
+use baton_client::{Data, Error, Session};
 use baton_proto::EventKind;
 
 /// First in line: the node, and the watch on it.
@@ -23,11 +23,11 @@ pub(crate) struct Granted {
 pub(crate) enum Step<'a> {
     /// About to find out our place.
     Looking,
-    /// So many stand before us.
+    /// So many stand before us whom we wait for.
     Placed(usize),
     /// About to wait behind another.
     Following,
-    /// The watch on the one before us is set.
+    /// The watch on the nearest of them is set.
     Waiting { predecessor: &'a str },
 }
 
@@ -54,27 +54,38 @@ impl From<Error> for Trouble {
     }
 }
 
+/// As what we stand in the line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stance<'a> {
+    pub grammar: Grammar,
+    pub kind: Kind,
+    /// The name of a node of ours that is not to stand in our own way.
+    pub beside: Option<&'a str>,
+}
+
 /// How we stand.
 pub(crate) enum Place {
+    /// Nobody before us whom we wait for.
     First,
+    /// So many stand before us whom we wait for; the nearest of them.
     Behind {
         position: usize,
         predecessor: String,
     },
 }
 
-/// Waits until `contender` is first.
+/// Waits until nobody stands before `contender` whom it waits for.
 ///
 /// `listing` is what was seen right after its creation; without it the line is listed again. Cancel-safe: dropping the
 /// future deletes the node.
 pub(crate) async fn stand(
     mut contender: Contender,
     listing: Option<Vec<String>>,
-    dialect: Dialect,
+    stance: Stance<'_>,
     mut report: impl FnMut(Step<'_>),
 ) -> Result<Granted, Trouble> {
     report(Step::Looking);
-    let mut place = look(&contender, listing, dialect).await?;
+    let mut place = look(&contender, listing, stance).await?;
     let mut own_node = OwnNode::watch(&contender);
     loop {
         let (position, predecessor) = match place {
@@ -106,12 +117,12 @@ pub(crate) async fn stand(
             }) => gone?,
         }
         report(Step::Looking);
-        // All that can ever stand before us was created before us, hence was in that list. If the one that has gone was
-        // alone there, nobody is before us now, and there is nothing left to list.
-        place = if position == 1 {
+        // All that can ever stand before us was created before us, hence was in that list, but for a writer that has become a
+        // reader. If the one that has gone was alone there, nobody is before us now, and there is nothing left to list.
+        place = if position == 1 && !stance.grammar.is_overtaken(stance.kind) {
             Place::First
         } else {
-            look(&contender, None, dialect).await?
+            look(&contender, None, stance).await?
         };
     }
 }
@@ -120,8 +131,13 @@ pub(crate) async fn stand(
 pub(crate) async fn look(
     contender: &Contender,
     listing: Option<Vec<String>>,
-    dialect: Dialect,
+    stance: Stance<'_>,
 ) -> Result<Place, Trouble> {
+    let Stance {
+        grammar,
+        kind,
+        beside,
+    } = stance;
     let mut listing = listing;
     loop {
         let children = match listing.take() {
@@ -135,7 +151,7 @@ pub(crate) async fn look(
                 }
             },
         };
-        let line = match arranged(contender.session(), contender.dir(), children, dialect).await {
+        let line = match arranged(contender.session(), contender.dir(), children, grammar).await {
             Err(Trouble::Client(error)) => {
                 link::restored(contender.session(), error).await?;
                 continue;
@@ -143,14 +159,26 @@ pub(crate) async fn look(
             other => other?,
         };
         let own = contender.name();
-        let Some(position) = line.iter().position(|rival| rival.name == own) else {
+        let mut before = 0;
+        let mut nearest = None;
+        let mut there = false;
+        for rival in &line {
+            if rival.name == own {
+                there = true;
+                break;
+            }
+            if kind.waits_for(grammar.kind(&rival.name)) && beside != Some(&*rival.name) {
+                before += 1;
+                nearest = Some(rival);
+            }
+        }
+        if !there {
             return Err(Trouble::OwnNodeGone);
-        };
-        let predecessor = position.checked_sub(1).and_then(|before| line.get(before));
-        return Ok(match predecessor {
+        }
+        return Ok(match nearest {
             None => Place::First,
             Some(rival) => Place::Behind {
-                position,
+                position: before,
                 predecessor: baton_proto::path::join(contender.dir(), &rival.name),
             },
         });
@@ -162,12 +190,12 @@ pub(crate) async fn arranged(
     session: &Session,
     dir: &str,
     children: Vec<String>,
-    dialect: Dialect,
+    grammar: Grammar,
 ) -> Result<Vec<Rival>, Trouble> {
     let mut line = Vec::with_capacity(children.len());
     for name in children {
-        match dialect.classify(&name) {
-            Child::Contender { number } => line.push(Rival {
+        match grammar.classify(&name) {
+            Child::Contender { number, .. } => line.push(Rival {
                 name,
                 number,
                 czxid: None,
@@ -176,7 +204,18 @@ pub(crate) async fn arranged(
             Child::Refused(why) => return Err(Trouble::Foreign { child: name, why }),
         }
     }
-    Ok(order::arrange_with(session, dir, line).await?)
+    let place = |rival: &Rival, read: &Data| kept_place(grammar, &rival.name, read);
+    Ok(order::arrange_by(session, dir, line, place).await?)
+}
+
+/// The `czxid` that counts for the order: that of the node, or of the writer in whose place a reader stands.
+fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
+    let czxid = read.stat.czxid;
+    if !grammar.is_overtaken(Kind::Exclusive) || grammar.kind(name) == Kind::Exclusive {
+        return czxid;
+    }
+    let kept = Record::from_bytes(&read.data).and_then(|record| record.place);
+    kept.map_or(czxid, |place| place.min(czxid))
 }
 
 /// Waits until `path` does not exist. Calls `watching` each time the watch is set.

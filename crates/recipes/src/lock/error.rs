@@ -1,6 +1,7 @@
 //! Why a lock was not acquired.
 
-use crate::dialect::{Dialect, Refusal};
+use crate::dialect::Refusal;
+use crate::guard::LostReason;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub enum LockError {
         /// The child's name.
         child: String,
         /// The names that we use.
-        dialect: Dialect,
+        dialect: &'static str,
         /// What is wrong with the child.
         why: Refusal,
     },
@@ -40,7 +41,24 @@ pub enum LockError {
         /// The lock's path.
         path: String,
         /// The dialect.
-        dialect: Dialect,
+        dialect: &'static str,
+    },
+    /// What was held is held no longer.
+    #[error("{path}: {reason}; acquire it again")]
+    Lost {
+        /// The lock's path.
+        path: String,
+        /// How it ended.
+        reason: LostReason,
+    },
+    /// A reader cannot become the writer now, and waiting for it might never end: two readers that did so would wait for each
+    /// other.
+    #[error(
+        "{path}: a reader cannot become the writer while others read or wait; release the read lock and acquire the write lock"
+    )]
+    WouldDeadlock {
+        /// The lock's path.
+        path: String,
     },
     /// The path is no legal lock path.
     #[error("{path:?}: no legal path for a lock: {why}")]

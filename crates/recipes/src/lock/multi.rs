@@ -6,7 +6,7 @@
 
 use super::LockError;
 use crate::campaign::{Attempt, Campaign};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Grammar};
 use crate::guard::{Guard, LostReason, Releasing, Txn};
 use crate::line::{self, Contender, Granted, OwnNode, Place, Seat};
 use crate::record::Record;
@@ -77,7 +77,7 @@ impl MultiLock {
     /// Uses the names of another library on all paths, to stand in line with its processes.
     #[must_use]
     pub fn dialect(self, dialect: Dialect) -> Self {
-        self.with(|line| line.dialect = dialect)
+        self.with(|line| line.grammar = Grammar::Exclusive(dialect))
     }
 
     /// What this program calls itself in the data of the lock nodes, for people who look who holds and who waits.
@@ -233,7 +233,7 @@ impl MultiLock {
             }
             at.store(taken.len(), Ordering::Relaxed);
             let listing = listing.ok().map(|listing| listing.names);
-            let looked = line::look(&contender, listing, line.dialect).await;
+            let looked = line::look(&contender, listing, line.stance()).await;
             match looked.map_err(|trouble| line.trouble(session, trouble))? {
                 Place::First => taken.push(Granted {
                     own_node: OwnNode::watch(&contender),
@@ -288,7 +288,7 @@ async fn stand(
                 .map_err(|error| trouble(error.into()))?
         }
     };
-    line::stand(contender, listing, line.dialect, |_| {})
+    line::stand(contender, listing, line.stance(), |_| {})
         .await
         .map_err(trouble)
 }

@@ -5,7 +5,7 @@
 
 use super::LockError;
 use crate::campaign::{Campaign, Grant};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Grammar};
 use crate::guard::Guard;
 use baton_client::Client;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Mutex {
     /// Uses the names of another library, to stand in line with its processes.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.campaign.dialect = dialect;
+        self.campaign.grammar = Grammar::Exclusive(dialect);
         self
     }
 

@@ -354,7 +354,7 @@ impl Semaphore {
         let (contender, listing) = line::join(session, &self.locks, &prefix, &record.to_bytes())
             .await
             .map_err(|error| self.failed(session, error))?;
-        line::stand(contender, listing, self.base.dialect, |_| {})
+        line::stand(contender, listing, self.base.stance(), |_| {})
             .await
             .map_err(|trouble| self.base.trouble(session, trouble).into())
     }

@@ -4,6 +4,14 @@
 //! It must never guess: a child that may be a contender and cannot be ordered against ours is refused (H13), because
 //! treating it as "behind us" is how two clients come to hold one lock.
 
+mod grammar;
+mod read_write;
+mod tail;
+
+pub(crate) use grammar::{Grammar, Kind};
+pub use read_write::RwDialect;
+
+use tail::Tail;
 use uuid::Uuid;
 
 /// Whose names a path carries. Every participant on one path must use the same one.
@@ -33,6 +41,8 @@ pub(crate) enum Child {
     Contender {
         /// The number that the server appended.
         number: i64,
+        /// What it wants.
+        kind: Kind,
     },
     /// Cannot be a contender in any dialect: no lock token, no sequence number. Skipped.
     Bystander,
@@ -115,28 +125,16 @@ impl Dialect {
 
     /// What `child`, a name without its directory, is to a participant of this dialect.
     pub(crate) fn classify(self, child: &str) -> Child {
-        let family = Family::of(child);
-        match (self, family) {
+        match (self, Family::of(child)) {
             (Self::Curator, Family::Lock(number))
             | (Self::CuratorLatch, Family::Latch(number))
             | (Self::Kazoo, Family::Kazoo(number))
             | (Self::WriteLock, Family::WriteLock(number))
-            | (Self::ElectionSupport, Family::Support(number)) => Child::Contender { number },
-            (_, Family::Plain) => Child::Bystander,
-            (_, Family::UnknownSequential) => Child::Refused(Refusal::UnknownSequential),
-            (_, Family::Unreadable(_)) => Child::Refused(Refusal::UnreadableNumber),
-            (_, Family::Foreign(whose)) => Child::Refused(Refusal::OtherDialect(whose)),
-            (_, Family::Lock(_)) => {
-                Child::Refused(Refusal::OtherDialect("a Curator or go-zk lock"))
-            }
-            (_, Family::Latch(_)) => Child::Refused(Refusal::OtherDialect("a Curator LeaderLatch")),
-            (_, Family::Kazoo(_)) => Child::Refused(Refusal::OtherDialect("a kazoo lock")),
-            (_, Family::WriteLock(_)) => {
-                Child::Refused(Refusal::OtherDialect("a zookeeper-recipes WriteLock"))
-            }
-            (_, Family::Support(_)) => {
-                Child::Refused(Refusal::OtherDialect("a LeaderElectionSupport offer"))
-            }
+            | (Self::ElectionSupport, Family::Support(number)) => Child::Contender {
+                number,
+                kind: Kind::Exclusive,
+            },
+            (_, other) => other.among_others(),
         }
     }
 }
@@ -162,17 +160,17 @@ impl std::str::FromStr for Dialect {
         .find(|dialect| dialect.as_str() == s)
         .ok_or_else(|| UnknownDialect {
             given: s.to_owned(),
+            known: "curator, curator-latch, kazoo, zookeeper-recipes or leader-election-support",
         })
     }
 }
 
 /// A dialect's name that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{given}\" is no dialect; use curator, curator-latch, kazoo, zookeeper-recipes or leader-election-support"
-)]
+#[error("\"{given}\" is no dialect; use {known}")]
 pub struct UnknownDialect {
     given: String,
+    known: &'static str,
 }
 
 impl Family {
@@ -214,6 +212,22 @@ impl Family {
         Self::UnknownSequential
     }
 
+    /// What a child of this family is to participants of every other.
+    fn among_others(self) -> Child {
+        let whose = match self {
+            Self::Plain => return Child::Bystander,
+            Self::UnknownSequential => return Child::Refused(Refusal::UnknownSequential),
+            Self::Unreadable(_) => return Child::Refused(Refusal::UnreadableNumber),
+            Self::Foreign(whose) => whose,
+            Self::Lock(_) => "a Curator or go-zk lock",
+            Self::Latch(_) => "a Curator LeaderLatch",
+            Self::Kazoo(_) => "a kazoo lock",
+            Self::WriteLock(_) => "a zookeeper-recipes WriteLock",
+            Self::Support(_) => "a LeaderElectionSupport offer",
+        };
+        Child::Refused(Refusal::OtherDialect(whose))
+    }
+
     /// A child that ends in no sequence number. A lock token in it still makes it suspect: Curator and kazoo would count it.
     fn without_number(child: &str) -> Self {
         if child.contains("__lock__") {
@@ -246,45 +260,6 @@ fn write_lock_sign(prefix: &str) -> Option<bool> {
     is_contender(contender.strip_suffix('-')?).then_some(true)
 }
 
-/// A child's name split before its trailing decimal digits.
-struct Tail<'a> {
-    prefix: &'a str,
-    digits: &'a str,
-}
-
-impl<'a> Tail<'a> {
-    /// Java prints the number with `%010d`: at least ten characters, the sign among them.
-    const LEAST_DIGITS: usize = 9;
-
-    fn of(child: &'a str) -> Option<Self> {
-        let prefix = child.trim_end_matches(|c: char| c.is_ascii_digit());
-        let digits = child.get(prefix.len()..)?;
-        let least = if prefix.ends_with('-') {
-            Self::LEAST_DIGITS
-        } else {
-            Self::LEAST_DIGITS + 1
-        };
-        (digits.len() >= least).then_some(Self { prefix, digits })
-    }
-
-    /// `Some(number)` where the prefix ends with `token`, or with `token` and a sign; the number is `None` past 64 bits (H22).
-    fn after(&self, token: &str) -> Option<Option<i64>> {
-        if self.prefix.ends_with(token) {
-            return Some(self.number(false));
-        }
-        let unsigned = self.prefix.strip_suffix('-')?;
-        unsigned.ends_with(token).then(|| self.number(true))
-    }
-
-    fn number(&self, negative: bool) -> Option<i64> {
-        if !negative && self.digits.len() <= Self::LEAST_DIGITS {
-            return None;
-        }
-        let magnitude: i128 = self.digits.parse().ok()?;
-        i64::try_from(if negative { -magnitude } else { magnitude }).ok()
-    }
-}
-
 /// The number that is all of `text`, as servers append it: ten digits or more, perhaps with a sign.
 pub(crate) fn sequence_number(text: &str) -> Option<i64> {
     let tail = Tail::of(text)?;
@@ -306,7 +281,7 @@ mod tests {
 
     fn contender(dialect: Dialect, child: &str) -> Option<i64> {
         match dialect.classify(child) {
-            Child::Contender { number } => Some(number),
+            Child::Contender { number, .. } => Some(number),
             _ => None,
         }
     }

@@ -1,0 +1,75 @@
+//! A line's names and who waits for whom in it.
+//!
+//! Owns the difference between contenders that exclude everybody and those that share. Must never say that a node blocks
+//! nobody unless all participants of the same names say so too.
+
+use super::{Child, Dialect, RwDialect};
+use uuid::Uuid;
+
+/// What a contender wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// To be alone: a mutex, a writer.
+    Exclusive,
+    /// To be with others of this kind: a reader.
+    Shared,
+}
+
+impl Kind {
+    /// Whether a contender of this kind waits for one of the `other` kind that stands before it.
+    pub(crate) fn waits_for(self, other: Self) -> bool {
+        (self, other) != (Self::Shared, Self::Shared)
+    }
+}
+
+/// The names on one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grammar {
+    Exclusive(Dialect),
+    ReadWrite(RwDialect),
+}
+
+impl Grammar {
+    /// The name of these names, as options and messages spell it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive(dialect) => dialect.as_str(),
+            Self::ReadWrite(dialect) => dialect.as_str(),
+        }
+    }
+
+    /// The name of our node without its number, or `None` where it cannot be emitted.
+    pub(crate) fn own_prefix(self, kind: Kind, marker: &Uuid, session_id: i64) -> Option<String> {
+        match self {
+            Self::Exclusive(dialect) => dialect.own_prefix(marker, session_id),
+            Self::ReadWrite(dialect) => Some(dialect.own_prefix(kind, marker)),
+        }
+    }
+
+    /// What `child`, a name without its directory, is in this line.
+    pub(crate) fn classify(self, child: &str) -> Child {
+        match self {
+            Self::Exclusive(dialect) => dialect.classify(child),
+            Self::ReadWrite(dialect) => dialect.classify(child),
+        }
+    }
+
+    /// What a child that was classified as a contender wants.
+    pub(crate) fn kind(self, child: &str) -> Kind {
+        match self.classify(child) {
+            Child::Contender { kind, .. } => kind,
+            _ => Kind::Exclusive,
+        }
+    }
+
+    /// Whether a node may come to stand before one of ours that was created earlier, and block it: a writer that becomes a
+    /// reader keeps its number (H43).
+    pub(crate) fn is_overtaken(self, own: Kind) -> bool {
+        matches!((self, own), (Self::ReadWrite(_), Kind::Exclusive))
+    }
+
+    /// Whether grants may come in another order than creations, so that a token is minted at the grant.
+    pub(crate) fn mints_tokens(self) -> bool {
+        matches!(self, Self::ReadWrite(_))
+    }
+}

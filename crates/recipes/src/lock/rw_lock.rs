@@ -1,0 +1,298 @@
+//! The read/write lock: many readers or one writer, in order of arrival.
+//!
+//! Owns the two kinds of acquire, and the changes between them. Must never let a reader wait to become the writer: two that did
+//! so would wait for each other (H44).
+
+use super::LockError;
+use crate::campaign::{Campaign, Grant};
+use crate::dialect::{Grammar, Kind, RwDialect};
+use crate::guard::{Guard, LostReason, Releasing};
+use crate::line::Trouble;
+use crate::record::Record;
+use baton_client::Client;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lock on a path of the tree, for any number of readers or one writer at a time, in order of arrival: a reader that comes
+/// after a waiting writer waits behind it.
+///
+/// Otherwise as [`Mutex`](crate::Mutex): each acquire stands in line for itself, nothing is reentrant, cheap to clone. The
+/// fencing tokens of readers and writers are minted at the grant and grow with it.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let lock = baton::RwLock::new(&client, "/config")?.name("loader");
+/// let writer = lock.write().await?;
+/// // Changed; from here on others may read, but nobody may write.
+/// let reader = writer.downgrade().await?;
+/// reader.check()?;
+/// reader.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    campaign: Campaign,
+    dialect: RwDialect,
+}
+
+impl RwLock {
+    /// A lock at `path`, with Curator's names. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
+        let dialect = RwDialect::Curator;
+        let grammar = Grammar::ReadWrite(dialect);
+        Ok(Self {
+            campaign: Campaign::of(client, path, grammar, Kind::Exclusive)?,
+            dialect,
+        })
+    }
+
+    /// Uses the names of another library, to stand in line with its processes.
+    #[must_use]
+    pub fn dialect(mut self, dialect: RwDialect) -> Self {
+        self.dialect = dialect;
+        self.campaign.grammar = Grammar::ReadWrite(dialect);
+        self
+    }
+
+    /// What this program calls itself in the lock node's data, for people who look who holds and who waits.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The lock's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.campaign.path
+    }
+
+    /// Waits until no writer holds the lock, or waits for it since before us.
+    ///
+    /// Survives lost connections and sessions, and is cancel-safe, like [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays in the line.
+    pub async fn read(&self) -> Result<ReadGuard, LockError> {
+        let guard = self.waiting(Kind::Shared).await?;
+        Ok(self.reader(guard))
+    }
+
+    /// To read if that is possible now, else `None`. Waits for the server's answer, never for a holder.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays in the line.
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>, LockError> {
+        let guard = self.at_once(Kind::Shared).await?;
+        Ok(guard.map(|guard| self.reader(guard)))
+    }
+
+    /// Like [`RwLock::read`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] when the time is up; else as `read`.
+    pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, LockError> {
+        self.limited(limit, self.read()).await
+    }
+
+    /// Waits until nobody holds the lock who came before us.
+    ///
+    /// Survives lost connections and sessions, and is cancel-safe, like [`Mutex::acquire`](crate::Mutex::acquire).
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays in the line.
+    pub async fn write(&self) -> Result<WriteGuard, LockError> {
+        let guard = self.waiting(Kind::Exclusive).await?;
+        Ok(self.writer(guard))
+    }
+
+    /// To write if nobody holds the lock now, else `None`. Waits for the server's answer, never for a holder.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays in the line.
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, LockError> {
+        let guard = self.at_once(Kind::Exclusive).await?;
+        Ok(guard.map(|guard| self.writer(guard)))
+    }
+
+    /// Like [`RwLock::write`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] when the time is up; else as `write`.
+    pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, LockError> {
+        self.limited(limit, self.write()).await
+    }
+
+    fn reader(&self, guard: Guard) -> ReadGuard {
+        ReadGuard {
+            guard,
+            lock: self.clone(),
+        }
+    }
+
+    fn writer(&self, guard: Guard) -> WriteGuard {
+        WriteGuard {
+            guard,
+            lock: self.clone(),
+        }
+    }
+
+    fn campaign(&self, kind: Kind) -> Campaign {
+        Campaign {
+            kind,
+            ..self.campaign.clone()
+        }
+    }
+
+    async fn waiting(&self, kind: Kind) -> Result<Guard, LockError> {
+        let campaign = self.campaign(kind);
+        loop {
+            if let Grant::Held(guard, _) = campaign.run(false, &mut |_| {}).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    async fn at_once(&self, kind: Kind) -> Result<Option<Guard>, LockError> {
+        match self.campaign(kind).run(true, &mut |_| {}).await? {
+            Grant::Held(guard, _) => Ok(Some(guard)),
+            Grant::Busy => Ok(None),
+        }
+    }
+
+    async fn limited<T>(
+        &self,
+        limit: Duration,
+        acquiring: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        let timed_out = LockError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
+        tokio::time::timeout(limit, acquiring)
+            .await
+            .unwrap_or(Err(timed_out))
+    }
+}
+
+/// Leave to read, together with other readers, while this lives and [`Guard::check`] says so. See [`Guard`].
+#[must_use = "dropping the guard releases the lock"]
+#[derive(Debug)]
+pub struct ReadGuard {
+    guard: Guard,
+    lock: RwLock,
+}
+
+/// Leave to write, alone, while this lives and [`Guard::check`] says so. See [`Guard`].
+#[must_use = "dropping the guard releases the lock"]
+#[derive(Debug)]
+pub struct WriteGuard {
+    guard: Guard,
+    lock: RwLock,
+}
+
+/// A reader did not become the writer. It still reads, as long as its guard says so.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct UpgradeRefused {
+    /// The guard, as it was.
+    pub guard: ReadGuard,
+    /// Why: [`LockError::WouldDeadlock`] where others read or wait.
+    #[source]
+    pub source: LockError,
+}
+
+impl Deref for ReadGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl ReadGuard {
+    /// Releases the lock: see [`Guard::release`].
+    pub fn release(self) -> Releasing {
+        self.guard.release()
+    }
+
+    /// Becomes the writer if nobody else reads, and no writer waits; does not wait for it. The lock is held throughout.
+    ///
+    /// Two readers that waited to become the writer would wait for each other for ever, so this is refused instead. Cancel-safe:
+    /// dropping the future releases the lock.
+    ///
+    /// # Errors
+    /// [`UpgradeRefused`], which has the guard.
+    pub async fn upgrade(self) -> Result<WriteGuard, Box<UpgradeRefused>> {
+        let campaign = self.lock.campaign(Kind::Exclusive);
+        let source = match campaign.run_beside(&self.guard).await {
+            Ok(Grant::Held(guard, _)) => {
+                // Behind the new node in the session's order: the line is never without one of ours.
+                self.guard.release();
+                let lock = self.lock;
+                return Ok(WriteGuard { guard, lock });
+            }
+            Ok(Grant::Busy) => LockError::WouldDeadlock {
+                path: self.lock.path().to_owned(),
+            },
+            Err(error) => error,
+        };
+        let guard = self;
+        Err(Box::new(UpgradeRefused { guard, source }))
+    }
+}
+
+impl WriteGuard {
+    /// Releases the lock: see [`Guard::release`].
+    pub fn release(self) -> Releasing {
+        self.guard.release()
+    }
+
+    /// Becomes a reader, in one step: the readers that wait behind may go, but no writer before this reader has released.
+    ///
+    /// What the writer was told with ([`Guard::lost`], say) ends as released. Cancel-safe: dropping the future releases the
+    /// lock.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] where the writer had lost the lock, [`LockError::Client`] where the server refuses the change. The
+    /// lock is then released.
+    pub async fn downgrade(self) -> Result<ReadGuard, LockError> {
+        let Self { guard, lock } = self;
+        let path = || lock.path().to_owned();
+        let lost = |reason| LockError::Lost {
+            path: path(),
+            reason,
+        };
+        guard.check().map_err(lost)?;
+        let mut record = Record::new(lock.campaign.name.as_deref());
+        record.place = guard.node_czxid();
+        let session = guard.session().clone();
+        let writer = baton_proto::path::name(guard.node()).to_owned();
+        let Some(reader) = lock.dialect.downgraded(&writer, &record.id) else {
+            return Err(lost(LostReason::NodeGone));
+        };
+        match guard.exchange(&reader, &record.to_bytes()).await {
+            Ok(guard) => Ok(lock.reader(guard)),
+            Err(_) if session.state().is_final() => Err(lost(LostReason::SessionLost)),
+            Err(Trouble::Client(source)) => Err(LockError::Client {
+                path: path(),
+                source,
+            }),
+            Err(_) => Err(lost(LostReason::NodeGone)),
+        }
+    }
+}
