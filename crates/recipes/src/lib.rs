@@ -9,6 +9,7 @@
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
 //!   order, or by name; [`LockingQueue`]: locked until they are done.
 //! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a subtree kept in memory.
+//! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
 //!
 //! A [`Guard`] says when it stops being true *before* anyone else can hold the lock. `docs/recipes.md` tells which recipe to use
 //! when, `docs/guarantees.md` what is promised and what is not, `docs/hazards.md` which failures are tested.
@@ -35,6 +36,7 @@ mod receipt;
 mod record;
 mod semaphore;
 mod server_time;
+mod value;
 
 pub use barrier::{
     Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
@@ -62,6 +64,7 @@ pub use queue::{
 };
 pub use record::Record;
 pub use semaphore::{Semaphore, SemaphoreError};
+pub use value::{Counter, CounterLayout, Numbers, SharedValue, ValueError, Values, Versioned};
 
 /// The README's program compiles.
 #[cfg(doctest)]

@@ -1,8 +1,8 @@
 //! Receipts: how a change whose answer was lost is found to have been applied or not.
 //!
-//! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one multi with an update of a receipt of its own, so the version
-//! of the receipt tells afterwards whether the multi was applied (`docs/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A receipt serves one
-//! change at a time and is then used again. Must never send a change twice.
+//! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one multi with an update of a
+//! receipt of its own, so the version of the receipt tells afterwards whether the multi was applied (`docs/hazards.md` §6.1,
+//! rule 3; H65, H66, H77, H78). A receipt serves one change at a time and is then used again. Must never send a change twice.
 
 use crate::line::{Parents, ensure_parents};
 use crate::link;

@@ -17,6 +17,7 @@ use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
 use common::{CUTS, LONG, SHORT, Stage, session, within};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 const ROOMY: Duration = Duration::from_secs(4);
@@ -118,24 +119,32 @@ async fn h79_the_next_session_takes_over_from_the_dying_one_without_a_gap() {
 
 #[tokio::test]
 async fn h79_a_take_over_whose_answer_is_lost_is_found_out() {
+    let mut cases = JoinSet::new();
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
-            let stage = Stage::new("h79cut").await;
-            let mut view = group(&stage.client().await, &stage.path).watch().unwrap();
-            within(view.next()).await.unwrap();
-            let (client, proxy) = stage.proxied(ROOMY).await;
-            let member = group(&client, &stage.path).join("a", b"x").unwrap();
-            within(member.registered()).await.unwrap();
-            within(view.next()).await.unwrap();
-            let cut = proxy.on(message.clone()).then(Action::Cut(variant));
-            let _export = session(&client).await.hand_over();
-            let update = within(view.next()).await.unwrap();
-            assert!(update.left.is_empty(), "{variant:?}: {update:?}");
-            assert_eq!(cut.times(), 1);
-            let registered = within(member.registered()).await.unwrap();
-            assert_eq!(registered.czxid, update.members[0].czxid, "once only");
+            cases.spawn(take_over_through(variant, message));
         }
     }
+    while let Some(case) = cases.join_next().await {
+        case.unwrap();
+    }
+}
+
+async fn take_over_through(variant: Variant, message: Match) {
+    let stage = Stage::new("h79cut").await;
+    let mut view = group(&stage.client().await, &stage.path).watch().unwrap();
+    within(view.next()).await.unwrap();
+    let (client, proxy) = stage.proxied(ROOMY).await;
+    let member = group(&client, &stage.path).join("a", b"x").unwrap();
+    within(member.registered()).await.unwrap();
+    within(view.next()).await.unwrap();
+    let cut = proxy.on(message).then(Action::Cut(variant));
+    let _export = session(&client).await.hand_over();
+    let update = within(view.next()).await.unwrap();
+    assert!(update.left.is_empty(), "{variant:?}: {update:?}");
+    assert_eq!(cut.times(), 1);
+    let registered = within(member.registered()).await.unwrap();
+    assert_eq!(registered.czxid, update.members[0].czxid, "once only");
 }
 
 #[tokio::test]
@@ -237,30 +246,38 @@ async fn h81_the_own_entry_is_listed_only_while_it_is_registered() {
 
 #[tokio::test]
 async fn h79_a_registration_whose_answer_is_lost_is_made_once() {
+    let mut cases = JoinSet::new();
     for variant in CUTS {
         for message in [
             Match::request(OpCode::Create2),
             Match::reply(OpCode::Create2),
         ] {
-            let stage = Stage::new("create-cut").await;
-            let admin = session(&stage.client().await).await;
-            admin
-                .create(&stage.path, b"", CreateMode::Persistent)
-                .await
-                .unwrap();
-            let (client, proxy) = stage.proxied(ROOMY).await;
-            let cut = proxy.on(message.clone()).then(Action::Cut(variant));
-            let member = group(&client, &stage.path).join("a", b"x").unwrap();
-            let registered = within(member.registered()).await.unwrap();
-            assert_eq!(cut.times(), 1);
-            assert_eq!(registered.session_id, session(&client).await.id());
-            let nodes = stage.children().await;
-            assert_eq!(nodes.len(), 1, "{variant:?}");
-            assert_eq!(nodes[0].stat.czxid, registered.czxid);
-            within(member.close()).await;
-            assert!(stage.names().await.is_empty());
+            cases.spawn(register_through(variant, message));
         }
     }
+    while let Some(case) = cases.join_next().await {
+        case.unwrap();
+    }
+}
+
+async fn register_through(variant: Variant, message: Match) {
+    let stage = Stage::new("create-cut").await;
+    let admin = session(&stage.client().await).await;
+    admin
+        .create(&stage.path, b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(ROOMY).await;
+    let cut = proxy.on(message).then(Action::Cut(variant));
+    let member = group(&client, &stage.path).join("a", b"x").unwrap();
+    let registered = within(member.registered()).await.unwrap();
+    assert_eq!(cut.times(), 1);
+    assert_eq!(registered.session_id, session(&client).await.id());
+    let nodes = stage.children().await;
+    assert_eq!(nodes.len(), 1, "{variant:?}");
+    assert_eq!(nodes[0].stat.czxid, registered.czxid);
+    within(member.close()).await;
+    assert!(stage.names().await.is_empty());
 }
 
 #[tokio::test]

@@ -1,0 +1,174 @@
+//! One node's data, written so that the outcome is known.
+//!
+//! Owns the conditional write. Each one is a multi with a receipt, so a lost answer is looked up, whatever the data looks like:
+//! the values of other libraries have no room for a writer's tag (H77, H78). Must never write twice for one call.
+
+use super::error::ValueError;
+use crate::line::{Parents, ensure_parents};
+use crate::link;
+use crate::receipt::{Outcome, Receipts};
+use baton_client::{Client, CreateMode, Data, Error, Op, Session, path};
+use bytes::Bytes;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) client: Client,
+    pub(super) path: Arc<str>,
+    receipts: Arc<Receipts>,
+}
+
+/// What a node must be for a write to it to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Absent,
+    Version(i32),
+    Anything,
+}
+
+impl Cell {
+    pub(super) fn new(client: &Client, path: &str) -> Result<Self, ValueError> {
+        let bad = |why: String| ValueError::BadPath {
+            path: path.to_owned(),
+            why,
+        };
+        path::validate(path).map_err(|error| bad(error.to_string()))?;
+        if path == "/" {
+            return Err(bad(
+                "the root cannot be a value; name a node below it".to_owned()
+            ));
+        }
+        Ok(Self {
+            client: client.clone(),
+            path: Arc::from(path),
+            receipts: Arc::default(),
+        })
+    }
+
+    /// The node, if it is there.
+    pub(super) async fn read(&self) -> Result<Option<Data>, ValueError> {
+        loop {
+            let session = self.session().await?;
+            let read = match session.get_data(&self.path).await {
+                Ok(data) => return Ok(Some(data)),
+                Err(error) if error.is_no_node() => return Ok(None),
+                Err(error) => error,
+            };
+            self.after(&session, read).await?;
+        }
+    }
+
+    /// Writes `data` if the node is as expected: `false` if it is not.
+    ///
+    /// Goes on in the background if the caller goes away.
+    pub(super) async fn write(&self, expected: Expected, data: &Bytes) -> Result<bool, ValueError> {
+        let mut absent = expected == Expected::Absent;
+        loop {
+            let session = self.session().await?;
+            let parts = if absent {
+                vec![Op::create(
+                    &*self.path,
+                    data.clone(),
+                    CreateMode::Persistent,
+                )]
+            } else {
+                self.replacement(expected, data)?
+            };
+            match self.receipts.apply(&session, &self.path, parts).await {
+                Outcome::Applied => return Ok(true),
+                Outcome::NotApplied => {}
+                Outcome::Refused(error) if error.is_no_node() && absent => {
+                    let above = path::parent(&self.path);
+                    if let Err(error) = ensure_parents(&session, above, Parents::Persistent).await {
+                        self.after(&session, error).await?;
+                    }
+                }
+                // Somebody was faster.
+                Outcome::Refused(error)
+                    if error.is_no_node() || error.is_node_exists() || error.is_bad_version() =>
+                {
+                    if expected != Expected::Anything {
+                        return Ok(false);
+                    }
+                    absent = error.is_no_node();
+                }
+                Outcome::Refused(source) => return Err(self.client_error(source)),
+                Outcome::Failed(error) => self.after(&session, error).await?,
+                Outcome::Unknown(source) => {
+                    return Err(ValueError::Unknown {
+                        path: self.path.to_string(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+
+    fn replacement(&self, expected: Expected, data: &Bytes) -> Result<Vec<Op>, ValueError> {
+        let set = |version| Op::set_data(&*self.path, data.clone(), version);
+        match expected {
+            // The next version would be -1, which nobody can ask for: two writes at one instant leave it behind (H24).
+            Expected::Version(-2) => Ok(vec![set(Some(-2)), set(None)]),
+            Expected::Version(-1) => Err(ValueError::VersionUnusable {
+                path: self.path.to_string(),
+            }),
+            Expected::Version(version) => Ok(vec![set(Some(version))]),
+            Expected::Absent | Expected::Anything => Ok(vec![set(None)]),
+        }
+    }
+
+    async fn session(&self) -> Result<Session, ValueError> {
+        self.client
+            .session()
+            .await
+            .map_err(|source| ValueError::Connect {
+                path: self.path.to_string(),
+                source,
+            })
+    }
+
+    fn client_error(&self, source: Error) -> ValueError {
+        ValueError::Client {
+            path: self.path.to_string(),
+            source,
+        }
+    }
+
+    /// Returns once it makes sense to try again, on another session where this one is over.
+    async fn after(&self, session: &Session, error: Error) -> Result<(), ValueError> {
+        match link::restored(session, error).await {
+            Ok(()) => Ok(()),
+            Err(_) if session.state().is_final() => Ok(()),
+            Err(source) => Err(self.client_error(source)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_client::Config;
+
+    #[test]
+    fn h24_a_version_of_minus_one_is_stepped_over_and_never_asked_for() {
+        let client = Client::lazy(Config::new("127.0.0.1:1").unwrap());
+        let cell = Cell::new(&client, "/v").unwrap();
+        let data = Bytes::from_static(b"x");
+        let versions = |version| {
+            let ops = cell.replacement(Expected::Version(version), &data).unwrap();
+            let version = |op: &Op| match op {
+                Op::SetData { version, .. } => *version,
+                other => panic!("{other:?}"),
+            };
+            ops.iter().map(version).collect::<Vec<_>>()
+        };
+        assert_eq!(versions(7), [Some(7)]);
+        assert_eq!(versions(i32::MIN), [Some(i32::MIN)]);
+        assert_eq!(versions(-3), [Some(-3)]);
+        assert_eq!(versions(-2), [Some(-2), None]);
+        assert!(matches!(
+            cell.replacement(Expected::Version(-1), &data),
+            Err(ValueError::VersionUnusable { .. })
+        ));
+    }
+}

@@ -1,0 +1,244 @@
+//! A number that several processes count up and down.
+//!
+//! Owns the forms in which numbers are stored, and the loop of an addition. An addition happens once, or its caller is told that
+//! it is not known (H77).
+
+use super::cell::{Cell, Expected};
+use super::error::ValueError;
+use super::shared::{SharedValue, Values};
+use baton_client::{Client, Data};
+use bytes::Bytes;
+use std::fmt;
+
+/// How a counter's number is stored. A node without data is 0 in each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CounterLayout {
+    /// Decimal text, as kazoo's `Counter` has it. 64 bits.
+    #[default]
+    Decimal,
+    /// Four bytes, big-endian: Curator's `SharedCount` and `DistributedAtomicInteger`, kazoo's `Counter` with
+    /// `support_curator`.
+    Int32,
+    /// Eight bytes, big-endian: Curator's `DistributedAtomicLong`.
+    Int64,
+}
+
+impl fmt::Display for CounterLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decimal => "decimal text",
+            Self::Int32 => "a 32-bit integer",
+            Self::Int64 => "a 64-bit integer",
+        })
+    }
+}
+
+impl CounterLayout {
+    fn decode(self, data: &[u8]) -> Option<i64> {
+        if data.is_empty() {
+            return Some(0);
+        }
+        match self {
+            Self::Decimal => std::str::from_utf8(data).ok()?.parse().ok(),
+            Self::Int32 => data.try_into().ok().map(i32::from_be_bytes).map(i64::from),
+            Self::Int64 => data.try_into().ok().map(i64::from_be_bytes),
+        }
+    }
+
+    fn encode(self, value: i64) -> Option<Bytes> {
+        Some(match self {
+            Self::Decimal => Bytes::from(value.to_string()),
+            Self::Int32 => Bytes::copy_from_slice(&i32::try_from(value).ok()?.to_be_bytes()),
+            Self::Int64 => Bytes::copy_from_slice(&value.to_be_bytes()),
+        })
+    }
+}
+
+/// A number at a path of the tree. An absent node is 0.
+///
+/// Cheap to clone. It holds no more than one number: for many writers at once, give each a counter of its own and add them up
+/// when reading. The layout of side nodes is that of [`SharedValue`].
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let tickets = baton::Counter::new(&client, "/tickets")?;
+/// let mine = tickets.add(1).await?;
+/// println!("ticket {mine} of {}", tickets.get().await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Counter {
+    cell: Cell,
+    layout: CounterLayout,
+}
+
+impl Counter {
+    /// A counter at `path`, as decimal text. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`ValueError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, ValueError> {
+        Ok(Self {
+            cell: Cell::new(client, path)?,
+            layout: CounterLayout::default(),
+        })
+    }
+
+    /// Stores the number as another library does, to count together with its processes.
+    #[must_use]
+    pub fn layout(mut self, layout: CounterLayout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// The counter's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.cell.path
+    }
+
+    /// The number.
+    ///
+    /// # Errors
+    /// [`ValueError::NotANumber`], [`ValueError::Connect`], [`ValueError::Client`].
+    pub async fn get(&self) -> Result<i64, ValueError> {
+        self.read().await.map(|(value, _)| value)
+    }
+
+    /// Adds `delta`, once, and returns the sum. When this returns `Ok`, the addition happened exactly once, whatever became of
+    /// connections on the way. Dropped half-way, an addition that was sent stays.
+    ///
+    /// # Errors
+    /// [`ValueError::Unknown`] where the session ended before the outcome was known: then it happened once or not at all.
+    /// Else nothing was added.
+    pub async fn add(&self, delta: i64) -> Result<i64, ValueError> {
+        loop {
+            let (value, expected) = self.read().await?;
+            let sum = value.checked_add(delta);
+            let data = sum.and_then(|sum| self.layout.encode(sum));
+            let (Some(sum), Some(data)) = (sum, data) else {
+                return Err(self.out_of_range(value, delta));
+            };
+            if self.cell.write(expected, &data).await? {
+                return Ok(sum);
+            }
+        }
+    }
+
+    /// Makes it `value`, whatever it was, a number or not.
+    ///
+    /// # Errors
+    /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was written.
+    pub async fn set(&self, value: i64) -> Result<(), ValueError> {
+        let data = self.encode(value)?;
+        self.cell.write(Expected::Anything, &data).await.map(|_| ())
+    }
+
+    /// Makes it `value` if it is `expected`: `false` if it is not; then nothing was written.
+    ///
+    /// # Errors
+    /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was written.
+    pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, ValueError> {
+        let data = self.encode(value)?;
+        loop {
+            let (now, version) = self.read().await?;
+            if now != expected {
+                return Ok(false);
+            }
+            if self.cell.write(version, &data).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The number as it changes: see [`Values::next`].
+    ///
+    /// # Errors
+    /// [`ValueError::View`] outside a tokio runtime.
+    pub fn values(&self) -> Result<Numbers, ValueError> {
+        let values = SharedValue::new(&self.cell.client, self.path())?.values()?;
+        Ok(Numbers {
+            values,
+            counter: self.clone(),
+        })
+    }
+
+    async fn read(&self) -> Result<(i64, Expected), ValueError> {
+        match self.cell.read().await? {
+            None => Ok((0, Expected::Absent)),
+            Some(Data { data, stat }) => Ok((self.decode(&data)?, Expected::Version(stat.version))),
+        }
+    }
+
+    fn decode(&self, data: &[u8]) -> Result<i64, ValueError> {
+        self.layout
+            .decode(data)
+            .ok_or_else(|| ValueError::NotANumber {
+                path: self.path().to_owned(),
+                layout: self.layout,
+                bytes: data.len(),
+            })
+    }
+
+    fn encode(&self, value: i64) -> Result<Bytes, ValueError> {
+        self.layout
+            .encode(value)
+            .ok_or_else(|| self.out_of_range(0, value))
+    }
+
+    fn out_of_range(&self, value: i64, delta: i64) -> ValueError {
+        ValueError::OutOfRange {
+            path: self.path().to_owned(),
+            layout: self.layout,
+            value,
+            delta,
+        }
+    }
+}
+
+/// A counter as it changes. Dropping it removes its watch.
+#[derive(Debug)]
+pub struct Numbers {
+    values: Values,
+    counter: Counter,
+}
+
+impl Numbers {
+    /// At first the number as it is; later each change. As [`Values::next`]; an absent node is 0.
+    ///
+    /// # Errors
+    /// [`ValueError::NotANumber`], after which asking again is allowed; [`ValueError::View`] once the client is closed.
+    pub async fn next(&mut self) -> Result<i64, ValueError> {
+        match self.values.next().await? {
+            Some(value) => self.counter.decode(&value.data),
+            None => Ok(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_stored_as_the_other_libraries_store_them() {
+        for (layout, value, bytes) in [
+            (CounterLayout::Decimal, -12, &b"-12"[..]),
+            (CounterLayout::Int32, -2, &[0xff, 0xff, 0xff, 0xfe]),
+            (CounterLayout::Int64, 258, &[0, 0, 0, 0, 0, 0, 1, 2]),
+        ] {
+            assert_eq!(layout.encode(value).as_deref(), Some(bytes));
+            assert_eq!(layout.decode(bytes), Some(value));
+            assert_eq!(layout.decode(b""), Some(0));
+            assert_eq!(layout.decode(b"1.5xx"), None);
+        }
+        assert_eq!(CounterLayout::Int32.encode(1 << 31), None);
+        assert_eq!(
+            CounterLayout::Decimal.decode(b"3.0"),
+            None,
+            "kazoo's float counter"
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Why a value or a counter was not read or written as asked.
+
+use super::counter::CounterLayout;
+use crate::cache::CacheError;
+use baton_client::{ConnectError, Error};
+
+/// Why a value or a counter was not read or written as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// The session ended before it was known whether the write was applied. It was not tried twice.
+    #[error(
+        "{path}: it is not known whether the value was written: {source}; look at it before writing again"
+    )]
+    Unknown {
+        /// Path of the value.
+        path: String,
+        /// What the client knows.
+        source: Error,
+    },
+    /// The node's data is no number of this layout. Nothing was changed.
+    #[error(
+        "{path}: its {bytes} bytes are no number as {layout} stores it; use the counter's own layout, or set it"
+    )]
+    NotANumber {
+        /// Path of the counter.
+        path: String,
+        /// The layout in which it was read.
+        layout: CounterLayout,
+        /// Length of the data.
+        bytes: usize,
+    },
+    /// The result would not fit. Nothing was changed.
+    #[error(
+        "{path}: {value} plus {delta} does not fit what {layout} can hold; nothing was changed"
+    )]
+    OutOfRange {
+        /// Path of the counter.
+        path: String,
+        /// Its layout.
+        layout: CounterLayout,
+        /// The value it has; 0 for a value that was to be set.
+        value: i64,
+        /// What was to be added, or set.
+        delta: i64,
+    },
+    /// The node's version is −1, which the protocol cannot ask for (H24). Only after 2³² writes by programs that do not skip it.
+    #[error(
+        "{path}: its version is -1, so no conditional write is possible; one unconditional set moves it on"
+    )]
+    VersionUnusable {
+        /// Path of the value.
+        path: String,
+    },
+    /// The path is no legal path for a value.
+    #[error("{path:?}: no legal path for a value: {why}")]
+    BadPath {
+        /// The path as given.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No session could be had.
+    #[error("{path}: {source}")]
+    Connect {
+        /// Path of the value.
+        path: String,
+        /// What the client says.
+        source: ConnectError,
+    },
+    /// The server refused something, or the client could not send it. Nothing was changed.
+    #[error("{path}: {source}")]
+    Client {
+        /// Path of the value.
+        path: String,
+        /// What the client says.
+        source: Error,
+    },
+    /// The value cannot be watched.
+    #[error(transparent)]
+    View(#[from] CacheError),
+}

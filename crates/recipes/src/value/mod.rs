@@ -1,0 +1,12 @@
+//! Values and counters: single nodes that several processes write.
+//!
+//! Owns exactly-once writes and listening. A value is no lock: between reading and acting it may change.
+
+mod cell;
+mod counter;
+mod error;
+mod shared;
+
+pub use counter::{Counter, CounterLayout, Numbers};
+pub use error::ValueError;
+pub use shared::{SharedValue, Values, Versioned};
