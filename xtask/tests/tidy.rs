@@ -86,6 +86,17 @@ fn crates_depend_downwards_only() {
             &["baton-proto", "baton-client", "baton-server", "baton-wal"][..],
         ),
         (
+            "sim",
+            &[
+                "baton",
+                "baton-client",
+                "baton-proto",
+                "baton-server",
+                "baton-tree",
+                "baton-wal",
+            ][..],
+        ),
+        (
             "cli",
             &[
                 "baton",

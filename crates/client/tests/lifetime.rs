@@ -467,3 +467,26 @@ async fn h32_a_silent_address_does_not_use_up_the_time_that_is_left() {
     assert_eq!(s.state(), State::Connected { epoch: 2 });
     drop((peer, silent));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_opens_while_its_caller_goes_away_is_closed() {
+    let mut world = World::new();
+    let config = world.config();
+    let mut connect = Box::pin(Session::connect(config));
+    // Sends the task on its way; the answer then finds a caller that is there, but is never polled again.
+    assert!(poll_once(&mut connect).await.is_none());
+    let mut peer = world.accept(SESSION).await;
+    peer.answer_next_probe().await;
+    drop(connect);
+    let closing = tokio::time::timeout(T, peer.expect(OpCode::CloseSession));
+    closing.await.expect("nobody else would ever close it");
+}
+
+/// Polls once.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| match std::pin::Pin::new(&mut *future).poll(cx) {
+        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
+}

@@ -24,6 +24,8 @@ mod error;
 mod net;
 mod options;
 mod server;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 
 pub use builder::Builder;
 pub use error::{ServerError, StartError};

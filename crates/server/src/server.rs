@@ -242,7 +242,7 @@ fn core_thread(
     started: tokio::sync::oneshot::Sender<Result<Arc<Shared>, StartError>>,
     end: &watch::Sender<Ended>,
 ) {
-    let mut core = match prepare(options, storage) {
+    let mut core = match prepare(options, storage, None) {
         Ok((shared, core)) => {
             if started.send(Ok(Arc::clone(&shared))).is_err() {
                 return;
@@ -274,7 +274,12 @@ impl Drop for CloseAtEnd<'_> {
     }
 }
 
-fn prepare(options: Options, storage: Arc<dyn Storage>) -> Result<(Arc<Shared>, Core), StartError> {
+/// Recovers from `storage`. `simulated_wall_ms` replaces the wall clock, see [`ServerTime::new`].
+pub(crate) fn prepare(
+    options: Options,
+    storage: Arc<dyn Storage>,
+    simulated_wall_ms: Option<i64>,
+) -> Result<(Arc<Shared>, Core), StartError> {
     let begun = recover::recover(storage, WalOptions::default()).map_err(start_error)?;
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let shared = Arc::new(Shared {
@@ -284,7 +289,7 @@ fn prepare(options: Options, storage: Arc<dyn Storage>) -> Result<(Arc<Shared>, 
         tree: RwLock::new(begun.tree),
         watches: Mutex::new(WatchTable::default()),
         inbox: Inbox::default(),
-        time: ServerTime::new(),
+        time: ServerTime::new(simulated_wall_ms),
         stats: Stats::new(),
         sessions: 0.into(),
         idle_since_ms: 0.into(),

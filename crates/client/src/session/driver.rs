@@ -164,6 +164,7 @@ async fn bury(core: &Arc<Core>) {
     };
     let clock = &core.config.clock;
     tokio::select! {
+        biased;
         () = farewell => {}
         () = clock.sleep_until(clock.now() + timeout) => {}
     }

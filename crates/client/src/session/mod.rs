@@ -157,8 +157,9 @@ impl Session {
         let core = Arc::new(Core::new(config, identity, last_zxid, runtime.clone()));
         let (to, first) = oneshot::channel();
         runtime.spawn(driver::drive(Arc::clone(&core), to));
-        first.await.map_err(|_| ConnectError::NoRuntime)??;
+        // From here on: the caller may go away between the driver's word and this task's next turn.
         let handles = Arc::new(Handles(Arc::clone(&core)));
+        first.await.map_err(|_| ConnectError::NoRuntime)??;
         core.wait_credentials().await?;
         Ok(Self {
             core,

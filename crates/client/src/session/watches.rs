@@ -3,7 +3,7 @@
 //! Owns the match from an event to its listeners, and the lists that a reconnect sends (`protocol.md` §1.8). It must never let
 //! an event reach a watch whose own read has not been answered: that read sees the change itself (`H31`).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_proto::{EventKind, Request, WatcherKind, path};
@@ -170,7 +170,8 @@ impl OnPath {
 /// All watches of one session.
 #[derive(Default)]
 pub(crate) struct WatchTable {
-    paths: HashMap<Arc<str>, OnPath>,
+    /// In order of path, so that what is done for all of them is done in the same order at every run.
+    paths: BTreeMap<Arc<str>, OnPath>,
     next_id: u64,
     recursive: usize,
     /// The server has refused to remove watches: do not ask again.
@@ -380,7 +381,7 @@ impl WatchTable {
     /// Ends every watch.
     pub(crate) fn end(&mut self, lost: SessionLost, fired: &mut Vec<Fired>) {
         self.recursive = 0;
-        for (_, on) in self.paths.drain() {
+        for on in std::mem::take(&mut self.paths).into_values() {
             let once = on.data.into_iter().chain(on.exist).chain(on.child);
             fired.extend(once.map(|w| Fired::Once(w.to, Err(lost))));
             fired.extend(on.streams.into_iter().map(|s| Fired::End(s.queue, lost)));

@@ -365,6 +365,7 @@ impl DoubleBarrier {
                 continue;
             }
             tokio::select! {
+                biased;
                 // Decided, or touched by somebody, or lost: the next look tells.
                 _ = watch => {}
                 ended = &mut gone => {

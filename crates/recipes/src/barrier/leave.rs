@@ -275,6 +275,7 @@ async fn until_empty(
         }
         let next = baton_proto::path::join(&round.path, next);
         tokio::select! {
+            biased;
             _ = watch => {}
             _ = &mut gone => return Err(Halt::Again),
             left = until_gone(session, &next, || {}) => {

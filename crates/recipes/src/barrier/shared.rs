@@ -131,6 +131,7 @@ async fn until_ready(
                 }
             }
             None => tokio::select! {
+                biased;
                 _ = watch => {}
                 ended = &mut gone => {
                     if ended.is_ok() {

@@ -191,6 +191,7 @@ impl Follower<'_> {
     ) -> Result<bool, Trouble> {
         loop {
             tokio::select! {
+                biased;
                 event = watch.next() => {
                     let event = event.map_err(|_| Trouble::SessionOver)?;
                     if self.note(event, dirty) {

@@ -51,6 +51,7 @@ pub(super) async fn keep(shared: Arc<Shared>, client: Client) {
     let mut backoff = Backoff::default();
     while !shared.is_stopping() {
         let session = tokio::select! {
+            biased;
             session = client.session() => session,
             () = stopped(&shared) => return,
         };
@@ -90,6 +91,7 @@ pub(super) async fn keep(shared: Arc<Shared>, client: Client) {
         };
         shared.tell(NodeState::Blocked(error), None);
         tokio::select! {
+            biased;
             () = tokio::time::sleep(backoff.pause()) => {}
             () = stopped(&shared) => return,
         }
@@ -181,6 +183,7 @@ impl Keeper<'_> {
             None,
         );
         tokio::select! {
+            biased;
             _ = watch => Ok(self.look()),
             () = stopped(self.shared) => Err(End::Stopped),
         }
@@ -230,6 +233,7 @@ impl Keeper<'_> {
         self.shared
             .tell(NodeState::Present(registered), Some(self.session));
         tokio::select! {
+            biased;
             event = watch => match event {
                 Ok(event) => {
                     if event.kind == EventKind::NodeDeleted {

@@ -134,6 +134,7 @@ impl GroupView {
             }
             drop(snapshot);
             tokio::select! {
+                biased;
                 event = self.events.next() => if event.is_none() {
                     self.cache.ready().await?;
                 },

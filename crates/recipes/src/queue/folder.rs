@@ -196,6 +196,7 @@ impl Folder {
             }
         };
         tokio::select! {
+            biased;
             // Changed, or the session lost: look again either way.
             _ = watch => {}
             () = self.shared.returned.notified() => {}

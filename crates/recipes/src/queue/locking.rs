@@ -192,6 +192,7 @@ impl LockingQueue {
                 continue;
             }
             tokio::select! {
+                biased;
                 // Changed, or the session lost: look again either way.
                 _ = claims.1 => {}
                 _ = items.1 => {}

@@ -4,12 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::conn::Conn;
+
+/// The monotonic clock of the whole server: tokio's, which a simulation can hold.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
 
 /// Milliseconds of the server's own running time. Time in which the process was stopped as a whole is not counted, so
 /// that nobody loses a session because the *server* slept.
@@ -17,18 +22,36 @@ use super::conn::Conn;
 pub(crate) struct ServerTime {
     start: Instant,
     stalled_ms: AtomicU64,
+    /// The wall clock at the start, where it is to follow the monotonic one.
+    simulated_wall_ms: Option<i64>,
 }
 
 impl ServerTime {
-    pub(crate) fn new() -> Self {
+    /// With `simulated_wall_ms`, the wall clock reads so at the start and follows the monotonic clock.
+    pub(crate) fn new(simulated_wall_ms: Option<i64>) -> Self {
         Self {
-            start: Instant::now(),
+            start: now(),
             stalled_ms: AtomicU64::new(0),
+            simulated_wall_ms,
         }
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
-        self.at_ms(Instant::now())
+        self.at_ms(now())
+    }
+
+    /// The wall clock, in milliseconds since 1970: what goes into entries as the leader's time.
+    pub(crate) fn wall_ms(&self) -> i64 {
+        let (from, since) = match self.simulated_wall_ms {
+            Some(start_ms) => (start_ms, now().saturating_duration_since(self.start)),
+            None => (
+                0,
+                SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default(),
+            ),
+        };
+        from.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
     pub(crate) fn at_ms(&self, instant: Instant) -> u64 {
@@ -44,7 +67,7 @@ impl ServerTime {
     }
 
     pub(crate) fn uptime_ms(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(now().saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -142,6 +142,9 @@ struct State {
     closed: bool,
     stop: bool,
     abort: bool,
+    /// The task that is the core, where it is no thread.
+    #[cfg(feature = "simulation")]
+    task: Option<std::task::Waker>,
 }
 
 /// The queue between sockets and the core.
@@ -173,6 +176,10 @@ impl Inbox {
             self.queued_bytes
                 .fetch_add(work.data.len(), Ordering::Relaxed);
             state.work.append(work);
+            #[cfg(feature = "simulation")]
+            if let Some(task) = state.task.take() {
+                task.wake();
+            }
             std::mem::take(&mut state.sleeping)
         };
         if sleeping {
@@ -208,10 +215,29 @@ impl Inbox {
         if state.stop { Woken::Stop } else { Woken::Go }
     }
 
+    /// As [`Inbox::take`], for a core that is a task: ready once there is something.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn poll_take(
+        &self,
+        done: &mut Work,
+        cx: &std::task::Context<'_>,
+    ) -> std::task::Poll<()> {
+        self.queued_bytes
+            .fetch_sub(done.data.len(), Ordering::Relaxed);
+        done.clear();
+        let mut state = self.state.lock();
+        if state.work.is_empty() {
+            state.task = Some(cx.waker().clone());
+            return std::task::Poll::Pending;
+        }
+        std::mem::swap(&mut state.work, done);
+        std::task::Poll::Ready(())
+    }
+
     /// Adds to `work` what comes until `groups` are in it or `until` has passed. Whether they are.
     pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> bool {
         loop {
-            let late = Instant::now() >= until;
+            let late = super::clock::now() >= until;
             {
                 let mut state = self.state.lock();
                 let complete = work.groups.len() + state.work.groups.len() >= groups;

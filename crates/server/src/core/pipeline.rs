@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind};
 use baton_proto::PASSWORD_BYTES;
@@ -12,7 +12,7 @@ use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identi
 use baton_wal::{Record, Wal};
 
 use super::apply::{self, Applier, Step};
-use super::clock::SessionClocks;
+use super::clock::{SessionClocks, now};
 use super::conn::CloseReason;
 use super::gather::Gather;
 use super::ids::SessionIds;
@@ -53,7 +53,11 @@ impl Core {
     ) -> Result<Self, ServerError> {
         let tick_ms = u64::try_from(shared.options.tick.as_millis()).unwrap_or(u64::MAX);
         let reap = shared.options.reap_interval;
-        let ids = SessionIds::new(shared.options.server_id, wall_ms(), &shared.tree.read());
+        let ids = SessionIds::new(
+            shared.options.server_id,
+            shared.time.wall_ms(),
+            &shared.tree.read(),
+        );
         let mut core = Self {
             clocks: SessionClocks::new(tick_ms),
             ids,
@@ -64,7 +68,7 @@ impl Core {
             snapshots,
             gather: Gather::default(),
             last_sync: Duration::ZERO,
-            next_reap: (!reap.is_zero()).then(|| Instant::now() + reap),
+            next_reap: (!reap.is_zero()).then(|| now() + reap),
             nobody: Identity::anonymous(),
             shared,
         };
@@ -96,7 +100,7 @@ impl Core {
         loop {
             let deadline = self.deadline();
             let woken = self.shared.inbox.take(&mut work, deadline);
-            let now = Instant::now();
+            let now = now();
             if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
                 && late > self.shared.options.tick
             {
@@ -115,11 +119,7 @@ impl Core {
                 let complete = self.shared.inbox.gather(&mut work, groups, until);
                 self.gather.learn(complete);
             }
-            self.round(&work)?;
-            self.expire()?;
-            self.reap(now)?;
-            self.snapshots
-                .step(&self.shared, &self.consensus, &mut self.wal);
+            self.turn(&work, now)?;
             if woken == Woken::Stop {
                 self.wal.sync()?;
                 return Ok(());
@@ -127,9 +127,20 @@ impl Core {
         }
     }
 
-    fn deadline(&self) -> Option<Instant> {
+    /// Does what waits, and what is due at `now`.
+    pub(crate) fn turn(&mut self, work: &Work, now: Instant) -> Result<(), ServerError> {
+        self.round(work)?;
+        self.expire()?;
+        self.reap(now)?;
+        self.snapshots
+            .step(&self.shared, &self.consensus, &mut self.wal);
+        Ok(())
+    }
+
+    /// When there is something to do even if nothing comes in.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let clock = self.clocks.next_due_ms().map(|due_ms| {
-            Instant::now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
+            now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
         });
         let snapshot = self.snapshots.next_look();
         [clock, self.next_reap, snapshot]
@@ -143,17 +154,18 @@ impl Core {
         if work.is_empty() {
             return Ok(());
         }
-        let mut builder = BatchBuilder::new(wall_ms());
+        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
         let mut request = 0;
         for group in 0..work.groups.len() {
             request = self.plan(work, group, request, &mut builder);
             if builder.bytes() >= ENTRY_BYTES {
-                let full = std::mem::replace(&mut builder, BatchBuilder::new(wall_ms()));
+                let full =
+                    std::mem::replace(&mut builder, BatchBuilder::new(self.shared.time.wall_ms()));
                 self.commit_and_apply(full, work)?;
             }
         }
         self.commit_and_apply(builder, work)?;
-        apply::count_answers(&self.shared, work, Instant::now());
+        apply::count_answers(&self.shared, work, now());
         Ok(())
     }
 
@@ -279,7 +291,7 @@ impl Core {
             return Ok(());
         }
         let ended = self.clocks.due(now_ms);
-        let mut builder = BatchBuilder::new(wall_ms());
+        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
         for session_id in ended {
             let command = Command::CloseSession {
                 session_id,
@@ -303,12 +315,12 @@ impl Core {
         self.next_reap = Some(now + self.shared.options.reap_interval);
         let grace_ms =
             i64::try_from(self.shared.options.container_grace.as_millis()).unwrap_or(i64::MAX);
-        let due = self
-            .shared
-            .tree
-            .read()
-            .reap_candidates(wall_ms(), grace_ms, REAP_AT_ONCE);
-        let mut builder = BatchBuilder::new(wall_ms());
+        let due = self.shared.tree.read().reap_candidates(
+            self.shared.time.wall_ms(),
+            grace_ms,
+            REAP_AT_ONCE,
+        );
+        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
         for candidate in &due {
             let command = Command::DeleteContainer {
                 path: &candidate.path,
@@ -347,8 +359,7 @@ impl Core {
                 let batch = decode(&entry)?;
                 self.applier
                     .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
-                self.gather
-                    .told(self.applier.told, self.last_sync, Instant::now());
+                self.gather.told(self.applier.told, self.last_sync, now());
                 self.consensus.applied(entry.index)?;
             }
         }
@@ -423,12 +434,4 @@ fn decode(entry: &Entry) -> Result<Batch<'_>, ServerError> {
         index: entry.index,
         source,
     })
-}
-
-/// The wall clock, in milliseconds since 1970: what goes into entries as the leader's time.
-pub(crate) fn wall_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -10,7 +10,7 @@ use baton_consensus::{Consensus, SnapshotPoint};
 use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
-use super::pipeline::wall_ms;
+use super::clock::now;
 use super::shared::Shared;
 
 /// Bytes of one slice: what a batch may have to wait for.
@@ -63,7 +63,7 @@ impl Snapshots {
             (Some(_), Some(_)) => Duration::from_millis(1),
             (None, _) => Duration::from_millis(20),
         };
-        Some(Instant::now() + pause)
+        Some(now() + pause)
     }
 
     /// Does a bounded part of what is to be done.
@@ -94,7 +94,7 @@ impl Snapshots {
             index,
             term: point.term,
             zxid: tree.zxid(),
-            time_ms: wall_ms(),
+            time_ms: shared.time.wall_ms(),
             membership: point.membership.encode(),
         };
         let (slices, incoming) = crossbeam_channel::bounded::<Vec<u8>>(SLICES_WAITING);

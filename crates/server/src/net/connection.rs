@@ -17,6 +17,7 @@ use tokio::io::AsyncReadExt;
 
 use super::stream::{Input, Output, Stream};
 use super::{auth, handshake, words};
+use crate::core::clock::now;
 use crate::core::conn::{CloseReason, Conn, Outlet};
 use crate::core::inbox::{Kind, Work};
 use crate::core::reads::{self, Flow, WatchAccess};
@@ -95,7 +96,7 @@ impl Connection {
             phase: Phase::Start,
             in_flight: 0,
             work: Work::default(),
-            read_at: Instant::now(),
+            read_at: now(),
             close_after: None,
             last_taken: false,
         }
@@ -247,7 +248,7 @@ impl Connection {
 
     /// Counts the packet for the session's clock.
     fn touch(&mut self) -> Result<(), End> {
-        self.read_at = Instant::now();
+        self.read_at = now();
         if let Some(attached) = self.conn.attached()
             && !attached.touch.touch(self.shared.time.at_ms(self.read_at))
         {
@@ -517,7 +518,7 @@ fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
 }
 
 fn elapsed_us(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(now().saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Who deals with a request.

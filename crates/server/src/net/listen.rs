@@ -141,35 +141,8 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
         };
         match accepted {
             Ok((stream, peer)) => {
-                shared.stats.connections_accepted.fetch_add(1, Relaxed);
-                match shared.open(peer) {
-                    Ok(conn) => {
-                        let shared = Arc::clone(&shared);
-                        tokio::spawn(async move {
-                            // Strikes the connection out however the task ends.
-                            let books = Books {
-                                shared: Arc::clone(&shared),
-                                conn: Arc::clone(&conn),
-                            };
-                            let end = Connection::new(shared, conn, stream).serve().await;
-                            match end {
-                                End::Gone => {
-                                    tracing::debug!(%peer, "connection closed by the client")
-                                }
-                                End::Closed(reason) => {
-                                    tracing::debug!(%peer, "connection closed: {}", reason.text());
-                                }
-                                End::Refused(what) => {
-                                    tracing::warn!(%peer, "connection closed: {what}")
-                                }
-                            }
-                            drop(books);
-                        });
-                    }
-                    Err(why) => {
-                        shared.stats.connections_refused.fetch_add(1, Relaxed);
-                        tracing::warn!(%peer, "connection refused: {why}");
-                    }
+                if let Some(life) = take_on(&shared, stream, peer) {
+                    tokio::spawn(life);
                 }
             }
             Err(error) => {
@@ -178,6 +151,38 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
             }
         }
     }
+}
+
+/// Takes a connection into the books; what comes back is its life, to be driven. `None` where it is refused.
+pub(crate) fn take_on(
+    shared: &Arc<Shared>,
+    stream: Stream,
+    peer: Peer,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    shared.stats.connections_accepted.fetch_add(1, Relaxed);
+    let conn = match shared.open(peer) {
+        Ok(conn) => conn,
+        Err(why) => {
+            shared.stats.connections_refused.fetch_add(1, Relaxed);
+            tracing::warn!(%peer, "connection refused: {why}");
+            return None;
+        }
+    };
+    let shared = Arc::clone(shared);
+    Some(async move {
+        // Strikes the connection out however the task ends.
+        let books = Books {
+            shared: Arc::clone(&shared),
+            conn: Arc::clone(&conn),
+        };
+        let end = Connection::new(shared, conn, stream).serve().await;
+        match end {
+            End::Gone => tracing::debug!(%peer, "connection closed by the client"),
+            End::Closed(reason) => tracing::debug!(%peer, "connection closed: {}", reason.text()),
+            End::Refused(what) => tracing::warn!(%peer, "connection closed: {what}"),
+        }
+        drop(books);
+    })
 }
 
 struct Books {

@@ -5,5 +5,5 @@ mod auth;
 mod connection;
 mod handshake;
 pub(crate) mod listen;
-mod stream;
+pub(crate) mod stream;
 mod words;

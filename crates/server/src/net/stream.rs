@@ -10,12 +10,17 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::core::conn::Outlet;
+#[cfg(feature = "simulation")]
+use crate::simulation::{MemoryInput, MemoryOutput};
 
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// A simulated connection, its halves apart already.
+    #[cfg(feature = "simulation")]
+    Memory(Box<dyn MemoryInput>, Box<dyn MemoryOutput>),
 }
 
 /// What comes in.
@@ -23,6 +28,8 @@ pub(crate) enum Stream {
 pub(crate) enum Input {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
+    #[cfg(feature = "simulation")]
+    Memory(Box<dyn MemoryInput>),
 }
 
 /// What goes out.
@@ -30,6 +37,8 @@ pub(crate) enum Input {
 pub(crate) enum Output {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
+    #[cfg(feature = "simulation")]
+    Memory(Box<dyn MemoryOutput>),
 }
 
 impl Stream {
@@ -43,6 +52,8 @@ impl Stream {
                 let (input, output) = stream.into_split();
                 (Input::Unix(input), Output::Unix(output))
             }
+            #[cfg(feature = "simulation")]
+            Stream::Memory(input, output) => (Input::Memory(input), Output::Memory(output)),
         }
     }
 }
@@ -56,6 +67,8 @@ impl AsyncRead for Input {
         match self.get_mut() {
             Input::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             Input::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            #[cfg(feature = "simulation")]
+            Input::Memory(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -67,6 +80,8 @@ impl Output {
             match self {
                 Output::Tcp(half) => ready!(half.as_ref().poll_write_ready(cx))?,
                 Output::Unix(half) => ready!(half.as_ref().poll_write_ready(cx))?,
+                #[cfg(feature = "simulation")]
+                Output::Memory(_) => {}
             }
             match self.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -80,6 +95,11 @@ impl Output {
         match self {
             Output::Tcp(half) => socket2::SockRef::from(half.as_ref()).shutdown(Shutdown::Write),
             Output::Unix(half) => socket2::SockRef::from(half.as_ref()).shutdown(Shutdown::Write),
+            #[cfg(feature = "simulation")]
+            Output::Memory(half) => {
+                half.shutdown();
+                Ok(())
+            }
         }
     }
 }
@@ -89,6 +109,8 @@ impl Outlet for Output {
         match self {
             Output::Tcp(half) => half.try_write(bytes),
             Output::Unix(half) => half.try_write(bytes),
+            #[cfg(feature = "simulation")]
+            Output::Memory(half) => half.try_write(bytes),
         }
     }
 }

@@ -1,0 +1,187 @@
+//! The server without its thread and without sockets, for deterministic tests: the same core, log, sessions' clocks,
+//! watches and connections, as tasks of one tokio runtime whose time is paused. Owns how they are driven; whatever
+//! they decide is decided by the code that runs in production.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use baton_proto::Stat;
+use baton_tree::Identity;
+use baton_wal::Storage;
+use parking_lot::Mutex;
+use tokio::io::AsyncRead;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::core::clock::now;
+use crate::core::conn::Peer;
+use crate::core::inbox::Work;
+use crate::core::pipeline::Core;
+use crate::core::shared::Shared;
+use crate::error::{ServerError, StartError};
+use crate::net::listen;
+use crate::net::stream::Stream;
+use crate::options::Options;
+use crate::server::prepare;
+
+/// What a simulated connection brings.
+pub trait MemoryInput: AsyncRead + fmt::Debug + Send + Unpin + 'static {}
+impl<T: AsyncRead + fmt::Debug + Send + Unpin + 'static> MemoryInput for T {}
+
+/// Where a simulated connection's answers go. Dropping it ends the stream.
+pub trait MemoryOutput: fmt::Debug + Send + Sync + 'static {
+    /// Takes what it can, at once; how many bytes that was. It must not say `WouldBlock`.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Nothing more comes.
+    fn shutdown(&self);
+}
+
+/// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections break, what was
+/// acknowledged stays in the storage for the next one.
+pub struct SimulatedServer {
+    shared: Arc<Shared>,
+    core: Arc<Mutex<Option<Core>>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl fmt::Debug for SimulatedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedServer").finish_non_exhaustive()
+    }
+}
+
+impl SimulatedServer {
+    /// Recovers from `storage` and starts. `wall_ms` is what the wall clock reads now, in milliseconds since 1970; from
+    /// here on it follows the runtime's clock. Needs a current-thread runtime for a run to be repeatable.
+    ///
+    /// # Errors
+    /// [`StartError`], as [`Server::start_with`](crate::Server::start_with).
+    pub fn start(
+        options: Options,
+        storage: Arc<dyn Storage>,
+        wall_ms: i64,
+    ) -> Result<Self, StartError> {
+        options.check()?;
+        let (shared, core) = prepare(options, storage, Some(wall_ms))?;
+        let core = Arc::new(Mutex::new(Some(core)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(drive(Arc::clone(&shared), Arc::clone(&core)));
+        Ok(Self {
+            shared,
+            core,
+            tasks: Mutex::new(tasks),
+        })
+    }
+
+    /// Serves one connection, to its end or the server's.
+    pub fn serve(&self, input: impl MemoryInput, output: impl MemoryOutput) {
+        let stream = Stream::Memory(Box::new(input), Box::new(output));
+        if let Some(life) = listen::take_on(&self.shared, stream, Peer::Local) {
+            self.tasks.lock().spawn(life);
+        }
+    }
+
+    /// Every znode that anybody may read, in depth-first order.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, Stat)> {
+        let identity = Identity::from_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let tree = self.shared.tree.read();
+        let mut found = Vec::new();
+        let mut open = vec!["/".to_owned()];
+        while let Some(path) = open.pop() {
+            let Ok((children, stat)) = tree.get_children(&path, &identity) else {
+                continue;
+            };
+            let mut children: Vec<String> = children
+                .into_iter()
+                .map(|name| baton_proto::path::join(&path, name))
+                .collect();
+            children.sort_unstable_by(|a, b| b.cmp(a));
+            open.append(&mut children);
+            found.push((path, stat));
+        }
+        found
+    }
+
+    /// The data of a znode that anybody may read.
+    #[must_use]
+    pub fn data(&self, path: &str) -> Option<Vec<u8>> {
+        let identity = Identity::from_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let tree = self.shared.tree.read();
+        let (data, _) = tree.get_data(path, &identity).ok()?;
+        Some(data.map(<[u8]>::to_vec).unwrap_or_default())
+    }
+
+    /// Every watch, as `wchp` shows it: path and the session that watches, in order of path.
+    #[must_use]
+    pub fn watches(&self) -> Vec<(String, i64)> {
+        let by_path = self.shared.watches.lock().by_path();
+        by_path
+            .into_iter()
+            .flat_map(|(path, conns)| {
+                conns
+                    .into_iter()
+                    .map(move |conn| (path.clone(), conn.session()))
+            })
+            .collect()
+    }
+
+    /// The ids of the open sessions, in order.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<i64> {
+        let mut ids: Vec<i64> = self.shared.tree.read().sessions().map(|s| s.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+impl Drop for SimulatedServer {
+    fn drop(&mut self) {
+        self.shared.inbox.close();
+        self.tasks.get_mut().abort_all();
+        // Here and not when its task is: the storage is then free for the next server.
+        drop(self.core.lock().take());
+    }
+}
+
+/// The core as a task: what [`Core::run`] does on its thread.
+async fn drive(shared: Arc<Shared>, core: Arc<Mutex<Option<Core>>>) {
+    let mut work = Work::default();
+    loop {
+        let Some(deadline) = core.lock().as_ref().map(Core::deadline) else {
+            return;
+        };
+        let due = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(Instant::from_std(deadline)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ready = std::future::poll_fn(|cx| shared.inbox.poll_take(&mut work, cx));
+        tokio::select! {
+            biased;
+            () = ready => {}
+            () = due => {}
+        }
+        let outcome = match core.lock().as_mut() {
+            Some(core) => core.turn(&work, now()),
+            None => return,
+        };
+        if let Err(error) = outcome {
+            stop_for(&shared, &error);
+            return;
+        }
+    }
+}
+
+fn stop_for(shared: &Shared, error: &ServerError) {
+    tracing::error!("{error}");
+    shared.inbox.close();
+    shared.close_connections();
+}

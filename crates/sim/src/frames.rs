@@ -1,0 +1,124 @@
+//! What a frame is, in words for the transcript, and what of it the simulator counts. Never changes a byte.
+
+use baton_proto::{
+    ConnectRequest, ConnectResponse, Decoder, EventKind, Limits, MultiOp, OpCode, ReplyHeader,
+    Request, RequestHeader, xid,
+};
+use std::collections::BTreeMap;
+
+/// What the two ends of one connection have said so far, as far as it explains the next frame.
+#[derive(Debug, Default)]
+pub(crate) struct Dialogue {
+    greeted_up: bool,
+    greeted_down: bool,
+    asked: BTreeMap<i32, OpCode>,
+}
+
+/// A request, as far as the simulator cares.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// For the transcript.
+    pub text: String,
+    /// Creates in it.
+    pub creates: usize,
+}
+
+impl Dialogue {
+    /// A frame's body that the client has sent. `words` tells whether text is wanted.
+    pub(crate) fn up(&mut self, body: &[u8], words: bool) -> Told {
+        let limits = Limits::default();
+        if !std::mem::replace(&mut self.greeted_up, true) {
+            let text = match ConnectRequest::decode(body, &limits) {
+                Ok(hello) if hello.session_id == 0 => "connect".to_owned(),
+                Ok(hello) => format!("connect again, session 0x{:x}", hello.session_id),
+                Err(error) => format!("connect? {error}"),
+            };
+            return Told { text, creates: 0 };
+        }
+        let mut decoder = Decoder::new(body, &limits);
+        let Ok(header) = RequestHeader::decode(&mut decoder) else {
+            return Told::default();
+        };
+        let Ok(op) = OpCode::try_from(header.op) else {
+            return Told::default();
+        };
+        self.asked.insert(header.xid, op);
+        let request = Request::decode(op, decoder.rest(), &limits);
+        let creates = match &request {
+            Ok(Request::Create(_)) => 1,
+            Ok(Request::Multi(ops)) => ops
+                .iter()
+                .filter(|op| matches!(op, MultiOp::Create(_)))
+                .count(),
+            _ => 0,
+        };
+        let text = if words {
+            let what = match &request {
+                Ok(Request::Multi(ops)) => ops
+                    .iter()
+                    .map(|op| format!("{} {}", op.op().name(), part_path(op)))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                Ok(Request::GetData { path, watch: true })
+                | Ok(Request::Exists { path, watch: true })
+                | Ok(Request::GetChildren { path, watch: true })
+                | Ok(Request::GetChildren2 { path, watch: true }) => format!("{path} +watch"),
+                Ok(Request::SetWatches {
+                    data, exist, child, ..
+                }) => format!("data {data:?} exist {exist:?} child {child:?}"),
+                Ok(request) => request.path().unwrap_or_default().to_owned(),
+                Err(error) => error.to_string(),
+            };
+            format!("{} {what} (xid {})", op.name(), header.xid)
+        } else {
+            String::new()
+        };
+        Told { text, creates }
+    }
+
+    /// A frame's body that the server has sent.
+    pub(crate) fn down(&mut self, body: &[u8], words: bool) -> String {
+        let limits = Limits::default();
+        if !std::mem::replace(&mut self.greeted_down, true) {
+            return match ConnectResponse::decode(body, &limits) {
+                Ok(answer) if answer.is_refused() => "refused".to_owned(),
+                Ok(answer) => format!("session 0x{:x}", answer.session_id),
+                Err(error) => format!("session? {error}"),
+            };
+        }
+        if !words {
+            return String::new();
+        }
+        let mut decoder = Decoder::new(body, &limits);
+        let Ok(header) = ReplyHeader::decode(&mut decoder) else {
+            return "?".to_owned();
+        };
+        if header.xid == xid::NOTIFICATION {
+            let kind = decoder.i32("type").map(EventKind::try_from);
+            let _state = decoder.i32("state");
+            let path = decoder.string("path").unwrap_or_default();
+            return match kind {
+                Ok(Ok(kind)) => format!("event {kind:?} {path}"),
+                _ => "event ?".to_owned(),
+            };
+        }
+        let op = self.asked.get(&header.xid).map_or("?", |op| op.name());
+        format!(
+            "{op} (xid {}) zxid {} {}",
+            header.xid,
+            header.zxid,
+            header.error()
+        )
+    }
+}
+
+fn part_path<'a>(op: &MultiOp<'a>) -> &'a str {
+    match op {
+        MultiOp::Create(create) => create.path,
+        MultiOp::Delete { path, .. }
+        | MultiOp::SetData { path, .. }
+        | MultiOp::Check { path, .. }
+        | MultiOp::GetData { path, .. }
+        | MultiOp::GetChildren { path, .. } => path,
+    }
+}

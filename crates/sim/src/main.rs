@@ -1,0 +1,90 @@
+//! The simulator's command: explores scenarios, or plays one plan and prints its transcript.
+
+use std::process::ExitCode;
+
+use baton_sim::{Effort, Plan, explore, replay, scenario};
+use clap::Parser;
+
+/// Plays recipes under simulated faults; the same arguments give the same runs.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The scenario to play; all of them without it.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Plays this one plan, as a failure has printed it, and prints the transcript.
+    #[arg(long, requires = "scenario")]
+    plan: Option<Plan>,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    first_seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// At most so many runs per seed with one thing going wrong.
+    #[arg(long, default_value_t = usize::MAX)]
+    runs: usize,
+    /// Runs per seed with two things going wrong.
+    #[arg(long, default_value_t = 200)]
+    pairs: usize,
+    /// Prints the scenarios' names.
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut chosen = scenario::all();
+    if let Some(name) = &args.scenario {
+        chosen.retain(|scenario| scenario.name == name);
+        if chosen.is_empty() {
+            eprintln!("baton-sim: there is no scenario {name:?}; --list prints their names");
+            return ExitCode::from(2);
+        }
+    }
+    if args.list {
+        for scenario in &chosen {
+            println!("{}", scenario.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut good = true;
+    for scenario in &chosen {
+        if let Some(plan) = &args.plan {
+            let report = replay(scenario, plan);
+            for line in &report.transcript {
+                println!("{line}");
+            }
+            for failure in &report.failures {
+                println!("FAILED: {failure}");
+            }
+            good &= report.failures.is_empty();
+            continue;
+        }
+        let effort = Effort {
+            first_seed: args.first_seed,
+            seeds: args.seeds,
+            runs: args.runs,
+            pairs: args.pairs,
+        };
+        match explore(scenario, &effort) {
+            Ok(summary) => println!(
+                "{}: {} runs good, {} boundaries, {} polls, at most {} creates, {:.0} s of virtual time",
+                scenario.name,
+                summary.runs,
+                summary.frames,
+                summary.polls,
+                summary.creates,
+                summary.elapsed.as_secs_f64(),
+            ),
+            Err(failure) => {
+                print!("{failure}");
+                good = false;
+            }
+        }
+    }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,70 @@
+//! What is played: one file per recipe. A scenario is a few clients that use a recipe, and what must hold however they were
+//! disturbed.
+
+use baton_client::BoxFuture;
+
+use crate::stage::Stage;
+
+mod mutex;
+
+/// One scenario.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// How many clients it has.
+    pub clients: usize,
+    /// Plays it, to the end of all its actors.
+    pub play: fn(Stage) -> BoxFuture<()>,
+    /// Which nodes may stay while the sessions live and nobody does anything.
+    pub keeps: fn(&str) -> bool,
+    /// Which watches may stay so.
+    pub watches: fn(&str) -> bool,
+    /// Judges what is there then.
+    pub afterwards: Option<fn(&Stage)>,
+    /// Creates that a run may send beyond twice what the undisturbed run sends.
+    pub more_creates: usize,
+}
+
+impl Scenario {
+    /// With nothing that may stay, and the usual bound on creates.
+    const fn new(name: &'static str, clients: usize, play: fn(Stage) -> BoxFuture<()>) -> Self {
+        Self {
+            name,
+            clients,
+            play,
+            keeps: nothing,
+            watches: nothing,
+            afterwards: None,
+            more_creates: 8,
+        }
+    }
+
+    const fn keeps(self, keeps: fn(&str) -> bool) -> Self {
+        Self { keeps, ..self }
+    }
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Scenario").field(&self.name).finish()
+    }
+}
+
+fn nothing(_: &str) -> bool {
+    false
+}
+
+/// Every scenario.
+#[must_use]
+pub fn all() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    all.extend(mutex::scenarios());
+    all
+}
+
+/// The scenario with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Scenario> {
+    all().into_iter().find(|scenario| scenario.name == name)
+}

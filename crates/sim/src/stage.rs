@@ -1,0 +1,216 @@
+//! What a scenario plays on: clients, actors, calls that may be cancelled, and the words with which it judges.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use baton_client::testing::VirtualClock;
+use baton_client::{BoxFuture, Client, Config, Stat};
+use tokio::task::JoinSet;
+
+use crate::cancel::{CancelAt, Cancellable};
+use crate::network::Network;
+use crate::occupancy::Occupancy;
+
+/// Actors that are not done by then are stuck: longer than all faults of a plan can take.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+struct Calls {
+    cancels: Vec<CancelAt>,
+    /// Polls of each cancellable call so far.
+    polls: Vec<usize>,
+}
+
+struct Inner {
+    network: Network,
+    clients: Vec<Client>,
+    calls: Mutex<Calls>,
+    rng: Mutex<fastrand::Rng>,
+}
+
+/// One run's stage. Cheap to clone.
+#[derive(Clone)]
+pub struct Stage(Arc<Inner>);
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stage").finish_non_exhaustive()
+    }
+}
+
+/// An actor: who, and what it does.
+pub type Actor = (String, BoxFuture<()>);
+
+impl Stage {
+    pub(crate) fn new(
+        network: Network,
+        clients: usize,
+        session_timeout: Duration,
+        seed: u64,
+        cancels: Vec<CancelAt>,
+    ) -> Result<Self, baton_client::ConfigError> {
+        let clock = VirtualClock::new();
+        let clients = (0..clients)
+            .map(|client| {
+                let config = Config::new("simulated:1")?
+                    .session_timeout(session_timeout)
+                    .connect_within(session_timeout * 15)
+                    .clock(Arc::new(clock.clone()))
+                    .transport(network.transport(client));
+                Ok(Client::lazy(config))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(Inner {
+            network,
+            clients,
+            calls: Mutex::new(Calls {
+                cancels,
+                polls: Vec::new(),
+            }),
+            rng: Mutex::new(fastrand::Rng::with_seed(seed ^ 0x5eed)),
+        })))
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.0.network
+    }
+
+    /// A client of its own, as if in a process of its own. Its session is opened when it is first needed.
+    ///
+    /// # Panics
+    /// If the scenario has fewer clients.
+    #[must_use]
+    #[allow(
+        clippy::expect_used,
+        reason = "a scenario that asks for a client that it did not order is a defect of the scenario"
+    )]
+    pub fn client(&self, number: usize) -> &Client {
+        self.0
+            .clients
+            .get(number)
+            .expect("the scenario has that many clients")
+    }
+
+    pub(crate) fn clients(&self) -> &[Client] {
+        &self.0.clients
+    }
+
+    /// Runs the actors side by side until all are done. Fails the run for those who never are.
+    pub async fn together(&self, actors: Vec<Actor>) {
+        let mut tasks = JoinSet::new();
+        let names: Vec<String> = actors.iter().map(|(name, _)| name.clone()).collect();
+        let done = Arc::new(Mutex::new(vec![false; actors.len()]));
+        for (number, (_, actor)) in actors.into_iter().enumerate() {
+            let done = Arc::clone(&done);
+            tasks.spawn(async move {
+                actor.await;
+                if let Some(done) = done
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get_mut(number)
+                {
+                    *done = true;
+                }
+            });
+        }
+        let all = async {
+            while let Some(ended) = tasks.join_next().await {
+                if let Err(error) = ended {
+                    self.fail(&format!("an actor panicked: {error}"));
+                }
+            }
+        };
+        if tokio::time::timeout(PATIENCE, all).await.is_err() {
+            let done = done.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            for (name, _) in names.iter().zip(done).filter(|(_, done)| !done) {
+                self.fail(&format!("{name} is stuck"));
+            }
+        }
+    }
+
+    /// Drives a call that the plan may drop at any of its polls: `None` where it did.
+    pub async fn cancellable<F: Future>(&self, call: F) -> Option<F::Output> {
+        let (number, at) = {
+            let mut calls = self.calls();
+            let number = calls.polls.len();
+            calls.polls.push(0);
+            let at = calls.cancels.iter().find(|at| at.call == number);
+            (number, at.map(|at| (at.poll, at.edge)))
+        };
+        let inner = Arc::clone(&self.0);
+        let count = move |poll: usize| {
+            let mut calls = inner.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(polls) = calls.polls.get_mut(number) {
+                *polls = poll + 1;
+            }
+        };
+        let outcome = Cancellable::new(call, at, count).await;
+        if outcome.is_none() {
+            self.note(|| format!("CANCELLED call {number}"));
+        }
+        outcome
+    }
+
+    fn calls(&self) -> std::sync::MutexGuard<'_, Calls> {
+        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Polls of each cancellable call.
+    pub(crate) fn polls(&self) -> Vec<usize> {
+        self.calls().polls.clone()
+    }
+
+    /// A watch over something that `capacity` weights may hold at a time.
+    #[must_use]
+    pub fn occupancy(&self, what: &str, capacity: usize) -> Occupancy {
+        Occupancy::new(self.network().clone(), what, capacity)
+    }
+
+    /// A line of the transcript.
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        self.network().note(text);
+    }
+
+    /// Something that must not happen has happened.
+    pub fn fail(&self, what: &str) {
+        self.network().fail(what);
+    }
+
+    /// Fails the run unless `truth`.
+    pub fn expect(&self, truth: bool, otherwise: impl FnOnce() -> String) {
+        if !truth {
+            self.fail(&otherwise());
+        }
+    }
+
+    /// Lets virtual time pass.
+    pub async fn pause(&self, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// A number below `bound` by the plan's seed.
+    #[must_use]
+    pub fn below(&self, bound: u64) -> u64 {
+        let mut rng = self.0.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        rng.u64(0..bound.max(1))
+    }
+
+    /// The server's nodes below `path` right now, with their stats.
+    #[must_use]
+    pub fn nodes(&self, path: &str) -> Vec<(String, Stat)> {
+        let below = format!("{path}/");
+        let mut nodes = match self.network().server() {
+            Some(server) => server.nodes(),
+            None => Vec::new(),
+        };
+        nodes.retain(|(node, _)| node.starts_with(&below));
+        nodes
+    }
+
+    /// The data of a node right now.
+    #[must_use]
+    pub fn data(&self, path: &str) -> Option<Vec<u8>> {
+        self.network().server()?.data(path)
+    }
+}

@@ -1,0 +1,48 @@
+//! Every scenario under as many plans as fit into a test run: each frame boundary and each poll is reached, over the kinds
+//! of faults evenly. `docs/simulation.md` has the commands for the whole of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+use baton_sim::{Effort, explore, scenario};
+
+/// Runs of one scenario.
+const RUNS: usize = 80;
+
+fn survives(name: &str) {
+    let scenario = scenario::find(name).expect("there is such a scenario");
+    if let Err(failure) = explore(&scenario, &Effort::quick(RUNS)) {
+        panic!("{failure}");
+    }
+}
+
+/// One test for each scenario, and none forgotten.
+macro_rules! scenarios {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                survives($name);
+            }
+        )*
+
+        #[test]
+        fn each_scenario_has_its_test() {
+            let tested = [$($name),*];
+            for scenario in scenario::all() {
+                assert!(tested.contains(&scenario.name), "{} has no test", scenario.name);
+            }
+        }
+    };
+}
+
+scenarios! {
+    mutex: "mutex",
+    mutex_with_kazoos_names: "mutex-kazoo",
+    mutex_try: "mutex-try",
+    mutex_timeout: "mutex-timeout",
+}
