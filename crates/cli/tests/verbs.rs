@@ -129,6 +129,57 @@ async fn a_queue_gives_each_item_once_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn queues_of_other_libraries_are_put_into_and_taken_from() {
+    let place = Place::new().await;
+    let queue = |arguments: &[&str]| place.run(&[&["queue"], arguments].concat());
+    for (layout, first) in [
+        ("qn", "qn-0000000000"),
+        ("curator", "queue-0000000000"),
+        ("kazoo", "entry-100-0000000000"),
+        ("locking", "entry-100-0000000000"),
+    ] {
+        let path = &format!("/{layout}");
+        assert_eq!(queue(&["put", "--layout", layout, path, "a", "b"]).code, 0);
+        let names = queue(&["ls", "--layout", layout, path]).out;
+        assert_eq!(names.lines().next(), Some(first));
+        assert_eq!(queue(&["depth", "--layout", layout, path]).out, "2\n");
+        assert_eq!(queue(&["peek", "--layout", layout, path]).out, "a\n");
+        assert_eq!(queue(&["take", "--layout", layout, path]).out, "a\n");
+        assert_eq!(queue(&["take", "-n", "--layout", layout, path]).out, "b\n");
+        assert_eq!(queue(&["take", "-n", "--layout", layout, path]).code, 1);
+    }
+    assert_eq!(queue(&["put", "--priority", "3", "/p", "later"]).code, 0);
+    assert_eq!(queue(&["put", "--priority", "-3", "/p", "sooner"]).code, 0);
+    assert_eq!(queue(&["take", "-l", "priority", "/p"]).out, "sooner\n");
+    assert_eq!(queue(&["put", "--delay", "1h", "/d", "far"]).code, 0);
+    assert_eq!(queue(&["put", "--delay", "1ms", "/d", "near"]).code, 0);
+    assert_eq!(queue(&["take", "-l", "delay", "/d"]).out, "near\n");
+    assert_eq!(queue(&["take", "-n", "-l", "delay", "/d"]).code, 1);
+    assert_eq!(
+        queue(&["put", "-l", "curator", "--lock-path", "/locks", "/c", "x"]).code,
+        0
+    );
+    assert_eq!(
+        queue(&["take", "-l", "curator", "--lock-path", "/locks", "/c"]).out,
+        "x\n"
+    );
+    for wrong in [
+        &["put", "-l", "qn", "--priority", "1", "/q", "x"][..],
+        &["put", "-l", "kazoo", "--delay", "1s", "/q", "x"],
+        &["put", "--priority", "1", "--delay", "1s", "/q", "x"],
+        &["take", "--lock-path", "/locks", "/q"],
+        &["take", "-l", "sideways", "/q"],
+        &["depth", "q"],
+    ] {
+        assert_eq!(queue(wrong).code, 2, "{wrong:?}");
+    }
+    assert_eq!(
+        queue(&["put", "-l", "kazoo", "--priority", "1000", "/k", "x"]).code,
+        125
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_tree_verbs_read_and_write() {
     let place = Place::new().await;
     assert_eq!(

@@ -117,20 +117,26 @@ async fn foreign_children_and_an_item_changed_in_place_do_no_harm() {
 
 #[tokio::test]
 async fn h65_a_lost_answer_to_a_removal_neither_loses_nor_doubles_the_item() {
+    let mut cases = tokio::task::JoinSet::new();
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
-            let stage = Stage::new("h65").await;
-            let producer = queue(&stage.client().await, &stage.path);
-            for item in ["a", "b", "c"] {
-                within(producer.offer(item.as_bytes())).await.unwrap();
-            }
-            let (client, proxy) = stage.proxied(ROOMY).await;
-            let cut = proxy.on(message.clone()).then(Action::Cut(variant));
-            let consumer = queue(&client, &stage.path);
-            assert_eq!(all(&consumer).await, ["a", "b", "c"], "{variant:?}");
-            assert_eq!(cut.times(), 1);
-            assert!(stage.names().await.is_empty());
+            cases.spawn(async move {
+                let stage = Stage::new("h65").await;
+                let producer = queue(&stage.client().await, &stage.path);
+                for item in ["a", "b", "c"] {
+                    within(producer.offer(item.as_bytes())).await.unwrap();
+                }
+                let (client, proxy) = stage.proxied(ROOMY).await;
+                let cut = proxy.on(message).then(Action::Cut(variant));
+                let consumer = queue(&client, &stage.path);
+                assert_eq!(all(&consumer).await, ["a", "b", "c"], "{variant:?}");
+                assert_eq!(cut.times(), 1);
+                assert!(stage.names().await.is_empty());
+            });
         }
+    }
+    while let Some(case) = cases.join_next().await {
+        case.unwrap();
     }
 }
 
@@ -184,24 +190,49 @@ async fn h65_a_take_dropped_at_any_point_loses_no_item() {
 }
 
 #[tokio::test]
+async fn h65_what_a_dropped_take_brings_can_be_waited_for_before_the_program_ends() {
+    let stage = Stage::new("h65d").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let queue = queue(&client, &stage.path);
+    assert_eq!(within(queue.recover()).await, None);
+    within(queue.offer(b"precious")).await.unwrap();
+    let held = proxy.on(Match::reply(OpCode::Multi)).then(Action::Hold);
+    tokio::select! {
+        item = queue.take() => panic!("{item:?}"),
+        _ = held.fired() => {}
+    }
+    let recovering = queue.recover();
+    held.release();
+    assert_eq!(within(recovering).await.unwrap(), "precious");
+    assert_eq!(within(queue.recover()).await, None);
+    assert!(stage.names().await.is_empty());
+}
+
+#[tokio::test]
 async fn h66_a_lost_answer_to_an_offer_queues_the_item_once() {
+    let mut cases = tokio::task::JoinSet::new();
     for variant in CUTS {
         for message in [
             Match::request(OpCode::Multi),
             Match::reply(OpCode::Multi),
             Match::reply(OpCode::Create2),
         ] {
-            let stage = Stage::new("h66").await;
-            let (client, proxy) = stage.proxied(ROOMY).await;
-            let cut = proxy.on(message).then(Action::Cut(variant));
-            let producer = queue(&client, &stage.path);
-            for item in ["a", "b", "c"] {
-                within(producer.offer(item.as_bytes())).await.unwrap();
-            }
-            assert_eq!(cut.times(), 1);
-            let consumer = queue(&stage.client().await, &stage.path);
-            assert_eq!(all(&consumer).await, ["a", "b", "c"], "{variant:?}");
+            cases.spawn(async move {
+                let stage = Stage::new("h66").await;
+                let (client, proxy) = stage.proxied(ROOMY).await;
+                let cut = proxy.on(message).then(Action::Cut(variant));
+                let producer = queue(&client, &stage.path);
+                for item in ["a", "b", "c"] {
+                    within(producer.offer(item.as_bytes())).await.unwrap();
+                }
+                assert_eq!(cut.times(), 1);
+                let consumer = queue(&stage.client().await, &stage.path);
+                assert_eq!(all(&consumer).await, ["a", "b", "c"], "{variant:?}");
+            });
         }
+    }
+    while let Some(case) = cases.join_next().await {
+        case.unwrap();
     }
 }
 
@@ -237,6 +268,47 @@ async fn h74_a_waiting_take_survives_an_outage() {
     within(producer.offer(b"meanwhile")).await.unwrap();
     proxy.heal();
     assert_eq!(&within(taking).await.unwrap().unwrap()[..], b"meanwhile");
+}
+
+#[tokio::test]
+async fn h74_a_producer_and_a_waiting_consumer_go_on_after_the_loss_of_their_session() {
+    let stage = Stage::new("h74b").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let consumer = queue(&client, &stage.path);
+    let producer = queue(&client, &stage.path);
+    let first = session(&client).await;
+    let taking = tokio::spawn(async move { [consumer.take().await, consumer.take().await] });
+    within(producer.offer(b"before")).await.unwrap();
+    proxy.partition();
+    within(first.ended()).await;
+    let offering = tokio::spawn(async move { producer.offer(b"after").await });
+    proxy.heal();
+    within(offering).await.unwrap().unwrap();
+    let [before, after] = within(taking).await.unwrap();
+    assert_eq!(
+        (before.unwrap(), after.unwrap()),
+        ("before".into(), "after".into())
+    );
+    assert_ne!(session(&client).await.id(), first.id());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h75_a_hundred_thousand_items_can_be_counted_listed_and_taken() {
+    const ITEMS: usize = 100_000;
+    const AT_ONCE: usize = 5_000;
+    let stage = Stage::new("h75").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    for chunk in 0..ITEMS / AT_ONCE {
+        let items = (0..AT_ONCE).map(|at| (chunk * AT_ONCE + at).to_string());
+        within(queue.offer_all(items)).await.unwrap();
+    }
+    assert_eq!(within(queue.depth()).await.unwrap(), ITEMS);
+    assert_eq!(within(queue.names()).await.unwrap().len(), ITEMS);
+    for item in 0..20 {
+        assert_eq!(within(queue.take()).await.unwrap(), item.to_string());
+    }
+    assert_eq!(within(queue.depth()).await.unwrap(), ITEMS - 20);
 }
 
 /// Waits until somebody has made the queue's directory.

@@ -8,6 +8,7 @@ mod lines;
 pub(crate) mod lock;
 pub(crate) mod man;
 pub(crate) mod queue;
+mod queue_layout;
 pub(crate) mod serve;
 pub(crate) mod tree;
 pub(crate) mod wal;

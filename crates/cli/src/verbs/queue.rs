@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use baton::{DistributedQueue, QueueError};
+use baton::QueueError;
 use serde::Serialize;
 
 use crate::args::Context;
@@ -12,6 +12,10 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
 use crate::verbs::bytes;
+use crate::verbs::queue_layout::{How, Which};
+
+/// A queue longer than this is slow to list for everybody.
+const MANY: usize = 10_000;
 
 /// Put items into a queue and take them out, in order, each once.
 #[derive(Debug, clap::Args)]
@@ -20,7 +24,10 @@ use crate::verbs::bytes;
   find . -name '*.jpg' | baton queue put /thumbs --lines
   baton queue take /mail                       waits for an item, prints it
   baton queue take -n /mail || echo empty      exits with 1 when there is none
-  baton queue ls /mail
+  baton queue put /jobs --priority -5 urgent   the lowest number comes first
+  baton queue put /teas --delay 3m ready       handed out in three minutes
+  baton queue take /jobs --layout priority     the layout that it was put with
+  baton queue depth /mail
 
 An item leaves the queue when it is taken: a consumer that dies with it has lost it.
 Exit codes: 0 done   1 the queue is empty   124 no item within --wait   125 baton failed   2 usage")]
@@ -33,8 +40,10 @@ pub(crate) struct Args {
 enum Act {
     /// Put an item at the end: ITEM, or what comes on standard input.
     Put {
-        /// The queue's path.
-        path: String,
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        how: How,
         /// The items, each one an argument.
         #[arg(value_name = "ITEM")]
         items: Vec<String>,
@@ -44,8 +53,8 @@ enum Act {
     },
     /// Take the first item and print it; wait for one if there is none.
     Take {
-        /// The queue's path.
-        path: String,
+        #[command(flatten)]
+        which: Which,
         /// Wait at most this long, then exit 124.
         #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
         wait: Option<Duration>,
@@ -55,13 +64,18 @@ enum Act {
     },
     /// Print the first item and leave it there.
     Peek {
-        /// The queue's path.
-        path: String,
+        #[command(flatten)]
+        which: Which,
     },
     /// List the names of the items, first to last.
     Ls {
-        /// The queue's path.
-        path: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Print how many items there are.
+    Depth {
+        #[command(flatten)]
+        which: Which,
     },
 }
 
@@ -77,48 +91,55 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8, Failure> {
     match act {
-        Act::Put { path, items, lines } => {
-            let queue = queue(connection, path)?;
+        Act::Put {
+            which,
+            how,
+            items,
+            lines,
+        } => {
+            let queue = which.open_for(&connection.client, how)?;
             let given = if items.is_empty() {
                 from_input(*lines)?
             } else {
                 items.iter().map(|item| item.clone().into_bytes()).collect()
             };
             for item in given {
-                queue.offer(&item).await.map_err(failure)?;
+                queue.put(&item, which, how).await.map_err(failure)?;
             }
             Ok(exit::OK)
         }
         Act::Take {
-            path,
+            which,
             wait,
             no_wait,
         } => {
-            let queue = queue(connection, path)?;
+            let queue = which.open(&connection.client)?;
+            let path = &which.path;
             let mut signals = Signals::new()?;
+            let show = |item: &[u8]| tell(context, path, item);
             let taking = async {
                 match (no_wait, wait) {
-                    (true, _) => queue.poll().await,
-                    (false, None) => queue.take().await.map(Some),
+                    (true, _) => queue.poll(show).await,
+                    (false, None) => queue.take(show).await.map(|()| true),
                     (false, Some(limit)) => {
-                        match tokio::time::timeout(*limit, queue.take()).await {
-                            Ok(taken) => taken.map(Some),
-                            Err(_) => Ok(None),
+                        match tokio::time::timeout(*limit, queue.take(show)).await {
+                            Ok(taken) => taken.map(|()| true),
+                            Err(_) => Ok(queue.recover(show).await),
                         }
                     }
                 }
             };
             let taken = tokio::select! {
                 taken = taking => taken,
-                number = signals.stop() => return Ok(signals::exit_code(number)),
+                number = signals.stop() => {
+                    queue.recover(show).await;
+                    return Ok(signals::exit_code(number));
+                }
             };
             match taken {
-                Ok(Some(item)) => {
-                    tell(context, path, &item);
-                    Ok(exit::OK)
-                }
-                Ok(None) if *no_wait => Ok(exit::NOTHING),
-                Ok(None) => Err(Failure::new(
+                Ok(true) => Ok(exit::OK),
+                Ok(false) if *no_wait => Ok(exit::NOTHING),
+                Ok(false) => Err(Failure::new(
                     exit::NOT_ACQUIRED,
                     "empty",
                     format!(
@@ -134,20 +155,43 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 Err(error) => Err(failure(error)),
             }
         }
-        Act::Peek { path } => match queue(connection, path)?.peek().await.map_err(failure)? {
-            Some(item) => {
-                tell(context, path, &item);
-                Ok(exit::OK)
+        Act::Peek { which } => {
+            let queue = which.open(&connection.client)?;
+            match queue.peek().await.map_err(failure)? {
+                Some(item) => {
+                    tell(context, &which.path, &item);
+                    Ok(exit::OK)
+                }
+                None => Ok(exit::NOTHING),
             }
-            None => Ok(exit::NOTHING),
-        },
-        Act::Ls { path } => {
+        }
+        Act::Ls { which } => {
             #[derive(Serialize)]
             struct Item<'a> {
                 name: &'a str,
             }
-            for name in queue(connection, path)?.names().await.map_err(failure)? {
+            let queue = which.open(&connection.client)?;
+            for name in queue.names().await.map_err(failure)? {
                 context.output.result(&Item { name: &name }, &name);
+            }
+            Ok(exit::OK)
+        }
+        Act::Depth { which } => {
+            #[derive(Serialize)]
+            struct Depth<'a> {
+                path: &'a str,
+                depth: usize,
+            }
+            let queue = which.open(&connection.client)?;
+            let depth = queue.depth().await.map_err(failure)?;
+            let path = &which.path;
+            context
+                .output
+                .result(&Depth { path, depth }, depth.to_string());
+            if depth > MANY {
+                context.output.note(format!(
+                    "{path}: more than {MANY} items: each listing costs all who take; add consumers, or use several queues"
+                ));
             }
             Ok(exit::OK)
         }
@@ -195,11 +239,6 @@ fn tell(context: &Context, path: &str, item: &[u8]) {
         },
         item,
     );
-}
-
-fn queue(connection: &Connection, path: &str) -> Result<DistributedQueue, Failure> {
-    DistributedQueue::new(&connection.client, path)
-        .map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn failure(error: QueueError) -> Failure {

@@ -141,6 +141,14 @@ impl DistributedQueue {
         self.poll().await?.ok_or_else(|| self.empty())
     }
 
+    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
+    /// `take` and is about to end, so that the item does not end with it (H65).
+    ///
+    /// Waits for the outcome of takings under way, at the longest until the session ends.
+    pub async fn recover(&self) -> Option<Bytes> {
+        self.folder.recover().await.map(|item| item.data)
+    }
+
     /// The names of the items in the tree, head first.
     ///
     /// # Errors

@@ -171,6 +171,11 @@ impl Folder {
         }
     }
 
+    /// What was taken for a caller who had gone by then, once no taking is under way any more.
+    pub(super) async fn recover(&self) -> Option<Item> {
+        self.shared.recover().await
+    }
+
     /// Waits until the folder has changed, an item has been brought back, or one of class `next` can be taken.
     async fn until_changed(
         &self,

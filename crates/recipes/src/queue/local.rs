@@ -7,6 +7,7 @@ use crate::receipt::{self, Outcome, Receipts};
 use baton_client::{Op, Session};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
@@ -24,6 +25,9 @@ pub(super) struct Shared {
     receipts: Arc<Receipts>,
     local: Mutex<Local>,
     pub(super) returned: Notify,
+    /// How many claims are under way, and the news that one has ended.
+    claiming: AtomicUsize,
+    claimed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -60,11 +64,14 @@ impl Shared {
         let (shared, session, path) = (Arc::clone(self), session.clone(), Arc::clone(queue));
         let (report, reported) = oneshot::channel();
         let taken = item.clone();
+        self.claiming.fetch_add(1, Ordering::AcqRel);
+        let under_way = UnderWay(Arc::clone(self));
         tokio::spawn(async move {
             let outcome = shared.receipts.change(&session, &path, parts).await;
             if let Err((outcome, taken)) = report.send((outcome, taken)) {
                 shared.settle_for_nobody(outcome, taken);
             }
+            drop(under_way);
         });
         let mut waiting = Waiting {
             shared: self,
@@ -73,6 +80,21 @@ impl Shared {
         match (&mut waiting.reported).await {
             Ok((outcome, _)) => outcome,
             Err(_) => Outcome::Unknown(receipt::task_gone(queue)),
+        }
+    }
+
+    /// What a claim has brought whose caller had gone, once no claim is under way any more.
+    pub(super) async fn recover(&self) -> Option<Item> {
+        loop {
+            let mut claimed = std::pin::pin!(self.claimed.notified());
+            claimed.as_mut().enable();
+            if let Some(item) = self.local().returned.pop_front() {
+                return Some(item);
+            }
+            if self.claiming.load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            claimed.await;
         }
     }
 
@@ -88,6 +110,16 @@ impl Shared {
             }
             _ => {}
         }
+    }
+}
+
+/// A claim whose task runs.
+struct UnderWay(Arc<Shared>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.claiming.fetch_sub(1, Ordering::AcqRel);
+        self.0.claimed.notify_waiters();
     }
 }
 
