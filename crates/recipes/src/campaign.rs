@@ -269,7 +269,7 @@ impl From<LockError> for Attempt {
 
 /// The news "you are first" came after the lease had run out (H29): asks the server whether node and session are still ours,
 /// and waits for a lease that rests on its answer.
-async fn renew(session: &Session, contender: &Contender) -> Result<(), Trouble> {
+pub(crate) async fn renew(session: &Session, contender: &Contender) -> Result<(), Trouble> {
     loop {
         line::read_own(contender).await?;
         if !session.lease().remaining().is_zero() {

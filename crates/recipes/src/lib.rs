@@ -8,6 +8,7 @@
 //! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`], [`IdQueue`]: in another
 //!   order, or by name; [`LockingQueue`]: locked until they are done.
+//! - [`WorkQueue`]: items that are claimed, acknowledged, and come back if they are not.
 //! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a subtree kept in memory.
 //! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
 //!
@@ -59,8 +60,8 @@ pub use member::{
     PersistentNode, Registered, Registration,
 };
 pub use queue::{
-    DelayQueue, DistributedQueue, IdItem, IdQueue, LockedItem, LockingQueue, PriorityQueue,
-    QueueError, QueueLayout,
+    Claim, ClaimInfo, DeadLetter, DelayQueue, Depth, DistributedQueue, IdItem, IdQueue, LockedItem,
+    LockingQueue, PriorityQueue, QueueError, QueueLayout, WorkError, WorkItem, WorkQueue,
 };
 pub use record::Record;
 pub use semaphore::{Semaphore, SemaphoreError};

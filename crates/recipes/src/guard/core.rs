@@ -19,6 +19,8 @@ pub enum LostReason {
     SessionLost,
     /// It was released, by us.
     Released,
+    /// A claim on an item was not extended in time, so that others may take the item over.
+    ClaimTimedOut,
 }
 
 impl std::fmt::Display for LostReason {
@@ -30,6 +32,7 @@ impl std::fmt::Display for LostReason {
             Self::NodeGone => "the lock node was deleted by somebody",
             Self::SessionLost => "the session was lost",
             Self::Released => "it was released",
+            Self::ClaimTimedOut => "the claim was not extended in time",
         })
     }
 }
@@ -45,6 +48,7 @@ impl LostReason {
             Self::NodeGone => 2,
             Self::SessionLost => 3,
             Self::Released => 4,
+            Self::ClaimTimedOut => 6,
         }
     }
 
@@ -54,6 +58,7 @@ impl LostReason {
             2 => Some(Self::NodeGone),
             3 => Some(Self::SessionLost),
             4 => Some(Self::Released),
+            6 => Some(Self::ClaimTimedOut),
             _ => None,
         }
     }

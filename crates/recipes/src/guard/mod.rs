@@ -144,18 +144,7 @@ impl Guard {
     /// # Errors
     /// Why the guard ended, if it did before the work was done.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
-        let mut work = std::pin::pin!(work);
-        let mut lost = std::pin::pin!(self.lost());
-        std::future::poll_fn(|cx| {
-            if let Err(reason) = self.check() {
-                return Poll::Ready(Err(reason));
-            }
-            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(reason));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
+        drive(|| self.check(), self.lost(), work).await
     }
 
     /// Puts a node called `name` with `data` in the place of the only one that the guard stands on, in one step. The guard of
@@ -194,6 +183,20 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Counts as released in this process from now on; the caller has the server end it.
+    pub(crate) fn retire(&self) -> Result<(), LostReason> {
+        self.core.end_and_see(LostReason::Released)
+    }
+
+    /// The node went in a change of the caller's: nothing is left to release.
+    pub(crate) fn dissolve(mut self) {
+        for node in &mut self.nodes {
+            node.disown();
+        }
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         let before = self.core.end_and_see(LostReason::Released);
@@ -212,4 +215,24 @@ pub(crate) async fn watch(mut own_node: OwnNode, core: Arc<Core>) {
             News::Gone(reason) => return core.end(reason),
         }
     }
+}
+
+/// Drives `work` while `check` allows; it is asked before each step.
+pub(crate) async fn drive<F: Future>(
+    check: impl Fn() -> Result<(), LostReason>,
+    lost: impl Future<Output = LostReason>,
+    work: F,
+) -> Result<F::Output, LostReason> {
+    let mut work = std::pin::pin!(work);
+    let mut lost = std::pin::pin!(lost);
+    std::future::poll_fn(|cx| {
+        if let Err(reason) = check() {
+            return Poll::Ready(Err(reason));
+        }
+        if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(reason));
+        }
+        work.as_mut().poll(cx).map(Ok)
+    })
+    .await
 }

@@ -34,6 +34,11 @@ impl Contender {
         }
     }
 
+    /// A node that a change of the caller's has made, under the session, with a name that is ours alone.
+    pub(crate) fn adopt(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
+        Self::new(session, dir, path, czxid)
+    }
+
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }

@@ -15,6 +15,7 @@ mod local;
 mod locked;
 mod locking;
 mod priority;
+mod work;
 
 pub use delay::DelayQueue;
 pub use distributed::DistributedQueue;
@@ -24,3 +25,4 @@ pub use layout::QueueLayout;
 pub use locked::LockedItem;
 pub use locking::LockingQueue;
 pub use priority::PriorityQueue;
+pub use work::{Claim, ClaimInfo, DeadLetter, Depth, WorkError, WorkItem, WorkQueue};

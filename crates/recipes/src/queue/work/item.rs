@@ -1,0 +1,129 @@
+//! An item as its producer describes it.
+//!
+//! Owns the limits of what can be asked for; they are checked before anything is sent.
+
+use super::envelope::{MAX_ID_BYTES, MAX_PAYLOAD_BYTES};
+use super::layout::MAX_PRIORITY;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A payload, and how it is to be queued.
+///
+/// ```
+/// use std::time::Duration;
+/// let item = baton::WorkItem::new("resize cat.jpg")
+///     .priority(100)
+///     .delay(Duration::from_secs(60))
+///     .id("cat.jpg")
+///     .max_attempts(3);
+/// # let _ = item;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkItem {
+    pub(super) payload: Bytes,
+    pub(super) priority: u16,
+    pub(super) delay: Duration,
+    pub(super) id: Option<String>,
+    pub(super) max_attempts: Option<u32>,
+}
+
+/// A century: longer delays are refused, since times in names have a fixed width.
+const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl WorkItem {
+    /// The priority of an item that says nothing of it.
+    pub const USUAL_PRIORITY: u16 = 500;
+
+    /// An item of usual priority, due at once, under an id made up for it.
+    pub fn new(payload: impl Into<Bytes>) -> Self {
+        Self {
+            payload: payload.into(),
+            priority: Self::USUAL_PRIORITY,
+            delay: Duration::ZERO,
+            id: None,
+            max_attempts: None,
+        }
+    }
+
+    /// From 0, the most urgent, to 999. Kept over all attempts.
+    #[must_use]
+    pub fn priority(mut self, priority: u16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not to be taken before so long from now, by the servers' clock.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// An id, at most 200 bytes, that one item at a time can have: another is refused until this one is acknowledged, or
+    /// discarded as a dead letter.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// How often this item may be claimed, whatever the consumers' limit is.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
+    }
+
+    /// What is wrong with it, if anything.
+    pub(super) fn fault(&self) -> Option<String> {
+        if self.priority > MAX_PRIORITY {
+            return Some(format!(
+                "its priority is {}; use 0 to {MAX_PRIORITY}",
+                self.priority
+            ));
+        }
+        if self.payload.len() > MAX_PAYLOAD_BYTES {
+            return Some(format!(
+                "it has {} bytes; use at most {MAX_PAYLOAD_BYTES}, or store it elsewhere and queue its name",
+                self.payload.len()
+            ));
+        }
+        if self.delay > MAX_DELAY {
+            return Some("its delay is longer than a century; use a shorter one".to_owned());
+        }
+        if self.max_attempts == Some(0) {
+            return Some("no attempt is allowed; use at least one".to_owned());
+        }
+        match self.id.as_deref().map(str::len) {
+            Some(0) => Some("its id is empty; leave it out, or give one".to_owned()),
+            Some(bytes) if bytes > MAX_ID_BYTES => Some(format!(
+                "its id has {bytes} bytes; use at most {MAX_ID_BYTES}"
+            )),
+            _ => None,
+        }
+    }
+}
+
+impl From<&[u8]> for WorkItem {
+    fn from(payload: &[u8]) -> Self {
+        Self::new(Bytes::copy_from_slice(payload))
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for WorkItem {
+    fn from(payload: &[u8; N]) -> Self {
+        Self::new(Bytes::copy_from_slice(payload))
+    }
+}
+
+impl From<&str> for WorkItem {
+    fn from(payload: &str) -> Self {
+        Self::new(Bytes::copy_from_slice(payload.as_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for WorkItem {
+    fn from(payload: Vec<u8>) -> Self {
+        Self::new(payload)
+    }
+}
