@@ -120,7 +120,7 @@ async fn a_claim_that_is_extended_stays_and_one_whose_time_is_up_but_nobody_want
 }
 
 #[tokio::test]
-async fn h67_h76_an_extension_whose_answer_is_lost_is_found_out() {
+async fn h67_an_extension_whose_answer_is_lost_is_found_out() {
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
             let stage = Stage::new("extend-cut").await;
