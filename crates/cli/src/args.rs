@@ -108,6 +108,7 @@ impl Context {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Lock(verbs::lock::Args),
+    Sem(verbs::sem::Args),
     Elect(verbs::elect::Args),
     Barrier(verbs::barrier::Args),
     Queue(verbs::queue::Args),
@@ -131,6 +132,7 @@ impl Verb {
     pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
         match self {
             Self::Lock(args) => verbs::lock::run(&args, context),
+            Self::Sem(args) => verbs::sem::run(&args, context),
             Self::Elect(args) => verbs::elect::run(&args, context),
             Self::Barrier(args) => verbs::barrier::run(&args, context),
             Self::Queue(args) => verbs::queue::run(&args, context),

@@ -1,18 +1,12 @@
 //! `baton lock`: a command under a lock, and the looks at locks that go with it.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use baton::{Guard, LockError, Mutex, ReleaseError};
-use serde::Serialize;
+use baton::{Client, Mutex};
 
 use crate::args::Context;
-use crate::connect::Connection;
-use crate::duration;
-use crate::exit::{self, Failure};
-use crate::signals::{self, Signals};
-use crate::supervise::Command;
-use crate::tenure::{self, RunOptions};
-use crate::verbs::lines;
+use crate::exit::Failure;
+use crate::tenure::RunOptions;
+use crate::verbs::held::{self, WaitOptions, Wanted};
+use crate::verbs::{lines, sem};
 
 /// Run a command while holding a lock that one process at a time can hold, on any machine.
 ///
@@ -49,15 +43,11 @@ pub(crate) struct Args {
     /// The lock: a path like /deploy, the same for all who contend.
     #[arg(required = true, value_name = "PATH")]
     path: Option<String>,
-    /// Wait for the lock at most this long, then exit 124 [default: for ever].
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
-    wait: Option<Duration>,
-    /// Do not wait at all.
-    #[arg(short, long, conflicts_with = "wait")]
-    no_wait: bool,
-    /// The exit code for "not acquired in time".
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
-    conflict_exit_code: u8,
+    /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
+    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+    #[command(flatten)]
+    wait: WaitOptions,
     #[command(flatten)]
     run: RunOptions,
 }
@@ -85,16 +75,6 @@ enum Admin {
     },
 }
 
-/// What is said of a lock that was acquired without a command.
-#[derive(Serialize)]
-struct Held<'a> {
-    path: &'a str,
-    node: &'a str,
-    token: u64,
-    session: String,
-    acquired_at_ms: u64,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
@@ -104,7 +84,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             (Some(Admin::Break { path, token }), _) => {
                 lines::break_holder(context, path, *token).await
             }
-            (None, Some(path)) => lock(args, path, context).await,
+            (None, Some(path)) => {
+                let want = |client: &Client| wanted(client, path, args);
+                held::run(context, &args.run, &args.wait, want).await
+            }
             (None, None) => Err(Failure::usage(
                 "a lock needs a path, like /deploy; see baton lock --help",
             )),
@@ -112,148 +95,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?
 }
 
-async fn lock(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
-    let options = &args.run;
-    // Before anything is asked of a server: what can be refused without one.
-    options.notice(options.session_timeout)?;
-    let mut signals = Signals::new()?;
-    let connecting = Connection::open(context, options.session());
-    let connection = tokio::select! {
-        connection = connecting => connection?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
-    };
-    let outcome = hold(args, path, context, &connection, &mut signals).await;
-    connection.close().await;
-    outcome
-}
-
-async fn hold(
-    args: &Args,
-    path: &str,
-    context: &Context,
-    connection: &Connection,
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let options = &args.run;
-    let mutex = Mutex::new(&connection.client, path)
-        .map_err(|error| Failure::usage(error.to_string()))?
-        .name(&options.shown_name());
-    let waiting = Instant::now();
-    let guard = tokio::select! {
-        guard = acquire(&mutex, args) => guard?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
-    };
-    context.output.verbose(|| {
-        format!(
-            "{path} acquired after {}, token {}",
-            duration::show(waiting.elapsed()),
-            guard.token()
-        )
-    });
-    let outcome = under(args, path, context, &guard, signals).await;
-    // The command has ended and was reaped: now, and not before, the lock may pass on.
-    match tokio::time::timeout(Duration::from_secs(3), guard.release()).await {
-        Ok(Ok(())) => outcome,
-        Ok(Err(ReleaseError::Lost { reason, .. }))
-            if outcome.is_ok() && args.run.on_lost != crate::supervise::OnLost::Ignore =>
-        {
-            Err(Failure::new(
-                exit::LOST,
-                "lost",
-                format!("{path} was lost as the command ended ({reason}); check what it did last"),
-            ))
-        }
-        Ok(Err(error)) => {
-            context.output.verbose(|| error.to_string());
-            outcome
-        }
-        Err(_) => {
-            context.output.note(format!(
-                "{path}: no server confirmed the release; the lock passes on at the latest when the session times out"
-            ));
-            outcome
-        }
+fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
+    let name = args.run.shown_name();
+    if args.slots.is_some() {
+        return sem::permits(client, path, args.slots, 1, &name);
     }
-}
-
-/// Runs the command under the lock, or holds it without one.
-async fn under(
-    args: &Args,
-    path: &str,
-    context: &Context,
-    guard: &Guard,
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let options = &args.run;
-    let session = guard.session();
-    let acquired_at_ms = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-        });
-    let held = Held {
-        path,
-        node: guard.node(),
-        token: guard.token(),
-        session: format!("0x{:x}", session.id()),
-        acquired_at_ms,
-    };
-    let words = options.words();
-    if words.is_empty() {
-        let text = format!(
-            "held {path} token {} node {} session {}",
-            held.token, held.node, held.session
-        );
-        context.output.result(&held, text);
-        return match tenure::hold(guard, signals).await {
-            Ok(_) => Ok(exit::OK),
-            Err(reason) => Err(Failure::new(
-                exit::LOST,
-                "lost",
-                format!("{path} was lost: {reason}; run it again to wait in line"),
-            )),
-        };
-    }
-    let timeout = session.timeout();
-    let command = Command {
-        words,
-        environment: vec![
-            ("BATON_PATH", path.to_owned()),
-            ("BATON_NODE", held.node.to_owned()),
-            ("BATON_TOKEN", held.token.to_string()),
-            ("BATON_SESSION", held.session.clone()),
-            ("BATON_ACQUIRED_AT", acquired_at_ms.to_string()),
-        ],
-        on_lost: options.on_lost,
-        kill_after: options.notice(timeout)?,
-        json: context.output.json(),
-    };
-    let outcome = tenure::run(context, guard, &command, timeout, signals).await?;
-    tenure::verdict(&outcome, options.on_lost, path)
-}
-
-async fn acquire(mutex: &Mutex, args: &Args) -> Result<Guard, Failure> {
-    let path = mutex.path();
-    let busy = |waited: String| {
-        Failure::new(
-            args.conflict_exit_code,
-            "not_acquired",
-            format!(
-                "{path} not acquired{waited}: somebody else holds it; see who: baton lock show {path}"
-            ),
-        )
-    };
-    let failed = |error: LockError| match error {
-        LockError::TimedOut { limit, .. } => busy(format!(" within {}", duration::show(limit))),
-        error => tenure::not_acquired(&error),
-    };
-    match (args.no_wait, args.wait) {
-        (true, _) => mutex
-            .try_acquire()
-            .await
-            .map_err(failed)?
-            .ok_or_else(|| busy(String::new())),
-        (false, Some(limit)) => mutex.acquire_timeout(limit).await.map_err(failed),
-        (false, None) => mutex.acquire().await.map_err(failed),
-    }
+    let mutex = Mutex::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Wanted::Lock(mutex.name(&name)))
 }

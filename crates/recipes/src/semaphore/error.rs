@@ -31,7 +31,7 @@ pub enum SemaphoreError {
     },
     /// The number in the tree is not the one that this participant was made with (H48).
     #[error(
-        "{path}: refused: it has {stored} permits, not {ours}; use the same number everywhere, or resize it"
+        "{path}: refused: its number of permits is {stored}, not {ours}; use the same number everywhere, or resize it"
     )]
     MaximumDiffers {
         /// The semaphore's path.

@@ -1,0 +1,241 @@
+//! A command under a guard, of whatever kind: what `lock` and `sem` do alike.
+//!
+//! Owns the way from the options to the guard, and from the guard to the exit code. The command has ended and was reaped before the
+//! guard is released (`hazards.md` H85); how it is run and stopped is `tenure`'s.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use baton::{Guard, LockError, Mutex, ReleaseError, Semaphore, SemaphoreError};
+use serde::Serialize;
+
+use crate::args::Context;
+use crate::connect::Connection;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::signals::{self, Signals};
+use crate::supervise::{Command, OnLost};
+use crate::tenure::{self, RunOptions};
+
+/// How long to wait, and what to say if that was not enough.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitOptions {
+    /// Wait at most this long, then exit 124 [default: for ever].
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    /// Do not wait at all.
+    #[arg(short, long, conflicts_with = "wait")]
+    no_wait: bool,
+    /// The exit code for "not acquired in time".
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    conflict_exit_code: u8,
+}
+
+/// What is to be acquired.
+pub(crate) enum Wanted {
+    /// The lock itself.
+    Lock(Mutex),
+    /// So many permits.
+    Permits(Semaphore, u32),
+}
+
+/// What is said of a lock that was acquired without a command.
+#[derive(Serialize)]
+struct Held<'a> {
+    path: &'a str,
+    node: &'a str,
+    token: u64,
+    session: String,
+    acquired_at_ms: u64,
+}
+
+/// Connects, acquires what `want` makes of the client, runs the command of the options under it, and releases it.
+pub(crate) async fn run(
+    context: &Context,
+    options: &RunOptions,
+    wait: &WaitOptions,
+    want: impl FnOnce(&baton::Client) -> Result<Wanted, Failure>,
+) -> Result<u8, Failure> {
+    // Before anything is asked of a server: what can be refused without one.
+    options.notice(options.session_timeout)?;
+    let mut signals = Signals::new()?;
+    let connecting = Connection::open(context, options.session());
+    let connection = tokio::select! {
+        connection = connecting => connection?,
+        number = signals.stop() => return Ok(signals::exit_code(number)),
+    };
+    let outcome = match want(&connection.client) {
+        Ok(wanted) => hold(context, options, wait, &wanted, &mut signals).await,
+        Err(failure) => Err(failure),
+    };
+    connection.close().await;
+    outcome
+}
+
+async fn hold(
+    context: &Context,
+    options: &RunOptions,
+    wait: &WaitOptions,
+    wanted: &Wanted,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let path = wanted.path();
+    let waiting = Instant::now();
+    let guard = tokio::select! {
+        guard = wanted.acquire(wait) => guard?,
+        number = signals.stop() => return Ok(signals::exit_code(number)),
+    };
+    context.output.verbose(|| {
+        format!(
+            "{path} acquired after {}, token {}",
+            duration::show(waiting.elapsed()),
+            guard.token()
+        )
+    });
+    let outcome = under(context, options, path, &guard, signals).await;
+    // The command has ended and was reaped: now, and not before, the lock may pass on.
+    match tokio::time::timeout(Duration::from_secs(3), guard.release()).await {
+        Ok(Ok(())) => outcome,
+        Ok(Err(ReleaseError::Lost { reason, .. }))
+            if outcome.is_ok() && options.on_lost != OnLost::Ignore =>
+        {
+            Err(Failure::new(
+                exit::LOST,
+                "lost",
+                format!("{path} was lost as the command ended ({reason}); check what it did last"),
+            ))
+        }
+        Ok(Err(error)) => {
+            context.output.verbose(|| error.to_string());
+            outcome
+        }
+        Err(_) => {
+            context.output.note(format!(
+                "{path}: no server confirmed the release; the lock passes on at the latest when the session times out"
+            ));
+            outcome
+        }
+    }
+}
+
+/// Runs the command under the guard, or holds it without one.
+async fn under(
+    context: &Context,
+    options: &RunOptions,
+    path: &str,
+    guard: &Guard,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let session = guard.session();
+    let acquired_at_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        });
+    let held = Held {
+        path,
+        node: guard.node(),
+        token: guard.token(),
+        session: format!("0x{:x}", session.id()),
+        acquired_at_ms,
+    };
+    let words = options.words();
+    if words.is_empty() {
+        let text = format!(
+            "held {path} token {} node {} session {}",
+            held.token, held.node, held.session
+        );
+        context.output.result(&held, text);
+        return match tenure::hold(guard, signals).await {
+            Ok(_) => Ok(exit::OK),
+            Err(reason) => Err(Failure::new(
+                exit::LOST,
+                "lost",
+                format!("{path} was lost: {reason}; run it again to wait in line"),
+            )),
+        };
+    }
+    let timeout = session.timeout();
+    let command = Command {
+        words,
+        environment: vec![
+            ("BATON_PATH", path.to_owned()),
+            ("BATON_NODE", held.node.to_owned()),
+            ("BATON_TOKEN", held.token.to_string()),
+            ("BATON_SESSION", held.session.clone()),
+            ("BATON_ACQUIRED_AT", acquired_at_ms.to_string()),
+        ],
+        on_lost: options.on_lost,
+        kill_after: options.notice(timeout)?,
+        json: context.output.json(),
+    };
+    let outcome = tenure::run(context, guard, &command, timeout, signals).await?;
+    tenure::verdict(&outcome, options.on_lost, path)
+}
+
+impl Wanted {
+    fn path(&self) -> &str {
+        match self {
+            Self::Lock(mutex) => mutex.path(),
+            Self::Permits(semaphore, _) => semaphore.path(),
+        }
+    }
+
+    async fn acquire(&self, wait: &WaitOptions) -> Result<Guard, Failure> {
+        let acquired = match self {
+            Self::Lock(mutex) => acquire_lock(mutex, wait).await,
+            Self::Permits(semaphore, permits) => acquire_permits(semaphore, *permits, wait).await,
+        };
+        acquired?.ok_or_else(|| self.busy(wait))
+    }
+
+    fn busy(&self, wait: &WaitOptions) -> Failure {
+        let path = self.path();
+        let waited = wait.wait.map_or_else(String::new, |limit| {
+            format!(" within {}", duration::show(limit))
+        });
+        let why = match self {
+            Self::Lock(_) => {
+                format!(
+                    "{path} not acquired{waited}: somebody else holds it; see who: baton lock show {path}"
+                )
+            }
+            Self::Permits(_, permits) => format!(
+                "{path}: {permits} permit(s) not acquired{waited}: others hold them; see them: baton ls {path}/leases"
+            ),
+        };
+        Failure::new(wait.conflict_exit_code, "not_acquired", why)
+    }
+}
+
+/// The guard, or `None` where the time was up.
+async fn acquire_lock(mutex: &Mutex, wait: &WaitOptions) -> Result<Option<Guard>, Failure> {
+    let outcome = match (wait.no_wait, wait.wait) {
+        (true, _) => mutex.try_acquire().await,
+        (false, Some(limit)) => mutex.acquire_timeout(limit).await.map(Some),
+        (false, None) => mutex.acquire().await.map(Some),
+    };
+    match outcome {
+        Err(LockError::TimedOut { .. }) => Ok(None),
+        Err(error) => Err(tenure::not_acquired(&error)),
+        Ok(guard) => Ok(guard),
+    }
+}
+
+/// The guard, or `None` where the time was up.
+async fn acquire_permits(
+    semaphore: &Semaphore,
+    permits: u32,
+    wait: &WaitOptions,
+) -> Result<Option<Guard>, Failure> {
+    let outcome = match (wait.no_wait, wait.wait) {
+        (true, _) => semaphore.try_acquire(permits).await,
+        (false, Some(limit)) => semaphore.acquire_timeout(permits, limit).await.map(Some),
+        (false, None) => semaphore.acquire(permits).await.map(Some),
+    };
+    match outcome {
+        Err(SemaphoreError::TimedOut { .. }) => Ok(None),
+        Err(SemaphoreError::Lock(error)) => Err(tenure::not_acquired(&error)),
+        Err(error) => Err(Failure::baton(error.to_string())),
+        Ok(guard) => Ok(guard),
+    }
+}
