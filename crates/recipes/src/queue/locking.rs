@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 /// An item is delivered at least once: if its consumer dies or loses its session, the next one gets it. A consumer learns at once
 /// when an item is no longer its own, and cannot remove it any more: see [`LockedItem`]. The layouts are those of kazoo's
 /// `LockingQueue` and of Curator's `DistributedQueue` with a lock path; both can share a queue with Baton. Where no other
-/// library needs to read the queue, Baton's own work queue does more.
+/// library needs to read the queue, [`WorkQueue`](crate::WorkQueue) does more.
 ///
 /// Everyone who waits is woken by each offer and by each claim. Cheap to clone.
 ///
