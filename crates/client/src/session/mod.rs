@@ -174,6 +174,12 @@ impl Session {
         self.core.inner.lock().identity.id
     }
 
+    /// The runtime that the session's own task runs on. While that one is blocked, the lease is not renewed.
+    #[must_use]
+    pub fn runtime(&self) -> tokio::runtime::Handle {
+        self.core.runtime.clone()
+    }
+
     /// The secret with which the session can be taken up elsewhere.
     #[must_use]
     pub fn password(&self) -> [u8; 16] {

@@ -21,6 +21,8 @@ pub enum LostReason {
     Released,
     /// A claim on an item was not extended in time, so that others may take the item over.
     ClaimTimedOut,
+    /// The application did not answer the question whether it is alive: see [`Guard::with_liveness`](crate::Guard::with_liveness).
+    NotAlive,
 }
 
 impl std::fmt::Display for LostReason {
@@ -33,6 +35,7 @@ impl std::fmt::Display for LostReason {
             Self::SessionLost => "the session was lost",
             Self::Released => "it was released",
             Self::ClaimTimedOut => "the claim was not extended in time",
+            Self::NotAlive => "the application did not say in time that it is alive",
         })
     }
 }
@@ -49,6 +52,7 @@ impl LostReason {
             Self::SessionLost => 3,
             Self::Released => 4,
             Self::ClaimTimedOut => 6,
+            Self::NotAlive => 7,
         }
     }
 
@@ -59,6 +63,7 @@ impl LostReason {
             3 => Some(Self::SessionLost),
             4 => Some(Self::Released),
             6 => Some(Self::ClaimTimedOut),
+            7 => Some(Self::NotAlive),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 //! event to have been delivered first (H25). It must never outlive its session, revive, be copied (H89), or panic on drop (H88).
 
 mod core;
+mod liveness;
 mod releasing;
 mod txn;
 

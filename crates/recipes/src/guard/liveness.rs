@@ -1,0 +1,104 @@
+//! Guards that end when their application no longer answers.
+//!
+//! Owns the questions to the application while its session lives on (H39). They are timed where the session's own task runs: an
+//! application that blocks its threads cannot keep its lock by that, and one that blocks the session's too loses it with the
+//! lease. The guard must have ended before its nodes are deleted.
+
+use super::Guard;
+use super::core::{Core, LostReason};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+impl Guard {
+    /// Asks `probe` once per `period` whether the application is alive, and gives the lock away when it is not: when the answer is
+    /// `false`, comes from a panic, or does not come within `period`. The guard ends then with [`LostReason::NotAlive`], for
+    /// good, at the latest two periods after the application has died.
+    ///
+    /// The probe runs on the runtime that this is called on, so `|| async { true }` finds out whether that one still runs
+    /// anything; a better one asks the part that does the work. For this to be of use when all threads of that runtime are blocked,
+    /// the [`Client`](crate::Client) must run on another one; otherwise the lease ends instead, as it would without a probe.
+    /// Work that is stuck is not stopped by this: it finds its guard ended at its next look, and its token outdated.
+    ///
+    /// ```no_run
+    /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = baton::Mutex::new(&client, "/deploy")?.acquire().await?;
+    /// let guard = guard.with_liveness(Duration::from_secs(5), || async {
+    ///     // Writable still?
+    ///     std::fs::write("/var/lib/app/alive", b"").is_ok()
+    /// });
+    /// guard.check()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_liveness<P, F>(self, period: Duration, probe: P) -> Self
+    where
+        P: FnMut() -> F + Send + 'static,
+        F: Future<Output = bool> + Send + 'static,
+    {
+        let session_runs_on = self.session().runtime();
+        let watch = Watch {
+            core: Arc::clone(&self.core),
+            nodes: self
+                .nodes
+                .iter()
+                .map(|node| (node.path().to_owned(), node.czxid()))
+                .collect(),
+            application: Handle::try_current().unwrap_or_else(|_| session_runs_on.clone()),
+            period,
+        };
+        session_runs_on.spawn(watch.keep(probe));
+        self
+    }
+}
+
+struct Watch {
+    core: Arc<Core>,
+    /// Path and `czxid`.
+    nodes: Vec<(String, i64)>,
+    application: Handle,
+    period: Duration,
+}
+
+impl Watch {
+    async fn keep<P, F>(self, mut probe: P)
+    where
+        P: FnMut() -> F + Send + 'static,
+        F: Future<Output = bool> + Send + 'static,
+    {
+        loop {
+            let asked_at = Instant::now();
+            let mut answer = self.application.spawn(probe());
+            let alive = tokio::select! {
+                _ = self.core.ended() => None,
+                answered = tokio::time::timeout(self.period, &mut answer) => {
+                    Some(matches!(answered, Ok(Ok(true))))
+                }
+            };
+            match alive {
+                Some(true) => {}
+                Some(false) => {
+                    answer.abort();
+                    return self.give_away();
+                }
+                None => return answer.abort(),
+            }
+            tokio::select! {
+                _ = self.core.ended() => return,
+                () = tokio::time::sleep_until(asked_at + self.period) => {}
+            }
+        }
+    }
+
+    fn give_away(&self) {
+        if self.core.end_and_see(LostReason::NotAlive).is_ok() {
+            for (path, czxid) in &self.nodes {
+                drop(self.core.session().delete_marked(path, *czxid));
+            }
+        }
+    }
+}

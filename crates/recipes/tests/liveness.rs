@@ -1,0 +1,119 @@
+//! A session that lives under an application that does not (`docs/hazards.md` H39).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{LostReason, ReleaseError, Semaphore};
+use common::{LONG, Stage, connect, elsewhere, mutex, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Long enough for a healthy application on a busy machine to answer in.
+const PERIOD: Duration = Duration::from_millis(700);
+
+#[tokio::test]
+async fn h39_an_application_that_blocks_its_event_loop_loses_its_lock_though_its_session_lives() {
+    let stage = Stage::new("h39").await;
+    let addr = stage.addr;
+    // The client runs on a runtime that the application does not block.
+    let client = elsewhere().spawn(connect(addr, LONG)).await.unwrap();
+    let (acquired, is_acquired) = oneshot::channel();
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let path = stage.path.clone();
+    let application = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let guard = mutex(&client, &path).acquire().await.unwrap();
+            let guard = guard.with_liveness(PERIOD, || async { true });
+            assert_eq!(guard.check(), Ok(()));
+            acquired.send(()).unwrap();
+            let _ = blocked.recv();
+            // The first call after it, before any event can have been delivered.
+            guard.check()
+        })
+    });
+    within(is_acquired).await.unwrap();
+    let next = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+    assert_eq!(next.check(), Ok(()));
+    unblock.send(()).unwrap();
+    let first_call = elsewhere()
+        .spawn_blocking(move || application.join().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(first_call, Err(LostReason::NotAlive));
+    assert_eq!(stage.until_children(1).await[0].path, next.node());
+}
+
+#[tokio::test]
+async fn h39_an_answer_of_no_or_a_panic_or_none_gives_all_nodes_of_the_guard_away() {
+    for failing in ["no", "panic", "none"] {
+        let stage = Stage::new("h39b").await;
+        let client = stage.client().await;
+        let of = Semaphore::new(&client, &stage.path, 2).unwrap();
+        let guard = within(of.acquire(2)).await.unwrap();
+        let guard = guard.with_liveness(Duration::from_millis(100), move || async move {
+            match failing {
+                "no" => false,
+                "panic" => panic!("the probe itself fails"),
+                _ => std::future::pending().await,
+            }
+        });
+        assert_eq!(
+            within(guard.lost()).await,
+            LostReason::NotAlive,
+            "{failing}"
+        );
+        assert_eq!(guard.check(), Err(LostReason::NotAlive));
+        let again = within(of.acquire(2)).await.unwrap();
+        let error = within(guard.release()).await.unwrap_err();
+        assert!(
+            matches!(
+                error,
+                ReleaseError::Lost {
+                    reason: LostReason::NotAlive,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert_eq!(again.check(), Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn h39_a_live_application_keeps_its_lock_and_is_asked_until_it_releases() {
+    let stage = Stage::new("h39c").await;
+    let client = stage.client().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (kept, dropped) = oneshot::channel::<()>();
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let counter = Arc::clone(&asked);
+    let guard = guard.with_liveness(Duration::from_millis(50), move || {
+        let _is_dropped_with_the_probe = &kept;
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { true }
+    });
+    within(async {
+        while asked.load(Ordering::SeqCst) < 5 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(guard.check(), Ok(()));
+    within(guard.release()).await.unwrap();
+    // Nobody is asked any more: the probe is gone.
+    assert!(within(dropped).await.is_err());
+}
