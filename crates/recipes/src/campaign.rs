@@ -25,6 +25,8 @@ pub(crate) struct Campaign {
     pub grammar: Grammar,
     pub kind: Kind,
     pub name: Option<Arc<str>>,
+    /// What our node is to hold in place of the record.
+    pub data: Option<Arc<[u8]>>,
 }
 
 pub(crate) enum Grant {
@@ -67,6 +69,7 @@ impl Campaign {
             grammar,
             kind,
             name: None,
+            data: None,
         })
     }
 
@@ -101,13 +104,19 @@ impl Campaign {
     }
 
     /// Our name in the line, without its number.
-    pub(crate) fn own_prefix(&self, marker: &Uuid, session: &Session) -> Result<String, LockError> {
-        self.grammar
-            .own_prefix(self.kind, marker, session.id())
-            .ok_or_else(|| LockError::ReadOnlyDialect {
-                path: self.path.to_string(),
-                dialect: self.grammar.as_str(),
-            })
+    pub(crate) fn own_prefix(&self, marker: &Uuid, session: &Session) -> String {
+        self.grammar.own_prefix(self.kind, marker, session.id())
+    }
+
+    /// What our node holds: what the caller chose, else the record, but for participants that take it for a host's name.
+    fn own_data(&self, record: &Record) -> Vec<u8> {
+        match &self.data {
+            Some(data) => data.to_vec(),
+            None if self.grammar == Grammar::Exclusive(Dialect::ElectionSupport) => {
+                record.host.clone().into_bytes()
+            }
+            None => record.to_bytes(),
+        }
     }
 
     /// One try, without waiting, to stand first beside what `held` holds, in the same session.
@@ -145,9 +154,9 @@ impl Campaign {
             ..self.stance()
         };
         let record = Record::new(self.name.as_deref());
-        let prefix = self.own_prefix(&record.id, &session)?;
+        let prefix = self.own_prefix(&record.id, &session);
         report(Report::Offering);
-        let data = record.to_bytes();
+        let data = self.own_data(&record);
         let (contender, listing) = line::join(&session, &self.path, &prefix, &data)
             .await
             .map_err(|error| self.trouble(&session, error.into()))?;

@@ -187,7 +187,7 @@ async fn an_observer_sees_each_leader_and_the_absence_of_one() {
 }
 
 #[tokio::test]
-async fn offers_of_leader_election_support_can_be_observed_but_not_joined() {
+async fn an_offer_for_leader_election_support_stands_in_line_with_theirs() {
     let stage = Stage::new("support").await;
     let client = stage.client().await;
     let admin = session(&client).await;
@@ -201,16 +201,20 @@ async fn offers_of_leader_election_support_can_be_observed_but_not_joined() {
         CreateMode::EphemeralSequential,
     );
     let offer = offer.await.unwrap().path;
-    let theirs = election(&client, &stage.path).dialect(Dialect::ElectionSupport);
-    let leader = within(theirs.leader()).await.unwrap().unwrap();
-    assert_eq!((leader.node, &leader.data[..]), (offer, &b"host-a"[..]));
-    let error = within(theirs.campaign()).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ElectionError::Line(LockError::ReadOnlyDialect { .. })
-        ),
-        "{error}"
+    let joined = election(&client, &stage.path).dialect(Dialect::ElectionSupport);
+    let leader = within(joined.leader()).await.unwrap().unwrap();
+    assert_eq!((&leader.node, &leader.data[..]), (&offer, &b"host-a"[..]));
+    let mut stages = joined.stages();
+    let campaign = tokio::spawn({
+        let joined = joined.clone();
+        async move { joined.campaign().await }
+    });
+    let seen = until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    assert_eq!(
+        seen.last(),
+        Some(&Step::ReadyComplete {
+            following: offer.clone()
+        })
     );
     let error = within(election(&client, &stage.path).campaign())
         .await
@@ -219,6 +223,136 @@ async fn offers_of_leader_election_support_can_be_observed_but_not_joined() {
         matches!(error, ElectionError::Line(LockError::Foreign { .. })),
         "{error}"
     );
+    admin.delete(&offer, None).await.unwrap();
+    let leadership = within(campaign).await.unwrap().unwrap();
+    let leader = within(joined.leader()).await.unwrap().unwrap();
+    assert_eq!(leader.node, leadership.node());
+    assert!(
+        !leader.data.is_empty() && leader.record.is_none(),
+        "a host's name"
+    );
+    within(leadership.resign()).await.unwrap();
+    let named = joined.clone().data(b"host-b");
+    let leadership = within(named.campaign()).await.unwrap();
+    assert_eq!(
+        within(joined.leader()).await.unwrap().unwrap().data,
+        b"host-b"
+    );
+    within(leadership.resign()).await.unwrap();
+}
+
+#[tokio::test]
+async fn h61_an_offer_for_leader_election_support_is_found_again_though_its_name_has_room_for_a_number_only()
+ {
+    for variant in CUTS {
+        let stage = Stage::new("h61").await;
+        let (client, proxy) = stage.proxied(Duration::from_secs(4)).await;
+        proxy
+            .on(Match::reply(OpCode::Create2).path_contains("n_"))
+            .then(Action::Cut(variant));
+        let candidate = election(&client, &stage.path).dialect(Dialect::ElectionSupport);
+        let leadership = within(candidate.campaign()).await.unwrap();
+        let offers = stage.children().await;
+        assert_eq!(offers.len(), 1, "{variant:?}: {offers:?}");
+        assert_eq!(offers[0].path, leadership.node());
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
+    let stage = Stage::new("told").await;
+    let leader = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    let client = stage.client().await;
+    let member = election(&client, &stage.path);
+    let mut stages = member.stages();
+    let acted = Arc::new(AtomicBool::new(false));
+    let leading = tokio::spawn({
+        let (member, acted) = (member.clone(), Arc::clone(&acted));
+        async move {
+            let act = async move |_| acted.store(true, Ordering::SeqCst);
+            member.lead(act).await
+        }
+    });
+    let seen = until(&mut stages, |s| matches!(s, Step::ReadyComplete { .. })).await;
+    let Step::OfferComplete { node } = &seen[2] else {
+        panic!("{seen:?}")
+    };
+    // Another process writes, wherever the member might read it, that it leads: into its offer, into the record of terms,
+    // into the leader's offer, and by a child of the election's path.
+    let told = session(&stage.client().await).await;
+    let offer = told.get_data(node).await.unwrap();
+    let record = baton::Record::from_bytes(&offer.data).unwrap();
+    let forged = format!(
+        r#"{{"epoch":7,"token":{},"offer":"{}"}}"#,
+        offer.stat.czxid, record.id
+    );
+    let terms = format!("{}-__term__", stage.path);
+    told.set_data(&terms, forged.as_bytes(), None)
+        .await
+        .unwrap();
+    told.set_data(node, b"you are the leader", None)
+        .await
+        .unwrap();
+    told.set_data(leader.node(), &offer.data, None)
+        .await
+        .unwrap();
+    let note = format!("{}/leader", stage.path);
+    told.create(&note, node.as_bytes(), CreateMode::Persistent)
+        .await
+        .unwrap();
+    // Whatever that has set off has been dealt with once the member's session has had an answer behind it.
+    for _ in 0..3 {
+        session(&client).await.sync("/").await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert!(!acted.load(Ordering::SeqCst) && !leading.is_finished());
+    assert_eq!(leader.check(), Ok(()));
+    let seen = within(member.leader()).await.unwrap().unwrap();
+    assert_eq!(
+        seen.node,
+        leader.node(),
+        "by the line itself, not by what is written"
+    );
+    // The service's own word, that the one before is gone, makes it lead.
+    within(leader.resign()).await.unwrap();
+    within(leading).await.unwrap().unwrap();
+    assert!(acted.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_resign_stops_its_work_first_and_one_that_is_deposed_is_told() {
+    let stage = Stage::new("asked").await;
+    let client = stage.client().await;
+    let candidate = election(&client, &stage.path);
+    let mut stages = candidate.stages();
+    let leading = tokio::spawn({
+        let candidate = candidate.clone();
+        async move {
+            candidate
+                .lead(async |_| std::future::pending::<()>().await)
+                .await
+        }
+    });
+    until(&mut stages, |s| matches!(s, Step::ElectedComplete { .. })).await;
+    let other = election(&stage.client().await, &stage.path);
+    let leader = within(other.leader()).await.unwrap().unwrap();
+    assert!(within(other.ask_to_resign(&leader)).await.unwrap());
+    let error = within(leading).await.unwrap().unwrap_err();
+    assert!(
+        matches!(error, ElectionError::AskedToResign { .. }),
+        "{error}"
+    );
+    stage.until_children(0).await;
+    assert!(!within(other.ask_to_resign(&leader)).await.unwrap());
+    assert!(!within(other.depose(&leader)).await.unwrap());
+
+    let leadership = within(candidate.campaign()).await.unwrap();
+    let leader = within(other.leader()).await.unwrap().unwrap();
+    assert!(!leadership.resignation_requested());
+    assert!(within(other.depose(&leader)).await.unwrap());
+    assert_eq!(within(leadership.lost()).await, LostReason::NodeGone);
 }
 
 #[tokio::test]

@@ -110,9 +110,7 @@ fn baton_behind(
         let cell = match runtime.block_on(asked.try_acquire()) {
             Ok(None) => "waits".to_owned(),
             Ok(Some(_)) => "**both hold**".to_owned(),
-            Err(LockError::Foreign { .. } | LockError::ReadOnlyDialect { .. }) => {
-                "refuses".to_owned()
-            }
+            Err(LockError::Foreign { .. }) => "refuses".to_owned(),
             Err(error) => return Err(error.into()),
         };
         if cell == "waits"
@@ -139,14 +137,7 @@ fn baton_before(
     for dialect in DIALECTS {
         let path = format!("/matrix/before-{recipe}-{dialect}");
         let mutex = Mutex::new(client, &path)?.dialect(dialect);
-        let guard = match runtime.block_on(mutex.acquire()) {
-            Ok(guard) => guard,
-            Err(LockError::ReadOnlyDialect { .. }) => {
-                cells.push("–".to_owned());
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let guard = runtime.block_on(mutex.acquire())?;
         let log = Log::default();
         let mut other = started(&log, servers, recipe, &path)?;
         other.tell("acquire")?;

@@ -37,7 +37,7 @@ const fn group(name: &'static str, ours: &'static str, theirs: &'static str) -> 
     }
 }
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     group(
         "`Mutex` and Curator `InterProcessMutex`",
         "baton-lock:curator",
@@ -66,6 +66,11 @@ const GROUPS: [Group; 6] = [
         "`LeaderElection` and kazoo `Election`",
         "baton-election:kazoo",
         "kazoo-election",
+    ),
+    group(
+        "`LeaderElection` and zookeeper-recipes `LeaderElectionSupport`",
+        "baton-election:leader-election-support",
+        "zk-election",
     ),
 ];
 

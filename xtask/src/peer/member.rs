@@ -79,9 +79,7 @@ enum Failed {
 impl From<LockError> for Failed {
     fn from(error: LockError) -> Self {
         match error {
-            LockError::Foreign { .. } | LockError::ReadOnlyDialect { .. } => {
-                Self::Refused(error.to_string())
-            }
+            LockError::Foreign { .. } => Self::Refused(error.to_string()),
             _ => Self::Other(error.to_string()),
         }
     }

@@ -38,11 +38,11 @@ impl Grammar {
         }
     }
 
-    /// The name of our node without its number, or `None` where it cannot be emitted.
-    pub(crate) fn own_prefix(self, kind: Kind, marker: &Uuid, session_id: i64) -> Option<String> {
+    /// The name of our node without its number.
+    pub(crate) fn own_prefix(self, kind: Kind, marker: &Uuid, session_id: i64) -> String {
         match self {
             Self::Exclusive(dialect) => dialect.own_prefix(marker, session_id),
-            Self::ReadWrite(dialect) => Some(dialect.own_prefix(kind, marker)),
+            Self::ReadWrite(dialect) => dialect.own_prefix(kind, marker),
         }
     }
 

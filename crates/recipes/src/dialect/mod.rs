@@ -29,9 +29,31 @@ pub enum Dialect {
     Kazoo,
     /// `x-<session>-#`: zookeeper-recipes' `WriteLock` in Java and `zkr_lock` in C. Ours are `x-<session>-<32 hex>-#`.
     WriteLock,
-    /// `n_#`: zookeeper-recipes' `LeaderElectionSupport`. Read only: its names carry no marker, so an offer whose
-    /// reply was lost could not be told from another's (H61). It can be observed, not joined.
+    /// `n_#`: zookeeper-recipes' `LeaderElectionSupport`, which reads all that follows `n_` as one number and fails at any
+    /// other child. Ours are `n_<marker>#`, where the marker is written in zeros: see [`ZEROS`].
     ElectionSupport,
+}
+
+/// The digit zero of sixteen scripts: Arabic, Persian, NKo, Devanagari, Bengali, Gurmukhi, Gujarati, Oriya, Tamil, Telugu,
+/// Kannada, Malayalam, Thai, Lao, Tibetan, Burmese.
+///
+/// A marker has to be in the name, or an offer whose reply was lost could not be told from another's (H61); and Java's
+/// `Integer.valueOf`, which is what `LeaderElectionSupport` reads names with, takes the digits of every script. So 128 bits are
+/// written as leading zeros: sixteen kinds of zero, four bits each.
+const ZEROS: [char; 16] = [
+    '\u{660}', '\u{6f0}', '\u{7c0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}',
+    '\u{be6}', '\u{c66}', '\u{ce6}', '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}',
+];
+
+/// A marker in zeros.
+fn in_zeros(marker: &Uuid) -> String {
+    let halves = marker
+        .as_bytes()
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15]);
+    halves
+        .filter_map(|half| ZEROS.get(usize::from(half)))
+        .collect()
 }
 
 /// What one child of a lock path is to a participant of a given dialect.
@@ -111,15 +133,15 @@ impl Dialect {
         }
     }
 
-    /// The name of our node without its number, or `None` where the dialect can only be read.
-    pub(crate) fn own_prefix(self, marker: &Uuid, session_id: i64) -> Option<String> {
+    /// The name of our node without its number.
+    pub(crate) fn own_prefix(self, marker: &Uuid, session_id: i64) -> String {
         match self {
-            Self::Curator => Some(format!("_c_{}-lock-", marker.hyphenated())),
-            Self::CuratorLatch => Some(format!("_c_{}-latch-", marker.hyphenated())),
-            Self::Kazoo => Some(format!("{}__lock__", marker.simple())),
+            Self::Curator => format!("_c_{}-lock-", marker.hyphenated()),
+            Self::CuratorLatch => format!("_c_{}-latch-", marker.hyphenated()),
+            Self::Kazoo => format!("{}__lock__", marker.simple()),
             // The other libraries read what follows the last dash; the marker makes the name ours alone (H16).
-            Self::WriteLock => Some(format!("x-{session_id}-{}-", marker.simple())),
-            Self::ElectionSupport => None,
+            Self::WriteLock => format!("x-{session_id}-{}-", marker.simple()),
+            Self::ElectionSupport => format!("n_{}", in_zeros(marker)),
         }
     }
 
@@ -199,10 +221,14 @@ impl Family {
                 return Self::Foreign(whose);
             }
         }
-        if tail.prefix == "n_" || tail.prefix == "n_-" {
-            return tail
-                .number(tail.prefix == "n_-")
-                .map_or(Self::UnknownSequential, Self::Support);
+        if let Some(rest) = tail.prefix.strip_prefix("n_") {
+            let negative = rest.ends_with('-');
+            let marker = rest.strip_suffix('-').unwrap_or(rest);
+            if marker.chars().all(|c| ZEROS.contains(&c)) {
+                return tail
+                    .number(negative)
+                    .map_or(Self::UnknownSequential, Self::Support);
+            }
         }
         if let Some(negative) = write_lock_sign(tail.prefix) {
             return tail
@@ -301,9 +327,10 @@ mod tests {
             Dialect::CuratorLatch,
             Dialect::Kazoo,
             Dialect::WriteLock,
+            Dialect::ElectionSupport,
         ] {
             for session in [7, -7, i64::MIN, i64::MAX] {
-                let prefix = dialect.own_prefix(&marker, session).unwrap();
+                let prefix = dialect.own_prefix(&marker, session);
                 assert_eq!(contender(dialect, &format!("{prefix}0000000042")), Some(42));
                 assert_eq!(
                     contender(dialect, &format!("{prefix}-2147483648")),
@@ -341,6 +368,23 @@ mod tests {
             contender(Dialect::ElectionSupport, "n_-2147483648"),
             Some(-2_147_483_648)
         );
+    }
+
+    #[test]
+    fn h61_an_offer_for_leader_election_support_carries_a_marker_that_java_reads_as_zeros() {
+        let marker = Uuid::from_u128(0x0123_4567_89ab_cdef_0000_0000_ffff_ffff);
+        let prefix = Dialect::ElectionSupport.own_prefix(&marker, 7);
+        let zeros: Vec<char> = prefix.strip_prefix("n_").unwrap().chars().collect();
+        assert_eq!((zeros.len(), &zeros[..16]), (32, &ZEROS[..]));
+        assert_eq!(
+            baton_proto::path::validate(&format!("/{prefix}0000000001")),
+            Ok(())
+        );
+        assert!(refused(Dialect::ElectionSupport, "n_x0000000001"));
+        assert!(refused(
+            Dialect::CuratorLatch,
+            &format!("{prefix}0000000001")
+        ));
     }
 
     #[test]

@@ -55,6 +55,23 @@ impl Leadership {
         self.guard.lost()
     }
 
+    /// Whether somebody has asked this leader to resign: see [`LeaderElection::ask_to_resign`](crate::LeaderElection::ask_to_resign).
+    /// It leads on until it does. Never waits.
+    #[must_use]
+    pub fn resignation_requested(&self) -> bool {
+        self.guard.revoke_requested()
+    }
+
+    /// Resolves when somebody asks this leader to resign. It does not borrow, and may be dropped freely.
+    ///
+    /// # Errors
+    /// How the term ended, if nobody asked before.
+    pub fn on_resignation_request(
+        &self,
+    ) -> impl Future<Output = Result<(), LostReason>> + Send + 'static {
+        self.guard.on_revoke()
+    }
+
     /// Drives `work`, and drops it the moment leadership ends. See [`Guard::run`].
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 mod leadership;
 mod observe;
+mod resignation;
 mod stage;
 mod term;
 
@@ -86,6 +87,14 @@ pub enum ElectionError {
         /// How.
         reason: LostReason,
     },
+    /// Somebody asked the leader to resign. The work was stopped, and then the offer withdrawn.
+    #[error("{path}: term {} ended: asked to resign; the work was stopped", .term.epoch)]
+    AskedToResign {
+        /// The election's path.
+        path: String,
+        /// The term that ended.
+        term: Term,
+    },
     /// The node that counts the terms holds something else.
     #[error("{node}: no record of terms; move away what is there, or elect at another path")]
     TermNode {
@@ -116,7 +125,7 @@ impl LeaderElection {
     }
 
     /// Uses other names: [`Dialect::Curator`] to compete with Curator's `LeaderSelector`, [`Dialect::Kazoo`] with kazoo's
-    /// `Election`; [`Dialect::ElectionSupport`] can be observed only.
+    /// `Election`, [`Dialect::ElectionSupport`] with zookeeper-recipes' `LeaderElectionSupport`.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.campaign.grammar = Grammar::Exclusive(dialect);
@@ -127,6 +136,15 @@ impl LeaderElection {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// What the offer holds, in place of Baton's own record: other libraries show it as the participant's id (Curator), its
+    /// identifier (kazoo), or its host (`LeaderElectionSupport`, for which it is this machine's name unless set). Observers get
+    /// it as [`Leader::data`].
+    #[must_use]
+    pub fn data(mut self, data: &[u8]) -> Self {
+        self.campaign.data = Some(Arc::from(data));
         self
     }
 
@@ -179,7 +197,7 @@ impl LeaderElection {
     /// nothing, or stop what it spawned in a destructor.
     ///
     /// # Errors
-    /// [`ElectionError::TermEnded`] where the work was stopped; else as [`LeaderElection::campaign`].
+    /// [`ElectionError::TermEnded`] or [`ElectionError::AskedToResign`] where the work was stopped; else as [`LeaderElection::campaign`].
     pub async fn lead<T, F, Fut>(&self, work: F) -> Result<T, ElectionError>
     where
         F: FnOnce(Term) -> Fut,
@@ -187,7 +205,19 @@ impl LeaderElection {
     {
         let leadership = self.campaign().await?;
         let term = leadership.term();
-        match leadership.run(work(term)).await {
+        let asked = leadership.on_resignation_request();
+        let worked = tokio::select! {
+            worked = leadership.run(work(term)) => worked,
+            Ok(()) = asked => {
+                // The work is dropped by now; only then may another lead.
+                if let Err(error) = leadership.resign().await {
+                    tracing::warn!(%error, "resigned as asked");
+                }
+                let path = self.path().to_owned();
+                return Err(ElectionError::AskedToResign { path, term });
+            }
+        };
+        match worked {
             Ok(done) => {
                 if let Err(error) = leadership.resign().await {
                     tracing::warn!(%error, "resigned after the work was done");

@@ -33,16 +33,6 @@ pub enum LockError {
         /// What is wrong with the child.
         why: Refusal,
     },
-    /// The dialect can be read, but its names are not safe to emit.
-    #[error(
-        "{path}: names of {dialect} can be observed but not safely joined; use another dialect"
-    )]
-    ReadOnlyDialect {
-        /// The lock's path.
-        path: String,
-        /// The dialect.
-        dialect: &'static str,
-    },
     /// What was held is held no longer.
     #[error("{path}: {reason}; acquire it again")]
     Lost {

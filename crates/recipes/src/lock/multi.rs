@@ -215,9 +215,6 @@ impl MultiLock {
         let dirs: Vec<&str> = self.paths().collect();
         let name = self.lines.first().and_then(|line| line.name.as_deref());
         let record = Record::new(name);
-        for line in &*self.lines {
-            line.own_prefix(&record.id, session)?;
-        }
         let seats = || self.seats(session);
         let group = line::join_all(session, &[], &seats, &record.to_bytes(), &dirs)
             .await
@@ -247,10 +244,9 @@ impl MultiLock {
 
     /// One seat in each line, under a marker of its own.
     fn seats(&self, session: &Session) -> Vec<Seat> {
-        let seats = self.lines.iter().filter_map(|line| {
-            let prefix = line.own_prefix(&Uuid::new_v4(), session).ok()?;
-            let dir = Arc::clone(&line.path);
-            Some(Seat { dir, prefix })
+        let seats = self.lines.iter().map(|line| Seat {
+            dir: Arc::clone(&line.path),
+            prefix: line.own_prefix(&Uuid::new_v4(), session),
         });
         seats.collect()
     }
@@ -282,7 +278,7 @@ async fn stand(
         Some(contender) => (contender, None),
         None => {
             let record = Record::new(line.name.as_deref());
-            let prefix = line.own_prefix(&record.id, session)?;
+            let prefix = line.own_prefix(&record.id, session);
             line::join(session, &line.path, &prefix, &record.to_bytes())
                 .await
                 .map_err(|error| trouble(error.into()))?

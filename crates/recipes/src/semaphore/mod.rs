@@ -350,7 +350,6 @@ impl Semaphore {
     async fn first_in_line(&self, session: &Session) -> Result<Granted, Stop> {
         let record = Record::new(self.base.name.as_deref());
         let prefix = self.base.own_prefix(&record.id, session);
-        let prefix = prefix.map_err(SemaphoreError::from)?;
         let (contender, listing) = line::join(session, &self.locks, &prefix, &record.to_bytes())
             .await
             .map_err(|error| self.failed(session, error))?;

@@ -1,0 +1,95 @@
+//! Getting a leader to step down from outside.
+//!
+//! Owns the request, which the leader may take its time with, and the removal, which it only learns of. Both are bound to the
+//! leader that was seen: whoever leads by then is left alone (H18).
+
+use super::{ElectionError, Leader, LeaderElection};
+use crate::link;
+use crate::lock::LockError;
+use baton_client::{CleanupError, Error, Session};
+
+/// What Curator's revocable locks take for a request to let go; Baton's leaders do too.
+const REQUEST: &[u8] = b"__REVOKE__";
+
+impl LeaderElection {
+    /// Asks `leader` to resign: a Baton leader drops its work, or stops its command, and withdraws. It leads until it has
+    /// done so. `false` where it does not lead any more. Other libraries' leaders do not listen.
+    ///
+    /// The request takes the place of what the offer holds. Dropping the future does not take it back.
+    ///
+    /// # Errors
+    /// [`ElectionError`]; asking again is safe.
+    pub async fn ask_to_resign(&self, leader: &Leader) -> Result<bool, ElectionError> {
+        loop {
+            let session = self.session().await?;
+            let asked = async {
+                session.sync(&leader.node).await?;
+                let Some(stat) = session.exists(&leader.node).await? else {
+                    return Ok(false);
+                };
+                if u64::try_from(stat.czxid) != Ok(leader.token) {
+                    return Ok(false);
+                }
+                let set = session.set_data(&leader.node, REQUEST, Some(stat.version));
+                set.await.map(|_| true)
+            };
+            match asked.await {
+                Ok(asked) => return Ok(asked),
+                Err(error) if error.is_no_node() => return Ok(false),
+                // Setting it twice does no harm, so no look is needed.
+                Err(error) if error.is_bad_version() => {}
+                Err(error) => self.after(&session, error).await?,
+            }
+        }
+    }
+
+    /// Deletes the offer of `leader`, whatever library it is of: it learns that it leads no longer, at the latest by its lease
+    /// if it is Baton's, and the next one is elected at once. `false` where it was not there any more.
+    ///
+    /// # Errors
+    /// [`ElectionError`]; doing it again is safe.
+    pub async fn depose(&self, leader: &Leader) -> Result<bool, ElectionError> {
+        loop {
+            let session = self.session().await?;
+            // A lost answer is the next read's to report.
+            let _ = session.sync(&leader.node).await;
+            match session.exists(&leader.node).await {
+                Ok(Some(stat)) if u64::try_from(stat.czxid) == Ok(leader.token) => {
+                    match session.delete_eventually(&leader.node, stat.czxid).await {
+                        Ok(()) => return Ok(true),
+                        Err(CleanupError::Refused(error)) => return Err(self.client_error(error)),
+                        Err(_) => {}
+                    }
+                }
+                Ok(_) => return Ok(false),
+                Err(error) => self.after(&session, error).await?,
+            }
+        }
+    }
+
+    async fn session(&self) -> Result<Session, ElectionError> {
+        let session = self.campaign.client.session().await;
+        Ok(session.map_err(|source| LockError::Connect {
+            path: self.path().to_owned(),
+            source,
+        })?)
+    }
+
+    fn client_error(&self, source: Error) -> ElectionError {
+        ElectionError::Client {
+            path: self.path().to_owned(),
+            source,
+        }
+    }
+
+    async fn after(&self, session: &Session, error: Error) -> Result<(), ElectionError> {
+        if session.state().is_final() || error.is_maybe_applied() {
+            let _ = link::connected(session).await;
+            return Ok(());
+        }
+        match link::restored(session, error).await {
+            Err(error) if !session.state().is_final() => Err(self.client_error(error)),
+            _ => Ok(()),
+        }
+    }
+}
