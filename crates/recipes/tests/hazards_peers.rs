@@ -33,15 +33,16 @@ const HOLDERS: [(&str, Option<Dialect>); 8] = [
     ),
     ("x-72057594037927936-", Some(Dialect::WriteLock)),
     ("x-0100000000000000-", Some(Dialect::WriteLock)),
-    ("n_", None),
+    ("n_", Some(Dialect::ElectionSupport)),
     ("member-", None),
 ];
 
-const DIALECTS: [Dialect; 4] = [
+const DIALECTS: [Dialect; 5] = [
     Dialect::Curator,
     Dialect::CuratorLatch,
     Dialect::Kazoo,
     Dialect::WriteLock,
+    Dialect::ElectionSupport,
 ];
 
 #[tokio::test]
@@ -80,7 +81,7 @@ async fn h90_behind_another_librarys_holder_a_lock_is_waited_for_or_refused_but_
                 else {
                     panic!("{dialect} behind {holder}: {asked:?}");
                 };
-                assert!(child.starts_with(holder) && named == dialect);
+                assert!(child.starts_with(holder) && named == dialect.as_str());
             }
         }
     }
