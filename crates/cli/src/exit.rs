@@ -95,7 +95,7 @@ fn forgotten_dashes(error: &clap::Error) -> Option<String> {
     };
     let runs_commands = std::env::args()
         .nth(1)
-        .is_some_and(|verb| ["lock", "elect", "barrier"].contains(&verb.as_str()));
+        .is_some_and(|verb| ["lock", "elect", "barrier", "member"].contains(&verb.as_str()));
     (error.kind() == ErrorKind::UnknownArgument && runs_commands)
         .then(|| format!("the command goes after two dashes: -- {word} ..."))
 }

@@ -37,6 +37,8 @@ fn every_verb_has_help() {
         "lock",
         "elect",
         "queue",
+        "member",
+        "counter",
         "serve",
         "ls",
         "get",

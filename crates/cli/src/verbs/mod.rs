@@ -3,11 +3,13 @@
 pub(crate) mod barrier;
 mod bytes;
 pub(crate) mod completions;
+pub(crate) mod counter;
 pub(crate) mod elect;
 mod held;
 mod lines;
 pub(crate) mod lock;
 pub(crate) mod man;
+pub(crate) mod member;
 pub(crate) mod queue;
 mod queue_layout;
 pub(crate) mod sem;

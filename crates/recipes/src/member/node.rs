@@ -209,6 +209,17 @@ impl PersistentNode {
         }
     }
 
+    /// Resolves when the registration is given up for good: closed, superseded, or its client closed. Does not keep it.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut states = self.shared.subscribe();
+        async move {
+            // An error means that the handle is gone.
+            let _ = states
+                .wait_for(|state| matches!(state, NodeState::Ended(_)))
+                .await;
+        }
+    }
+
     /// Gives the node other data, in the background: now if it is there, and whenever it is made again. Of several in a row,
     /// only the last may be written.
     pub fn set_data(&self, data: &[u8]) {

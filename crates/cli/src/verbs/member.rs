@@ -1,0 +1,372 @@
+//! `baton member`: being in a group, and seeing who is.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use baton::{
+    GroupLayout, GroupUpdate, LostReason, Member, MemberError, Membership, NodeState, Registration,
+};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::args::Context;
+use crate::connect::{BRIEF, Connection, SessionOptions};
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::signals::{self, Signals};
+use crate::supervise::{Command, OnLost};
+use crate::tenure::{self, Tenure};
+use crate::verbs::bytes::Shown;
+
+/// Be a member of a group while a command runs, and see who is in it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton member join /web -- ./server           a member while ./server runs
+  baton member join /web --id eu-1 --data port=80 -- ./server
+  baton member join /web                       a member until Ctrl-C
+  baton member ls /web                         who is there
+  baton member watch /web --json               one line for each change
+
+A member stays one through lost connections. When its session is lost, the next session takes its place over;
+CMD is not stopped for that. A member is no holder: for one at a time, use lock or elect.
+
+CMD finds in its environment: BATON_PATH the group   BATON_NODE our node   BATON_SESSION the first session's id
+Exit codes: CMD's own   128+N CMD died of signal N   113 another process has taken our --instance
+            1 nobody is there (ls)   125 baton failed   2 usage   126 CMD cannot be run   127 CMD not found")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    act: Act,
+    /// Names and data of members, to be in a group with programs of another library.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "native",
+        value_name = "LAYOUT",
+        global = true
+    )]
+    layout: Layout,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Layout {
+    /// Baton's: a line that says who it is, then the data. Curator's GroupMember sees these members.
+    Native,
+    /// Curator's GroupMember: the data alone.
+    Curator,
+    /// kazoo's Party.
+    Party,
+    /// kazoo's ShallowParty.
+    ShallowParty,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Be a member while CMD runs, or until a signal comes.
+    Join(Join),
+    /// Print the members.
+    Ls {
+        /// The group's path.
+        path: String,
+    },
+    /// Print the members, and again at each change, until a signal comes.
+    Watch {
+        /// The group's path.
+        path: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Join {
+    /// The group: a path like /web, the same for all members.
+    path: String,
+    /// What the others know us by [default: host and process id].
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// What the others are to know of us.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    data: OsString,
+    /// A UUID that is ours over restarts: a registration that an earlier process with it has left is taken over at once.
+    #[arg(long, value_name = "UUID")]
+    instance: Option<Uuid>,
+    /// The session timeout to ask for: after this long without any word from us, the others see us leave.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
+    session_timeout: Duration,
+    /// Run this line with sh -c, in place of CMD.
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "LINE",
+        conflicts_with = "command"
+    )]
+    line: Option<OsString>,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let layout = match args.layout {
+        Layout::Native => GroupLayout::Native,
+        Layout::Curator => GroupLayout::GroupMember,
+        Layout::Party => GroupLayout::Party,
+        Layout::ShallowParty => GroupLayout::ShallowParty,
+    };
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let options = match &args.act {
+            Act::Join(join) => SessionOptions {
+                timeout: join.session_timeout,
+                ..BRIEF
+            },
+            Act::Ls { .. } | Act::Watch { .. } => BRIEF,
+        };
+        let connecting = Connection::open(context, options);
+        let connection = tokio::select! {
+            connection = connecting => connection?,
+            number = signals.stop() => return Ok(signals::exit_code(number)),
+        };
+        let (Act::Join(Join { path, .. }) | Act::Ls { path } | Act::Watch { path }) = &args.act;
+        let outcome = async {
+            let group = Membership::new(&connection.client, path)
+                .map_err(|error| failure(&error))?
+                .layout(layout);
+            match &args.act {
+                Act::Join(options) => {
+                    join(options, &group, context, &connection, &mut signals).await
+                }
+                Act::Ls { .. } => list(&group, context).await,
+                Act::Watch { .. } => watch(&group, context, &mut signals).await,
+            }
+        }
+        .await;
+        connection.close().await;
+        outcome
+    })?
+}
+
+async fn join(
+    options: &Join,
+    group: &Membership,
+    context: &Context,
+    connection: &Connection,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Joined<'a> {
+        path: &'a str,
+        id: &'a str,
+        node: &'a str,
+        session: String,
+    }
+    let group = match options.instance {
+        Some(instance) => group.clone().instance(instance),
+        None => group.clone(),
+    };
+    let id = options.id.clone().unwrap_or_else(|| {
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy().into_owned();
+        format!("{host}-{}", std::process::id())
+    });
+    let registration = group
+        .join(&id, options.data.as_encoded_bytes())
+        .map_err(|error| failure(&error))?;
+    let registered = tokio::select! {
+        registered = registration.registered() => registered.map_err(|error| failure(&error))?,
+        number = signals.stop() => return Ok(signals::exit_code(number)),
+        never = tell_troubles(&registration, context) => match never {},
+    };
+    let joined = Joined {
+        path: group.path(),
+        id: &id,
+        node: registration.node().path(),
+        session: format!("0x{:x}", registered.session_id),
+    };
+    let words = match &options.line {
+        Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
+        None => options.command.clone(),
+    };
+    let tenure = Place(&registration);
+    let outcome = if words.is_empty() {
+        let text = format!(
+            "joined {} node {} session {}",
+            joined.path, joined.node, joined.session
+        );
+        context.output.result(&joined, text);
+        tokio::select! {
+            held = tenure::hold(&tenure, signals) => match held {
+                Ok(_) => Ok(exit::OK),
+                Err(_) => Err(ended(&registration)),
+            },
+            never = tell_troubles(&registration, context) => match never {},
+        }
+    } else {
+        let timeout = connection.session().await?.timeout();
+        let command = Command {
+            words,
+            environment: vec![
+                ("BATON_PATH", joined.path.to_owned()),
+                ("BATON_NODE", joined.node.to_owned()),
+                ("BATON_SESSION", joined.session.clone()),
+            ],
+            on_lost: OnLost::Term,
+            kill_after: (timeout * 3 / 10).min(Duration::from_secs(5)),
+            json: context.output.json(),
+        };
+        let ran = tokio::select! {
+            ran = tenure::run(context, &tenure, &command, timeout, signals) => ran?,
+            never = tell_troubles(&registration, context) => match never {},
+        };
+        match ran.lost {
+            Some(_) => Err(ended(&registration)),
+            None => Ok(ran.ended.exit_code()),
+        }
+    };
+    // The end of the session does it as well, should no server answer now.
+    let _ = tokio::time::timeout(Duration::from_secs(3), registration.close()).await;
+    outcome
+}
+
+/// Membership lasts until it is given up: sessions come and go under it.
+struct Place<'a>(&'a Registration);
+
+impl Tenure for Place<'_> {
+    fn remaining(&self) -> Duration {
+        const YEARS: Duration = Duration::from_secs(1 << 30);
+        YEARS
+    }
+
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        let ended = self.0.node().ended();
+        async move {
+            ended.await;
+            LostReason::NodeGone
+        }
+    }
+}
+
+/// Says what keeps the registration from being there, each time that changes.
+async fn tell_troubles(registration: &Registration, context: &Context) -> std::convert::Infallible {
+    let node = registration.node();
+    let mut state = node.state();
+    loop {
+        match &state {
+            NodeState::Blocked(error) => context.output.note(format!("not registered: {error}")),
+            state => context
+                .output
+                .verbose(|| format!("registration: {state:?}")),
+        }
+        state = node.state_other_than(&state).await;
+    }
+}
+
+fn ended(registration: &Registration) -> Failure {
+    match registration.node().state() {
+        NodeState::Ended(error) => Failure::new(exit::LOST, "lost", error.to_string()),
+        _ => Failure::new(exit::LOST, "lost", "not registered any more; join again"),
+    }
+}
+
+async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
+    let members = group.members().await.map_err(|error| failure(&error))?;
+    for member in &members {
+        let line = One::of(member);
+        let data = String::from_utf8_lossy(&member.data);
+        let text = format!("{}\t{}\t{data}", line.id, line.session);
+        context.output.result(&line, text.trim_end());
+    }
+    Ok(if members.is_empty() {
+        exit::NOTHING
+    } else {
+        exit::OK
+    })
+}
+
+#[derive(Serialize)]
+struct One<'a> {
+    id: &'a str,
+    node: &'a str,
+    session: String,
+    czxid: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(flatten)]
+    data: Shown<'a>,
+}
+
+impl<'a> One<'a> {
+    fn of(member: &'a Member) -> Self {
+        let record = member.record.as_ref();
+        Self {
+            id: &member.id,
+            node: &member.node,
+            session: format!("0x{:x}", member.session_id),
+            czxid: member.czxid,
+            host: record.map(|record| &*record.host),
+            pid: record.map(|record| record.pid),
+            data: Shown::new(&member.data),
+        }
+    }
+}
+
+async fn watch(
+    group: &Membership,
+    context: &Context,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let mut view = group.watch().map_err(|error| failure(&error))?;
+    loop {
+        tokio::select! {
+            update = view.next() => {
+                tell_update(context, &update.map_err(|error| failure(&error))?);
+            }
+            number = signals.stop() => return Ok(signals::exit_code(number)),
+        }
+    }
+}
+
+/// One line: everybody, then what is new.
+fn tell_update(context: &Context, update: &GroupUpdate) {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        members: Vec<&'a str>,
+        joined: Vec<&'a str>,
+        changed: Vec<&'a str>,
+        left: Vec<&'a str>,
+        as_of: i64,
+    }
+    fn ids(members: &[Member]) -> Vec<&str> {
+        members.iter().map(|member| &*member.id).collect()
+    }
+    let told = Told {
+        members: ids(&update.members),
+        joined: ids(&update.joined),
+        changed: ids(&update.changed),
+        left: ids(&update.left),
+        as_of: update.as_of,
+    };
+    let mut text = format!("{} members: {}", told.members.len(), told.members.join(" "));
+    for (what, ids) in [
+        ("joined", &told.joined),
+        ("changed", &told.changed),
+        ("left", &told.left),
+    ] {
+        if !ids.is_empty() {
+            text.push_str(&format!("; {what}: {}", ids.join(" ")));
+        }
+    }
+    context.output.result(&told, text);
+}
+
+fn failure(error: &MemberError) -> Failure {
+    let text = error.to_string();
+    match error {
+        MemberError::BadPath { .. } | MemberError::BadId { .. } | MemberError::NoRoom { .. } => {
+            Failure::usage(text)
+        }
+        MemberError::Superseded { .. } => Failure::new(exit::LOST, "lost", text),
+        _ => Failure::baton(text),
+    }
+}

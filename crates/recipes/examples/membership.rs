@@ -1,0 +1,48 @@
+//! A group: two members, one of which loses its session and nobody notices.
+//!
+//! `cargo run -p baton --features embedded --example membership`
+
+use baton::{Client, Config, Membership, embedded::Embedded};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = Embedded::in_memory().await?;
+    let group = Membership::new(server.client(), "/services/web")?;
+    let mut view = group.watch()?;
+    assert!(view.next().await?.members.is_empty());
+
+    let first = group.join("10.0.0.7", b"port=80")?;
+    first.registered().await?;
+    println!("joined: {}", view.next().await?.joined.len());
+
+    // Another process, with a client of its own.
+    let elsewhere = Client::connect(Config::new(&server.connect_string())?).await?;
+    let second = Membership::new(&elsewhere, "/services/web")?.join("10.0.0.8", b"port=80")?;
+    second.registered().await?;
+    println!("members: {}", view.next().await?.members.len());
+
+    // Its session is lost, and is still alive at the server: the next session takes the node over.
+    let _lost = elsewhere.session().await?.hand_over();
+    let update = view.next().await?;
+    assert!(update.left.is_empty() && update.changed.len() == 1);
+    println!(
+        "{} has a new session; nobody saw it leave",
+        update.changed[0].id
+    );
+
+    first.set_data(b"port=80 draining")?;
+    let update = view.next().await?;
+    println!("{} is {:?}", update.changed[0].id, update.changed[0].data);
+
+    first.close().await;
+    let update = view.next().await?;
+    println!(
+        "{} has left; {} remains",
+        update.left[0].id,
+        update.members.len()
+    );
+
+    second.close().await;
+    server.shutdown().await?;
+    Ok(())
+}
