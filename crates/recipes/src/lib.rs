@@ -26,6 +26,7 @@ mod dialect;
 mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+mod fence;
 mod guard;
 mod line;
 mod link;
@@ -51,7 +52,8 @@ pub use dialect::{Dialect, Refusal, RwDialect, UnknownDialect};
 pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
 };
-pub use guard::{Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
+pub use fence::{Fence, StaleToken};
+pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
 pub use lock::{
     LockError, MultiGuard, MultiLock, Mutex, ReadGuard, RwLock, UpgradeRefused, WriteGuard,
 };

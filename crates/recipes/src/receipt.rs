@@ -6,7 +6,7 @@
 
 use crate::line::{Parents, ensure_parents};
 use crate::link;
-use baton_client::{CreateMode, EndReason, Error, Op, OpCode, Reason, Session};
+use baton_client::{CreateMode, EndReason, Error, Op, OpCode, OpResult, Reason, Session};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
@@ -35,14 +35,43 @@ impl Receipts {
     ///
     /// To be driven to its end: see [`Receipts::apply`].
     pub(crate) async fn change(&self, session: &Session, path: &str, parts: Vec<Op>) -> Outcome {
+        self.change_with_results(session, path, parts).await.0
+    }
+
+    async fn change_with_results(
+        &self,
+        session: &Session,
+        path: &str,
+        parts: Vec<Op>,
+    ) -> (Outcome, Option<Vec<OpResult>>) {
         let mut receipt = self.take(session, path);
-        let outcome = receipt.apply(parts).await;
+        let (outcome, results) = receipt.apply(parts).await;
         if receipt.session().state().is_final() || matches!(outcome, Outcome::Unknown(_)) {
             drop(receipt);
         } else {
             self.give_back(receipt);
         }
-        outcome
+        (outcome, results)
+    }
+
+    /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away; with the results of the parts,
+    /// where an answer brought them.
+    pub(crate) async fn transact(
+        self: &Arc<Self>,
+        session: &Session,
+        path: &str,
+        parts: Vec<Op>,
+    ) -> (Outcome, Option<Vec<OpResult>>) {
+        let (receipts, session, beside) = (Arc::clone(self), session.clone(), path.to_owned());
+        let (report, reported) = oneshot::channel();
+        tokio::spawn(async move {
+            let outcome = receipts.change_with_results(&session, &beside, parts).await;
+            // A caller that has gone does not want to know.
+            let _ = report.send(outcome);
+        });
+        reported
+            .await
+            .unwrap_or_else(|_| (Outcome::Unknown(task_gone(path)), None))
     }
 
     /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away.
@@ -118,20 +147,22 @@ impl Receipt {
         &self.session
     }
 
-    /// Applies `parts` whole or not at all, and finds out which even where the answer is lost.
+    /// Applies `parts` whole or not at all, and finds out which even where the answer is lost; with it are lost the results of
+    /// the parts.
     ///
     /// To be driven to its end: a receipt that is dropped half-way is deleted, but the outcome is then not known.
-    async fn apply(&mut self, parts: Vec<Op>) -> Outcome {
+    async fn apply(&mut self, parts: Vec<Op>) -> (Outcome, Option<Vec<OpResult>>) {
         let version = match self.prepare().await {
             Ok(version) => version,
-            Err(error) => return Outcome::Failed(error),
+            Err(error) => return (Outcome::Failed(error), None),
         };
         let mut ops = vec![Op::set_data(&*self.path, Bytes::new(), Some(version))];
         ops.extend(parts);
-        match self.session.multi(&ops).await {
-            Ok(_) => {
+        let outcome = match self.session.multi(&ops).await {
+            Ok(mut results) => {
                 self.stamped(version);
-                Outcome::Applied
+                results.drain(..results.len().min(1));
+                return (Outcome::Applied, Some(results));
             }
             Err(error) if error.is_maybe_applied() => self.find_out(version, error).await,
             Err(error) => match error.multi_index() {
@@ -143,7 +174,8 @@ impl Receipt {
                 Some(_) => Outcome::Refused(error),
                 None => Outcome::Failed(error),
             },
-        }
+        };
+        (outcome, None)
     }
 
     /// Makes the node if there is none yet.

@@ -150,7 +150,7 @@ async fn a_transaction_is_applied_only_while_the_lock_is_held() {
         .commit()
         .await
         .unwrap();
-    assert_eq!(made.len(), 1);
+    assert_eq!(made.results().unwrap().len(), 1);
     guard
         .txn()
         .set(&state, b"2", Some(0))

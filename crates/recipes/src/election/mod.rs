@@ -325,7 +325,8 @@ impl LeaderElection {
                     .txn()
                     .create(&node, &record.to_bytes(), CreateMode::Persistent),
             };
-            match txn.commit().await {
+            // A lost answer is looked up here, in the record itself.
+            match txn.send().await {
                 Ok(_) => return Ok(Some(Term { epoch, token })),
                 Err(TxnError::Lost { .. }) => return Ok(None),
                 Err(TxnError::Conflict { source, .. })

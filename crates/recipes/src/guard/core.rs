@@ -2,7 +2,9 @@
 //!
 //! Owns the one-way switch from held to ended. The lease is asked each time, never remembered.
 
+use crate::receipt::Receipts;
 use baton_client::Session;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -75,6 +77,8 @@ pub(crate) struct Core {
     /// Full paths of the nodes that the guard stands on: at least one.
     nodes: Vec<String>,
     token: u64,
+    /// By which the outcome of transactions is read back.
+    receipts: Arc<Receipts>,
     ended: AtomicU8,
     asked_back: AtomicBool,
     news: Notify,
@@ -86,6 +90,7 @@ impl Core {
             session,
             nodes,
             token,
+            receipts: Arc::default(),
             ended: AtomicU8::new(LostReason::HELD),
             asked_back: AtomicBool::new(false),
             news: Notify::new(),
@@ -107,6 +112,10 @@ impl Core {
 
     pub(crate) fn token(&self) -> u64 {
         self.token
+    }
+
+    pub(super) fn receipts(&self) -> &Arc<Receipts> {
+        &self.receipts
     }
 
     pub(super) fn ask_back(&self) {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use self::core::LostReason;
 pub use releasing::{ReleaseError, Releasing};
-pub use txn::{Txn, TxnError};
+pub use txn::{Committed, Txn, TxnError};
 
 /// The lock is held while this lives and [`Guard::check`] says so.
 ///

@@ -1,9 +1,12 @@
 //! Changes to the tree that are applied only while the lock is held.
 //!
 //! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that no other node ever had, so a
-//! directory that was removed and made anew cannot satisfy it (H09). Must never send anything once the guard has ended.
+//! directory that was removed and made anew cannot satisfy it (H09). With the caller's parts travels an update of a receipt, by which
+//! the outcome is read back when the answer is lost (`docs/hazards.md` §6.1, rule 3). Must never send anything once the guard has
+//! ended, nor send again what may have been applied.
 
 use super::core::{Core, LostReason};
+use crate::receipt::Outcome;
 use baton_client::{CreateMode, Error, Op, OpResult};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -28,6 +31,30 @@ use std::sync::Arc;
 pub struct Txn<'g> {
     core: &'g Arc<Core>,
     parts: Vec<Op>,
+}
+
+/// A set of changes that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    results: Option<Vec<OpResult>>,
+}
+
+impl Committed {
+    /// `own` of the results are those of the checks of our own nodes.
+    fn new(results: Option<Vec<OpResult>>, own: usize) -> Self {
+        let results = results.map(|mut results| {
+            results.drain(..results.len().min(own));
+            results
+        });
+        Self { results }
+    }
+
+    /// What each part yielded, in the order of adding; `None` where the answer was lost, and only that it was applied could be
+    /// read back.
+    #[must_use]
+    pub fn results(&self) -> Option<&[OpResult]> {
+        self.results.as_deref()
+    }
 }
 
 /// A guarded set of changes that was not applied, or may not have been.
@@ -55,7 +82,7 @@ pub enum TxnError {
     /// Nothing was applied, for a reason of the client's: not connected, too large, and the like.
     #[error("not applied: {0}")]
     NotApplied(Error),
-    /// The connection was lost before the answer. All of it was applied, or none: look before deciding.
+    /// The session ended before the outcome could be read back. All of it was applied, or none: look before deciding.
     #[error("the outcome of the transaction is not known: {0}; read one of its nodes to find out")]
     Unknown(Error),
 }
@@ -95,43 +122,68 @@ impl<'g> Txn<'g> {
         self
     }
 
-    /// Applies it. Returns the result of each part, in the order of adding. Dropping the future does not take it back once
-    /// it has been polled.
+    /// Applies it, once. A lost answer is looked up: each transaction updates a small ephemeral node of ours, a receipt, in
+    /// `<path>-__receipts__` beside the lock, whose version tells afterwards whether it was applied. What certainly was not, is
+    /// sent again while the lock is held.
+    ///
+    /// Waits for the connection to come back if it must, at the longest until the session is over. Dropping the future does
+    /// not take back what is under way.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub async fn commit(self) -> Result<Committed, TxnError> {
+        let session = self.core.session();
+        let beside = baton_proto::path::parent(self.core.path());
+        loop {
+            self.core.check().map_err(|reason| self.lost(reason))?;
+            let parts = self.parts.clone();
+            let (outcome, results) = self.core.receipts().transact(session, beside, parts).await;
+            return match outcome {
+                Outcome::Applied => Ok(Committed::new(results, self.core.nodes().len())),
+                Outcome::NotApplied => continue,
+                // The receipt is the first part.
+                Outcome::Refused(error) => Err(self.refused(error, 1)),
+                Outcome::Failed(error) => Err(self.refused(error, 0)),
+                Outcome::Unknown(error) => Err(TxnError::Unknown(error)),
+            };
+        }
+    }
+
+    /// Applies it, and leaves it to the caller to look up a lost answer.
     ///
     /// # Errors
     /// See [`TxnError`]. Nothing is tried twice.
-    pub async fn commit(self) -> Result<Vec<OpResult>, TxnError> {
-        let lost = |reason| TxnError::Lost {
-            node: self.core.path().to_owned(),
-            reason,
-        };
-        self.core.check().map_err(lost)?;
-        let own = self.core.nodes().len();
+    pub(crate) async fn send(self) -> Result<(), TxnError> {
+        self.core.check().map_err(|reason| self.lost(reason))?;
         match self.core.session().multi(&self.parts).await {
-            Ok(mut results) => {
-                results.drain(..results.len().min(own));
-                Ok(results)
-            }
+            Ok(_) => Ok(()),
             Err(error) if error.is_maybe_applied() => Err(TxnError::Unknown(error)),
-            Err(error) => match error.multi_index() {
-                Some(index) if index < own => {
-                    self.core.end(LostReason::NodeGone);
-                    Err(lost(
-                        self.core.check().err().unwrap_or(LostReason::NodeGone),
-                    ))
-                }
-                Some(index) => Err(TxnError::Conflict {
+            Err(error) => Err(self.refused(error, 0)),
+        }
+    }
+
+    /// What a failure without effect means. `before` parts stand before the checks of our own nodes.
+    fn refused(&self, error: Error, before: usize) -> TxnError {
+        let own = before + self.core.nodes().len();
+        let reason = match error.multi_index() {
+            Some(index) if index < own => LostReason::NodeGone,
+            Some(index) => {
+                return TxnError::Conflict {
                     index: index.saturating_sub(own),
                     source: error,
-                }),
-                None if error.is_session_ended() => {
-                    self.core.end(LostReason::SessionLost);
-                    Err(lost(
-                        self.core.check().err().unwrap_or(LostReason::SessionLost),
-                    ))
-                }
-                None => Err(TxnError::NotApplied(error)),
-            },
+                };
+            }
+            None if error.is_session_ended() => LostReason::SessionLost,
+            None => return TxnError::NotApplied(error),
+        };
+        self.core.end(reason);
+        self.lost(self.core.check().err().unwrap_or(reason))
+    }
+
+    fn lost(&self, reason: LostReason) -> TxnError {
+        TxnError::Lost {
+            node: self.core.path().to_owned(),
+            reason,
         }
     }
 }
