@@ -11,6 +11,7 @@
 //! - [`WorkQueue`]: items that are claimed, acknowledged, and come back if they are not.
 //! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a subtree kept in memory.
 //! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
+//! - [`Partitioner`]: items spread over members, each with a lock of its own.
 //!
 //! A [`Guard`] says when it stops being true *before* anyone else can hold the lock. `docs/recipes.md` tells which recipe to use
 //! when, `docs/guarantees.md` what is promised and what is not, `docs/hazards.md` which failures are tested.
@@ -33,6 +34,7 @@ mod link;
 mod lock;
 mod member;
 mod order;
+mod partition;
 mod queue;
 mod receipt;
 mod record;
@@ -61,6 +63,7 @@ pub use member::{
     GroupLayout, GroupUpdate, GroupView, Member, MemberError, Membership, NodeState,
     PersistentNode, Registered, Registration,
 };
+pub use partition::{Partition, PartitionError, PartitionEvent, Partitioner};
 pub use queue::{
     Claim, ClaimInfo, DeadLetter, DelayQueue, Depth, DistributedQueue, IdItem, IdQueue, LockedItem,
     LockingQueue, PriorityQueue, QueueError, QueueLayout, WorkError, WorkItem, WorkQueue,

@@ -117,6 +117,12 @@ impl Guard {
         async move { core.asked_back().await }
     }
 
+    /// How to ask for the lock back from within this process: see [`Guard::on_revoke`].
+    pub(crate) fn asking_back(&self) -> impl Fn() + Send + Sync + 'static {
+        let core = Arc::clone(&self.core);
+        move || core.ask_back()
+    }
+
     /// Full path of the lock node.
     #[must_use]
     pub fn node(&self) -> &str {

@@ -1,0 +1,210 @@
+//! What a member of a partition does all the time: wants what the hash gives it, and locks what it wants.
+//!
+//! Owns the locks on their way, and the news of those that were handed out. Must never take a guard back from its user: it asks.
+
+use super::{PartitionError, PartitionEvent, hash};
+use crate::backoff::Backoff;
+use crate::guard::{Guard, LostReason};
+use crate::lock::{LockError, Mutex};
+use crate::member::{GroupUpdate, GroupView, NodeState, Registration};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+
+pub(super) struct Driver {
+    registration: Registration,
+    view: GroupView,
+    items: Arc<BTreeMap<Arc<str>, Mutex>>,
+    events: mpsc::Sender<Result<PartitionEvent, PartitionError>>,
+    /// What is to be ours.
+    wanted: HashSet<Arc<str>>,
+    /// What stands in line, or waits to stand there again.
+    acquiring: HashMap<Arc<str>, AbortHandle>,
+    /// What was handed out.
+    held: HashMap<Arc<str>, Held>,
+    pauses: HashMap<Arc<str>, Backoff>,
+    tasks: JoinSet<Done>,
+}
+
+struct Held {
+    ask_back: Box<dyn Fn() + Send + Sync>,
+    asked: bool,
+}
+
+/// A task of the driver's that has come to its end.
+enum Done {
+    Acquired(Arc<str>, Result<Guard, LockError>),
+    Ended(Arc<str>, LostReason),
+}
+
+/// Nobody takes the events any more.
+struct Abandoned;
+
+impl Driver {
+    pub(super) fn new(
+        registration: Registration,
+        view: GroupView,
+        items: Arc<BTreeMap<Arc<str>, Mutex>>,
+        events: mpsc::Sender<Result<PartitionEvent, PartitionError>>,
+    ) -> Self {
+        Self {
+            registration,
+            view,
+            items,
+            events,
+            wanted: HashSet::new(),
+            acquiring: HashMap::new(),
+            held: HashMap::new(),
+            pauses: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Until `leaving` resolves.
+    pub(super) async fn run(mut self, mut leaving: oneshot::Receiver<()>) {
+        tokio::select! {
+            _ = &mut leaving => {}
+            () = self.drive() => {}
+        }
+        // What is acquired from here on would be nobody's.
+        self.tasks.abort_all();
+        self.registration.close().await;
+    }
+
+    async fn drive(&mut self) {
+        loop {
+            let handled = tokio::select! {
+                update = self.view.next() => match update {
+                    Ok(update) => self.spread(&update).await,
+                    Err(error) => {
+                        // Nobody may be there to read it.
+                        let _ = self.events.send(Err(error.into())).await;
+                        return;
+                    }
+                },
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => match done {
+                    Ok(Done::Acquired(item, outcome)) => self.acquired(item, outcome).await,
+                    Ok(Done::Ended(item, reason)) => self.ended(item, reason).await,
+                    // Aborted, because the item is no longer wanted.
+                    Err(_) => Ok(()),
+                },
+            };
+            if handled.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Wants what this list of members makes ours.
+    async fn spread(&mut self, update: &GroupUpdate) -> Result<(), Abandoned> {
+        let me = self.registration.id();
+        let present = match self.registration.node().state() {
+            NodeState::Present(registered) => Some(registered.czxid),
+            _ => None,
+        };
+        let listed = |id: &str| {
+            let mut members = update.members.iter();
+            members.any(|member| member.id == id && Some(member.czxid) == present)
+        };
+        self.wanted.clear();
+        if listed(me) {
+            for item in self.items.keys() {
+                let members = update.members.iter().map(|member| &*member.id);
+                if hash::winner(members, item) == Some(me) {
+                    self.wanted.insert(Arc::clone(item));
+                }
+            }
+        }
+        let wanted = &self.wanted;
+        self.acquiring.retain(|item, task| {
+            let keep = wanted.contains(item);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+        let mut revoked = Vec::new();
+        for (item, held) in &mut self.held {
+            if !held.asked && !self.wanted.contains(item) {
+                held.asked = true;
+                (held.ask_back)();
+                revoked.push(Arc::clone(item));
+            }
+        }
+        for item in self.wanted.clone() {
+            self.acquire(item);
+        }
+        for item in revoked {
+            self.tell(PartitionEvent::Revoked { item }).await?;
+        }
+        Ok(())
+    }
+
+    /// Stands in line for an item, unless it is ours or stands there already.
+    fn acquire(&mut self, item: Arc<str>) {
+        if self.held.contains_key(&item) || self.acquiring.contains_key(&item) {
+            return;
+        }
+        let Some(lock) = self.items.get(&item).cloned() else {
+            return;
+        };
+        let lock = lock.name(self.registration.id());
+        let pause = self.pauses.get_mut(&item).map(Backoff::pause);
+        let of = Arc::clone(&item);
+        let task = self.tasks.spawn(async move {
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
+            let outcome = lock.acquire().await;
+            Done::Acquired(of, outcome)
+        });
+        self.acquiring.insert(item, task);
+    }
+
+    async fn acquired(
+        &mut self,
+        item: Arc<str>,
+        outcome: Result<Guard, LockError>,
+    ) -> Result<(), Abandoned> {
+        // It may have been given up, and wanted again since: then this one is not the task that is known.
+        if !self.wanted.contains(&item) || self.held.contains_key(&item) {
+            return Ok(());
+        }
+        if let Some(other) = self.acquiring.remove(&item) {
+            other.abort();
+        }
+        let guard = match outcome {
+            Ok(guard) => guard,
+            Err(error) => {
+                self.pauses.entry(Arc::clone(&item)).or_default();
+                self.acquire(Arc::clone(&item));
+                return self.tell(PartitionEvent::Failed { item, error }).await;
+            }
+        };
+        self.pauses.remove(&item);
+        let (lost, of) = (guard.lost(), Arc::clone(&item));
+        self.tasks.spawn(async move { Done::Ended(of, lost.await) });
+        let held = Held {
+            ask_back: Box::new(guard.asking_back()),
+            asked: false,
+        };
+        self.held.insert(Arc::clone(&item), held);
+        self.tell(PartitionEvent::Assigned { item, guard }).await
+    }
+
+    async fn ended(&mut self, item: Arc<str>, reason: LostReason) -> Result<(), Abandoned> {
+        self.held.remove(&item);
+        if self.wanted.contains(&item) {
+            self.acquire(Arc::clone(&item));
+        }
+        match reason {
+            LostReason::Released => Ok(()),
+            reason => self.tell(PartitionEvent::Lost { item, reason }).await,
+        }
+    }
+
+    async fn tell(&self, event: PartitionEvent) -> Result<(), Abandoned> {
+        self.events.send(Ok(event)).await.map_err(|_| Abandoned)
+    }
+}

@@ -1,0 +1,228 @@
+//! Items spread over the members of a group, each fenced by a lock of its own.
+//!
+//! Owns the handle and its events. Who is to have an item is decided by hashing, whoever has it by a lock: must never report an
+//! item as assigned without a guard on it.
+
+mod driver;
+mod hash;
+
+use crate::dialect::Dialect;
+use crate::guard::{Guard, LostReason};
+use crate::lock::{LockError, Mutex};
+use crate::member::{MemberError, Membership};
+use baton_client::Client;
+use driver::Driver;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// Events that wait to be taken, at most.
+const EVENTS: usize = 16;
+
+/// A fixed list of items, spread over those who join: each has about the same number of them, and with a member that comes or goes
+/// only the items of that one change hands.
+///
+/// All members must be made with the same path and the same items. The list itself is not in the tree.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use baton::PartitionEvent;
+/// use std::collections::HashMap;
+///
+/// let shards = (0..64).map(|number| format!("shard-{number}"));
+/// let partitioner = baton::Partitioner::new(&client, "/indexer", shards)?;
+/// let mut partition = partitioner.join("10.0.0.7")?;
+/// let mut mine = HashMap::new();
+/// loop {
+///     match partition.next().await? {
+///         PartitionEvent::Assigned { item, guard } => {
+///             // Work on it, with guard.token(), guard.run(…), guard.txn().
+///             mine.insert(item, guard);
+///         }
+///         PartitionEvent::Revoked { item } => {
+///             // Finish what is under way; the next member waits for this.
+///             if let Some(guard) = mine.remove(&item) {
+///                 guard.release().await?;
+///             }
+///         }
+///         PartitionEvent::Lost { item, reason } => {
+///             println!("{item} is gone: {reason}");
+///             mine.remove(&item);
+///         }
+///         PartitionEvent::Failed { item, error } => println!("{item}: {error}"),
+/// #       _ => break,
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Partitioner {
+    path: Arc<str>,
+    members: Membership,
+    items: Arc<BTreeMap<Arc<str>, Mutex>>,
+}
+
+/// What has become of an item.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PartitionEvent {
+    /// The item is this member's, for as long as the guard is held. Releasing it unasked gives the item back, to be assigned
+    /// again.
+    Assigned {
+        /// The item.
+        item: Arc<str>,
+        /// The proof of having it.
+        guard: Guard,
+    },
+    /// The item is to go to another member. It stays this one's until its guard is released or dropped; the guard's
+    /// [`Guard::on_revoke`] tells the same.
+    Revoked {
+        /// The item.
+        item: Arc<str>,
+    },
+    /// The guard has ended without having been released.
+    Lost {
+        /// The item.
+        item: Arc<str>,
+        /// Why.
+        reason: LostReason,
+    },
+    /// The item's lock could not be acquired. That is tried again after a pause.
+    Failed {
+        /// The item.
+        item: Arc<str>,
+        /// Why.
+        error: LockError,
+    },
+}
+
+/// Why a partition cannot be had, or is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartitionError {
+    /// An item cannot be part of a node's name.
+    #[error("{item:?}: no legal name for an item: {why}")]
+    BadItem {
+        /// The item as given.
+        item: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The group cannot be joined or seen.
+    #[error(transparent)]
+    Members(#[from] MemberError),
+    /// The partition has ended: its client is closed, or its runtime gone.
+    #[error("{path}: not in the partition any more; join again")]
+    Ended {
+        /// The partitioner's path.
+        path: String,
+    },
+}
+
+impl Partitioner {
+    /// A partitioner of `items` at `path`. An item that is given twice counts once. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`MemberError::BadPath`] as [`PartitionError::Members`]; [`PartitionError::BadItem`].
+    pub fn new<I: AsRef<str>>(
+        client: &Client,
+        path: &str,
+        items: impl IntoIterator<Item = I>,
+    ) -> Result<Self, PartitionError> {
+        // The path itself first, so that what is wrong with it is not said of one of its children.
+        Membership::new(client, path)?;
+        let mut locks = BTreeMap::new();
+        for item in items {
+            let item: Arc<str> = Arc::from(item.as_ref());
+            let lock = lock_of(client, path, &item)?;
+            locks.insert(item, lock);
+        }
+        Ok(Self {
+            path: Arc::from(path),
+            members: Membership::new(client, &format!("{path}/members"))?,
+            items: Arc::new(locks),
+        })
+    }
+
+    /// Uses the names of another library for the items' locks.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        let locks = self.items.iter();
+        let locks = locks.map(|(item, lock)| (Arc::clone(item), lock.clone().dialect(dialect)));
+        self.items = Arc::new(locks.collect());
+        self
+    }
+
+    /// Joins as the member `id`, which no other member may have, in the background. The items come as events.
+    ///
+    /// # Errors
+    /// [`MemberError::BadId`] and the like, as [`PartitionError::Members`].
+    pub fn join(&self, id: &str) -> Result<Partition, PartitionError> {
+        let view = self.members.watch()?;
+        let registration = self.members.join(id, b"")?;
+        let (to, events) = mpsc::channel(EVENTS);
+        let (leave, leaving) = oneshot::channel();
+        let driver = Driver::new(registration, view, Arc::clone(&self.items), to);
+        Ok(Partition {
+            path: Arc::clone(&self.path),
+            events,
+            _leave: leave,
+            driver: tokio::spawn(driver.run(leaving)),
+        })
+    }
+}
+
+fn lock_of(client: &Client, path: &str, item: &str) -> Result<Mutex, PartitionError> {
+    let bad = |why: String| PartitionError::BadItem {
+        item: item.to_owned(),
+        why,
+    };
+    if item.is_empty() || item.contains('/') {
+        return Err(bad("it is empty, or contains a slash".to_owned()));
+    }
+    Mutex::new(client, &format!("{path}/locks/{item}")).map_err(|error| match error {
+        LockError::BadPath { why, .. } => bad(why),
+        error => bad(error.to_string()),
+    })
+}
+
+/// Being a member: the items come as events. Dropping it leaves the group, in the background; guards that were handed out stay
+/// as they are.
+#[derive(Debug)]
+pub struct Partition {
+    path: Arc<str>,
+    events: mpsc::Receiver<Result<PartitionEvent, PartitionError>>,
+    /// Dropped to leave.
+    _leave: oneshot::Sender<()>,
+    driver: JoinHandle<()>,
+}
+
+impl Partition {
+    /// The next event. Events must be taken for anything to go on. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`PartitionError::Ended`], [`PartitionError::Members`]; it is over then.
+    pub async fn next(&mut self) -> Result<PartitionEvent, PartitionError> {
+        match self.events.recv().await {
+            Some(event) => event,
+            None => Err(PartitionError::Ended {
+                path: self.path.to_string(),
+            }),
+        }
+    }
+
+    /// Leaves the group, and waits until that is certain. The items pass on to others as their guards are released.
+    pub async fn leave(self) {
+        let Self {
+            events,
+            _leave,
+            driver,
+            ..
+        } = self;
+        drop((events, _leave));
+        // A driver that panicked has dropped its registration, which leaves as well.
+        let _ = driver.await;
+    }
+}
