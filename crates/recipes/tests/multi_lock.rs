@@ -302,7 +302,8 @@ async fn the_loss_of_one_lock_is_the_loss_of_all() {
         .txn()
         .create(&state, b"1", CreateMode::Persistent)
         .commit();
-    assert_eq!(within(committed).await.unwrap().len(), 1);
+    let committed = within(committed).await.unwrap();
+    assert_eq!(committed.results().unwrap().len(), 1);
     assert_eq!(guard.run(async { 7 }).await, Ok(7));
 
     let second = nodes(&stage, &paths(&stage)[1]).await.remove(0).path;
