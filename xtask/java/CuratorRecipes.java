@@ -1,5 +1,8 @@
 import java.nio.charset.StandardCharsets;
+import java.util.TreeSet;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -16,6 +19,13 @@ import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.nodes.GroupMember;
+import org.apache.curator.framework.recipes.queue.DistributedDelayQueue;
+import org.apache.curator.framework.recipes.queue.DistributedPriorityQueue;
+import org.apache.curator.framework.recipes.queue.DistributedQueue;
+import org.apache.curator.framework.recipes.queue.QueueBase;
+import org.apache.curator.framework.recipes.queue.QueueBuilder;
+import org.apache.curator.framework.recipes.queue.QueueConsumer;
+import org.apache.curator.framework.recipes.queue.QueueSerializer;
 import org.apache.curator.framework.recipes.queue.SimpleDistributedQueue;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 import org.apache.curator.framework.recipes.shared.VersionedValue;
@@ -71,9 +81,12 @@ final class CuratorRecipes {
             case "curator-atomic":
                 return atomic(new DistributedAtomicInteger(session, path, new ExponentialBackoffRetry(10, 20)));
             case "curator-group":
-                GroupMember member = new GroupMember(session, path, name);
-                member.start();
-                return (Peer.Other) (command, argument) -> String.join(",", member.getCurrentMembers().keySet());
+                return group(new GroupMember(session, path, name));
+            case "curator-fifo":
+            case "curator-priority":
+            case "curator-delay":
+            case "curator-locked-fifo":
+                return new Consumed(session, recipe, path);
             default:
                 throw new IllegalArgumentException(recipe);
         }
@@ -237,6 +250,88 @@ final class CuratorRecipes {
             }
             return Integer.toString(count.getCount());
         };
+    }
+
+    private static Peer.Other group(GroupMember member) {
+        return (command, argument) -> {
+            if (command.equals("join")) {
+                member.start();
+            } else if (command.equals("quit")) {
+                member.close();
+                return "";
+            }
+            return String.join(",", new TreeSet<>(member.getCurrentMembers().keySet()));
+        };
+    }
+
+    /** The queues that consume in the background. One that puts does not consume. */
+    private static final class Consumed implements Peer.Items, QueueConsumer<String>, QueueSerializer<String> {
+        private final BlockingQueue<String> taken = new LinkedBlockingQueue<>();
+        private final CuratorFramework session;
+        private final String recipe;
+        private final String path;
+        private QueueBase<String> queue;
+
+        Consumed(CuratorFramework session, String recipe, String path) {
+            this.session = session;
+            this.recipe = recipe;
+            this.path = path;
+        }
+
+        private QueueBase<String> open(QueueConsumer<String> consumer) throws Exception {
+            if (queue == null) {
+                QueueBuilder<String> builder = QueueBuilder.builder(session, consumer, this, path);
+                if (recipe.equals("curator-priority")) {
+                    queue = builder.buildPriorityQueue(0);
+                } else if (recipe.equals("curator-delay")) {
+                    queue = builder.buildDelayQueue();
+                } else if (recipe.equals("curator-locked-fifo")) {
+                    queue = builder.lockPath(path + "-locks").buildQueue();
+                } else {
+                    queue = builder.buildQueue();
+                }
+                queue.start();
+            }
+            return queue;
+        }
+
+        @Override
+        public void put(String item) throws Exception {
+            QueueBase<String> opened = open(null);
+            if (opened instanceof DistributedPriorityQueue) {
+                ((DistributedPriorityQueue<String>) opened).put(item, 5);
+            } else if (opened instanceof DistributedDelayQueue) {
+                ((DistributedDelayQueue<String>) opened).put(item, System.currentTimeMillis() + 50);
+            } else {
+                ((DistributedQueue<String>) opened).put(item);
+            }
+            // Puts go out in the background; what is reported is in the tree.
+            opened.flushPuts(10, TimeUnit.SECONDS);
+        }
+
+        @Override
+        public String take(long millis) throws Exception {
+            open(this);
+            return taken.poll(millis, TimeUnit.MILLISECONDS);
+        }
+
+        @Override
+        public void consumeMessage(String item) {
+            taken.add(item);
+        }
+
+        @Override
+        public void stateChanged(CuratorFramework client, ConnectionState state) {}
+
+        @Override
+        public byte[] serialize(String item) {
+            return item.getBytes(StandardCharsets.UTF_8);
+        }
+
+        @Override
+        public String deserialize(byte[] bytes) {
+            return new String(bytes, StandardCharsets.UTF_8);
+        }
     }
 
     private static Peer.Other atomic(DistributedAtomicInteger count) {

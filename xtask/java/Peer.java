@@ -131,10 +131,6 @@ public final class Peer {
                 ((Items) recipe).put(command[1]);
                 say("put", System.nanoTime(), command[1]);
                 break;
-            case "take":
-                String item = ((Items) recipe).take(Long.parseLong(command[1]));
-                say(item == null ? "empty" : "item", System.nanoTime(), item == null ? "" : item);
-                break;
             case "drain":
                 stopped = false;
                 while (!stopped) {

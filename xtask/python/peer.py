@@ -216,9 +216,6 @@ def obey(words, made, session, args):
     elif command == "put":
         made.put(rest[0])
         say("put", now(), rest[0])
-    elif command == "take":
-        item = made.take(int(rest[0]))
-        say("empty" if item is None else "item", now(), item or "")
     elif command == "drain":
         STOPPED.clear()
         while not STOPPED.is_set():

@@ -4,8 +4,10 @@
 mod curator;
 mod main_job;
 mod matrix;
+mod meetings;
 mod mixed;
 mod page;
+mod queues;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -396,6 +396,32 @@ async fn what_others_agreed_on_and_what_is_not_ours_is_refused_and_left_alone() 
 }
 
 #[tokio::test]
+async fn h63_in_the_layout_of_curator_the_first_by_name_leaves_last() {
+    let stage = Stage::new("lowest").await;
+    let client = stage.client().await;
+    let admin = session(&client).await;
+    let meeting = barrier(&client, &stage, 2).layout(BarrierLayout::Curator);
+    let first = entering(&meeting);
+    stage.until_children(1).await;
+    // Another library's, behind ours by name: it watches ours while it leaves.
+    let theirs = format!("{}/{}", stage.path, uuid::Uuid::max());
+    common::plant(&admin, &theirs).await;
+    let ready = format!("{}/ready", stage.path);
+    admin
+        .create(&ready, b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    let first = leaving(within(first).await.unwrap().unwrap());
+    // What ours would do too early it has begun by then.
+    within(admin.sync(&stage.path)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(stage.children().await.len(), 3, "ours, theirs and ready");
+    admin.delete(&theirs, None).await.unwrap();
+    within(first).await.unwrap().unwrap();
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
 async fn h63_in_the_layout_of_curator_stale_ready_is_removed_and_never_counted() {
     let stage = Stage::new("shared").await;
     let client = stage.client().await;
@@ -420,8 +446,8 @@ async fn h63_in_the_layout_of_curator_stale_ready_is_removed_and_never_counted()
     .await;
     stage.until_children(1).await;
     assert!(!first.is_finished(), "one of two, beside a stale ready");
-    // The second is another library's: a plain child, and it makes `ready`.
-    let theirs = format!("{}/{}", stage.path, uuid::Uuid::new_v4());
+    // The second is another library's: a plain child, and it makes `ready`. Before all of ours by name, so that ours goes first.
+    let theirs = format!("{}/{}", stage.path, uuid::Uuid::nil());
     common::plant(&admin, &theirs).await;
     admin
         .create(&ready, b"", CreateMode::Persistent)

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use baton_testkit::{ServerOptions, Target, TestServer};
 use tokio::runtime::Runtime;
 
-use super::{Args, matrix, page};
+use super::{Args, matrix, meetings, page, queues};
 use crate::peer::{Log, Peer, Rule, Spec, Tally, member::random, nanos, require};
 use crate::{Result, table};
 
 /// The shortest that a stock Apache ZooKeeper grants.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
 /// Between two faults, on average.
@@ -37,7 +37,7 @@ const fn group(name: &'static str, ours: &'static str, theirs: &'static str) -> 
     }
 }
 
-const GROUPS: [Group; 7] = [
+const GROUPS: &[Group] = &[
     group(
         "`Mutex` and Curator `InterProcessMutex`",
         "baton-lock:curator",
@@ -50,6 +50,34 @@ const GROUPS: [Group; 7] = [
             "`Mutex` and zookeeper-recipes `WriteLock`",
             "baton-lock:zookeeper-recipes",
             "zk-lock",
+        )
+    },
+    Group {
+        members: [
+            "baton-read:curator",
+            "curator-read",
+            "baton-write:curator",
+            "curator-write",
+        ],
+        rule: Rule::ReadWrite,
+        ..group("`RwLock` and Curator `InterProcessReadWriteLock`", "", "")
+    },
+    Group {
+        members: [
+            "baton-read:kazoo",
+            "kazoo-read",
+            "baton-write:kazoo",
+            "kazoo-write",
+        ],
+        rule: Rule::ReadWrite,
+        ..group("`RwLock` and kazoo `ReadLock`, `WriteLock`", "", "")
+    },
+    Group {
+        rule: Rule::AtMost(2),
+        ..group(
+            "`Semaphore` of 2 and Curator `InterProcessSemaphoreV2`",
+            "baton-semaphore",
+            "curator-semaphore",
         )
     },
     group(
@@ -86,6 +114,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     require()?;
     let runtime = Runtime::new()?;
     let mut rows = Vec::new();
+    let mut queue_rows = Vec::new();
+    let mut meeting_rows = Vec::new();
     let mut failures = Vec::new();
     for target in [Target::Baton, Target::ZooKeeper] {
         if args.server.is_some_and(|server| server.target() != target) {
@@ -117,6 +147,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
             failures.extend(complaint.map(|what| format!("{}: {what}", group.name)));
             rows.push(row);
         }
+        let name = server_name(target);
+        for (run, rows) in [
+            (queues::run as Shared, &mut queue_rows),
+            (meetings::run as Shared, &mut meeting_rows),
+        ] {
+            let (found, broken) = run(&servers, name, &args.group)?;
+            rows.extend(found);
+            failures.extend(broken);
+        }
     }
     let head = [
         "group",
@@ -127,13 +166,28 @@ pub(super) fn run(args: &Args) -> Result<()> {
         "paused",
         "overlaps",
     ];
-    let text = table::markdown(&head, &rows);
     if args.group.is_empty() && args.server.is_none() && !args.dry {
-        page::replace("mixed groups", &text)?;
+        page::replace("mixed groups", &table::markdown(&head, &rows))?;
+        page::replace(
+            "shared queues",
+            &table::markdown(&queues::HEAD, &queue_rows),
+        )?;
+        let text = table::markdown(&meetings::HEAD, &meeting_rows);
+        page::replace("barriers and groups", &text)?;
     }
     match failures.as_slice() {
         [] => Ok(()),
         some => Err(some.join("; ").into()),
+    }
+}
+
+/// Runs what is shared on a server; rows, and what is wrong.
+type Shared = fn(&str, &str, &str) -> Result<(Vec<Vec<String>>, Vec<String>)>;
+
+fn server_name(target: Target) -> &'static str {
+    match target {
+        Target::Baton => "Baton",
+        Target::ZooKeeper => "ZooKeeper 3.8.0",
     }
 }
 
@@ -144,13 +198,9 @@ fn row(group: &Group, target: Target, outcome: &Outcome) -> Vec<String> {
         .iter()
         .map(|(library, turns)| format!("{library} {turns}"))
         .collect();
-    let server = match target {
-        Target::Baton => "Baton",
-        Target::ZooKeeper => "ZooKeeper 3.8.0",
-    };
     vec![
         group.name.to_owned(),
-        server.to_owned(),
+        server_name(target).to_owned(),
         turns.join(", "),
         tally.hand_overs.to_string(),
         outcome.kills.to_string(),

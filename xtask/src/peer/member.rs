@@ -3,19 +3,23 @@
 //! It acts only under a guard that has just said yes, and reports the instant *before* it asked: whatever it claims, the guard
 //! vouches for. It must never claim anything else.
 
+mod items;
+mod turns;
+mod values;
+
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton::{
-    Client, Config, Dialect, DistributedQueue, ElectionError, Guard, LeaderElection, Leadership,
-    LockError, LostReason, Mutex, ReleaseError,
-};
+use baton::{Client, Config};
 use tokio::sync::mpsc;
 
 use super::nanos;
 use crate::Result;
+use items::Items;
+use turns::{Held, Turns};
+use values::Values;
 
 /// Take part in a recipe, as the standard input says.
 #[derive(Debug, clap::Args)]
@@ -42,70 +46,16 @@ pub(crate) fn take_part(member: Member) -> Result<()> {
     runtime.block_on(Part::open(Arc::new(member))?.obey_all())
 }
 
-/// Something that is held by a limited number at a time.
-enum Turns {
-    Lock(Mutex),
-    Election(LeaderElection),
-}
-
-/// The proof of holding it.
-enum Held {
-    Guard(Guard),
-    Term(Leadership),
-}
-
-impl Held {
-    fn check(&self) -> std::result::Result<(), LostReason> {
-        match self {
-            Self::Guard(guard) => guard.check(),
-            Self::Term(term) => term.check(),
-        }
-    }
-
-    async fn release(self) -> std::result::Result<(), ReleaseError> {
-        match self {
-            Self::Guard(guard) => guard.release().await,
-            Self::Term(term) => term.resign().await,
-        }
-    }
-}
-
 /// Why nothing is held.
 enum Failed {
     Refused(String),
     Other(String),
 }
 
-impl From<LockError> for Failed {
-    fn from(error: LockError) -> Self {
-        match error {
-            LockError::Foreign { .. } => Self::Refused(error.to_string()),
-            _ => Self::Other(error.to_string()),
-        }
-    }
-}
-
-impl From<ElectionError> for Failed {
-    fn from(error: ElectionError) -> Self {
-        match error {
-            ElectionError::Line(error) => error.into(),
-            _ => Self::Other(error.to_string()),
-        }
-    }
-}
-
-impl Turns {
-    async fn acquire(&self) -> std::result::Result<Held, Failed> {
-        Ok(match self {
-            Self::Lock(mutex) => Held::Guard(mutex.acquire().await?),
-            Self::Election(election) => Held::Term(election.campaign().await?),
-        })
-    }
-}
-
 enum Recipe {
     Turns(Turns),
-    Queue(DistributedQueue),
+    Items(Items),
+    Values(Values),
 }
 
 /// One participant and what it holds.
@@ -178,7 +128,7 @@ impl Part {
                         "lost"
                     };
                     say(what, now, 0);
-                    let _ = held.release().await;
+                    held.release().await;
                 }
                 say("released", nanos(), 0);
             }
@@ -217,29 +167,23 @@ impl Part {
                     });
                 }
             }
-            (["put", item], Recipe::Queue(queue)) => {
-                queue.offer(item.as_bytes()).await.map_err(other)?;
+            (["put", item], Recipe::Items(items)) => {
+                items.put(item.as_bytes()).await.map_err(other)?;
                 say("put", nanos(), item);
             }
-            (["take", millis], Recipe::Queue(queue)) => {
-                let limit = Duration::from_millis(number(millis)?);
-                match tokio::time::timeout(limit, queue.take()).await {
-                    Ok(item) => {
-                        let item = item.map_err(other)?;
-                        say("item", nanos(), String::from_utf8_lossy(&item));
-                    }
-                    Err(_) => say("empty", nanos(), ""),
-                }
-            }
-            (["drain"], Recipe::Queue(queue)) => {
+            (["drain"], Recipe::Items(items)) => {
                 self.stopped.store(false, Ordering::Release);
                 while !self.stopped.load(Ordering::Acquire) {
-                    match queue.poll().await.map_err(other)? {
-                        Some(item) => say("item", nanos(), String::from_utf8_lossy(&item)),
+                    match items.poll().await.map_err(other)? {
+                        Some(item) => say("item", nanos(), item),
                         None => tokio::time::sleep(Duration::from_millis(5)).await,
                     }
                 }
                 say("done", nanos(), "drain");
+            }
+            ([command, ..], Recipe::Values(values)) => {
+                let result = values.run(command).await?;
+                say("done", nanos(), format!("{command} {result}"));
             }
             _ => return Err(Failed::Other("no such command for this recipe".to_owned())),
         }
@@ -257,25 +201,20 @@ fn number(text: &str) -> std::result::Result<u64, Failed> {
 
 /// `baton-lock:kazoo` and the like: the recipe, and whose names.
 fn recipe(client: &Client, member: &Member) -> Result<Recipe> {
-    let (recipe, dialect) = member
+    let (recipe, names) = member
         .recipe
         .split_once(':')
         .unwrap_or((&member.recipe, ""));
-    let path = &member.path;
-    Ok(match recipe {
-        "baton-lock" => {
-            let mutex = Mutex::new(client, path)?.name(&member.name);
-            Recipe::Turns(Turns::Lock(mutex.dialect(dialect.parse::<Dialect>()?)))
-        }
-        "baton-election" => {
-            let election = LeaderElection::new(client, path)?.name(&member.name);
-            Recipe::Turns(Turns::Election(
-                election.dialect(dialect.parse::<Dialect>()?),
-            ))
-        }
-        "baton-queue" => Recipe::Queue(DistributedQueue::new(client, path)?),
-        _ => return Err(format!("no recipe {recipe}").into()),
-    })
+    let (path, name) = (member.path.as_str(), member.name.as_str());
+    if let Some(turns) = Turns::open(client, recipe, names, path, name)? {
+        return Ok(Recipe::Turns(turns));
+    }
+    if let Some(items) = Items::open(client, recipe, names, path)? {
+        return Ok(Recipe::Items(items));
+    }
+    Ok(Recipe::Values(Values::open(
+        client, recipe, names, path, name,
+    )?))
 }
 
 /// Acts every so often for as long as the guard says yes.
@@ -327,8 +266,7 @@ async fn rounds(
             say("act", now, lane);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Whether the release was confirmed is nothing to the register: the turn has ended before.
-        let _ = held.release().await;
+        held.release().await;
         let pause = Duration::from_nanos(random(&mut seed, think_ms * 1_000_000));
         tokio::time::sleep(pause).await;
     }

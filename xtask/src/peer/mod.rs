@@ -10,7 +10,7 @@
 //! | `act told MS`, `act held MS` | `act LANE` every so often while it was not told of trouble, or while the library says "held"; `done act` |
 //! | `loop HOLD_MS THINK_MS` | turns until `stop`; Baton says `act` all along, and `lost LANE` instead of `leave` |
 //! | `crowd N HOLD_MS THINK_MS` | the same by several contenders in the process, one lane each |
-//! | `put ITEM`, `take MS`, `drain` | `put ITEM`; `item ITEM` or `empty` |
+//! | `put ITEM`; `drain`, until `stop` | `put ITEM`, once it is in the tree; `item ITEM` for each, taken and done with |
 //! | any other | `done COMMAND RESULT` |
 //!
 //! What it complains about goes to `xtask-peers.log` in the build's folder. It never touches a process that it did not start; each ends with its owner, and when its standard input does.

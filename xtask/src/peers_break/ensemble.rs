@@ -36,6 +36,8 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         runs,
         "H91: the holder's server leads and loses its quorum: time for which both hold",
         |ensemble, leader, cut| {
+            // Neither do they follow it, nor can it follow the next one and bring its sessions along.
+            ensemble.set_cut_off(leader, cut);
             for follower in [(leader + 1) % 3, (leader + 2) % 3] {
                 ensemble.set_cut_from(follower, leader, cut);
             }

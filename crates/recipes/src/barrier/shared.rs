@@ -179,9 +179,16 @@ pub(super) async fn leave(
         ready_czxid,
     } = inside;
     let session = member.session.clone();
-    member.withdraw().await;
     let leaving = async {
-        until_gone_all(ground, &session, ready_czxid).await?;
+        // The others watch the first by name, so that one goes last; its node tells them that somebody is still inside.
+        let names = members(ground, &session).await?;
+        if names.iter().all(|name| member.name() <= name.as_str()) {
+            until_gone_all(ground, &session, ready_czxid, Some(&member.path)).await?;
+            member.withdraw().await;
+        } else {
+            member.withdraw().await;
+            until_gone_all(ground, &session, ready_czxid, None).await?;
+        }
         // Bound to the one that we entered with, so that the next round's is left alone.
         let _ = session
             .delete_eventually(&ground.child(READY), ready_czxid)
@@ -198,10 +205,18 @@ pub(super) async fn leave(
     }
 }
 
-async fn until_gone_all(ground: &Ground, session: &Session, ready_czxid: i64) -> Result<(), Halt> {
+async fn until_gone_all(
+    ground: &Ground,
+    session: &Session,
+    ready_czxid: i64,
+    except: Option<&str>,
+) -> Result<(), Halt> {
     let mut inside = Vec::new();
     for name in members(ground, session).await? {
         let node = ground.child(&name);
+        if except == Some(node.as_str()) {
+            continue;
+        }
         // Who came after `ready` belongs to no round of ours (H63b).
         if let Some(read) = ground.read(session, &node).await?
             && read.stat.czxid < ready_czxid

@@ -1,0 +1,109 @@
+//! Baton's recipes in which a limited number hold at a time.
+
+use baton::{
+    Client, ElectionError, Guard, LeaderElection, Leadership, LockError, LostReason, Mutex,
+    ReadGuard, RwLock, Semaphore, WriteGuard,
+};
+
+use super::Failed;
+use crate::Result;
+
+/// What is acquired.
+pub(super) enum Turns {
+    Lock(Mutex),
+    Read(RwLock),
+    Write(RwLock),
+    Permit(Semaphore),
+    Election(LeaderElection),
+}
+
+/// The proof of holding it.
+pub(super) enum Held {
+    Guard(Guard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Term(Leadership),
+}
+
+impl From<LockError> for Failed {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Foreign { .. } => Self::Refused(error.to_string()),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<ElectionError> for Failed {
+    fn from(error: ElectionError) -> Self {
+        match error {
+            ElectionError::Line(error) => error.into(),
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl Turns {
+    /// `baton-lock:kazoo` and the like; `None` for what is no recipe of this kind.
+    pub(super) fn open(
+        client: &Client,
+        recipe: &str,
+        dialect: &str,
+        path: &str,
+        name: &str,
+    ) -> Result<Option<Self>> {
+        let read_write = || -> Result<RwLock> {
+            let lock = RwLock::new(client, path)?.name(name);
+            Ok(lock.dialect(dialect.parse()?))
+        };
+        Ok(Some(match recipe {
+            "baton-lock" => Self::Lock(
+                Mutex::new(client, path)?
+                    .name(name)
+                    .dialect(dialect.parse()?),
+            ),
+            "baton-read" => Self::Read(read_write()?),
+            "baton-write" => Self::Write(read_write()?),
+            "baton-semaphore" => Self::Permit(Semaphore::new(client, path, 2)?.name(name)),
+            "baton-election" => {
+                let election = LeaderElection::new(client, path)?.name(name);
+                Self::Election(election.dialect(dialect.parse()?))
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(super) async fn acquire(&self) -> std::result::Result<Held, Failed> {
+        Ok(match self {
+            Self::Lock(mutex) => Held::Guard(mutex.acquire().await?),
+            Self::Read(lock) => Held::Read(lock.read().await?),
+            Self::Write(lock) => Held::Write(lock.write().await?),
+            Self::Permit(semaphore) => {
+                let guard = semaphore.acquire(1).await;
+                Held::Guard(guard.map_err(super::other)?)
+            }
+            Self::Election(election) => Held::Term(election.campaign().await?),
+        })
+    }
+}
+
+impl Held {
+    pub(super) fn check(&self) -> std::result::Result<(), LostReason> {
+        match self {
+            Self::Guard(guard) => guard.check(),
+            Self::Read(guard) => guard.check(),
+            Self::Write(guard) => guard.check(),
+            Self::Term(term) => term.check(),
+        }
+    }
+
+    /// Whether the release was confirmed is nothing to the register: the turn has ended before.
+    pub(super) async fn release(self) {
+        let _ = match self {
+            Self::Guard(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Term(term) => term.resign().await,
+        };
+    }
+}
