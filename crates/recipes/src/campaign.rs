@@ -8,7 +8,7 @@ use crate::dialect::{Dialect, Grammar, Kind};
 use crate::guard::Guard;
 use crate::line::{self, Contender, Granted, OwnNode, Place, Stance, Step, Trouble};
 use crate::lock::LockError;
-use crate::record::Record;
+use crate::record::{self, Record};
 use baton_client::{Client, LeaseError, LeaseHold, Session};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,13 @@ pub(crate) struct Campaign {
     pub name: Option<Arc<str>>,
     /// What our node is to hold in place of the record.
     pub data: Option<Arc<[u8]>>,
+}
+
+/// What is the same in our node's data from its creation on.
+#[derive(Clone, Copy)]
+struct Mark {
+    id: Uuid,
+    since_ms: u64,
 }
 
 pub(crate) enum Grant {
@@ -81,7 +88,7 @@ impl Campaign {
     ) -> Result<Grant, LockError> {
         loop {
             let attempt = async {
-                let (session, lease) = self.enter().await?;
+                let (session, lease) = Box::pin(self.enter()).await?;
                 self.attempt(session, lease, only_if_free, None, report)
                     .await
             };
@@ -153,16 +160,16 @@ impl Campaign {
             beside,
             ..self.stance()
         };
-        let record = Record::new(self.name.as_deref());
-        let prefix = self.own_prefix(&record.id, &session);
         report(Report::Offering);
-        let data = self.own_data(&record);
-        let (contender, listing) = line::join(&session, &self.path, &prefix, &data)
-            .await
-            .map_err(|error| self.trouble(&session, error.into()))?;
+        let mark = Mark {
+            id: Uuid::new_v4(),
+            since_ms: record::now_ms(),
+        };
+        // Boxed: what is over soon is not to make every wait larger.
+        let (contender, listing) = Box::pin(self.join(&session, mark)).await?;
         report(Report::Offered(contender.path()));
         let granted = if only_if_free {
-            match line::look(&contender, listing, stance).await {
+            match Box::pin(line::look(&contender, listing, stance)).await {
                 Ok(Place::First) => {
                     let own_node = OwnNode::watch(&contender);
                     Ok(Granted {
@@ -179,14 +186,36 @@ impl Campaign {
         };
         let granted = granted.map_err(|trouble| self.trouble(&session, trouble))?;
         let token = if self.grammar.mints_tokens() {
-            line::mint(&granted.contender, &data)
+            let data = self.own_data(&self.record(mark));
+            Box::pin(line::mint(&granted.contender, &data))
                 .await
                 .map_err(|trouble| self.trouble(&session, trouble))?
         } else {
             granted.contender.czxid()
         };
-        let guard = self.hold(vec![granted], token, lease).await?;
-        Ok(Grant::Held(guard, record.id))
+        let guard = Box::pin(self.hold(vec![granted], token, lease)).await?;
+        Ok(Grant::Held(guard, mark.id))
+    }
+
+    fn record(&self, mark: Mark) -> Record {
+        Record {
+            id: mark.id,
+            since_ms: mark.since_ms,
+            ..Record::new(self.name.as_deref())
+        }
+    }
+
+    /// Our node, and the children seen right after its creation unless that reply was lost.
+    async fn join(
+        &self,
+        session: &Session,
+        mark: Mark,
+    ) -> Result<(Contender, Option<Vec<String>>), Attempt> {
+        let prefix = self.own_prefix(&mark.id, session);
+        let data = self.own_data(&self.record(mark));
+        line::join(session, &self.path, &prefix, &data)
+            .await
+            .map_err(|error| self.trouble(session, error.into()))
     }
 
     /// A live session, and a hold on its lease.

@@ -1,6 +1,7 @@
 //! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
 //!
-//! - [`Mutex`]: one holder at a time, in order of arrival.
+//! - [`Mutex`]: one holder at a time, in order of arrival; [`ReentrantMutex`]: who holds may take it again;
+//!   [`SimpleMutex`]: the first lock of every tutorial, with its herd.
 //! - [`RwLock`]: many readers or one writer, in order of arrival.
 //! - [`MultiLock`]: several locks, all of them or none.
 //! - [`Semaphore`]: so many permits, taken several at a time, all or none.
@@ -57,7 +58,8 @@ pub use election::{
 pub use fence::{Fence, StaleToken};
 pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
 pub use lock::{
-    LockError, MultiGuard, MultiLock, Mutex, ReadGuard, RwLock, UpgradeRefused, WriteGuard,
+    LockError, MultiGuard, MultiLock, Mutex, OwnerId, ReadGuard, ReentrantGuard, ReentrantMutex,
+    RwLock, SimpleMutex, UpgradeRefused, WriteGuard,
 };
 pub use member::{
     GroupLayout, GroupUpdate, GroupView, Member, MemberError, Membership, NodeState,

@@ -34,17 +34,12 @@ pub struct Record {
 impl Record {
     /// A record for a new attempt of this process.
     pub(crate) fn new(name: Option<&str>) -> Self {
-        let since_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-            });
         Self {
             id: Uuid::new_v4(),
             host: host_name().to_owned(),
             pid: std::process::id(),
             name: name.map(str::to_owned),
-            since_ms,
+            since_ms: now_ms(),
             place: None,
         }
     }
@@ -60,6 +55,15 @@ impl Record {
     pub fn from_bytes(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
+}
+
+/// Milliseconds since 1970 by this machine's wall clock.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
 }
 
 /// This machine's name, or `unknown`.

@@ -43,7 +43,8 @@ async fn reader(stage: &Stage, dialect: RwDialect, nth: usize) -> (Reading, Prox
 async fn writer(stage: &Stage, dialect: RwDialect, nth: usize) -> (Writing, Proxy) {
     let (client, proxy) = stage.proxied(LONG).await;
     // Those on its own node and on the one before it.
-    let watches = proxy.on(Match::reply(OpCode::GetData).every()).observe();
+    let watches = Match::reply(OpCode::GetData).path_contains(&*stage.path);
+    let watches = proxy.on(watches.every()).observe();
     let lock = lock(&client, stage).dialect(dialect);
     let waiting = tokio::spawn(async move { lock.write().await });
     stage.until_children(nth).await;
@@ -150,7 +151,8 @@ async fn h21_h43_equal_numbers_do_not_put_a_writer_before_the_downgraded_reader(
     let read = within(first.downgrade()).await.unwrap();
     let (late, proxy) = stage.proxied(LONG).await;
     // The reads of the Stats, the watch on its own node, then the one on the nearest before it.
-    let reads = proxy.on(Match::request(OpCode::GetData).every()).observe();
+    let reads = Match::request(OpCode::GetData).path_contains(&*stage.path);
+    let reads = proxy.on(reads.every()).observe();
     let writing = lock(&late, &stage);
     let writing = tokio::spawn(async move { writing.write().await });
     let nearest = within(reads.fired_times(5)).await.path.unwrap();

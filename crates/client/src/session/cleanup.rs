@@ -7,9 +7,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use baton_proto::Stat;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, SessionLost};
@@ -88,42 +89,66 @@ pub struct Deletion {
     session: Session,
     path: String,
     czxid: i64,
-    /// Until it is answered.
-    asked: Option<Pending<()>>,
+    asked: Asked,
+}
+
+/// What was sent and not answered yet.
+enum Asked {
+    Look(Pending<Option<Stat>>),
+    Delete(Pending<()>),
+    Nothing,
 }
 
 impl Future for Deletion {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(asked) = &mut self.asked else {
-            return Poll::Ready(Ok(()));
-        };
-        let answer = std::task::ready!(Pin::new(asked).poll(cx));
-        self.asked = None;
-        Poll::Ready(match answer {
-            Ok(()) => Ok(()),
-            Err(e) if e.is_no_node() => Ok(()),
-            Err(e) => {
+        loop {
+            let answer = match &mut self.asked {
+                Asked::Nothing => return Poll::Ready(Ok(())),
+                Asked::Look(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                    Ok(Some(stat)) if stat.czxid == self.czxid => {
+                        let asked = delete_as_seen(&self.session, &self.path, &stat);
+                        self.asked = Asked::Delete(asked);
+                        continue;
+                    }
+                    other => other.map(drop),
+                },
+                Asked::Delete(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                    Err(e) if e.is_bad_version() => {
+                        self.asked = Asked::Look(self.session.exists(&self.path));
+                        continue;
+                    }
+                    Err(e) if e.is_no_node() => Ok(()),
+                    other => other,
+                },
+            };
+            self.asked = Asked::Nothing;
+            if answer.is_err() {
                 drop(self.session.delete_eventually(&self.path, self.czxid));
-                Err(e)
             }
-        })
+            return Poll::Ready(answer);
+        }
     }
 }
 
 impl Drop for Deletion {
     fn drop(&mut self) {
-        let Some(asked) = self.asked.take() else {
-            return;
+        let asked = match std::mem::replace(&mut self.asked, Asked::Nothing) {
+            Asked::Nothing => return,
+            Asked::Look(_) => None,
+            Asked::Delete(asked) => Some(asked),
         };
         let (session, czxid) = (self.session.clone(), self.czxid);
         let path = std::mem::take(&mut self.path);
         drop(self.session.clean_up(async move {
-            match asked.await {
-                Ok(()) => Ok(()),
-                Err(e) if e.is_no_node() => Ok(()),
-                Err(_) => delete_until_gone(&session, &path, czxid).await,
+            match asked {
+                Some(asked) => match asked.await {
+                    Ok(()) => Ok(()),
+                    Err(e) if e.is_no_node() => Ok(()),
+                    Err(_) => delete_until_gone(&session, &path, czxid).await,
+                },
+                None => delete_until_gone(&session, &path, czxid).await,
             }
         }));
     }
@@ -145,7 +170,20 @@ impl Session {
     /// have, by a random marker in it. Where its answer is lost, it goes on as [`Session::delete_eventually`].
     pub fn delete_marked(&self, path: &str, czxid: i64) -> Deletion {
         let session = self.for_cleanup();
-        let asked = Some(session.delete(path, None));
+        let asked = Asked::Delete(session.delete(path, None));
+        Deletion {
+            session,
+            path: path.to_owned(),
+            czxid,
+            asked,
+        }
+    }
+
+    /// Deletes the node at `path` that was created by the change `czxid`, and no other, as [`Session::delete_eventually`] does,
+    /// but so that the first answer can be awaited by itself. The look at what is there is queued before this returns.
+    pub fn delete_created(&self, path: &str, czxid: i64) -> Deletion {
+        let session = self.for_cleanup();
+        let asked = Asked::Look(session.exists(path));
         Deletion {
             session,
             path: path.to_owned(),
@@ -202,6 +240,11 @@ impl Session {
     }
 }
 
+/// The version narrows the gap between look and deletion: a node that took the place meanwhile is most likely not of it.
+fn delete_as_seen(session: &Session, path: &str, stat: &Stat) -> Pending<()> {
+    session.delete(path, Some(stat.version).filter(|v| *v != -1))
+}
+
 async fn delete_until_gone(session: &Session, path: &str, czxid: i64) -> Result<(), CleanupError> {
     loop {
         let stat = match session.exists(path).await {
@@ -212,11 +255,7 @@ async fn delete_until_gone(session: &Session, path: &str, czxid: i64) -> Result<
                 continue;
             }
         };
-        // The version narrows the gap between look and deletion: a node that took the place meanwhile is most likely not of it.
-        match session
-            .delete(path, Some(stat.version).filter(|v| *v != -1))
-            .await
-        {
+        match delete_as_seen(session, path, &stat).await {
             Ok(()) => return Ok(()),
             Err(e) if e.is_no_node() => return Ok(()),
             Err(e) if e.is_bad_version() => {}

@@ -256,7 +256,9 @@ impl Family {
 
     /// A child that ends in no sequence number. A lock token in it still makes it suspect: Curator and kazoo would count it.
     fn without_number(child: &str) -> Self {
-        if child.contains("__lock__") {
+        if child == "lock" {
+            Self::Foreign("a simple lock")
+        } else if child.contains("__lock__") {
             Self::Unreadable(Token::Kazoo)
         } else if child.contains("latch-") {
             Self::Unreadable(Token::Latch)

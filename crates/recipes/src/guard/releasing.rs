@@ -43,6 +43,16 @@ pub struct Releasing {
 }
 
 impl Releasing {
+    /// Nothing to delete: others hold on to what was held until now, or had ended `before`.
+    pub(crate) fn of_none(node: String, before: Result<(), LostReason>) -> Self {
+        Self {
+            deletions: Vec::new(),
+            trouble: before
+                .err()
+                .map(|reason| ReleaseError::Lost { node, reason }),
+        }
+    }
+
     /// Queues the deletes of `nodes`, whose guard was held until now or had ended `before`.
     pub(super) fn new(nodes: Vec<Contender>, before: Result<(), LostReason>) -> Self {
         let trouble = before.err().map(|reason| ReleaseError::Lost {

@@ -19,6 +19,8 @@ pub(crate) struct Contender {
     dir: Arc<str>,
     path: String,
     czxid: i64,
+    /// The name carries a marker: no other node ever has it, so it is deleted without a look.
+    marked: bool,
     ours_to_delete: bool,
 }
 
@@ -30,6 +32,7 @@ impl Contender {
             dir: Arc::clone(dir),
             path,
             czxid,
+            marked: true,
             ours_to_delete: true,
         }
     }
@@ -37,6 +40,13 @@ impl Contender {
     /// A node that a change of the caller's has made, under the session, with a name that is ours alone.
     pub(crate) fn adopt(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
         Self::new(session, dir, path, czxid)
+    }
+
+    /// A node whose name others use too, one after the other.
+    pub(crate) fn unmarked(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
+        let mut contender = Self::new(session, dir, path, czxid);
+        contender.marked = false;
+        contender
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -106,14 +116,22 @@ impl Contender {
     /// Deletes the node: the request is queued when this returns.
     pub(crate) fn withdraw(mut self) -> Deletion {
         self.ours_to_delete = false;
-        self.session.delete_marked(&self.path, self.czxid)
+        self.delete()
+    }
+
+    fn delete(&self) -> Deletion {
+        if self.marked {
+            self.session.delete_marked(&self.path, self.czxid)
+        } else {
+            self.session.delete_created(&self.path, self.czxid)
+        }
     }
 }
 
 impl Drop for Contender {
     fn drop(&mut self) {
         if self.ours_to_delete {
-            drop(self.session.delete_marked(&self.path, self.czxid));
+            drop(self.delete());
         }
     }
 }

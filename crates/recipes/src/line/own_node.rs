@@ -23,10 +23,11 @@ pub(crate) struct OwnNode {
 
 #[derive(Debug)]
 enum State {
-    Asked(Pending<(Data, Watch)>),
+    /// Boxed: it is over soon, and is not to make every wait larger.
+    Asked(Box<Pending<(Data, Watch)>>),
     Watching(Watch),
     /// The read came to nothing, for now or for good.
-    Failed(Error),
+    Failed(Box<Error>),
 }
 
 /// What has become of our node.
@@ -47,7 +48,7 @@ impl OwnNode {
     /// As [`OwnNode::watch`], for a node of `session` outside a line.
     pub(crate) fn at(session: &Session, path: &str) -> Self {
         let (session, path) = (session.clone(), path.to_owned());
-        let state = State::Asked(session.get_data_watch(&path));
+        let state = State::Asked(Box::new(session.get_data_watch(&path)));
         Self {
             session,
             path,
@@ -85,7 +86,7 @@ impl OwnNode {
                     }
                     Err(error) if error.is_no_node() => return News::Gone(LostReason::NodeGone),
                     Err(error) => {
-                        self.state = State::Failed(error);
+                        self.state = State::Failed(Box::new(error));
                         continue;
                     }
                 },
@@ -97,13 +98,13 @@ impl OwnNode {
                     Err(_) => return News::Gone(LostReason::SessionLost),
                 },
                 State::Failed(error) => {
-                    let error = error.clone();
-                    if is_unreadable(&self.session, &self.path, error).await {
+                    let error = Error::clone(error);
+                    if Box::pin(is_unreadable(&self.session, &self.path, error)).await {
                         return News::Gone(LostReason::SessionLost);
                     }
                 }
             }
-            self.state = State::Asked(self.session.get_data_watch(&self.path));
+            self.state = State::Asked(Box::new(self.session.get_data_watch(&self.path)));
         }
     }
 }

@@ -85,7 +85,8 @@ pub(crate) async fn stand(
     mut report: impl FnMut(Step<'_>),
 ) -> Result<Granted, Trouble> {
     report(Step::Looking);
-    let mut place = look(&contender, listing, stance).await?;
+    // Boxed: what is over soon is not to make every wait larger.
+    let mut place = Box::pin(look(&contender, listing, stance)).await?;
     let mut own_node = OwnNode::watch(&contender);
     loop {
         let (position, predecessor) = match place {
@@ -122,7 +123,7 @@ pub(crate) async fn stand(
         place = if position == 1 && !stance.grammar.is_overtaken(stance.kind) {
             Place::First
         } else {
-            look(&contender, None, stance).await?
+            Box::pin(look(&contender, None, stance)).await?
         };
     }
 }
@@ -225,7 +226,7 @@ pub(crate) async fn until_gone(
     mut watching: impl FnMut(),
 ) -> Result<(), Trouble> {
     loop {
-        match session.get_data_watch(path).await {
+        match Box::pin(session.get_data_watch(path)).await {
             Ok((_, watch)) => {
                 watching();
                 match watch.await {
@@ -236,7 +237,7 @@ pub(crate) async fn until_gone(
                 }
             }
             Err(error) if error.is_no_node() => return Ok(()),
-            Err(error) => link::restored(session, error).await?,
+            Err(error) => Box::pin(link::restored(session, error)).await?,
         }
     }
 }

@@ -1,0 +1,290 @@
+//! The reentrant mutex: whoever holds it may take it again.
+//!
+//! Owns the table of who holds, by logical owner, and the count of each. Must never take the table's word for the lock: a
+//! re-entry succeeds only while the guard that it joins holds (H33).
+
+use super::{LockError, Mutex};
+use crate::dialect::Dialect;
+use crate::guard::{Guard, Releasing};
+use baton_client::Client;
+use std::collections::HashMap;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// On whose behalf a [`ReentrantMutex`] is acquired: a request, a job, a thread of control, whatever the program says. Clones
+/// are the same owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerId(Arc<str>);
+
+impl OwnerId {
+    /// An owner like no other.
+    #[must_use]
+    pub fn unique() -> Self {
+        Self(Arc::from(Uuid::new_v4().simple().to_string()))
+    }
+}
+
+impl From<&str> for OwnerId {
+    /// The owner of this name: the same for everybody in this process who gives it.
+    fn from(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+}
+
+impl std::fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A [`Mutex`] that whoever holds it may acquire again, without waiting; it is released with the last of the guards.
+///
+/// The holder is a logical owner ([`OwnerId`]), not a thread or a task, so a guard may be released anywhere. Owners are known to
+/// this object and its clones only; two objects for one path exclude each other like those of two machines.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let lock = baton::ReentrantMutex::new(&client, "/account/7")?;
+/// let me = baton::OwnerId::unique();
+/// let outer = lock.acquire(&me).await?;
+/// let inner = lock.acquire(&me).await?; // at once, and without a word to the server
+/// assert_eq!(inner.token(), outer.token());
+/// inner.release().await?; // still held
+/// outer.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex {
+    mutex: Mutex,
+    owners: Arc<Owners>,
+}
+
+#[derive(Debug, Default)]
+struct Owners(StdMutex<HashMap<OwnerId, Arc<Slot>>>);
+
+/// What an owner holds. Locked while it acquires, so that its acquires come one after the other.
+type Slot = tokio::sync::Mutex<Weak<Held>>;
+
+#[derive(Debug)]
+struct Held {
+    guard: Guard,
+    _entry: Entry,
+}
+
+/// Takes the owner out of the table when it holds no more.
+#[derive(Debug)]
+struct Entry {
+    owners: Arc<Owners>,
+    owner: OwnerId,
+}
+
+impl Owners {
+    fn table(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Slot>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lend(self: &Arc<Self>, owner: &OwnerId) -> Lent {
+        Lent {
+            slot: Arc::clone(self.table().entry(owner.clone()).or_default()),
+            owners: Arc::clone(self),
+            owner: owner.clone(),
+        }
+    }
+
+    /// Takes the owner out of the table if it holds nothing, and nobody but so many has its slot in hand.
+    fn tidy(&self, owner: &OwnerId, in_hand: usize) {
+        let mut table = self.table();
+        let idle = table.get(owner).is_some_and(|slot| {
+            Arc::strong_count(slot) == 1 + in_hand
+                && slot.try_lock().is_ok_and(|held| held.strong_count() == 0)
+        });
+        if idle {
+            table.remove(owner);
+        }
+    }
+}
+
+/// An owner's slot, in hand to acquire.
+struct Lent {
+    slot: Arc<Slot>,
+    owners: Arc<Owners>,
+    owner: OwnerId,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.owners.tidy(&self.owner, 1);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.owners.tidy(&self.owner, 0);
+    }
+}
+
+impl ReentrantMutex {
+    /// A lock at `path`, with Curator's names. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
+        Ok(Self {
+            mutex: Mutex::new(client, path)?,
+            owners: Arc::default(),
+        })
+    }
+
+    /// Uses the names of another library: see [`Mutex::dialect`].
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.mutex = self.mutex.dialect(dialect);
+        self
+    }
+
+    /// What this program calls itself in the lock node's data, for people who look who holds and who waits.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.mutex = self.mutex.name(name);
+        self
+    }
+
+    /// The lock's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.mutex.path()
+    }
+
+    /// Waits until the lock is `owner`'s: not at all where it holds it already. Where two acquires of one owner come at once, the
+    /// second waits for the first and joins it. Cancel-safe at every point.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] where the owner has guards of a lock that is lost: they must go before it may acquire anew, so that
+    /// work which trusts them is not taken for protected (H33). Else as [`Mutex::acquire`].
+    pub async fn acquire(&self, owner: &OwnerId) -> Result<ReentrantGuard, LockError> {
+        let lent = self.owners.lend(owner);
+        let mut slot = lent.slot.lock().await;
+        if let Some(held) = self.again(&slot)? {
+            return Ok(held);
+        }
+        let guard = self.mutex.acquire().await?;
+        Ok(self.first(owner, &mut slot, guard))
+    }
+
+    /// The lock if `owner` holds it already or it is free now, else `None`.
+    ///
+    /// # Errors
+    /// As [`ReentrantMutex::acquire`].
+    pub async fn try_acquire(&self, owner: &OwnerId) -> Result<Option<ReentrantGuard>, LockError> {
+        let lent = self.owners.lend(owner);
+        // The owner waits for the lock already: so it is not free.
+        let Ok(mut slot) = lent.slot.try_lock() else {
+            return Ok(None);
+        };
+        if let Some(held) = self.again(&slot)? {
+            return Ok(Some(held));
+        }
+        let guard = self.mutex.try_acquire().await?;
+        Ok(guard.map(|guard| self.first(owner, &mut slot, guard)))
+    }
+
+    /// Like [`ReentrantMutex::acquire`], for at most `limit`: one deadline over all that it waits for.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
+    pub fn acquire_timeout(
+        &self,
+        owner: &OwnerId,
+        limit: Duration,
+    ) -> impl Future<Output = Result<ReentrantGuard, LockError>> + Send {
+        let timed_out = LockError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
+        async move {
+            tokio::time::timeout(limit, self.acquire(owner))
+                .await
+                .unwrap_or(Err(timed_out))
+        }
+    }
+
+    fn again(&self, slot: &Weak<Held>) -> Result<Option<ReentrantGuard>, LockError> {
+        let Some(held) = slot.upgrade() else {
+            return Ok(None);
+        };
+        held.guard.check().map_err(|reason| LockError::Lost {
+            path: self.path().to_owned(),
+            reason,
+        })?;
+        Ok(Some(ReentrantGuard { held }))
+    }
+
+    fn first(&self, owner: &OwnerId, slot: &mut Weak<Held>, guard: Guard) -> ReentrantGuard {
+        let held = Arc::new(Held {
+            guard,
+            _entry: Entry {
+                owners: Arc::clone(&self.owners),
+                owner: owner.clone(),
+            },
+        });
+        *slot = Arc::downgrade(&held);
+        ReentrantGuard { held }
+    }
+}
+
+/// One of an owner's holds on a [`ReentrantMutex`]. The lock is released with the last of them. See [`Guard`].
+#[must_use = "dropping the owner's last guard releases the lock"]
+#[derive(Debug)]
+pub struct ReentrantGuard {
+    held: Arc<Held>,
+}
+
+impl Deref for ReentrantGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.held.guard
+    }
+}
+
+impl ReentrantGuard {
+    /// How many guards the owner has, this one included.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        Arc::strong_count(&self.held)
+    }
+
+    /// Gives this hold up; the lock is released with the last. See [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`]; where other holds remain, only [`ReleaseError::Lost`](crate::ReleaseError::Lost).
+    pub fn release(self) -> Releasing {
+        let before = self.held.guard.check();
+        let node = self.held.guard.node().to_owned();
+        match Arc::into_inner(self.held) {
+            Some(last) => last.guard.release(),
+            None => Releasing::of_none(node, before),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_that_holds_nothing_is_forgotten() {
+        let owners = Arc::new(Owners::default());
+        let owner = OwnerId::from("request-7");
+        let lent = owners.lend(&owner);
+        let again = owners.lend(&owner);
+        drop(lent);
+        assert_eq!(owners.table().len(), 1, "still in hand");
+        drop(again);
+        assert_eq!(owners.table().len(), 0);
+    }
+}

@@ -1,0 +1,238 @@
+//! The simple lock: one node, and everybody who waits watches it.
+//!
+//! Owns the create of that node and the wait for its end. Must never take a node of the same session for its own by the session
+//! alone: two acquires of one session exclude each other, and are told apart by the node's data (H06, H16).
+
+use super::LockError;
+use crate::campaign::{Attempt, Campaign};
+use crate::dialect::{Child, Dialect, Grammar, Refusal};
+use crate::guard::Guard;
+use crate::line::{self, Contender, Granted, OwnNode, Parents, Trouble, until_gone};
+use crate::link;
+use crate::record::Record;
+use baton_client::{Client, CreateMode, Created, Error, Pending, Session};
+use baton_proto::Stat;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+/// The name of the one node.
+const NODE: &str = "lock";
+
+/// A lock that is held by whoever has created the node `<path>/lock`. All others watch that node, and all try again when it
+/// goes: a herd. For teaching, and to share a path with programs that lock in this way; otherwise use [`Mutex`](crate::Mutex).
+///
+/// No order of arrival: whoever is quickest gets it, so a waiter may wait for ever while others come and go. All else is as for
+/// the mutex: the guard, the fencing token, lost connections, cancellation.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = baton::SimpleMutex::new(&client, "/demo")?.acquire().await?;
+/// guard.check()?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SimpleMutex {
+    campaign: Campaign,
+    node: Arc<str>,
+}
+
+impl SimpleMutex {
+    /// A lock at `path`, whose node is `<path>/lock`. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`LockError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
+        Ok(Self {
+            campaign: Campaign::new(client, path, Dialect::Curator)?,
+            node: Arc::from(baton_proto::path::join(path, NODE)),
+        })
+    }
+
+    /// What this program calls itself in the lock node's data, for people who look who holds.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The lock's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.campaign.path
+    }
+
+    /// Waits until the lock is ours. Survives lost connections and sessions; cancel-safe at every point.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays behind.
+    pub async fn acquire(&self) -> Result<Guard, LockError> {
+        loop {
+            if let Some(guard) = self.run(false).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing of ours stays behind.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
+        self.run(true).await
+    }
+
+    /// Like [`SimpleMutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
+        let timed_out = LockError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
+        tokio::time::timeout(limit, self.acquire())
+            .await
+            .unwrap_or(Err(timed_out))
+    }
+
+    async fn run(&self, only_if_free: bool) -> Result<Option<Guard>, LockError> {
+        loop {
+            match self.attempt(only_if_free).await {
+                Err(Attempt::Again) => {}
+                Err(Attempt::Failed(error)) => return Err(error),
+                Ok(guard) => return Ok(guard),
+            }
+        }
+    }
+
+    async fn attempt(&self, only_if_free: bool) -> Result<Option<Guard>, Attempt> {
+        let (session, lease) = self.campaign.enter().await?;
+        let trouble = |trouble| self.campaign.trouble(&session, trouble);
+        loop {
+            match self.take(&session).await.map_err(trouble)? {
+                Some(granted) => {
+                    let token = granted.contender.czxid();
+                    return self
+                        .campaign
+                        .hold(vec![granted], token, lease)
+                        .await
+                        .map(Some);
+                }
+                None if only_if_free => return Ok(None),
+                None => until_gone(&session, &self.node, || {})
+                    .await
+                    .map_err(trouble)?,
+            }
+        }
+    }
+
+    /// The node, if nobody had it.
+    async fn take(&self, session: &Session) -> Result<Option<Granted>, Trouble> {
+        let record = Record::new(self.campaign.name.as_deref());
+        loop {
+            let offer = offer(session, &self.campaign.path, &self.node, &record);
+            let Ok(settled) = offer.await else {
+                return Err(Trouble::SessionLost);
+            };
+            match settled {
+                Ok(Some(contender)) => {
+                    self.alone(self.children(session).await?)?;
+                    let own_node = OwnNode::watch(&contender);
+                    return Ok(Some(Granted {
+                        contender,
+                        own_node,
+                    }));
+                }
+                Ok(None) => {}
+                Err(error) if error.is_node_exists() => return Ok(None),
+                Err(error) if error.is_no_node() => {
+                    line::ensure_parents(session, &self.campaign.path, Parents::Container).await?;
+                }
+                Err(error) => link::restored(session, error).await?,
+            }
+        }
+    }
+
+    async fn children(&self, session: &Session) -> Result<Vec<String>, Error> {
+        loop {
+            match session.children(&self.campaign.path).await {
+                Ok(children) => return Ok(children.names),
+                Err(error) => link::restored(session, error).await?,
+            }
+        }
+    }
+
+    /// Refuses to hold beside a line of another lock at the same path, which would not wait for us.
+    fn alone(&self, children: Vec<String>) -> Result<(), Trouble> {
+        for child in children.into_iter().filter(|child| child != NODE) {
+            match Grammar::Exclusive(Dialect::Curator).classify(&child) {
+                Child::Bystander => {}
+                Child::Refused(why) => return Err(Trouble::Foreign { child, why }),
+                Child::Contender { .. } => {
+                    let why = Refusal::OtherDialect("a Curator or go-zk lock");
+                    return Err(Trouble::Foreign { child, why });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends the create; its outcome comes by the channel, as our node, or as `None` where it is certain that it was not applied.
+///
+/// What nobody receives is deleted: the node may not be looked for by its name, which a later holder of this session has too.
+fn offer(
+    session: &Session,
+    dir: &Arc<str>,
+    node: &Arc<str>,
+    record: &Record,
+) -> oneshot::Receiver<Result<Option<Contender>, Error>> {
+    let pending = session.create(node, &record.to_bytes(), CreateMode::Ephemeral);
+    let (to, outcome) = oneshot::channel();
+    let (session, dir, node, id) = (session.clone(), dir.clone(), node.clone(), record.id);
+    tokio::spawn(async move {
+        let settled = settle(&session, &node, id, pending).await;
+        let ours =
+            |stat: Stat| Contender::unmarked(&session, &dir, node.as_ref().to_owned(), stat.czxid);
+        // Where the acquire was dropped, so is the node.
+        drop(to.send(settled.map(|stat| stat.map(ours))));
+    });
+    outcome
+}
+
+/// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id in its data, on a server that
+/// has caught up.
+async fn settle(
+    session: &Session,
+    node: &str,
+    id: Uuid,
+    pending: Pending<Created>,
+) -> Result<Option<Stat>, Error> {
+    let lost = match pending.await {
+        Ok(created) => return Ok(Some(created.stat)),
+        Err(error) if error.is_maybe_applied() => error,
+        Err(error) => return Err(error),
+    };
+    while link::connected(session).await {
+        let synced = session.sync(node);
+        let read = session.get_data(node);
+        let read = match synced.await {
+            Ok(()) => read.await,
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(read) => {
+                let ours = read.stat.ephemeral_owner == session.id()
+                    && Record::from_bytes(&read.data).is_some_and(|record| record.id == id);
+                return Ok(ours.then_some(read.stat));
+            }
+            Err(error) if error.is_no_node() => return Ok(None),
+            Err(error) => link::restored(session, error).await?,
+        }
+    }
+    Err(lost)
+}
