@@ -101,6 +101,65 @@ async fn a_candidate_without_command_leads_until_a_signal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
+    let place = Place::new().await;
+    let log = place.home.path("log");
+    let note = |what: &str| format!("echo {what} $BATON_TERM >> {}", log.display());
+    let (elected, demoted) = (note("elected"), note("demoted"));
+    let mut leader = place.spawn(&[
+        "elect",
+        "/e",
+        "--id",
+        "eu-1",
+        "--on-elected",
+        &elected,
+        "--on-demoted",
+        &demoted,
+        "-c",
+        "echo running; exec sleep 1000",
+    ]);
+    assert_eq!(leader.line().trim(), "running");
+    let shown: serde_json::Value =
+        serde_json::from_str(&place.run(&["elect", "show", "/e", "--json"]).out).unwrap();
+    assert_eq!(shown["leader"], "eu-1");
+    let token = shown["token"].to_string();
+    let other = place.run(&["elect", "resign", "/e", "--token", "1"]);
+    assert_eq!(other.code, 1);
+    assert_eq!(
+        place
+            .run(&["elect", "resign", "/e", "--token", &token])
+            .code,
+        0
+    );
+    let ended = leader.end();
+    assert_eq!(ended.code, 113);
+    assert!(ended.err.contains("asked to resign"), "{ended:?}");
+    assert_eq!(
+        std::fs::read_to_string(&log).unwrap(),
+        "elected 1\ndemoted 1\n"
+    );
+    assert_eq!(place.run(&["elect", "resign", "/e"]).code, 1);
+
+    let failing = place.run(&[
+        "elect",
+        "/e",
+        "--on-elected",
+        "exit 7",
+        "--",
+        "echo",
+        "never",
+    ]);
+    assert_eq!((failing.code, &*failing.out), (7, ""));
+    let mut leader = place.spawn(&["elect", "/e"]);
+    assert!(leader.line().starts_with("leading"));
+    assert_eq!(place.run(&["elect", "resign", "/e", "--force"]).code, 0);
+    assert_eq!(leader.end().code, 113);
+    let missing = place.run(&["elect", "/e", "--data", "/nowhere", "--", "echo", "never"]);
+    assert_eq!(missing.code, 2);
+    assert_eq!(place.run(&["elect", "/e", "--dialect", "x"]).code, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queue_gives_each_item_once_and_in_order() {
     let place = Place::new().await;
     assert_eq!(place.run(&["queue", "put", "/q", "a", "b"]).code, 0);

@@ -1,16 +1,21 @@
-//! `baton elect`: a command for as long as this process leads, and the looks at who leads.
+//! `baton elect`: a command for as long as this process leads.
+//!
+//! Owns the order of things: elected, hook, command, hook, resigned. Another may lead only when all of it is over.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton::{ElectionError, Leader, LeaderElection, Leadership};
+use baton::{Dialect, ElectionError, LeaderElection, Leadership, LostReason};
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{BRIEF, Connection};
+use crate::connect::Connection;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
 use crate::supervise::Command;
-use crate::tenure::{self, RunOptions};
+use crate::tenure::{self, RunOptions, Tenure};
+use crate::verbs::leaders;
 
 /// Run a command while being the leader of a group of processes.
 ///
@@ -20,13 +25,15 @@ use crate::tenure::{self, RunOptions};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "watch|show",
-    override_usage = "baton elect [OPTIONS] PATH [-- CMD...]\n       baton elect watch PATH\n       baton elect show PATH",
+    subcommand_value_name = "watch|show|resign",
+    override_usage = "baton elect [OPTIONS] PATH [-- CMD...]\n       baton elect watch|show PATH\n       baton elect resign PATH [--token N] [--force]",
     after_help = "Examples:
   baton elect /scheduler -- ./scheduler        one of many runs it; the next takes over
   baton elect -v --name eu-1 /scheduler -- ./scheduler
   baton elect watch /scheduler --json          one line for each new leader
   baton elect show /scheduler
+  baton elect resign /scheduler                ask the leader to stop and let the next one lead
+  baton elect --on-elected 'ip addr add …' --on-demoted 'ip addr del …' /vip
 
 CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE BATON_TOKEN BATON_SESSION
 BATON_ACQUIRED_AT), and BATON_TERM, which counts the terms of this election: 1, 2, 3 …
@@ -41,6 +48,22 @@ pub(crate) struct Args {
     /// The election: a path like /scheduler, the same for all candidates.
     #[arg(required = true, value_name = "PATH")]
     path: Option<String>,
+    /// What other programs see as this candidate's id, in place of Baton's record (host, pid, name).
+    #[arg(long, value_name = "TEXT")]
+    id: Option<String>,
+    /// A file that holds it.
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    data: Option<PathBuf>,
+    /// Whose names to use, to compete with that library's processes: curator-latch, curator (LeaderSelector), kazoo,
+    /// leader-election-support.
+    #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
+    dialect: Dialect,
+    /// Run this line with sh -c once elected, before CMD. If it fails, resign with its exit code.
+    #[arg(long, value_name = "LINE")]
+    on_elected: Option<OsString>,
+    /// Run this line with sh -c after a term, when CMD has ended. An orderly resignation waits for it.
+    #[arg(long, value_name = "LINE")]
+    on_demoted: Option<OsString>,
     #[command(flatten)]
     run: RunOptions,
 }
@@ -49,23 +72,52 @@ pub(crate) struct Args {
 enum Look {
     /// Print who leads, and each change, until a signal comes.
     Watch {
-        /// The election's path.
-        path: String,
+        #[command(flatten)]
+        which: Which,
     },
     /// Print who leads. Exits with 1 if nobody does.
     Show {
-        /// The election's path.
-        path: String,
+        #[command(flatten)]
+        which: Which,
     },
+    /// Ask the leader to stop its command and resign. Exits with 1 if nobody leads, or another than was meant.
+    Resign {
+        #[command(flatten)]
+        which: Which,
+        /// Only the leader with this token, as `elect show` tells it.
+        #[arg(long, value_name = "N")]
+        token: Option<u64>,
+        /// Do not ask: delete its offer. It learns of it and stops, but the next one leads at once.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Which election.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    /// The election's path.
+    pub(super) path: String,
+    /// Whose names are used there.
+    #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
+    pub(super) dialect: Dialect,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
         match (&args.look, &args.path) {
-            (Some(Look::Watch { path }), _) => watch(path, context).await,
-            (Some(Look::Show { path }), _) => show(path, context).await,
-            (None, Some(path)) => elect(&args.run, path, context).await,
+            (Some(Look::Watch { which }), _) => leaders::watch(which, context).await,
+            (Some(Look::Show { which }), _) => leaders::show(which, context).await,
+            (
+                Some(Look::Resign {
+                    which,
+                    token,
+                    force,
+                }),
+                _,
+            ) => leaders::resign(which, *token, *force, context).await,
+            (None, Some(path)) => elect(args, path, context).await,
             (None, None) => Err(Failure::usage(
                 "an election needs a path, like /scheduler; see baton elect --help",
             )),
@@ -73,7 +125,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?
 }
 
-async fn elect(options: &RunOptions, path: &str, context: &Context) -> Result<u8, Failure> {
+async fn elect(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
+    let options = &args.run;
     options.notice(options.session_timeout)?;
     let mut signals = Signals::new()?;
     let connecting = Connection::open(context, options.session());
@@ -81,19 +134,22 @@ async fn elect(options: &RunOptions, path: &str, context: &Context) -> Result<u8
         connection = connecting => connection?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
-    let outcome = lead(options, path, context, &connection, &mut signals).await;
+    let outcome = lead(args, path, context, &connection, &mut signals).await;
     connection.close().await;
     outcome
 }
 
 async fn lead(
-    options: &RunOptions,
+    args: &Args,
     path: &str,
     context: &Context,
     connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let election = election(connection, path)?.name(&options.shown_name());
+    let mut election = election(connection, path, args.dialect)?.name(&args.run.shown_name());
+    if let Some(data) = own_data(args)? {
+        election = election.data(&data);
+    }
     let mut stages = election.stages();
     let output = context.output.clone();
     let telling = tokio::spawn(async move {
@@ -105,7 +161,14 @@ async fn lead(
         leadership = election.campaign() => leadership.map_err(|error| failure(&error))?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
-    let outcome = under(options, path, context, connection, &leadership, signals).await;
+    let serving = Serving {
+        leadership: &leadership,
+        environment: environment(path, connection, &leadership).await?,
+    };
+    let outcome = under(args, path, context, connection, &serving, signals).await;
+    if let Some(line) = &args.on_demoted {
+        demoted(line, &serving, context).await;
+    }
     // The command has ended and was reaped: now, and not before, another may lead.
     let resigned =
         tokio::time::timeout(std::time::Duration::from_secs(3), leadership.resign()).await;
@@ -118,14 +181,87 @@ async fn lead(
     outcome
 }
 
+/// The contents of our offer, if they are chosen.
+fn own_data(args: &Args) -> Result<Option<Vec<u8>>, Failure> {
+    match (&args.id, &args.data) {
+        (Some(id), _) => Ok(Some(id.clone().into_bytes())),
+        (None, Some(file)) => std::fs::read(file).map(Some).map_err(|error| {
+            let file = file.display();
+            Failure::usage(format!(
+                "--data {file}: {error}; name a file that can be read"
+            ))
+        }),
+        (None, None) => Ok(None),
+    }
+}
+
+/// A term, which also ends when somebody asks the leader to resign.
+struct Serving<'a> {
+    leadership: &'a Leadership,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Tenure for Serving<'_> {
+    fn remaining(&self) -> Duration {
+        self.leadership.remaining()
+    }
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        let lost = self.leadership.lost();
+        let asked = self.leadership.on_resignation_request();
+        async move {
+            tokio::select! {
+                reason = lost => reason,
+                Ok(()) = asked => LostReason::Released,
+            }
+        }
+    }
+}
+
+/// What the command and the hooks find in their environment.
+async fn environment(
+    path: &str,
+    connection: &Connection,
+    leadership: &Leadership,
+) -> Result<Vec<(&'static str, String)>, Failure> {
+    let term = leadership.term();
+    let session = connection.session().await?;
+    let acquired_at = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis();
+    Ok(vec![
+        ("BATON_PATH", path.to_owned()),
+        ("BATON_NODE", leadership.node().to_owned()),
+        ("BATON_TOKEN", term.token.to_string()),
+        ("BATON_TERM", term.epoch.to_string()),
+        ("BATON_SESSION", format!("0x{:x}", session.id())),
+        ("BATON_ACQUIRED_AT", acquired_at.to_string()),
+    ])
+}
+
+/// Runs the hook for being elected and then the command; or, without a command, leads until a signal.
 async fn under(
-    options: &RunOptions,
+    args: &Args,
     path: &str,
     context: &Context,
     connection: &Connection,
-    leadership: &Leadership,
+    serving: &Serving<'_>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
+    let hook = args.on_elected.as_ref().map(shell);
+    if let Some(words) = hook {
+        let code = serve(args, path, context, connection, serving, words, signals).await?;
+        if code != exit::OK {
+            context.output.note(format!(
+                "--on-elected failed with exit code {code}: resigning from {path}"
+            ));
+            return Ok(code);
+        }
+    }
+    let words = args.run.words();
+    if !words.is_empty() {
+        return serve(args, path, context, connection, serving, words, signals).await;
+    }
     #[derive(Serialize)]
     struct Leading<'a> {
         path: &'a str,
@@ -133,125 +269,102 @@ async fn under(
         term: u64,
         token: u64,
     }
-    let term = leadership.term();
-    let session = connection.session().await?;
-    let words = options.words();
-    if words.is_empty() {
-        let leading = Leading {
-            path,
-            node: leadership.node(),
-            term: term.epoch,
-            token: term.token,
-        };
-        let text = format!(
-            "leading {path} term {} token {} node {}",
-            term.epoch,
-            term.token,
-            leadership.node()
-        );
-        context.output.result(&leading, text);
-        return match tenure::hold(leadership, signals).await {
-            Ok(_) => Ok(exit::OK),
-            Err(reason) => Err(Failure::new(
-                exit::LOST,
-                "lost",
-                format!("leadership of {path} was lost: {reason}; run it again"),
-            )),
-        };
+    let term = serving.leadership.term();
+    let node = serving.leadership.node();
+    let leading = Leading {
+        path,
+        node,
+        term: term.epoch,
+        token: term.token,
+    };
+    let text = format!(
+        "leading {path} term {} token {} node {node}",
+        term.epoch, term.token
+    );
+    context.output.result(&leading, text);
+    match tenure::hold(serving, signals).await {
+        Ok(_) => Ok(exit::OK),
+        Err(reason) => Err(asked(serving, path).unwrap_or_else(|| {
+            let text = format!("leadership of {path} was lost: {reason}; run it again");
+            Failure::new(exit::LOST, "lost", text)
+        })),
     }
-    let acquired_at = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_millis();
+}
+
+fn shell(line: &OsString) -> Vec<OsString> {
+    vec!["sh".into(), "-c".into(), line.clone()]
+}
+
+/// Runs one command for as long as the term lasts.
+async fn serve(
+    args: &Args,
+    path: &str,
+    context: &Context,
+    connection: &Connection,
+    serving: &Serving<'_>,
+    words: Vec<OsString>,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let timeout = connection.session().await?.timeout();
     let command = Command {
         words,
-        environment: vec![
-            ("BATON_PATH", path.to_owned()),
-            ("BATON_NODE", leadership.node().to_owned()),
-            ("BATON_TOKEN", term.token.to_string()),
-            ("BATON_TERM", term.epoch.to_string()),
-            ("BATON_SESSION", format!("0x{:x}", session.id())),
-            ("BATON_ACQUIRED_AT", acquired_at.to_string()),
-        ],
-        on_lost: options.on_lost,
-        kill_after: options.notice(session.timeout())?,
+        environment: serving.environment.clone(),
+        on_lost: args.run.on_lost,
+        kill_after: args.run.notice(timeout)?,
         json: context.output.json(),
     };
-    let outcome = tenure::run(context, leadership, &command, session.timeout(), signals).await?;
-    tenure::verdict(&outcome, options.on_lost, &format!("leadership of {path}"))
-}
-
-async fn watch(path: &str, context: &Context) -> Result<u8, Failure> {
-    let mut signals = Signals::new()?;
-    let connection = Connection::open(context, BRIEF).await?;
-    let mut observer = election(&connection, path)?.observe();
-    loop {
-        tokio::select! {
-            leader = observer.next() => tell(context, path, leader.map_err(|error| failure(&error))?.as_ref()),
-            _ = signals.stop() => break,
-        }
+    let outcome = tenure::run(context, serving, &command, timeout, signals).await?;
+    if outcome.lost == Some(LostReason::Released)
+        && let Some(failure) = asked(serving, path)
+    {
+        return Err(failure);
     }
-    drop(observer);
-    connection.close().await;
-    Ok(exit::OK)
+    tenure::verdict(&outcome, args.run.on_lost, &format!("leadership of {path}"))
 }
 
-async fn show(path: &str, context: &Context) -> Result<u8, Failure> {
-    let connection = Connection::open(context, BRIEF).await?;
-    let leader = election(&connection, path)?
-        .leader()
-        .await
-        .map_err(|error| failure(&error))?;
-    tell(context, path, leader.as_ref());
-    connection.close().await;
-    Ok(if leader.is_some() {
-        exit::OK
-    } else {
-        exit::NOTHING
+/// What to say where the term ended because somebody asked for it.
+fn asked(serving: &Serving<'_>, path: &str) -> Option<Failure> {
+    serving.leadership.resignation_requested().then(|| {
+        let text = format!("{path}: asked to resign, and did; run it again to stand anew");
+        Failure::new(exit::LOST, "resigned", text)
     })
 }
 
-fn tell(context: &Context, path: &str, leader: Option<&Leader>) {
-    #[derive(Serialize)]
-    struct Shown<'a> {
-        path: &'a str,
-        leader: Option<String>,
-        node: Option<&'a str>,
-        token: Option<u64>,
-        session: Option<String>,
-        since_ms: Option<u64>,
+/// Runs the hook for the end of a term to its end, whoever leads by then.
+async fn demoted(line: &OsString, serving: &Serving<'_>, context: &Context) {
+    let mut command = std::process::Command::new("sh");
+    command.arg("-c").arg(line);
+    command.envs(
+        serving
+            .environment
+            .iter()
+            .map(|(name, value)| (name, value)),
+    );
+    command.stdin(std::process::Stdio::null());
+    let ended = tokio::task::spawn_blocking(move || command.status()).await;
+    match ended {
+        Ok(Ok(status)) if status.success() => {}
+        Ok(Ok(status)) => context
+            .output
+            .note(format!("--on-demoted failed: {status}")),
+        Ok(Err(error)) => context
+            .output
+            .note(format!("--on-demoted cannot be run: {error}")),
+        Err(_) => context.output.note("--on-demoted cannot be run"),
     }
-    let who = leader.map(|leader| match &leader.record {
-        Some(record) => {
-            let name = record
-                .name
-                .as_deref()
-                .map(|name| format!(" ({name})"))
-                .unwrap_or_default();
-            format!("{}:{}{name}", record.host, record.pid)
-        }
-        None => String::from_utf8_lossy(&leader.data).into_owned(),
-    });
-    let text = match (leader, &who) {
-        (Some(leader), Some(who)) => format!("{path} led by {who} token {}", leader.token),
-        _ => format!("{path} has no leader"),
-    };
-    let shown = Shown {
-        path,
-        leader: who,
-        node: leader.map(|leader| leader.node.as_str()),
-        token: leader.map(|leader| leader.token),
-        session: leader.map(|leader| format!("0x{:x}", leader.session_id)),
-        since_ms: leader.and_then(|leader| Some(leader.record.as_ref()?.since_ms)),
-    };
-    context.output.result(&shown, text);
 }
 
-fn election(connection: &Connection, path: &str) -> Result<LeaderElection, Failure> {
-    LeaderElection::new(&connection.client, path).map_err(|error| Failure::usage(error.to_string()))
+pub(super) fn election(
+    connection: &Connection,
+    path: &str,
+    dialect: Dialect,
+) -> Result<LeaderElection, Failure> {
+    let election = LeaderElection::new(&connection.client, path);
+    let election = election.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(election.dialect(dialect))
 }
 
-fn failure(error: &ElectionError) -> Failure {
+pub(super) fn failure(error: &ElectionError) -> Failure {
     match error {
         ElectionError::Line(error) => tenure::not_acquired(error),
         error => Failure::baton(error.to_string()),

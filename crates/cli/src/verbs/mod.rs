@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod counter;
 pub(crate) mod elect;
 mod held;
+mod leaders;
 mod lines;
 pub(crate) mod lock;
 pub(crate) mod man;

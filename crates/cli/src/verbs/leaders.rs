@@ -1,0 +1,147 @@
+//! Who leads, as anyone may see it, and getting the leader to resign.
+//!
+//! Owns what `baton elect watch`, `show` and `resign` say. It never stands for election.
+
+use baton::Leader;
+use serde::Serialize;
+
+use super::elect::{Which, election, failure};
+use crate::args::Context;
+use crate::connect::{BRIEF, Connection};
+use crate::exit::{self, Failure};
+use crate::signals::Signals;
+
+/// Prints each leader, until a signal.
+pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
+    let mut signals = Signals::new()?;
+    let connection = Connection::open(context, BRIEF).await?;
+    let mut observer = election(&connection, &which.path, which.dialect)?.observe();
+    let mut reason = "first look";
+    loop {
+        tokio::select! {
+            leader = observer.next() => {
+                let leader = leader.map_err(|error| failure(&error))?;
+                if leader.is_none() && reason != "first look" {
+                    reason = "the leader has gone and nobody follows";
+                }
+                tell(context, &which.path, leader.as_ref(), Some(reason));
+                reason = match leader {
+                    Some(_) => "the leader before has gone",
+                    None => "the first to stand",
+                };
+            }
+            _ = signals.stop() => break,
+        }
+    }
+    drop(observer);
+    connection.close().await;
+    Ok(exit::OK)
+}
+
+/// Prints the leader.
+pub(super) async fn show(which: &Which, context: &Context) -> Result<u8, Failure> {
+    let connection = Connection::open(context, BRIEF).await?;
+    let leader = election(&connection, &which.path, which.dialect)?
+        .leader()
+        .await
+        .map_err(|error| failure(&error))?;
+    tell(context, &which.path, leader.as_ref(), None);
+    connection.close().await;
+    Ok(if leader.is_some() {
+        exit::OK
+    } else {
+        exit::NOTHING
+    })
+}
+
+/// Has the leader resign.
+pub(super) async fn resign(
+    which: &Which,
+    token: Option<u64>,
+    force: bool,
+    context: &Context,
+) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Asked<'a> {
+        path: &'a str,
+        token: u64,
+        forced: bool,
+    }
+    let path = &which.path;
+    let connection = Connection::open(context, BRIEF).await?;
+    let election = election(&connection, path, which.dialect)?;
+    let leader = election.leader().await.map_err(|error| failure(&error))?;
+    let leader = leader.filter(|leader| token.is_none_or(|token| token == leader.token));
+    let resigning = match &leader {
+        Some(leader) if force => election.depose(leader).await,
+        Some(leader) => election.ask_to_resign(leader).await,
+        None => Ok(false),
+    };
+    let resigning = resigning.map_err(|error| failure(&error))?;
+    connection.close().await;
+    match leader {
+        Some(leader) if resigning => {
+            let text = if force {
+                format!("{path}: the leader with token {} was deposed", leader.token)
+            } else {
+                format!(
+                    "{path}: the leader with token {} was asked to resign",
+                    leader.token
+                )
+            };
+            let asked = Asked {
+                path,
+                token: leader.token,
+                forced: force,
+            };
+            context.output.result(&asked, text);
+            Ok(exit::OK)
+        }
+        _ => {
+            let meant = token
+                .map(|token| format!(" with token {token}"))
+                .unwrap_or_default();
+            context.output.note(format!("{path} has no leader{meant}"));
+            Ok(exit::NOTHING)
+        }
+    }
+}
+
+fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&str>) {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        path: &'a str,
+        leader: Option<String>,
+        node: Option<&'a str>,
+        token: Option<u64>,
+        session: Option<String>,
+        since_ms: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'a str>,
+    }
+    let who = leader.map(|leader| match &leader.record {
+        Some(record) => {
+            let name = record
+                .name
+                .as_deref()
+                .map(|name| format!(" ({name})"))
+                .unwrap_or_default();
+            format!("{}:{}{name}", record.host, record.pid)
+        }
+        None => String::from_utf8_lossy(&leader.data).into_owned(),
+    });
+    let text = match (leader, &who) {
+        (Some(leader), Some(who)) => format!("{path} led by {who} token {}", leader.token),
+        _ => format!("{path} has no leader"),
+    };
+    let shown = Shown {
+        path,
+        leader: who,
+        node: leader.map(|leader| leader.node.as_str()),
+        token: leader.map(|leader| leader.token),
+        session: leader.map(|leader| format!("0x{:x}", leader.session_id)),
+        since_ms: leader.and_then(|leader| Some(leader.record.as_ref()?.since_ms)),
+        reason,
+    };
+    context.output.result(&shown, text);
+}
