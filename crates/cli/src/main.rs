@@ -8,6 +8,7 @@ mod bench;
 mod connect;
 mod duration;
 mod exit;
+mod health;
 mod local;
 mod output;
 mod signals;

@@ -13,6 +13,7 @@ use crate::args::Context;
 use crate::connect::SessionOptions;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::health::{Health, HealthOptions};
 use crate::signals::{self, Signals};
 use crate::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
 
@@ -70,6 +71,8 @@ pub(crate) struct RunOptions {
     /// The wire does not tell it, and how long a lock is known to be held depends on it.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2s")]
     pub(crate) ensemble_tick: Duration,
+    #[command(flatten)]
+    health: HealthOptions,
     /// Run this line with sh -c, in place of CMD.
     #[arg(
         short = 'c',
@@ -90,6 +93,17 @@ impl RunOptions {
             Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
             None => self.command.clone(),
         }
+    }
+
+    /// How to find out whether the command is well, if that was asked for.
+    pub(crate) fn health(&self) -> Result<Option<Health>, Failure> {
+        let health = self.health.health(self.on_lost)?;
+        if health.is_some() && self.words().is_empty() {
+            return Err(Failure::usage(
+                "--health-cmd asks after a command; say which one after two dashes: -- CMD",
+            ));
+        }
+        Ok(health)
     }
 
     /// The name to show to others.
@@ -169,11 +183,12 @@ pub(crate) struct Outcome {
     pub(crate) lost: Option<LostReason>,
 }
 
-/// Runs a command while `tenure` lasts. Signals that arrive are passed on to it.
+/// Runs a command while `tenure` lasts and it is well. Signals that arrive are passed on to it.
 pub(crate) async fn run(
     context: &Context,
     tenure: &impl Tenure,
     command: &Command,
+    health: Option<&Health>,
     session_timeout: Duration,
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
@@ -196,6 +211,13 @@ pub(crate) async fn run(
     let mut child = Supervised::start(command, notice_at, kill_at)?;
     let mut lost = None;
     let mut losing = std::pin::pin!(tenure.lost());
+    let failing = async {
+        match health {
+            Some(health) => health.fails(&command.environment).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut failing = std::pin::pin!(failing);
     let mut look = tokio::time::interval(
         (session_timeout / 40).clamp(Duration::from_millis(10), Duration::from_millis(250)),
     );
@@ -225,6 +247,13 @@ pub(crate) async fn run(
                     let grace = if reason == LostReason::LeaseEnded { Duration::ZERO } else { notice };
                     child.lease(now, now + grace).await;
                 }
+            }
+            wrong = &mut failing, if lost.is_none() => {
+                // The lock is ours still, and stays so until the command has ended.
+                lost = Some(LostReason::NotAlive);
+                output.note(format!("{wrong}; stopping the command"));
+                let now = boottime();
+                child.lease(now, (now + notice).min(lease_end.saturating_sub(margin))).await;
             }
             number = signals.next() => {
                 output.verbose(|| format!("passing {} on to the command", signals::name(number)));

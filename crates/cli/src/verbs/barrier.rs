@@ -128,6 +128,7 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
 async fn meet(args: &Args, path: &str, count: u32, context: &Context) -> Result<u8, Failure> {
     let options = &args.run;
     options.notice(options.session_timeout)?;
+    options.health()?;
     let mut signals = Signals::new()?;
     let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
@@ -253,7 +254,16 @@ async fn inside(
     };
     let membership = Membership { entered, session };
     let timeout = session.timeout();
-    let outcome = tenure::run(context, &membership, &command, timeout, signals).await?;
+    let health = options.health()?;
+    let outcome = tenure::run(
+        context,
+        &membership,
+        &command,
+        health.as_ref(),
+        timeout,
+        signals,
+    )
+    .await?;
     tenure::verdict(&outcome, options.on_lost, &format!("the place in {path}"))
 }
 

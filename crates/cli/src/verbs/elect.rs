@@ -128,6 +128,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 async fn elect(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
     let options = &args.run;
     options.notice(options.session_timeout)?;
+    options.health()?;
     let mut signals = Signals::new()?;
     let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
@@ -313,7 +314,16 @@ async fn serve(
         kill_after: args.run.notice(timeout)?,
         json: context.output.json(),
     };
-    let outcome = tenure::run(context, serving, &command, timeout, signals).await?;
+    let health = options.health()?;
+    let outcome = tenure::run(
+        context,
+        serving,
+        &command,
+        health.as_ref(),
+        timeout,
+        signals,
+    )
+    .await?;
     if outcome.lost == Some(LostReason::Released)
         && let Some(failure) = asked(serving, path)
     {

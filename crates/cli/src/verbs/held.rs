@@ -57,6 +57,7 @@ pub(crate) async fn run(
 ) -> Result<u8, Failure> {
     // Before anything is asked of a server: what can be refused without one.
     options.notice(options.session_timeout)?;
+    options.health()?;
     let mut signals = Signals::new()?;
     let connecting = Connection::open(context, options.session());
     let connection = tokio::select! {
@@ -168,7 +169,8 @@ async fn under(
         kill_after: options.notice(timeout)?,
         json: context.output.json(),
     };
-    let outcome = tenure::run(context, guard, &command, timeout, signals).await?;
+    let health = options.health()?;
+    let outcome = tenure::run(context, guard, &command, health.as_ref(), timeout, signals).await?;
     tenure::verdict(&outcome, options.on_lost, path)
 }
 

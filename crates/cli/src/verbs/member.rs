@@ -214,7 +214,7 @@ async fn join(
             json: context.output.json(),
         };
         let ran = tokio::select! {
-            ran = tenure::run(context, &tenure, &command, timeout, signals) => ran?,
+            ran = tenure::run(context, &tenure, &command, None, timeout, signals) => ran?,
             never = tell_troubles(&registration, context) => match never {},
         };
         match ran.lost {
