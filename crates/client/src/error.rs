@@ -46,6 +46,16 @@ pub enum Reason {
         /// The limit: [`Config::max_request_bytes`](crate::Config::max_request_bytes).
         limit: usize,
     },
+    /// The answer is larger than what is read.
+    #[error(
+        "the answer has {bytes} bytes, more than the {limit} that are read; raise max_reply_bytes, or keep less below one node"
+    )]
+    ReplyTooLarge {
+        /// Size of the answer.
+        bytes: usize,
+        /// The limit: [`Config::max_reply_bytes`](crate::Config::max_reply_bytes).
+        limit: usize,
+    },
     /// The path breaks the rules of paths.
     #[error("not a legal path: {0}; correct it")]
     BadPath(String),

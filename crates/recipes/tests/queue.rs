@@ -9,7 +9,7 @@
 
 mod common;
 
-use baton::{Client, CreateMode, DistributedQueue, QueueError};
+use baton::{Client, Config, CreateMode, DistributedQueue, QueueError};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
 use common::{CUTS, LONG, SHORT, Stage, session, within};
@@ -309,6 +309,34 @@ async fn h75_a_hundred_thousand_items_can_be_counted_listed_and_taken() {
         assert_eq!(within(queue.take()).await.unwrap(), item.to_string());
     }
     assert_eq!(within(queue.depth()).await.unwrap(), ITEMS - 20);
+}
+
+/// Asked again on the next connection, it would bring the same answer, for ever.
+#[tokio::test]
+async fn h75_a_listing_over_the_limit_is_a_clear_error_and_the_session_goes_on() {
+    let stage = Stage::new("h75b").await;
+    let producer = queue(&stage.client().await, &stage.path);
+    within(producer.offer_all((0..1000).map(|item| item.to_string())))
+        .await
+        .unwrap();
+    let config = Config::new(&stage.addr.to_string())
+        .unwrap()
+        .max_reply_bytes(10_000);
+    let client = within(Client::connect(config)).await.unwrap();
+    let before = session(&client).await.id();
+    let queue = queue(&client, &stage.path);
+    let error = tokio::time::timeout(LONG, queue.names())
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("raise max_reply_bytes"),
+        "{error}"
+    );
+    assert!(within(queue.poll()).await.is_err());
+    assert!(within(queue.take()).await.is_err());
+    assert_eq!(within(queue.depth()).await.unwrap(), 1000);
+    assert_eq!(session(&client).await.id(), before);
 }
 
 /// Waits until somebody has made the queue's directory.

@@ -179,7 +179,12 @@ impl Connection {
                             .map(|()| true);
                     }
                     Ok(None) => break,
-                    Err(e) => result = Err(Broken::Lost(e.to_string())),
+                    Err(e) => {
+                        if let frame::FrameError::TooLong { length, max } = e {
+                            inner.refuse_answer(length, max, &mut self.effects);
+                        }
+                        result = Err(Broken::Lost(e.to_string()));
+                    }
                 }
             }
         }

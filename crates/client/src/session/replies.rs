@@ -343,6 +343,21 @@ impl Inner {
         self.watches = watches;
     }
 
+    /// The answer that is due is too large to be read. Its operation ends with that: asked again on the next connection, it
+    /// would bring the same answer, for ever (`H75`).
+    pub(crate) fn refuse_answer(&mut self, bytes: usize, limit: usize, effects: &mut Effects) {
+        let Some(mut entry) = self.in_flight.pop_front() else {
+            return;
+        };
+        self.forget_bytes(entry.len);
+        if let Some(ticket) = entry.watch.take() {
+            // Nothing to remove: the server's watches go with the connection.
+            let _gone = self.watches.withdraw(&ticket);
+        }
+        let fate = entry.fate_when_lost();
+        entry.fail(fate, Reason::ReplyTooLarge { bytes, limit }, effects);
+    }
+
     /// Decides what becomes of an operation whose connection is lost: reads, and what never left, wait for the next one; of
     /// writes that left, nothing is known.
     fn carry_over(
