@@ -19,6 +19,7 @@ use common::{CUTS, LONG, SHORT, Stage, session, within};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 const ROOMY: Duration = Duration::from_secs(4);
 
@@ -155,56 +156,64 @@ async fn the_view_is_the_subtree_and_each_step_leads_to_the_next() {
 
 #[tokio::test]
 async fn h82_what_happened_during_a_gap_is_found_deletions_included() {
+    let mut cases = JoinSet::new();
     for variant in CUTS {
-        let stage = Stage::new("h82").await;
-        let root = &*stage.path;
-        let at = |below: &str| format!("{root}{below}");
-        let writer = session(&stage.client().await).await;
-        for path in [
-            "",
-            "/kept",
-            "/changed",
-            "/deleted",
-            "/deleted/below",
-            "/replaced",
-        ] {
-            put(&writer, &at(path), "before").await;
-        }
-        let (client, proxy) = stage.proxied(ROOMY).await;
-        let cache = cache(&client, root);
-        let mut events = cache.events();
-        reset(&mut events).await;
-        proxy.refuse();
-        proxy.cut_all(variant);
-        until(&cache, |status| *status == CacheStatus::Interrupted).await;
-        writer.delete(&at("/deleted/below"), None).await.unwrap();
-        writer.delete(&at("/deleted"), None).await.unwrap();
-        writer.delete(&at("/replaced"), None).await.unwrap();
-        put(&writer, &at("/replaced"), "before").await;
-        put(&writer, &at("/changed"), "after").await;
-        put(&writer, &at("/created"), "after").await;
-        put(&writer, &at("/created/below"), "after").await;
-        assert_eq!(cache.snapshot().len(), 6, "as it was");
-        proxy.heal();
-        let step = update(&mut events).await;
-        assert_eq!(
-            told(&step, root),
-            [
-                "-/replaced",
-                "-/deleted/below",
-                "-/deleted",
-                "~/changed",
-                "+/created",
-                "+/created/below",
-                "+/replaced"
-            ],
-            "{variant:?}"
-        );
-        until(&cache, |status| *status == CacheStatus::Live).await;
-        // The watch is there again.
-        put(&writer, &at("/later"), "").await;
-        assert_eq!(told(&*update(&mut events).await, root), ["+/later"]);
+        cases.spawn(change_during_gap(variant));
     }
+    while let Some(case) = cases.join_next().await {
+        case.unwrap();
+    }
+}
+
+async fn change_during_gap(variant: Variant) {
+    let stage = Stage::new("h82").await;
+    let root = &*stage.path;
+    let at = |below: &str| format!("{root}{below}");
+    let writer = session(&stage.client().await).await;
+    for path in [
+        "",
+        "/kept",
+        "/changed",
+        "/deleted",
+        "/deleted/below",
+        "/replaced",
+    ] {
+        put(&writer, &at(path), "before").await;
+    }
+    let (client, proxy) = stage.proxied(ROOMY).await;
+    let cache = cache(&client, root);
+    let mut events = cache.events();
+    reset(&mut events).await;
+    proxy.refuse();
+    proxy.cut_all(variant);
+    until(&cache, |status| *status == CacheStatus::Interrupted).await;
+    writer.delete(&at("/deleted/below"), None).await.unwrap();
+    writer.delete(&at("/deleted"), None).await.unwrap();
+    writer.delete(&at("/replaced"), None).await.unwrap();
+    put(&writer, &at("/replaced"), "before").await;
+    put(&writer, &at("/changed"), "after").await;
+    put(&writer, &at("/created"), "after").await;
+    put(&writer, &at("/created/below"), "after").await;
+    assert_eq!(cache.snapshot().len(), 6, "as it was");
+    proxy.heal();
+    let step = update(&mut events).await;
+    assert_eq!(
+        told(&step, root),
+        [
+            "-/replaced",
+            "-/deleted/below",
+            "-/deleted",
+            "~/changed",
+            "+/created",
+            "+/created/below",
+            "+/replaced"
+        ],
+        "{variant:?}"
+    );
+    until(&cache, |status| *status == CacheStatus::Live).await;
+    // The watch is there again.
+    put(&writer, &at("/later"), "").await;
+    assert_eq!(told(&*update(&mut events).await, root), ["+/later"]);
 }
 
 #[tokio::test]
@@ -397,11 +406,12 @@ async fn h83_a_refused_read_is_tried_again_after_growing_pauses() {
     };
     assert!(matches!(error, CacheError::Client { .. }), "{error}");
     assert!(pause >= Duration::from_millis(200), "{pause:?}");
+    assert!(attempts < 20, "{attempts}");
+    for _ in 0..500 {
+        writer.sync("/").await.unwrap();
+    }
     let asked = proxy.count(&Match::request(OpCode::AddWatch));
-    assert!(
-        asked <= attempts as usize + 1,
-        "{asked} watches in {attempts} attempts"
-    );
+    assert!(asked <= 10, "a storm: {asked} watches");
     writer
         .set_acl(root, &[Acl::open_unsafe()], None)
         .await
