@@ -314,7 +314,7 @@ async fn serve(
         kill_after: args.run.notice(timeout)?,
         json: context.output.json(),
     };
-    let health = options.health()?;
+    let health = args.run.health()?;
     let outcome = tenure::run(
         context,
         serving,
