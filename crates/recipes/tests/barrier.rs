@@ -269,6 +269,9 @@ async fn h63_a_cut_at_any_message_leaves_one_verdict() {
         Match::reply(OpCode::Create2),
         Match::request(OpCode::Multi),
         Match::reply(OpCode::Multi),
+        // The second multi is the exchange on leaving.
+        Match::request(OpCode::Multi).nth(2),
+        Match::reply(OpCode::Multi).nth(2),
         Match::reply(OpCode::GetData),
         Match::request(OpCode::SetData),
         Match::reply(OpCode::SetData),
@@ -292,6 +295,32 @@ async fn h63_a_cut_at_any_message_leaves_one_verdict() {
                 let theirs = within(steady).await.unwrap().unwrap();
                 assert_eq!((left.lost, theirs), (0, left), "{point:?} {variant:?}");
                 stage.until_children(0).await;
+            });
+        }
+    }
+    while let Some(case) = cases.join_next().await {
+        case.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn h63_a_cut_while_a_round_is_begun_begins_one_round() {
+    let mut cases = tokio::task::JoinSet::new();
+    for point in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
+        for variant in CUTS {
+            let point = point.clone();
+            cases.spawn(async move {
+                let stage = Stage::new("h63begin").await;
+                let (client, proxy) = stage.proxied(CUT_TIMEOUT).await;
+                let cut = proxy.on(point).then(Action::Cut(variant));
+                let first = entering(&barrier(&client, &stage, 2));
+                within(cut.fired()).await;
+                stage.until_in_round(1, 1).await;
+                let second = barrier(&stage.client().await, &stage, 2);
+                let second = within(second.enter()).await.unwrap();
+                let first = within(first).await.unwrap().unwrap();
+                assert_eq!((first.round(), second.round()), (Some(1), Some(1)));
+                stage.until_children(1).await;
             });
         }
     }
