@@ -129,6 +129,44 @@ async fn h63_who_comes_after_the_decision_belongs_to_the_next_round_and_holds_no
 }
 
 #[tokio::test]
+async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() {
+    for aborted in [false, true] {
+        let stage = Stage::new("h63late").await;
+        let client = stage.client().await;
+        let meeting = barrier(&client, &stage, 2);
+        let first = entering(&meeting);
+        stage.until_in_round(1, 1).await;
+        let (client, proxy) = stage.proxied(LONG).await;
+        let creation = proxy
+            .on(Match::request(OpCode::Create2).path_contains("/m-"))
+            .then(Action::Hold);
+        let late = entering(&barrier(&client, &stage, 2));
+        within(creation.fired()).await;
+        let mut inside = Vec::new();
+        if aborted {
+            // A foreign child keeps the round in the tree, as a member that has yet to read the verdict would.
+            let admin = session(&stage.client().await).await;
+            let child = format!("{}/round-{:010}/kept", stage.path, 1);
+            let kept = admin.create(&child, b"", CreateMode::Persistent);
+            within(kept).await.unwrap();
+            first.abort();
+            stage.until_in_round(1, 1).await;
+            let hasty = meeting.enter_timeout(Duration::from_millis(20));
+            let error = within(hasty).await.unwrap_err();
+            assert!(matches!(error, BarrierError::Aborted { .. }), "{error}");
+        } else {
+            inside.push(within(meeting.enter()).await.unwrap());
+            inside.push(within(first).await.unwrap().unwrap());
+        }
+        creation.release();
+        stage.until_in_round(2, 1).await;
+        assert!(!late.is_finished());
+        assert_eq!(within(meeting.enter()).await.unwrap().round(), Some(2));
+        assert_eq!(within(late).await.unwrap().unwrap().round(), Some(2));
+    }
+}
+
+#[tokio::test]
 async fn h63_a_spurious_wake_up_is_no_verdict() {
     let stage = Stage::new("h63c").await;
     let client = stage.client().await;
