@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use baton_client::testing::VirtualClock;
-use baton_client::{BoxFuture, Client, Config, Stat};
+use baton_client::{BoxFuture, Client, Config, CreateMode, Stat};
 use tokio::task::JoinSet;
 
 use crate::cancel::{CancelAt, Cancellable};
@@ -126,6 +126,32 @@ impl Stage {
             for (name, _) in names.iter().zip(done).filter(|(_, done)| !done) {
                 self.fail(&format!("{name} is stuck"));
             }
+        }
+    }
+
+    /// As [`Stage::together`], for `count` actors that do the same, each with its number.
+    pub async fn crew<A>(&self, count: usize, act: impl Fn(Self, usize) -> A)
+    where
+        A: Future<Output = ()> + Send + 'static,
+    {
+        let actors = (0..count).map(|number| {
+            let actor: BoxFuture<()> = Box::pin(act(self.clone(), number));
+            (format!("client {number}"), actor)
+        });
+        self.together(actors.collect()).await;
+    }
+
+    /// Makes a persistent node, however often it takes.
+    pub async fn ensure(&self, client: usize, path: &str) {
+        loop {
+            if let Ok(session) = self.client(client).session().await {
+                match session.create(path, &[], CreateMode::Persistent).await {
+                    Ok(_) => return,
+                    Err(error) if error.is_node_exists() => return,
+                    Err(_) => {}
+                }
+            }
+            self.pause(50).await;
         }
     }
 

@@ -5,7 +5,18 @@ use baton_client::BoxFuture;
 
 use crate::stage::Stage;
 
+mod barrier;
+mod election;
+mod hold;
+mod ledger;
+mod member;
+mod multi_lock;
 mod mutex;
+mod queue;
+mod rw_lock;
+mod semaphore;
+mod txn;
+mod value;
 
 /// One scenario.
 #[derive(Clone, Copy)]
@@ -60,6 +71,15 @@ fn nothing(_: &str) -> bool {
 pub fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(mutex::scenarios());
+    all.extend(election::scenarios());
+    all.extend(rw_lock::scenarios());
+    all.extend(semaphore::scenarios());
+    all.extend(multi_lock::scenarios());
+    all.extend(queue::scenarios());
+    all.extend(txn::scenarios());
+    all.extend(barrier::scenarios());
+    all.extend(value::scenarios());
+    all.extend(member::scenarios());
     all
 }
 

@@ -1,0 +1,134 @@
+//! Barriers: a gate that is closed and opened, a meeting of two, and a count that goes down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use baton::{Barrier, BarrierError, CountdownLatch, DoubleBarrier};
+use tokio::sync::Notify;
+
+use super::Scenario;
+use crate::stage::Stage;
+
+const PATH: &str = "/meetings/one";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    // Rounds and counts are persistent: whoever meets there next goes on from them.
+    let keeps = |path: &str| path.starts_with("/meetings");
+    vec![
+        Scenario::new("barrier", 2, |stage| Box::pin(gate(stage))).keeps(keeps),
+        Scenario::new("double-barrier", 2, |stage| Box::pin(meeting(stage))).keeps(keeps),
+        Scenario::new("latch", 3, |stage| Box::pin(countdown(stage))).keeps(keeps),
+    ]
+}
+
+/// Whoever waits at a closed gate goes on only once its opening has begun.
+async fn gate(stage: Stage) {
+    let opening = Arc::new(AtomicUsize::new(0));
+    let closed = Arc::new(Notify::new());
+    let act = |stage: Stage, number: usize| {
+        let (opening, closed) = (Arc::clone(&opening), Arc::clone(&closed));
+        async move {
+            let Ok(barrier) = Barrier::new(stage.client(number), PATH) else {
+                return stage.fail("no barrier");
+            };
+            if number == 0 {
+                until_done(&stage, || barrier.close()).await;
+                closed.notify_one();
+                stage.pause(20).await;
+                opening.store(1, SeqCst);
+                until_done(&stage, || barrier.open()).await;
+                return;
+            }
+            closed.notified().await;
+            until_done(&stage, || barrier.wait()).await;
+            stage.expect(opening.load(SeqCst) == 1, || {
+                "the gate was passed while it was closed".to_owned()
+            });
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+/// Calls, in place of a cancelled call again, until it is done.
+async fn until_done<F>(stage: &Stage, call: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), BarrierError>>,
+{
+    loop {
+        match stage.cancellable(call()).await {
+            Some(Ok(())) => return,
+            Some(Err(error)) => return stage.fail(&error.to_string()),
+            None => {}
+        }
+    }
+}
+
+/// Nobody is inside before the other has come, and both are told of the same round.
+async fn meeting(stage: Stage) {
+    let come = Arc::new(AtomicUsize::new(0));
+    let rounds = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let act = |stage: Stage, number: usize| {
+        let (come, rounds) = (Arc::clone(&come), Arc::clone(&rounds));
+        async move {
+            let Ok(barrier) = DoubleBarrier::new(stage.client(number), PATH, 2) else {
+                return stage.fail("no barrier");
+            };
+            stage.pause(6 * number as u64).await;
+            come.fetch_add(1, SeqCst);
+            let entered = match stage.cancellable(barrier.enter_timeout(PATIENCE)).await {
+                Some(Ok(entered)) => entered,
+                // Without the other there is no meeting, and that is the answer.
+                Some(Err(
+                    BarrierError::TimedOut { .. }
+                    | BarrierError::Aborted { .. }
+                    | BarrierError::Lost { .. },
+                ))
+                | None => return,
+                Some(Err(error)) => return stage.fail(&format!("member {number}: {error}")),
+            };
+            stage.expect(come.load(SeqCst) == 2, || {
+                format!("member {number} was let in alone")
+            });
+            stage.note(|| format!("member {number} is in round {:?}", entered.round()));
+            if let Ok(mut rounds) = rounds.lock() {
+                rounds.push(entered.round());
+            }
+            stage.pause(4).await;
+            let left = stage.cancellable(entered.leave_timeout(PATIENCE)).await;
+            stage.note(|| format!("member {number} left: {left:?}"));
+        }
+    };
+    stage.crew(2, act).await;
+    if let Ok(rounds) = rounds.lock() {
+        let same = rounds.windows(2).all(|pair| pair.first() == pair.last());
+        stage.expect(same, || format!("members met in rounds {rounds:?}"));
+    }
+}
+
+/// The count is at zero only once all have begun to count.
+async fn countdown(stage: Stage) {
+    let counted = Arc::new(AtomicUsize::new(0));
+    let act = |stage: Stage, number: usize| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let Ok(latch) = CountdownLatch::new(stage.client(number), PATH, 2) else {
+                return stage.fail("no latch");
+            };
+            if number == 2 {
+                until_done(&stage, || latch.wait()).await;
+                stage.expect(counted.load(SeqCst) == 2, || {
+                    "the latch opened before both had counted".to_owned()
+                });
+                return;
+            }
+            stage.pause(5 * number as u64).await;
+            counted.fetch_add(1, SeqCst);
+            let id = format!("member-{number}");
+            // By the same name as often as it takes: it counts once.
+            until_done(&stage, || async { latch.count_down(&id).await.map(drop) }).await;
+        }
+    };
+    stage.crew(3, act).await;
+}

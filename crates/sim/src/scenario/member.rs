@@ -1,0 +1,121 @@
+//! Who is there: members that stay registered through whatever happens, and a cache that ends up with what is in the tree.
+
+use std::time::Duration;
+
+use baton::{CreateMode, Membership, TreeCache};
+
+use super::Scenario;
+use crate::stage::Stage;
+
+const GROUP: &str = "/groups/one";
+const TREE: &str = "/trees/one";
+/// Every fault of a plan has passed, and every session that was lost has been replaced.
+const SETTLED_MS: u64 = 25_000;
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("membership", 3, |stage| Box::pin(stay(stage)))
+            .keeps(|path| path == "/groups" || path == GROUP),
+        Scenario::new("tree-cache", 2, |stage| Box::pin(mirror(stage)))
+            .keeps(|path| path.starts_with("/trees")),
+    ]
+}
+
+async fn stay(stage: Stage) {
+    let act = |stage: Stage, number: usize| async move {
+        let Ok(group) = Membership::new(stage.client(number), GROUP) else {
+            return stage.fail("no group");
+        };
+        if number == 2 {
+            stage.pause(SETTLED_MS).await;
+            match group.members().await {
+                Ok(members) => {
+                    let ids: Vec<&str> = members.iter().map(|member| &*member.id).collect();
+                    stage.expect(ids == ["member-0", "member-1"], || {
+                        format!("members after all has passed: {ids:?}")
+                    });
+                }
+                Err(error) => stage.fail(&error.to_string()),
+            }
+            return;
+        }
+        let registration = match group.join(&format!("member-{number}"), b"") {
+            Ok(registration) => registration,
+            Err(error) => return stage.fail(&error.to_string()),
+        };
+        if let Some(Err(error)) = stage.cancellable(registration.registered()).await {
+            stage.fail(&format!("member {number}: {error}"));
+        }
+        // Longer than the one who looks needs, whatever has hindered it.
+        stage.pause(2 * SETTLED_MS).await;
+        let closing = stage.cancellable(registration.close()).await;
+        stage.note(|| format!("member {number} closed: {closing:?}"));
+    };
+    stage.crew(3, act).await;
+}
+
+async fn mirror(stage: Stage) {
+    let act = |stage: Stage, number: usize| async move {
+        if number == 0 {
+            stage.ensure(0, "/trees").await;
+            stage.ensure(0, TREE).await;
+            for round in 0..3 {
+                change(&stage, round).await;
+                stage.pause(6).await;
+            }
+            return;
+        }
+        let cache = TreeCache::builder(stage.client(1), TREE).and_then(|builder| builder.start());
+        let Ok(cache) = cache else {
+            return stage.fail("no cache");
+        };
+        if let Some(Err(error)) = stage.cancellable(cache.ready()).await {
+            stage.fail(&format!("not ready: {error}"));
+        }
+        stage.pause(SETTLED_MS).await;
+        let limit = Duration::from_secs(30);
+        let snapshot = match tokio::time::timeout(limit, cache.catch_up()).await {
+            Ok(Ok(snapshot)) => snapshot,
+            Ok(Err(error)) => return stage.fail(&format!("cannot catch up: {error}")),
+            Err(_) => return stage.fail("does not catch up"),
+        };
+        for (path, stat) in stage.nodes(TREE) {
+            let cached = snapshot.get(&path).map(|node| node.stat.mzxid);
+            stage.expect(cached == Some(stat.mzxid), || {
+                format!("{path} is at {}, the cache has {cached:?}", stat.mzxid)
+            });
+        }
+        for path in ["/trees/one/a", "/trees/one/b", "/trees/one/a/c"] {
+            let gone = stage.data(path).is_none();
+            stage.expect(!gone || snapshot.get(path).is_none(), || {
+                format!("{path} is gone, the cache has it")
+            });
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+/// Some changes; what becomes of each is the tree's to say.
+async fn change(stage: &Stage, round: usize) {
+    let Ok(session) = stage.client(0).session().await else {
+        return;
+    };
+    let changes = async {
+        let all = (
+            session.create("/trees/one/a", b"", CreateMode::Persistent),
+            session.create("/trees/one/b", b"", CreateMode::Persistent),
+            session.set_data("/trees/one/a", round.to_string().as_bytes(), None),
+            session.create("/trees/one/a/c", b"", CreateMode::Persistent),
+            session.delete("/trees/one/b", None),
+        );
+        let _first = all.0.await;
+        let _second = all.1.await;
+        let _third = all.2.await;
+        let _fourth = all.3.await;
+        if round == 1 {
+            let _gone = session.delete("/trees/one/a/c", None).await;
+        }
+        let _last = all.4.await;
+    };
+    let _cancelled = stage.cancellable(changes).await;
+}

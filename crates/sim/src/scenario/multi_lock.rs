@@ -1,0 +1,54 @@
+//! Several locks at once, beside somebody who wants only one of them.
+
+use baton::{MultiLock, Mutex};
+
+use super::Scenario;
+use super::hold::{hold, hold_in};
+use crate::stage::Stage;
+
+const ONE: &str = "/many/a";
+const OTHER: &str = "/many/b";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("multi-lock", 3, |stage| Box::pin(turns(stage)))
+            .keeps(|path| ["/many", ONE, OTHER].contains(&path)),
+    ]
+}
+
+async fn turns(stage: Stage) {
+    let rooms = (stage.occupancy(ONE, 1), stage.occupancy(OTHER, 1));
+    let act = |stage: Stage, number: usize| {
+        let (one, other) = rooms.clone();
+        async move {
+            for round in 0..2 {
+                let who = format!("client {number}, round {round}");
+                if number == 2 {
+                    let Ok(mutex) = Mutex::new(stage.client(number), OTHER) else {
+                        return stage.fail("no mutex");
+                    };
+                    match stage.cancellable(mutex.acquire()).await {
+                        None => {}
+                        Some(Ok(guard)) => hold(&stage, &who, &other, guard).await,
+                        Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                    }
+                    continue;
+                }
+                let Ok(both) = MultiLock::new(stage.client(number), [ONE, OTHER]) else {
+                    return stage.fail("no locks");
+                };
+                match stage.cancellable(both.acquire()).await {
+                    None => {}
+                    Some(Ok(guard)) => {
+                        let tokens = [ONE, OTHER].map(|path| guard.token(path).unwrap_or(0));
+                        let [first, second] = tokens;
+                        let rooms = [(&one, 1, first), (&other, 1, second)];
+                        hold_in(&stage, &who, &rooms, guard).await;
+                    }
+                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                }
+            }
+        }
+    };
+    stage.crew(3, act).await;
+}

@@ -1,0 +1,87 @@
+//! The read/write lock: readers together, a writer alone, and the way from a writer to a reader.
+
+use baton::RwLock;
+
+use super::Scenario;
+use super::hold::hold_in;
+use crate::stage::Stage;
+
+const PATH: &str = "/locks/shared";
+/// More than there are readers: a writer holds all of it.
+const WHOLE: usize = 8;
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let keeps = |path: &str| path == "/locks" || path == PATH;
+    vec![
+        Scenario::new("rw-lock", 3, |stage| Box::pin(turns(stage))).keeps(keeps),
+        Scenario::new("rw-lock-downgrade", 2, |stage| Box::pin(downgrades(stage))).keeps(keeps),
+    ]
+}
+
+async fn turns(stage: Stage) {
+    let room = stage.occupancy("the lock", WHOLE);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            let Ok(lock) = RwLock::new(stage.client(number), PATH) else {
+                return stage.fail("no lock");
+            };
+            for round in 0..2 {
+                let who = format!("client {number}, round {round}");
+                // One writes, one reads, one does both in turn.
+                let failed = if number == 0 || (number == 2 && round == 1) {
+                    match stage.cancellable(lock.write()).await {
+                        None => None,
+                        Some(Ok(guard)) => {
+                            let token = guard.token();
+                            hold_in(&stage, &who, &[(&room, WHOLE, token)], guard).await;
+                            None
+                        }
+                        Some(Err(error)) => Some(error),
+                    }
+                } else {
+                    match stage.cancellable(lock.read()).await {
+                        None => None,
+                        Some(Ok(guard)) => {
+                            let token = guard.token();
+                            hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
+                            None
+                        }
+                        Some(Err(error)) => Some(error),
+                    }
+                };
+                if let Some(error) = failed {
+                    stage.fail(&format!("{who}: {error}"));
+                }
+            }
+        }
+    };
+    stage.crew(3, act).await;
+}
+
+async fn downgrades(stage: Stage) {
+    let room = stage.occupancy("the lock", WHOLE);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            let Ok(lock) = RwLock::new(stage.client(number), PATH) else {
+                return stage.fail("no lock");
+            };
+            let who = format!("client {number}");
+            let guard = match stage.cancellable(lock.write()).await {
+                None => return,
+                Some(Ok(guard)) => guard,
+                Some(Err(error)) => return stage.fail(&format!("{who}: {error}")),
+            };
+            let token = guard.token();
+            stage.note(|| format!("{who} writes, token {token}"));
+            stage.pause(3).await;
+            // Where the write lock is lost on the way, so is what comes of it.
+            if let Some(Ok(guard)) = stage.cancellable(guard.downgrade()).await {
+                let token = guard.token();
+                hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
+            }
+        }
+    };
+    stage.crew(2, act).await;
+}

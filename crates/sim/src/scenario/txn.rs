@@ -1,0 +1,99 @@
+//! Changes under a guard: applied while it is held, in the order of tokens, or not at all.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex};
+
+use baton::{CreateMode, Guard, Mutex, TxnError};
+
+use super::Scenario;
+use super::hold::hold;
+use crate::stage::Stage;
+
+const LOCK: &str = "/locks/one";
+const LOG: &str = "/log";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("mutex-txn", 2, |stage| Box::pin(write(stage)))
+            .keeps(|path| path == "/locks" || path == LOCK || path.starts_with(LOG)),
+    ]
+}
+
+/// How often a token may be in the log: at least, at most.
+type Expected = Arc<StdMutex<BTreeMap<u64, (usize, usize)>>>;
+
+async fn write(stage: Stage) {
+    stage.ensure(0, LOG).await;
+    let room = stage.occupancy("the lock", 1);
+    let expected = Expected::default();
+    let act = |stage: Stage, number: usize| {
+        let (room, expected) = (room.clone(), Arc::clone(&expected));
+        async move {
+            let Ok(mutex) = Mutex::new(stage.client(number), LOCK) else {
+                return stage.fail("no mutex");
+            };
+            for round in 0..2 {
+                let who = format!("client {number}, round {round}");
+                match stage.cancellable(mutex.acquire()).await {
+                    None => {}
+                    Some(Ok(guard)) => {
+                        for _ in 0..2 {
+                            commit(&stage, &guard, &expected).await;
+                        }
+                        hold(&stage, &who, &room, guard).await;
+                    }
+                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                }
+            }
+        }
+    };
+    stage.crew(2, act).await;
+    stage.pause(15_000).await;
+    judge(&stage, &expected);
+}
+
+async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
+    let token = guard.token();
+    let entry = format!("{LOG}/{token}-");
+    let txn = guard
+        .txn()
+        .create(&entry, b"", CreateMode::PersistentSequential);
+    let outcome = stage.cancellable(txn.commit()).await;
+    stage.note(|| format!("token {token} committed: {outcome:?}"));
+    let (least, most) = match outcome {
+        Some(Ok(_)) => (1, 1),
+        None | Some(Err(TxnError::Unknown(_))) => (0, 1),
+        Some(Err(_)) => (0, 0),
+    };
+    if let Ok(mut expected) = expected.lock() {
+        let sum = expected.entry(token).or_default();
+        *sum = (sum.0 + least, sum.1 + most);
+    }
+}
+
+fn judge(stage: &Stage, expected: &Expected) {
+    let mut entries: Vec<(i64, u64)> = stage
+        .nodes(LOG)
+        .iter()
+        .filter_map(|(path, stat)| {
+            let name = path.strip_prefix("/log/")?;
+            Some((stat.czxid, name.split('-').next()?.parse().ok()?))
+        })
+        .collect();
+    entries.sort_unstable();
+    let in_order = entries.windows(2).all(|pair| match pair {
+        [(_, earlier), (_, later)] => earlier <= later,
+        _ => true,
+    });
+    stage.expect(in_order, || {
+        format!("a token wrote after a larger one: {entries:?}")
+    });
+    if let Ok(expected) = expected.lock() {
+        for (token, (least, most)) in expected.iter() {
+            let found = entries.iter().filter(|(_, by)| by == token).count();
+            stage.expect((*least..=*most).contains(&found), || {
+                format!("token {token} wrote {found} entries, {least} to {most} were reported")
+            });
+        }
+    }
+}
