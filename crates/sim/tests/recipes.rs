@@ -62,5 +62,6 @@ scenarios! {
     counter: "counter",
     shared_value: "shared-value",
     membership: "membership",
+    membership_close: "membership-close",
     tree_cache: "tree-cache",
 }

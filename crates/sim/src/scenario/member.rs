@@ -9,12 +9,14 @@ use crate::stage::Stage;
 
 const GROUP: &str = "/groups/one";
 const TREE: &str = "/trees/one";
-/// Every fault of a plan has passed, and every session that was lost has been replaced.
+/// Whatever has happened, every session that was lost has been replaced by then.
 const SETTLED_MS: u64 = 25_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("membership", 3, |stage| Box::pin(stay(stage)))
+            .keeps(|path| path == "/groups" || path == GROUP),
+        Scenario::new("membership-close", 2, |stage| Box::pin(come_and_go(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
         Scenario::new("tree-cache", 2, |stage| Box::pin(mirror(stage)))
             .keeps(|path| path.starts_with("/trees")),
@@ -27,6 +29,8 @@ async fn stay(stage: Stage) {
             return stage.fail("no group");
         };
         if number == 2 {
+            stage.pause(60).await;
+            stage.calm();
             stage.pause(SETTLED_MS).await;
             match group.members().await {
                 Ok(members) => {
@@ -52,6 +56,27 @@ async fn stay(stage: Stage) {
         stage.note(|| format!("member {number} closed: {closing:?}"));
     };
     stage.crew(3, act).await;
+}
+
+async fn come_and_go(stage: Stage) {
+    let act = |stage: Stage, number: usize| async move {
+        let Ok(group) = Membership::new(stage.client(number), GROUP) else {
+            return stage.fail("no group");
+        };
+        for round in 0..2 {
+            let registration = match group.join(&format!("member-{number}-{round}"), b"") {
+                Ok(registration) => registration,
+                Err(error) => return stage.fail(&error.to_string()),
+            };
+            if let Some(Err(error)) = stage.cancellable(registration.registered()).await {
+                stage.fail(&format!("member {number}: {error}"));
+            }
+            stage.pause(3).await;
+            let closed = stage.cancellable(registration.close()).await;
+            stage.note(|| format!("member {number} closed: {closed:?}"));
+        }
+    };
+    stage.crew(2, act).await;
 }
 
 async fn mirror(stage: Stage) {

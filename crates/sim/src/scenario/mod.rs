@@ -54,6 +54,13 @@ impl Scenario {
     const fn keeps(self, keeps: fn(&str) -> bool) -> Self {
         Self { keeps, ..self }
     }
+
+    const fn with_check(self, check: fn(&Stage)) -> Self {
+        Self {
+            afterwards: Some(check),
+            ..self
+        }
+    }
 }
 
 impl std::fmt::Debug for Scenario {

@@ -15,8 +15,16 @@ const LOG: &str = "/log";
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("mutex-txn", 2, |stage| Box::pin(write(stage)))
-            .keeps(|path| path == "/locks" || path == LOCK || path.starts_with(LOG)),
+            .keeps(|path| path == "/locks" || path.starts_with(LOCK) || path.starts_with(LOG))
+            .with_check(no_contender),
     ]
+}
+
+/// The lock's receipts may stay while the sessions live; its contenders may not.
+fn no_contender(stage: &Stage) {
+    for (path, _) in stage.nodes(LOCK) {
+        stage.fail(&format!("left behind: {path}"));
+    }
 }
 
 /// How often a token may be in the log: at least, at most.
