@@ -98,7 +98,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// How many steps a listener may be behind before it gets the whole view instead. Default: 256; at least 1.
+    /// How many steps a listener may be behind before it gets the whole view instead; so many are kept for the slowest.
+    /// Default: 256; at least 1.
     pub fn backlog(mut self, steps: usize) -> Self {
         self.backlog = steps.clamp(1, 1 << 20);
         self
