@@ -10,6 +10,7 @@ use crate::exit::Failure;
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(i32, Signal)>,
+    asked_to_end: Option<i32>,
 }
 
 impl Signals {
@@ -37,12 +38,15 @@ impl Signals {
                 streams.push((number, stream));
             }
         }
-        Ok(Self { streams })
+        Ok(Self {
+            streams,
+            asked_to_end: None,
+        })
     }
 
     /// The next signal's number. Safe to cancel.
     pub(crate) async fn next(&mut self) -> i32 {
-        std::future::poll_fn(|context| {
+        let number = std::future::poll_fn(|context| {
             for (number, stream) in &mut self.streams {
                 if stream.poll_recv(context).is_ready() {
                     return std::task::Poll::Ready(*number);
@@ -50,7 +54,16 @@ impl Signals {
             }
             std::task::Poll::Pending
         })
-        .await
+        .await;
+        if is_stop(number) {
+            self.asked_to_end = Some(number);
+        }
+        number
+    }
+
+    /// The newest signal from this stream that asked `baton` to end, if there was one.
+    pub(crate) fn asked_to_end(&self) -> Option<i32> {
+        self.asked_to_end
     }
 
     /// The next signal that asks `baton` to end. Safe to cancel.

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use baton::{Guard, Leadership, LockError, LostReason};
+use baton::{Claim, Guard, Leadership, LockError, LostReason};
 use baton_client::LeaseError;
 
 use crate::args::Context;
@@ -31,6 +31,15 @@ impl Tenure for Guard {
     }
     fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         Guard::lost(self)
+    }
+}
+
+impl Tenure for Claim {
+    fn remaining(&self) -> Duration {
+        Claim::remaining(self)
+    }
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        Claim::lost(self)
     }
 }
 

@@ -63,6 +63,9 @@ pub(crate) struct Args {
     /// Node below which the run makes its nodes.
     #[arg(long, value_name = "PATH", default_value = "/baton-bench")]
     pub(crate) path: String,
+    /// Items that `work` claims in one change.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) prefetch: usize,
     /// Leave the nodes in place at the end, to fill a server.
     #[arg(long)]
     pub(crate) keep: bool,
@@ -90,13 +93,15 @@ pub(crate) enum Workload {
     Handoff,
     /// Offer an item and poll one; one operation is the pair.
     Queue,
+    /// Claim an item of a work queue and acknowledge it; one operation is the pair. The items are put meanwhile, 500 at a time.
+    Work,
 }
 
 impl Args {
     /// Connections of this run.
     pub(crate) fn connections(&self) -> usize {
         let usual = match self.workload {
-            Workload::Lock | Workload::Queue => 1,
+            Workload::Lock | Workload::Queue | Workload::Work => 1,
             Workload::Handoff => 8,
             _ => 16,
         };
@@ -116,6 +121,7 @@ impl Workload {
             Self::Lock => "lock",
             Self::Handoff => "handoff",
             Self::Queue => "queue",
+            Self::Work => "work",
         }
     }
 }
@@ -204,7 +210,7 @@ fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         match args.workload {
-            Workload::Lock | Workload::Handoff | Workload::Queue => {
+            Workload::Lock | Workload::Handoff | Workload::Queue | Workload::Work => {
                 recipes::run(args, servers).await
             }
             _ => load::run(args, servers).await,

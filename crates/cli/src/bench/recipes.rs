@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use baton::{Client, Config, DistributedQueue, Mutex};
+use baton::{Client, Config, DistributedQueue, Mutex, WorkItem, WorkQueue};
 use baton_client::Session;
 
 use super::load::run_path;
@@ -13,6 +13,11 @@ use super::report::Report;
 use super::window::Window;
 use super::{Args, BenchError, Workload};
 
+/// Items that the work queue is kept filled to, and how many are put at once.
+const STOCK: u64 = 4000;
+const FILL: usize = 500;
+/// Between two looks at a work queue that is full enough, or empty.
+const LOOK: Duration = Duration::from_millis(20);
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a recipe's workload.
@@ -31,11 +36,22 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
             _ => format!("{root}/line{n}"),
         };
         let of_task = Rc::clone(&window);
-        tasks.push(match args.workload {
+        let task = match args.workload {
             Workload::Queue => {
                 let queue = DistributedQueue::new(&client, &path).map_err(failed)?;
                 let item = vec![b'v'; args.value_bytes];
                 window.spawn(async move { pass_items(&queue, &item, &of_task).await })
+            }
+            Workload::Work => {
+                let queue = WorkQueue::new(&client, &path)
+                    .map_err(failed)?
+                    .prefetch(args.prefetch);
+                let item = vec![b'v'; args.value_bytes];
+                let filling = queue.clone();
+                let of_filler = Rc::clone(&window);
+                tasks.push(window.spawn(async move { fill(&filling, &item, &of_filler).await }));
+                let together = args.prefetch;
+                window.spawn(async move { do_work(&queue, together, &of_task).await })
             }
             _ => {
                 let mutex = Mutex::new(&client, &path).map_err(failed)?;
@@ -48,7 +64,8 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
                     }
                 })
             }
-        });
+        };
+        tasks.push(task);
         clients.push(client);
     }
     let report = window.conduct(args, servers, 1, tasks).await;
@@ -98,6 +115,44 @@ async fn pass_items(
         queue.offer(item).await.map_err(failed)?;
         queue.poll().await.map_err(failed)?;
         window.count().one(begin.elapsed());
+    }
+    Ok(())
+}
+
+/// Keeps a stock of items in the queue, so that the other task never waits for one.
+async fn fill(queue: &WorkQueue, item: &[u8], window: &Window) -> Result<(), BenchError> {
+    while !window.stopping() {
+        let items = queue
+            .depth()
+            .await
+            .map_err(failed)?
+            .map_or(0, |depth| depth.items);
+        if items < STOCK {
+            let more = std::iter::repeat_with(|| WorkItem::new(item.to_vec()));
+            queue.put_all(more.take(FILL)).await.map_err(failed)?;
+        } else {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    Ok(())
+}
+
+/// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a time.
+async fn do_work(queue: &WorkQueue, together: usize, window: &Window) -> Result<(), BenchError> {
+    while !window.stopping() {
+        let begin = Instant::now();
+        let Ok(claims) = tokio::time::timeout(LOOK, queue.take_many(together)).await else {
+            continue;
+        };
+        let acks: Vec<_> = claims
+            .map_err(failed)?
+            .into_iter()
+            .map(|claim| tokio::task::spawn_local(claim.ack()))
+            .collect();
+        for ack in acks {
+            ack.await.map_err(failed)?.map_err(failed)?;
+            window.count().one(begin.elapsed());
+        }
     }
     Ok(())
 }

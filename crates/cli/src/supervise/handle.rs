@@ -3,14 +3,16 @@
 //! Dropping a [`Supervised`] ends the connection, and with it the command.
 
 use std::ffi::OsString;
-use std::io::IoSlice;
+use std::fs::File;
+use std::io::{IoSlice, Seek, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -34,6 +36,8 @@ pub(crate) struct Command {
     pub(crate) kill_after: Duration,
     /// Whether complaints about the command are JSON.
     pub(crate) json: bool,
+    /// What it reads on its standard input; without it, `baton`'s own.
+    pub(crate) input: Option<Vec<u8>>,
 }
 
 /// What the guardian reports while the command runs.
@@ -86,14 +90,27 @@ impl Supervised {
             .spawn()
             .map_err(failed)?;
         let order = Order::Start {
-            terminal_group: tty::foreground_group(),
+            // Several commands with inputs of their own may run at a time: none of them has the terminal.
+            terminal_group: match command.input {
+                Some(_) => None,
+                None => tty::foreground_group(),
+            },
             on_lost: command.on_lost,
             kill_after_ms: u64::try_from(command.kill_after.as_millis()).unwrap_or(u64::MAX),
             json: command.json,
             notice_at_ns: nanos(notice_at),
             kill_at_ns: nanos(kill_at),
         };
-        send_with_input(&own, &order_line(&order)).map_err(failed)?;
+        match &command.input {
+            Some(bytes) => {
+                let input = filled(bytes).map_err(failed)?;
+                send_with_input(&own, input.as_fd(), &order_line(&order)).map_err(failed)?;
+            }
+            None => {
+                let input = std::io::stdin();
+                send_with_input(&own, input.as_fd(), &order_line(&order)).map_err(failed)?;
+            }
+        }
         own.set_nonblocking(true).map_err(failed)?;
         let (reading, orders) = UnixStream::from_std(own).map_err(failed)?.into_split();
         Ok(Self {
@@ -180,10 +197,21 @@ fn order_line(order: &Order) -> String {
     line
 }
 
+/// A file without a name that holds these bytes, to be read from the beginning: unlike a pipe, nobody has to keep filling it.
+fn filled(bytes: &[u8]) -> std::io::Result<File> {
+    let mut file = File::from(memfd_create("baton-item", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
 /// Sends the first order with standard input attached; a byte to carry it comes before the line.
-fn send_with_input(socket: &StdUnixStream, line: &str) -> std::io::Result<()> {
-    let input = std::io::stdin();
-    let descriptors = [input.as_fd()];
+fn send_with_input(
+    socket: &StdUnixStream,
+    input: BorrowedFd<'_>,
+    line: &str,
+) -> std::io::Result<()> {
+    let descriptors = [input];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));

@@ -251,6 +251,7 @@ async fn inside(
         on_lost: options.on_lost,
         kill_after: options.notice(session.timeout())?,
         json: context.output.json(),
+        input: None,
     };
     let membership = Membership { entered, session };
     let timeout = session.timeout();

@@ -313,6 +313,7 @@ async fn serve(
         on_lost: args.run.on_lost,
         kill_after: args.run.notice(timeout)?,
         json: context.output.json(),
+        input: None,
     };
     let health = args.run.health()?;
     let outcome = tenure::run(

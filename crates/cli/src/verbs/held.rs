@@ -168,6 +168,7 @@ async fn under(
         on_lost: options.on_lost,
         kill_after: options.notice(timeout)?,
         json: context.output.json(),
+        input: None,
     };
     let health = options.health()?;
     let outcome = tenure::run(context, guard, &command, health.as_ref(), timeout, signals).await?;

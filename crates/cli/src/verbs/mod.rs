@@ -17,4 +17,6 @@ pub(crate) mod sem;
 pub(crate) mod serve;
 pub(crate) mod tree;
 pub(crate) mod wal;
+mod work;
+mod work_admin;
 mod zoo_cfg;

@@ -13,6 +13,7 @@ use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
 use crate::verbs::bytes;
 use crate::verbs::queue_layout::{How, Which};
+use crate::verbs::work;
 
 /// A queue longer than this is slow to list for everybody.
 const MANY: usize = 10_000;
@@ -29,11 +30,19 @@ const MANY: usize = 10_000;
   baton queue take /jobs --layout priority     the layout that it was put with
   baton queue depth /mail
 
-An item leaves the queue when it is taken: a consumer that dies with it has lost it.
+An item leaves the queue when it is taken: a consumer that dies with it has lost it. Where it is to come back instead:
+baton queue work --help
 Exit codes: 0 done   1 the queue is empty   124 no item within --wait   125 baton failed   2 usage")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    act: Act,
+    kind: Kind,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Kind {
+    #[command(flatten)]
+    Plain(Act),
+    Work(Box<work::Args>),
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -82,10 +91,15 @@ enum Act {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
-        let connection = Connection::open(context, BRIEF).await?;
-        let outcome = act(&args.act, context, &connection).await;
-        connection.close().await;
-        outcome
+        match &args.kind {
+            Kind::Work(args) => work::run(args, context).await,
+            Kind::Plain(plain) => {
+                let connection = Connection::open(context, BRIEF).await?;
+                let outcome = act(plain, context, &connection).await;
+                connection.close().await;
+                outcome
+            }
+        }
     })?
 }
 
@@ -199,7 +213,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
 }
 
 /// What standard input holds, as one item or as one for each line.
-fn from_input(lines: bool) -> Result<Vec<Vec<u8>>, Failure> {
+pub(super) fn from_input(lines: bool) -> Result<Vec<Vec<u8>>, Failure> {
     let mut all = Vec::new();
     std::io::stdin()
         .lock()

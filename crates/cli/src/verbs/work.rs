@@ -1,0 +1,405 @@
+//! `baton queue work`: a command for each item of a work queue, and the looks at such a queue that go with it.
+//!
+//! Owns the loop of a worker: claim, run, settle. An item is settled by what its command has done, and only after the command has
+//! ended and was reaped; a command whose claim is lost is stopped before another worker can have the item.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use baton::{Claim, WorkError, WorkItem, WorkQueue};
+use clap::Subcommand;
+use tokio::sync::watch;
+
+use crate::args::Context;
+use crate::connect::{BRIEF, Connection};
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::signals::{self, Signals};
+use crate::supervise::{Command, OnLost};
+use crate::tenure::{self, Outcome, RunOptions};
+use crate::verbs::work_admin::{self, Looked};
+
+/// The longest wait between two attempts, unless the first is longer.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
+
+/// Run a command for each item of a work queue: the item on its standard input, exit code 0 for done.
+///
+/// Claims an item, runs CMD, and removes the item when CMD has exited with 0. With any other code the item comes back later, each time
+/// after twice as long, and after --max-attempts it is kept as a dead letter. If the claim is being lost, CMD is stopped before
+/// another worker can get the item. If this baton is killed, CMD is killed too and the item comes back.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_value_name = "put|depth|claims|dead|replay|discard",
+    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...",
+    after_help = "Examples:
+  baton queue work put /thumbs cat.jpg dog.jpg
+  find . -name '*.jpg' | baton queue work put /thumbs --lines --batch 100
+  baton queue work /thumbs -j 4 -- ./resize        for ever, four at a time
+  baton queue work /thumbs --until-empty -c 'read f; convert $f small/$f'
+  baton queue work put /thumbs --priority 0 --delay 10m --id cat cat.jpg
+  baton queue work dead /thumbs                    what never worked, and why
+  baton queue work replay /thumbs --all
+
+CMD finds in its environment, besides what baton lock gives:
+  BATON_ITEM_ID      the item's id, the same at every attempt
+  BATON_ATTEMPT      which attempt this is, from 1
+
+Exit codes:  0 the queue is empty (--until-empty)   128+N ended by signal N, its items settled or given back
+             1 nothing there   125 baton failed   2 usage   126, 127 CMD cannot be run, not found"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    admin: Option<Admin>,
+    /// The queue's path.
+    #[arg(required = true, value_name = "PATH")]
+    path: Option<String>,
+    /// So many commands at a time.
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    jobs: u16,
+    /// How often an item may be tried, unless it says otherwise itself.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    max_attempts: u32,
+    /// How long an item waits after its first failed attempt, doubled with each further one up to ten minutes.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
+    backoff: Duration,
+    /// An attempt may take so long; CMD is stopped before, and the item goes to another [default: as long as it takes].
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    visibility: Option<Duration>,
+    /// Exit with 0 when there is no item to be had.
+    #[arg(long)]
+    until_empty: bool,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum Admin {
+    /// Put items in: each ITEM, or what comes on standard input.
+    Put {
+        /// The queue's path.
+        path: String,
+        /// The items, each one an argument.
+        #[arg(value_name = "ITEM")]
+        items: Vec<String>,
+        /// Each line of standard input is an item.
+        #[arg(long, conflicts_with = "items")]
+        lines: bool,
+        /// From 0, the most urgent, to 999.
+        #[arg(long, value_name = "N", default_value_t = WorkItem::USUAL_PRIORITY)]
+        priority: u16,
+        /// Not to be had before so long from now.
+        #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+        delay: Option<Duration>,
+        /// The item's id: refused with exit code 1 while another item has it.
+        #[arg(long, value_name = "TEXT")]
+        id: Option<String>,
+        /// How often these items may be tried, whatever the workers say.
+        #[arg(long, value_name = "N")]
+        max_attempts: Option<u32>,
+        /// The most items that the queue takes, agreed when it is made; when it is full, exit code 1.
+        #[arg(long, value_name = "N")]
+        capacity: Option<u64>,
+        /// Put so many in one change, all or none.
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        batch: usize,
+    },
+    #[command(flatten)]
+    Looked(Looked),
+}
+
+impl Args {
+    /// How long an item is held at least, without a word from a server: notice and KILL must find room within it.
+    fn limit(&self, session_timeout: Duration) -> Duration {
+        self.visibility.map_or(session_timeout, |visibility| {
+            visibility.min(session_timeout)
+        })
+    }
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    match (&args.admin, &args.path) {
+        (None, Some(path)) => work(args, path, context).await,
+        (None, None) => Err(Failure::usage(
+            "a queue needs a path, like /jobs; see baton queue work --help",
+        )),
+        (Some(admin), _) => {
+            let connection = Connection::open(context, BRIEF).await?;
+            let outcome = match admin {
+                Admin::Put { .. } => put(admin, &connection).await,
+                Admin::Looked(looked) => work_admin::look(looked, context, &connection).await,
+            };
+            connection.close().await;
+            outcome
+        }
+    }
+}
+
+async fn put(admin: &Admin, connection: &Connection) -> Result<u8, Failure> {
+    let Admin::Put {
+        path,
+        items,
+        lines,
+        priority,
+        delay,
+        id,
+        max_attempts,
+        capacity,
+        batch,
+    } = admin
+    else {
+        return Ok(exit::OK);
+    };
+    let mut queue = open(connection, path)?;
+    if let Some(capacity) = capacity {
+        queue = queue.capacity(*capacity);
+    }
+    let given = if items.is_empty() {
+        super::queue::from_input(*lines)?
+    } else {
+        items.iter().map(|item| item.clone().into_bytes()).collect()
+    };
+    if id.is_some() && given.len() != 1 {
+        return Err(Failure::usage(format!(
+            "--id is for one item, and there are {}; put them one by one",
+            given.len()
+        )));
+    }
+    let of = |payload: &Vec<u8>| {
+        let mut item = WorkItem::new(payload.clone())
+            .priority(*priority)
+            .delay(delay.unwrap_or_default());
+        if let Some(id) = id {
+            item = item.id(id);
+        }
+        if let Some(attempts) = max_attempts {
+            item = item.max_attempts(*attempts);
+        }
+        item
+    };
+    for some in given.chunks((*batch).max(1)) {
+        queue.put_all(some.iter().map(of)).await.map_err(failure)?;
+    }
+    Ok(exit::OK)
+}
+
+/// What the jobs of one worker share.
+struct Worker<'a> {
+    args: &'a Args,
+    path: &'a str,
+    context: &'a Context,
+    queue: WorkQueue,
+    /// No further items are taken; those under way are finished.
+    stopping: watch::Sender<bool>,
+    signal: Cell<Option<i32>>,
+    failed: Cell<Option<Failure>>,
+}
+
+async fn work(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
+    let options = &args.run;
+    if options.words().is_empty() {
+        return Err(Failure::usage(
+            "a command is needed, after --, or a line for the shell with -c; see baton queue work --help",
+        ));
+    }
+    // Before anything is asked of a server: what can be refused without one.
+    options.notice(args.limit(options.session_timeout))?;
+    let mut signals = Signals::new()?;
+    let connection = tokio::select! {
+        connection = Connection::open(context, options.session()) => connection?,
+        number = signals.stop() => return Ok(signals::exit_code(number)),
+    };
+    let mut queue = open(&connection, path)?
+        .max_attempts(args.max_attempts)
+        .backoff(args.backoff, args.backoff.max(LONGEST_BACKOFF))
+        .name(&options.shown_name());
+    if let Some(visibility) = args.visibility {
+        queue = queue.visibility(visibility);
+    }
+    let worker = Worker {
+        args,
+        path,
+        context,
+        queue,
+        stopping: watch::Sender::new(false),
+        signal: Cell::new(None),
+        failed: Cell::new(None),
+    };
+    let jobs = all((0..args.jobs.max(1)).map(|_| job(&worker)));
+    let stop = async {
+        loop {
+            worker.stop(signals.stop().await);
+        }
+    };
+    tokio::select! {
+        () = jobs => {}
+        () = stop => {}
+    }
+    let given_back = worker.queue.give_back().await;
+    let Worker { signal, failed, .. } = worker;
+    connection.close().await;
+    if let Some(failure) = failed.into_inner() {
+        return Err(failure);
+    }
+    given_back.map_err(failure)?;
+    Ok(signal.into_inner().map_or(exit::OK, signals::exit_code))
+}
+
+/// Drives all of them, on the calling thread: a command's death signal hangs on the thread that started it.
+async fn all<F: Future<Output = ()>>(jobs: impl Iterator<Item = F>) {
+    let mut jobs: Vec<_> = jobs.map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        jobs.retain_mut(|job| job.as_mut().poll(cx).is_pending());
+        if jobs.is_empty() {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// Takes items and runs the command for each, until told to stop.
+async fn job(worker: &Worker<'_>) {
+    let mut stopping = worker.stopping.subscribe();
+    loop {
+        let claim = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            claim = worker.next() => claim,
+        };
+        let done = match claim {
+            Ok(Some(claim)) => worker.run(claim).await,
+            Ok(None) => return,
+            Err(error) => Err(failure(error)),
+        };
+        if let Err(failure) = done {
+            worker.failed.set(Some(failure));
+            worker.stopping.send_replace(true);
+            return;
+        }
+    }
+}
+
+impl Worker<'_> {
+    fn stop(&self, number: i32) {
+        self.signal.set(Some(number));
+        self.stopping.send_replace(true);
+    }
+
+    async fn next(&self) -> Result<Option<Claim>, WorkError> {
+        if self.args.until_empty {
+            self.queue.try_take().await
+        } else {
+            self.queue.take().await.map(Some)
+        }
+    }
+
+    /// Runs the command for one item, and settles the item by what it has done.
+    async fn run(&self, claim: Claim) -> Result<(), Failure> {
+        let options = &self.args.run;
+        let (id, attempt) = (claim.id().to_owned(), claim.attempt());
+        let session = claim.session().clone();
+        let limit = self.args.limit(session.timeout());
+        let command = Command {
+            words: options.words(),
+            environment: vec![
+                ("BATON_PATH", self.path.to_owned()),
+                ("BATON_NODE", claim.item().to_owned()),
+                ("BATON_TOKEN", claim.token().to_string()),
+                ("BATON_SESSION", format!("0x{:x}", session.id())),
+                ("BATON_ITEM_ID", id.clone()),
+                ("BATON_ATTEMPT", attempt.to_string()),
+            ],
+            on_lost: options.on_lost,
+            kill_after: options.notice(limit)?,
+            json: self.context.output.json(),
+            input: Some(claim.payload().to_vec()),
+        };
+        let output = &self.context.output;
+        output.verbose(|| format!("item {id}, attempt {attempt}"));
+        let mut signals = Signals::new()?;
+        let outcome = tenure::run(self.context, &claim, &command, limit, &mut signals).await;
+        // The command may have ended by a signal that was passed on, before the worker itself has heard of it.
+        if let Some(number) = signals.asked_to_end() {
+            self.stop(number);
+        }
+        let settled = match outcome {
+            Err(failure) => {
+                let _ = claim.release().await;
+                return Err(failure);
+            }
+            Ok(outcome) => self.settle(claim, &outcome).await?,
+        };
+        match settled {
+            Ok(()) => {}
+            // Whoever has the item now does it again: nothing that this worker can do about it.
+            Err(error @ (WorkError::ClaimLost { .. } | WorkError::Changed { .. })) => {
+                output.note(error.to_string());
+            }
+            Err(error) => return Err(failure(error)),
+        }
+        Ok(())
+    }
+
+    async fn settle(
+        &self,
+        claim: Claim,
+        outcome: &Outcome,
+    ) -> Result<Result<(), WorkError>, Failure> {
+        let ended = outcome.ended;
+        let lost = outcome.lost.is_some() && self.args.run.on_lost != OnLost::Ignore;
+        if ended.stopped || lost {
+            // The note that it was lost has been made. Dropped, what may be left of the claim is ended.
+            drop(claim);
+            return Ok(Ok(()));
+        }
+        if ended.code == Some(0) {
+            return Ok(claim.ack().await);
+        }
+        if let Some(code @ (126 | 127)) = ended.code {
+            // No item will fare better with this command: not the item's fault, and no attempt of its.
+            let _ = claim.release().await;
+            return Err(Failure::new(
+                u8::try_from(code).unwrap_or(exit::BATON),
+                "command",
+                format!(
+                    "{}: the command cannot be run (exit code {code}); the item was given back, and this worker stops",
+                    self.path
+                ),
+            ));
+        }
+        if *self.stopping.borrow() {
+            return Ok(claim.release().await);
+        }
+        let reason = match (ended.code, ended.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(number)) => format!("died of {}", signals::name(number)),
+            (None, None) => "ended for an unknown reason".to_owned(),
+        };
+        self.context
+            .output
+            .verbose(|| format!("item {}: {reason}", claim.id()));
+        Ok(claim.nack(&reason).await)
+    }
+}
+
+/// The handle of the queue at `path`.
+pub(super) fn open(connection: &Connection, path: &str) -> Result<WorkQueue, Failure> {
+    WorkQueue::new(&connection.client, path).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// What an error of the library comes to here.
+pub(super) fn failure(error: WorkError) -> Failure {
+    match error {
+        WorkError::Full { .. } => Failure::new(exit::NOTHING, "full", error.to_string()),
+        WorkError::Duplicate { .. } => Failure::new(exit::NOTHING, "duplicate", error.to_string()),
+        WorkError::NoDeadLetter { .. } => {
+            Failure::new(exit::NOTHING, "no_dead_letter", error.to_string())
+        }
+        WorkError::BadItem { .. } | WorkError::BadPath { .. } => Failure::usage(error.to_string()),
+        error => Failure::baton(error.to_string()),
+    }
+}

@@ -1,0 +1,191 @@
+//! `baton queue work`, end to end. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    dead_code
+)]
+
+mod common;
+
+use baton_testkit::{Proxy, Target, TestServer};
+use common::{Home, Ran, Running};
+use std::process::Command;
+
+struct Place {
+    home: Home,
+    servers: String,
+    server: TestServer,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let server = TestServer::start(Target::from_env().unwrap())
+            .await
+            .unwrap();
+        Self {
+            home: Home::new(),
+            servers: server.connect_string(),
+            server,
+        }
+    }
+
+    fn baton(&self, args: &[&str]) -> Command {
+        let mut command = self.home.baton(&["queue", "work"]);
+        command.args(args).env("BATON_SERVERS", &self.servers);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.baton(args).output().unwrap())
+    }
+
+    fn spawn(&self, args: &[&str]) -> Running {
+        Running::new(self.baton(args))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_item_is_read_by_a_command_and_what_fails_for_good_is_kept() {
+    let place = Place::new().await;
+    assert_eq!(place.run(&["depth", "/q"]).code, 1, "no queue yet");
+    assert_eq!(place.run(&["put", "/q", "a", "b", "bad"]).code, 0);
+    let id = ["put", "/q", "--priority", "0", "--id", "first", "urgent"];
+    assert_eq!(place.run(&id).code, 0);
+    let again = place.run(&id);
+    assert_eq!(again.code, 1);
+    assert!(
+        again.complaint().contains("already"),
+        "{}",
+        again.complaint()
+    );
+    let work = [
+        "/q",
+        "--max-attempts",
+        "2",
+        "--backoff",
+        "1ms",
+        "--until-empty",
+        "-c",
+        "read x; echo $x $BATON_ATTEMPT $BATON_ITEM_ID; test $x != bad",
+    ];
+    let mut said = Vec::new();
+    common::until("the bad item is dead", || {
+        let ran = place.run(&work);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        said.extend(ran.out.lines().map(str::to_owned));
+        place.run(&["dead", "/q"]).out.contains("exit code 1")
+    });
+    assert_eq!(said[0], "urgent 1 first");
+    assert!(
+        said[1].starts_with("a 1 ") && said[2].starts_with("b 1 "),
+        "{said:?}"
+    );
+    assert!(
+        said.iter().any(|line| line.starts_with("bad 2 ")),
+        "{said:?}"
+    );
+    assert_eq!(said.len(), 5);
+    assert_eq!(place.run(&["replay", "/q", "--all"]).code, 0);
+    let depth = place.run(&["depth", "/q", "--json"]).out;
+    assert!(
+        depth.contains(r#""items":1,"delayed":0,"dead":0"#),
+        "{depth}"
+    );
+    let nothing = place.run(&["discard", "/q", "d-0000000000"]);
+    assert_eq!(nothing.code, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_stopped_gives_its_items_back() {
+    let place = Place::new().await;
+    assert_eq!(place.run(&["put", "/q", "a", "b", "c"]).code, 0);
+    let mut worker = place.spawn(&["/q", "-j", "2", "-c", "read x; echo $x; sleep 100"]);
+    let mut said = [worker.line(), worker.line()];
+    said.sort();
+    assert_eq!(said, ["a", "b"]);
+    assert_eq!(place.run(&["claims", "/q"]).out.lines().count(), 2);
+    worker.signal("TERM");
+    let ran = worker.end();
+    assert_eq!(ran.code, 128 + 15, "{}", ran.err);
+    assert!(place.run(&["claims", "/q"]).out.is_empty());
+    let rest = place.run(&[
+        "/q",
+        "--until-empty",
+        "-c",
+        "read x; echo $x $BATON_ATTEMPT",
+    ]);
+    assert_eq!(rest.out, "a 1\nb 1\nc 1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_cannot_be_run_costs_no_attempt() {
+    let place = Place::new().await;
+    assert_eq!(place.run(&["put", "/q", "a"]).code, 0);
+    let ran = place.run(&["/q", "--", "/no/such/command"]);
+    assert_eq!(ran.code, 127, "{}", ran.err);
+    let ran = place.run(&["/q", "--until-empty", "-c", "echo $BATON_ATTEMPT"]);
+    assert_eq!(ran.out, "1\n");
+    assert_eq!(place.run(&["/q"]).code, 2);
+    assert_eq!(place.run(&["put", "/q", "--priority", "1000", "x"]).code, 2);
+    assert_eq!(place.run(&["put", "/q", "--id", "x", "1", "2"]).code, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h67_the_command_has_ended_before_another_worker_gets_the_item() {
+    let place = Place::new().await;
+    let proxy = Proxy::start(place.server.addr()).await.unwrap();
+    assert_eq!(place.run(&["put", "/q", "a"]).code, 0);
+    let pid_file = place.home.path("pid");
+    let line = format!(
+        "trap '' TERM; echo $$ > {}; echo running; sleep 100 & wait; wait; sleep 100",
+        pid_file.display()
+    );
+    let mut args = vec![
+        "/q",
+        "--session-timeout",
+        "4s",
+        "--ensemble-tick",
+        "200ms",
+        "-c",
+        &line,
+    ];
+    let mut command = place.baton(&args);
+    command.env("BATON_SERVERS", proxy.addr().to_string());
+    let mut first = Running::new(command);
+    assert_eq!(first.line(), "running");
+    let pid = common::number_in(&pid_file);
+    proxy.partition();
+    let check =
+        format!("if kill -0 {pid} 2>/dev/null; then echo both; else echo alone $BATON_ATTEMPT; fi");
+    args.truncate(1);
+    args.extend(["-c", &check]);
+    let mut second = place.spawn(&args);
+    assert_eq!(second.line(), "alone 2");
+    second.signal("TERM");
+    second.end();
+    first.signal("KILL");
+    first.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_takes_longer_than_it_may_is_stopped() {
+    let place = Place::new().await;
+    assert_eq!(place.run(&["put", "/q", "a"]).code, 0);
+    let mut worker = place.spawn(&[
+        "/q",
+        "--visibility",
+        "1s",
+        "-c",
+        "echo $BATON_ATTEMPT; test $BATON_ATTEMPT = 2 || sleep 100",
+    ]);
+    assert_eq!(worker.line(), "1");
+    assert_eq!(worker.line(), "2");
+    common::until("the item is done", || {
+        place.run(&["depth", "/q"]).out.starts_with("items 0 ")
+    });
+    worker.signal("TERM");
+    assert_eq!(worker.end().code, 128 + 15);
+}
