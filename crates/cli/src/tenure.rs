@@ -253,7 +253,8 @@ pub(crate) async fn run(
                 } else {
                     output.note(format!("the lock is lost: {reason}; stopping the command"));
                     // With the lease the time to be polite is over; a lock that was taken away was taken on purpose.
-                    let grace = if reason == LostReason::LeaseEnded { Duration::ZERO } else { notice };
+                    let over = matches!(reason, LostReason::LeaseEnded | LostReason::ClaimTimedOut);
+                    let grace = if over { Duration::ZERO } else { notice };
                     child.lease(now, now + grace).await;
                 }
             }

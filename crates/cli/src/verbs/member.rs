@@ -212,6 +212,7 @@ async fn join(
             on_lost: OnLost::Term,
             kill_after: (timeout * 3 / 10).min(Duration::from_secs(5)),
             json: context.output.json(),
+            input: None,
         };
         let ran = tokio::select! {
             ran = tenure::run(context, &tenure, &command, None, timeout, signals) => ran?,

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use baton::{Claim, WorkError, WorkItem, WorkQueue};
+use baton::{Claim, LostReason, WorkError, WorkItem, WorkQueue};
 use clap::Subcommand;
 use tokio::sync::watch;
 
@@ -206,6 +206,7 @@ async fn work(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
     }
     // Before anything is asked of a server: what can be refused without one.
     options.notice(args.limit(options.session_timeout))?;
+    options.health()?;
     let mut signals = Signals::new()?;
     let connection = tokio::select! {
         connection = Connection::open(context, options.session()) => connection?,
@@ -320,8 +321,17 @@ impl Worker<'_> {
         };
         let output = &self.context.output;
         output.verbose(|| format!("item {id}, attempt {attempt}"));
+        let health = options.health()?;
         let mut signals = Signals::new()?;
-        let outcome = tenure::run(self.context, &claim, &command, limit, &mut signals).await;
+        let outcome = tenure::run(
+            self.context,
+            &claim,
+            &command,
+            health.as_ref(),
+            limit,
+            &mut signals,
+        )
+        .await;
         // The command may have ended by a signal that was passed on, before the worker itself has heard of it.
         if let Some(number) = signals.asked_to_end() {
             self.stop(number);
@@ -350,6 +360,9 @@ impl Worker<'_> {
         outcome: &Outcome,
     ) -> Result<Result<(), WorkError>, Failure> {
         let ended = outcome.ended;
+        if let Some(reason @ LostReason::NotAlive) = outcome.lost {
+            return Ok(claim.nack(&reason.to_string()).await);
+        }
         let lost = outcome.lost.is_some() && self.args.run.on_lost != OnLost::Ignore;
         if ended.stopped || lost {
             // The note that it was lost has been made. Dropped, what may be left of the claim is ended.
