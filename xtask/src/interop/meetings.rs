@@ -1,4 +1,4 @@
-//! Barriers and groups that Baton and another library share: step by step, each side once in each part.
+//! Barriers, groups and counters that Baton and another library share: step by step, each side once in each part.
 
 use std::time::Duration;
 
@@ -60,6 +60,38 @@ const MEETINGS: &[Meeting] = &[
         name: "`Membership` and kazoo `Party`",
         members: ["baton-group:party", "kazoo-party", "baton-group:party"],
         steps: group,
+    },
+    Meeting {
+        name: "`Counter` and Curator `SharedCount`",
+        members: [
+            "baton-counter:int32",
+            "curator-count",
+            "baton-counter:int32",
+        ],
+        steps: count,
+    },
+    Meeting {
+        name: "`Counter` and Curator `DistributedAtomicInteger`",
+        members: [
+            "baton-counter:int32",
+            "curator-atomic",
+            "baton-counter:int32",
+        ],
+        steps: count,
+    },
+    Meeting {
+        name: "`Counter` and kazoo `Counter`",
+        members: ["baton-counter", "kazoo-counter", "baton-counter"],
+        steps: count,
+    },
+    Meeting {
+        name: "`Counter` and kazoo `Counter` for Curator",
+        members: [
+            "baton-counter:int32",
+            "kazoo-counter-curator",
+            "baton-counter:int32",
+        ],
+        steps: count,
     },
 ];
 
@@ -195,6 +227,18 @@ fn group(members: &mut [Peer]) -> Result<String> {
     see_each(&mut [first, second], "member-0,member-1")?;
     second.ask("quit", "done", PATIENCE)?;
     see_each(&mut [first], "member-0")?;
+    Ok(AGREE.to_owned())
+}
+
+/// All add at once, and every increment counts.
+fn count(members: &mut [Peer]) -> Result<String> {
+    const TIMES: usize = 50;
+    for member in members.iter_mut() {
+        member.tell(&format!("add {TIMES}"))?;
+    }
+    all_done(members)?;
+    let sum = (TIMES * members.len()).to_string();
+    see(members, &sum)?;
     Ok(AGREE.to_owned())
 }
 

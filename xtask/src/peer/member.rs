@@ -181,8 +181,8 @@ impl Part {
                 }
                 say("done", nanos(), "drain");
             }
-            ([command, ..], Recipe::Values(values)) => {
-                let result = values.run(command).await?;
+            ([command, rest @ ..], Recipe::Values(values)) => {
+                let result = values.run(command, rest.first()).await?;
                 say("done", nanos(), format!("{command} {result}"));
             }
             _ => return Err(Failed::Other("no such command for this recipe".to_owned())),

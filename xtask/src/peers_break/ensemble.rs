@@ -26,6 +26,7 @@ pub(super) fn cut_off(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             ensemble.set_cut_off(follower, cut);
         },
         |leader| ((leader + 1) % 3, (leader + 2) % 3),
+        false,
     )
 }
 
@@ -43,6 +44,7 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             }
         },
         |leader| (leader, (leader + 1) % 3),
+        true,
     )
 }
 
@@ -53,6 +55,7 @@ fn experiment(
     what: &str,
     cut: impl Fn(&Ensemble, usize, bool),
     holder_and_waiter: impl Fn(usize) -> (usize, usize),
+    steps_down: bool,
 ) -> Result<Vec<Row>> {
     let options = ServerOptions {
         tick: TICK,
@@ -79,8 +82,17 @@ fn experiment(
         // All stand in line by now, and every server has heard of it.
         sleep(TICK);
         cut(&ensemble, leader, true);
+        let server = ensemble.servers().get(leader).ok_or("no such server")?;
+        if steps_down {
+            // Votes still pass: once it has sent its clients away it is kept from being voted for again.
+            await_told(&pairs);
+            server.pause()?;
+        }
         let broke = observe(&mut pairs);
         cut(&ensemble, leader, false);
+        if steps_down {
+            server.resume()?;
+        }
         for (figures, seconds) in figures.iter_mut().zip(broke?) {
             figures.push(seconds);
         }
@@ -88,6 +100,21 @@ fn experiment(
     Ok(vec![Row::new(what, &figures, |figures| {
         figures.range(1, " s")
     })])
+}
+
+/// Waits until one holder is told of trouble, or one waiter has the lock.
+fn await_told(pairs: &[Pair]) {
+    let end = Instant::now() + PATIENCE;
+    let settled = |pair: &Pair| {
+        pair.log.events().iter().any(|event| match &*event.what {
+            "told" => event.peer == pair.holder.id(),
+            "enter" => event.peer == pair.waiter.id(),
+            _ => false,
+        })
+    };
+    while Instant::now() < end && !pairs.iter().any(settled) {
+        sleep(Duration::from_millis(20));
+    }
 }
 
 /// For how many seconds each holder went on after the other had been granted the lock.

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +13,9 @@ use super::LaunchError;
 
 /// Large enough that a snapshot between servers is no matter of many small steps.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+const REACH_ATTEMPTS: u32 = 100;
+const REACH_PAUSE: Duration = Duration::from_millis(20);
 
 /// Forwards connections on its own port to another, until it is cut: then nothing moves, and nobody is told.
 #[derive(Debug)]
@@ -55,7 +59,7 @@ async fn forward(listener: TcpListener, upstream: SocketAddr, cut: Arc<watch::Se
     while let Ok((client, _)) = listener.accept().await {
         let cut = cut.subscribe();
         connections.spawn(async move {
-            if let Ok(server) = TcpStream::connect(upstream).await {
+            if let Some(server) = reach(upstream).await {
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
                 tokio::join!(
@@ -65,6 +69,18 @@ async fn forward(listener: TcpListener, upstream: SocketAddr, cut: Arc<watch::Se
             }
         });
     }
+}
+
+/// Connects, also to a server that begins to listen a moment later: a follower may find its leader before that is ready, and
+/// would take an accepted connection that ends at once for the leader's end, where it tries again if it is refused.
+async fn reach(upstream: SocketAddr) -> Option<TcpStream> {
+    for _ in 0..REACH_ATTEMPTS {
+        if let Ok(server) = TcpStream::connect(upstream).await {
+            return Some(server);
+        }
+        tokio::time::sleep(REACH_PAUSE).await;
+    }
+    None
 }
 
 async fn copy(

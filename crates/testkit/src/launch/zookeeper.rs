@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::process::{Process, temp_dir};
 use super::{LaunchError, ServerOptions};
@@ -12,6 +13,9 @@ use super::{LaunchError, ServerOptions};
 const JARS: &str = "/usr/share/java";
 const STANDALONE: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
 const QUORUM: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// How long a follower may take to catch up with its leader.
+const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// One member of an ensemble, as another sees it.
 #[derive(Clone)]
@@ -89,7 +93,12 @@ pub(super) fn member(
     peers: &[Peer],
     options: &ServerOptions,
 ) -> Result<Process, LaunchError> {
-    let mut lines = format!("initLimit=50\nsyncLimit={}\n", options.sync_limit);
+    let init_limit = START_LIMIT.as_millis() / options.tick.as_millis().max(1);
+    let mut lines = format!(
+        "initLimit={}\nsyncLimit={}\n",
+        init_limit.max(2),
+        options.sync_limit
+    );
     for peer in peers {
         let (host, quorum, election) = (peer.quorum.ip(), peer.quorum.port(), peer.election.port());
         let _ = writeln!(lines, "server.{}={host}:{quorum}:{election}", peer.id);

@@ -1,7 +1,8 @@
-//! Baton's recipes that are driven by single commands: barriers and groups.
+//! Baton's recipes that are driven by single commands: barriers, groups and counters.
 
 use baton::{
-    Barrier, BarrierLayout, Client, DoubleBarrier, Entered, GroupLayout, Membership, Registration,
+    Barrier, BarrierLayout, Client, Counter, CounterLayout, DoubleBarrier, Entered, GroupLayout,
+    Membership, Registration,
 };
 use tokio::sync::Mutex;
 
@@ -12,6 +13,7 @@ pub(super) enum Values {
     Barrier(Barrier),
     DoubleBarrier(DoubleBarrier, Mutex<Option<Entered>>),
     Group(Membership, String, Mutex<Option<Registration>>),
+    Counter(Counter),
 }
 
 impl Values {
@@ -39,11 +41,22 @@ impl Values {
                 let group = Membership::new(client, path)?.layout(layout);
                 Self::Group(group, name.to_owned(), Mutex::default())
             }
+            ("baton-counter", layout) => {
+                let layout = match layout {
+                    "int32" => CounterLayout::Int32,
+                    _ => CounterLayout::Decimal,
+                };
+                Self::Counter(Counter::new(client, path)?.layout(layout))
+            }
             _ => return Err(format!("no recipe {recipe}").into()),
         })
     }
 
-    pub(super) async fn run(&self, command: &str) -> std::result::Result<String, Failed> {
+    pub(super) async fn run(
+        &self,
+        command: &str,
+        argument: Option<&&str>,
+    ) -> std::result::Result<String, Failed> {
         match (self, command) {
             (Self::Barrier(barrier), "set") => barrier.close().await.map_err(other)?,
             (Self::Barrier(barrier), "clear") => barrier.open().await.map_err(other)?,
@@ -71,6 +84,15 @@ impl Values {
                 let mut ids: Vec<String> = members.into_iter().map(|member| member.id).collect();
                 ids.sort();
                 return Ok(ids.join(","));
+            }
+            (Self::Counter(counter), _) => {
+                let times = argument
+                    .map_or(Ok(0), |times| times.parse())
+                    .map_err(other)?;
+                for _ in 0..times {
+                    counter.add(1).await.map_err(other)?;
+                }
+                return Ok(counter.get().await.map_err(other)?.to_string());
             }
             _ => return Err(Failed::Other("no such command for this recipe".to_owned())),
         }
