@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use baton::{Claim, Guard, Leadership, LockError, LostReason};
+use baton::{Claim, Guard, Leadership, LockError, LostReason, ReleaseError};
 use baton_client::LeaseError;
 
 use crate::args::Context;
@@ -16,6 +16,9 @@ use crate::exit::{self, Failure};
 use crate::health::{Health, HealthOptions};
 use crate::signals::{self, Signals};
 use crate::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
+
+/// How long the server's word on a release is waited for.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Something that is held under a lease.
 pub(crate) trait Tenure {
@@ -298,6 +301,32 @@ pub(crate) fn verdict(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<
             "{what} was lost ({why}) and the command stopped; run it again, it may have done part of its work"
         ),
     ))
+}
+
+/// Ends a tenure whose command has ended and was reaped: now, and not before, `releasing` may let the next one in. What was lost
+/// just as the command ended counts as lost.
+pub(crate) async fn conclude(
+    context: &Context,
+    outcome: Result<u8, Failure>,
+    on_lost: OnLost,
+    what: &str,
+    releasing: impl Future<Output = Result<(), ReleaseError>>,
+) -> Result<u8, Failure> {
+    match tokio::time::timeout(FAREWELL, releasing).await {
+        Ok(Ok(())) => {}
+        Ok(Err(ReleaseError::Lost { reason, .. })) if outcome.is_ok() && on_lost != OnLost::Ignore => {
+            return Err(Failure::new(
+                exit::LOST,
+                "lost",
+                format!("{what} was lost as the command ended ({reason}); check what it did last"),
+            ));
+        }
+        Ok(Err(error)) => context.output.verbose(|| error.to_string()),
+        Err(_) => context.output.note(format!(
+            "{what}: no server confirmed the release; it passes on at the latest when the session times out"
+        )),
+    }
+    outcome
 }
 
 /// Waits, without a command, for a signal to end or for the loss.

@@ -13,7 +13,7 @@ mod common;
 
 use std::time::Duration;
 
-use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant};
+use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant, inspect};
 use common::{Home, number_in, runs, signal, until};
 
 /// Long enough for a sound lease on ZooKeeper with stock ticks, short enough to wait for.
@@ -317,4 +317,54 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
         "true",
     ]);
     assert_eq!(free.code, 0, "{free:?}");
+}
+
+/// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must tell.
+async fn lost_as_the_command_ends(verb: &str) {
+    let home = Home::new();
+    let server = server().await;
+    let servers = server.connect_string();
+    let work = "echo $$ > worker; while ! test -e go; do sleep 0.02; done; exit 0";
+    let holder = home.spawn(&[
+        verb,
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        "4s",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ]);
+    let worker = number_in(&home.path("worker"));
+    holder.signal("STOP");
+    std::fs::write(home.path("go"), "").unwrap();
+    until("the command has ended", || !runs(worker));
+    tokio::time::timeout(common::PATIENCE, async {
+        while !inspect::children(server.addr(), "/x")
+            .await
+            .unwrap()
+            .is_empty()
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    holder.signal("CONT");
+    let ended = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(ended.code, 113, "{verb}: {ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h86_a_lock_lost_just_as_the_command_ended_is_told_by_the_exit_code() {
+    lost_as_the_command_ends("lock").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h86_leadership_lost_just_as_the_command_ended_is_told_by_the_exit_code() {
+    lost_as_the_command_ends("elect").await;
 }

@@ -300,3 +300,34 @@ async fn locks_are_listed_wherever_they_are() {
     let below = place.run(&["lock", "ls", "/deep"]).out;
     assert!(!below.contains("/one "), "{below}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
+    let place = Place::new().await;
+    let mut one = place.spawn(&["lock", "-s", "/rw"]);
+    let held = one.line();
+    assert!(held.starts_with("held /rw token"), "{held}");
+    let token = held.split_whitespace().nth(3).unwrap().to_owned();
+    let mut two = place.spawn(&["lock", "--shared", "/rw", "--name", "second"]);
+    two.line();
+    assert_eq!(
+        place.run(&["lock", "-n", "-x", "/rw", "--", "true"]).code,
+        124
+    );
+    let mixed = place.run(&["lock", "-n", "/rw", "--", "true"]);
+    assert_eq!(mixed.code, 125, "{mixed:?}");
+    let shown = place.run(&["lock", "show", "/rw"]).out;
+    assert_eq!(shown.matches("holds").count(), 2, "{shown}");
+    assert!(shown.contains(&format!("token {token} ")), "{shown}");
+    assert!(place.run(&["lock", "ls", "/rw"]).out.contains("0 waiting"));
+    let broken = place.run(&["lock", "break", "/rw", "--token", &token]);
+    assert_eq!(broken.code, 0, "{broken:?}");
+    assert_eq!(one.end().code, 113);
+    two.signal("TERM");
+    assert_eq!(two.end().code, 0);
+    assert_eq!(
+        place.run(&["lock", "-n", "-x", "/rw", "--", "true"]).code,
+        0
+    );
+    assert_eq!(place.run(&["lock", "-s", "-x", "/rw"]).code, 2);
+}

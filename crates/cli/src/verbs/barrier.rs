@@ -1,5 +1,6 @@
 //! `baton barrier`: a command that starts when all have come, and the gate that is opened and closed.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use baton::{Barrier, BarrierError, BarrierLayout, DoubleBarrier, Entered, Left, LostReason};
@@ -130,10 +131,11 @@ async fn meet(args: &Args, path: &str, count: u32, context: &Context) -> Result<
     options.notice(options.session_timeout)?;
     options.health()?;
     let mut signals = Signals::new()?;
-    let connecting = Connection::open(context, options.session());
-    let connection = tokio::select! {
-        connection = connecting => connection?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+    let session = options.session();
+    let opened = Connection::open_unless_stopped(context, session, &mut signals).await?;
+    let connection = match opened {
+        ControlFlow::Continue(connection) => connection,
+        ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = enter(args, path, count, context, &connection, &mut signals).await;
     connection.close().await;

@@ -3,6 +3,7 @@
 //! Owns the order of things: elected, hook, command, hook, resigned. Another may lead only when all of it is over.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -130,10 +131,11 @@ async fn elect(args: &Args, path: &str, context: &Context) -> Result<u8, Failure
     options.notice(options.session_timeout)?;
     options.health()?;
     let mut signals = Signals::new()?;
-    let connecting = Connection::open(context, options.session());
-    let connection = tokio::select! {
-        connection = connecting => connection?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+    let session = options.session();
+    let opened = Connection::open_unless_stopped(context, session, &mut signals).await?;
+    let connection = match opened {
+        ControlFlow::Continue(connection) => connection,
+        ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = lead(args, path, context, &connection, &mut signals).await;
     connection.close().await;
@@ -170,14 +172,9 @@ async fn lead(
     if let Some(line) = &args.on_demoted {
         demoted(line, &serving, context).await;
     }
-    // The command has ended and was reaped: now, and not before, another may lead.
-    let resigned =
-        tokio::time::timeout(std::time::Duration::from_secs(3), leadership.resign()).await;
-    if !matches!(resigned, Ok(Ok(()))) {
-        context.output.verbose(|| {
-            format!("{path}: no server confirmed the resignation; the session's end does it")
-        });
-    }
+    let what = format!("leadership of {path}");
+    let resigning = leadership.resign();
+    let outcome = tenure::conclude(context, outcome, args.run.on_lost, &what, resigning).await;
     telling.abort();
     outcome
 }

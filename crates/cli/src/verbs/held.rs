@@ -3,9 +3,10 @@
 //! Owns the way from the options to the guard, and from the guard to the exit code. The command has ended and was reaped before the
 //! guard is released (`hazards.md` H85); how it is run and stopped is `tenure`'s.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use baton::{Guard, LockError, Mutex, ReleaseError, Semaphore, SemaphoreError};
+use baton::{Guard, LockError, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreError, WriteGuard};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -13,7 +14,7 @@ use crate::connect::Connection;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
-use crate::supervise::{Command, OnLost};
+use crate::supervise::Command;
 use crate::tenure::{self, RunOptions};
 
 /// How long to wait, and what to say if that was not enough.
@@ -34,6 +35,10 @@ pub(crate) struct WaitOptions {
 pub(crate) enum Wanted {
     /// The lock itself.
     Lock(Mutex),
+    /// To read, beside others who read.
+    Read(RwLock),
+    /// To write, alone among those who read and write.
+    Write(RwLock),
     /// So many permits.
     Permits(Semaphore, u32),
 }
@@ -59,10 +64,11 @@ pub(crate) async fn run(
     options.notice(options.session_timeout)?;
     options.health()?;
     let mut signals = Signals::new()?;
-    let connecting = Connection::open(context, options.session());
-    let connection = tokio::select! {
-        connection = connecting => connection?,
-        number = signals.stop() => return Ok(signals::exit_code(number)),
+    let session = options.session();
+    let opened = Connection::open_unless_stopped(context, session, &mut signals).await?;
+    let connection = match opened {
+        ControlFlow::Continue(connection) => connection,
+        ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = match want(&connection.client) {
         Ok(wanted) => hold(context, options, wait, &wanted, &mut signals).await,
@@ -93,29 +99,7 @@ async fn hold(
         )
     });
     let outcome = under(context, options, path, &guard, signals).await;
-    // The command has ended and was reaped: now, and not before, the lock may pass on.
-    match tokio::time::timeout(Duration::from_secs(3), guard.release()).await {
-        Ok(Ok(())) => outcome,
-        Ok(Err(ReleaseError::Lost { reason, .. }))
-            if outcome.is_ok() && options.on_lost != OnLost::Ignore =>
-        {
-            Err(Failure::new(
-                exit::LOST,
-                "lost",
-                format!("{path} was lost as the command ended ({reason}); check what it did last"),
-            ))
-        }
-        Ok(Err(error)) => {
-            context.output.verbose(|| error.to_string());
-            outcome
-        }
-        Err(_) => {
-            context.output.note(format!(
-                "{path}: no server confirmed the release; the lock passes on at the latest when the session times out"
-            ));
-            outcome
-        }
-    }
+    tenure::conclude(context, outcome, options.on_lost, path, guard.release()).await
 }
 
 /// Runs the command under the guard, or holds it without one.
@@ -179,6 +163,7 @@ impl Wanted {
     fn path(&self) -> &str {
         match self {
             Self::Lock(mutex) => mutex.path(),
+            Self::Read(lock) | Self::Write(lock) => lock.path(),
             Self::Permits(semaphore, _) => semaphore.path(),
         }
     }
@@ -186,6 +171,8 @@ impl Wanted {
     async fn acquire(&self, wait: &WaitOptions) -> Result<Guard, Failure> {
         let acquired = match self {
             Self::Lock(mutex) => acquire_lock(mutex, wait).await,
+            Self::Read(lock) => acquire_to_read(lock, wait).await,
+            Self::Write(lock) => acquire_to_write(lock, wait).await,
             Self::Permits(semaphore, permits) => acquire_permits(semaphore, *permits, wait).await,
         };
         acquired?.ok_or_else(|| self.busy(wait))
@@ -197,7 +184,7 @@ impl Wanted {
             format!(" within {}", duration::show(limit))
         });
         let why = match self {
-            Self::Lock(_) => {
+            Self::Lock(_) | Self::Read(_) | Self::Write(_) => {
                 format!(
                     "{path} not acquired{waited}: somebody else holds it; see who: baton lock show {path}"
                 )
@@ -217,6 +204,30 @@ async fn acquire_lock(mutex: &Mutex, wait: &WaitOptions) -> Result<Option<Guard>
         (false, Some(limit)) => mutex.acquire_timeout(limit).await.map(Some),
         (false, None) => mutex.acquire().await.map(Some),
     };
+    in_time(outcome)
+}
+
+/// The guard, or `None` where the time was up.
+async fn acquire_to_read(lock: &RwLock, wait: &WaitOptions) -> Result<Option<Guard>, Failure> {
+    let outcome = match (wait.no_wait, wait.wait) {
+        (true, _) => lock.try_read().await,
+        (false, Some(limit)) => lock.read_timeout(limit).await.map(Some),
+        (false, None) => lock.read().await.map(Some),
+    };
+    in_time(outcome.map(|held| held.map(ReadGuard::into_guard)))
+}
+
+/// The guard, or `None` where the time was up.
+async fn acquire_to_write(lock: &RwLock, wait: &WaitOptions) -> Result<Option<Guard>, Failure> {
+    let outcome = match (wait.no_wait, wait.wait) {
+        (true, _) => lock.try_write().await,
+        (false, Some(limit)) => lock.write_timeout(limit).await.map(Some),
+        (false, None) => lock.write().await.map(Some),
+    };
+    in_time(outcome.map(|held| held.map(WriteGuard::into_guard)))
+}
+
+fn in_time(outcome: Result<Option<Guard>, LockError>) -> Result<Option<Guard>, Failure> {
     match outcome {
         Err(LockError::TimedOut { .. }) => Ok(None),
         Err(error) => Err(tenure::not_acquired(&error)),

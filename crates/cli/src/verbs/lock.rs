@@ -1,6 +1,6 @@
 //! `baton lock`: a command under a lock, and the looks at locks that go with it.
 
-use baton::{Client, Mutex};
+use baton::{Client, Mutex, RwLock};
 
 use crate::args::Context;
 use crate::exit::Failure;
@@ -25,6 +25,8 @@ use crate::verbs::{lines, sem};
   baton lock -w 30s /deploy -c 'make && make install'
   baton lock /deploy                           hold it until Ctrl-C
   baton lock show /deploy                      who holds it, who waits
+  baton lock -s /config -- ./read-it           with others who use -s, while nobody uses -x
+  baton lock -x /config -- ./change-it
 
 CMD finds in its environment:
   BATON_PATH         the lock's path         BATON_SESSION      the session's id
@@ -43,6 +45,12 @@ pub(crate) struct Args {
     /// The lock: a path like /deploy, the same for all who contend.
     #[arg(required = true, value_name = "PATH")]
     path: Option<String>,
+    /// Hold it together with others who use --shared: to read. Who writes uses --exclusive.
+    #[arg(short, long, conflicts_with = "slots")]
+    shared: bool,
+    /// Hold it alone, at a path where others use --shared. (Where nobody does, leave it out.)
+    #[arg(short = 'x', long, conflicts_with_all = ["slots", "shared"])]
+    exclusive: bool,
     /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
@@ -99,6 +107,15 @@ fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
     let name = args.run.shown_name();
     if args.slots.is_some() {
         return sem::permits(client, path, args.slots, 1, &name);
+    }
+    if args.shared || args.exclusive {
+        let lock = RwLock::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
+        let lock = lock.name(&name);
+        return Ok(if args.shared {
+            Wanted::Read(lock)
+        } else {
+            Wanted::Write(lock)
+        });
     }
     let mutex = Mutex::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Wanted::Lock(mutex.name(&name)))

@@ -225,6 +225,11 @@ impl Deref for WriteGuard {
 }
 
 impl ReadGuard {
+    /// The guard alone, for those who need not know of what kind it is.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Releases the lock: see [`Guard::release`].
     pub fn release(self) -> Releasing {
         self.guard.release()
@@ -257,6 +262,11 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
+    /// The guard alone, for those who need not know of what kind it is.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Releases the lock: see [`Guard::release`].
     pub fn release(self) -> Releasing {
         self.guard.release()
