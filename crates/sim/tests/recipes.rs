@@ -44,6 +44,7 @@ scenarios! {
     mutex: "mutex",
     mutex_with_kazoos_names: "mutex-kazoo",
     mutex_try: "mutex-try",
+    mutex_stay: "mutex-stay",
     mutex_timeout: "mutex-timeout",
     election: "election",
     rw_lock: "rw-lock",

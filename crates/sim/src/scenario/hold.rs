@@ -89,6 +89,17 @@ pub(super) async fn hold_in(
     rooms: &[(&Occupancy, usize, u64)],
     guard: impl Held,
 ) {
+    hold_for(stage, who, rooms, guard, 15).await;
+}
+
+/// As [`hold_in`], for so long at most: a guard that is not lost is given back then.
+pub(super) async fn hold_for(
+    stage: &Stage,
+    who: &str,
+    rooms: &[(&Occupancy, usize, u64)],
+    guard: impl Held,
+    millis: u64,
+) {
     let guard = Arc::new(guard);
     for (room, weight, token) in rooms {
         let asked = Arc::downgrade(&guard);
@@ -100,7 +111,7 @@ pub(super) async fn hold_in(
         if !guard.valid() {
             break;
         }
-        stage.pause(5).await;
+        stage.pause(millis / 3).await;
     }
     match Arc::try_unwrap(guard) {
         Ok(guard) => {

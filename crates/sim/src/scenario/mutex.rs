@@ -5,10 +5,12 @@ use std::time::Duration;
 use baton::{Dialect, LockError, Mutex};
 
 use super::Scenario;
-use super::hold::hold;
+use super::hold::{hold, hold_for};
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/one";
+/// Three session timeouts.
+const STAY_MS: u64 = 12_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let keeps = |path: &str| path == "/locks" || path == PATH;
@@ -22,6 +24,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         })
         .keeps(keeps),
         Scenario::new("mutex-try", 2, |stage| Box::pin(tries(stage))).keeps(keeps),
+        Scenario::new("mutex-stay", 2, |stage| Box::pin(stays(stage))).keeps(keeps),
         Scenario::new("mutex-timeout", 2, |stage| Box::pin(limited(stage))).keeps(keeps),
     ]
 }
@@ -42,6 +45,30 @@ async fn turns(stage: Stage, dialect: Dialect) {
                     Some(Ok(guard)) => hold(&stage, &who, &room, guard).await,
                     Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
                 }
+            }
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+/// Each stays for longer than its session lives without a word from the server: a guard that outlives its lease meets the
+/// next one's.
+async fn stays(stage: Stage) {
+    let room = stage.occupancy("the lock", 1);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
+                return stage.fail("no mutex");
+            };
+            let who = format!("client {number}");
+            match stage.cancellable(mutex.acquire()).await {
+                None => {}
+                Some(Ok(guard)) => {
+                    let token = guard.token();
+                    hold_for(&stage, &who, &[(&room, 1, token)], guard, STAY_MS).await;
+                }
+                Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
             }
         }
     };
