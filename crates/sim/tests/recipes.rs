@@ -1,5 +1,4 @@
-//! Every scenario under as many plans as fit into a test run: each frame boundary and each poll is reached, over the kinds
-//! of faults evenly. `docs/simulation.md` has the commands for the whole of it.
+//! Every scenario under as many plans as fit into a test run, thinned out evenly over boundaries and kinds of faults. `docs/simulation.md` has the commands for the whole of it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,7 +10,7 @@
 use baton_sim::{Effort, explore, scenario};
 
 /// Runs of one scenario.
-const RUNS: usize = 80;
+const RUNS: usize = 64;
 
 fn survives(name: &str) {
     let scenario = scenario::find(name).expect("there is such a scenario");
