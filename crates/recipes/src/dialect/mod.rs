@@ -30,7 +30,7 @@ pub enum Dialect {
     /// `x-<session>-#`: zookeeper-recipes' `WriteLock` in Java and `zkr_lock` in C. Ours are `x-<session>-<32 hex>-#`.
     WriteLock,
     /// `n_#`: zookeeper-recipes' `LeaderElectionSupport`, which reads all that follows `n_` as one number and fails at any
-    /// other child. Ours are `n_<marker>#`, where the marker is written in zeros: see [`ZEROS`].
+    /// other child. Ours are `n_<marker>#`, where the marker is written in zeros of other scripts, which Java reads as zeros.
     ElectionSupport,
 }
 
