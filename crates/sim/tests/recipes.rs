@@ -55,6 +55,7 @@ scenarios! {
     priority_queue: "priority-queue",
     delay_queue: "delay-queue",
     locking_queue: "locking-queue",
+    work_queue: "work-queue",
     mutex_with_guarded_changes: "mutex-txn",
     barrier: "barrier",
     double_barrier: "double-barrier",

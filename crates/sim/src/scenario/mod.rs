@@ -17,6 +17,7 @@ mod rw_lock;
 mod semaphore;
 mod txn;
 mod value;
+mod work_queue;
 
 /// One scenario.
 #[derive(Clone, Copy)]
@@ -83,6 +84,7 @@ pub fn all() -> Vec<Scenario> {
     all.extend(semaphore::scenarios());
     all.extend(multi_lock::scenarios());
     all.extend(queue::scenarios());
+    all.extend(work_queue::scenarios());
     all.extend(txn::scenarios());
     all.extend(barrier::scenarios());
     all.extend(value::scenarios());
