@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::peer::python;
 use crate::process::{Kind, Server, build_baton, output, work_dir};
 use crate::table::{Series, markdown, ratio, show};
 use crate::{Result, java, machine, root};
@@ -14,7 +15,7 @@ const BOOK: &str = "docs/benchmarks.md";
 const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
 const END: &str = "<!-- written by `cargo xtask bench`: end -->";
 
-/// Measure Baton beside Apache ZooKeeper and Curator, and write docs/benchmarks.md.
+/// Measure Baton beside Apache ZooKeeper, Curator and kazoo, and write docs/benchmarks.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Times that everything is measured.
@@ -44,6 +45,8 @@ struct Case {
     in_flight: u32,
     /// The release and the next acquire in one packet. Curator has no such thing: its figure is that of the row without.
     pipelined: bool,
+    /// Items that a work queue claims in one change.
+    prefetch: u32,
 }
 
 const fn case(
@@ -60,6 +63,7 @@ const fn case(
         connections,
         in_flight,
         pipelined: false,
+        prefetch: 1,
     }
 }
 
@@ -71,6 +75,7 @@ const fn pipelined(name: &'static str, label: &'static str, of: &Case) -> Case {
         connections: of.connections,
         in_flight: of.in_flight,
         pipelined: true,
+        prefetch: 1,
     }
 }
 
@@ -99,7 +104,15 @@ const LOCK: Case = case(
 );
 const HANDOFF: Case = case("handoff", "contended hand-offs, 8 clients", "handoff", 8, 1);
 
-const RECIPES: [Case; 5] = [
+const WORK: Case = case(
+    "work",
+    "work queue claim + acknowledge, one client, one by one",
+    "work",
+    1,
+    1,
+);
+
+const RECIPES: [Case; 7] = [
     LOCK,
     pipelined(
         "lock-pipelined",
@@ -113,6 +126,13 @@ const RECIPES: [Case; 5] = [
         &HANDOFF,
     ),
     case("queue", "queue offer + poll, one client", "queue", 1, 1),
+    WORK,
+    Case {
+        name: "work-16",
+        label: "the same, 16 at a time",
+        prefetch: 16,
+        ..WORK
+    },
 ];
 
 const MILLION: &str = "million";
@@ -136,8 +156,43 @@ struct Size {
 
 type Book = BTreeMap<(&'static str, &'static str), Figures>;
 
-/// Who ran a recipe on which server.
-const CURATOR: [&str; 2] = ["Curator on Apache ZooKeeper", "Curator on Baton"];
+/// On which server another library ran a recipe.
+const PEER_ON: [&str; 2] = ["on Apache ZooKeeper", "on Baton"];
+
+/// Another library's way to do the same.
+struct Peer {
+    name: &'static str,
+    command: fn(&Case, &str, u32) -> Result<Command>,
+}
+
+/// Whom a recipe is measured beside, if anybody does the same.
+fn peer(case: &Case) -> Option<Peer> {
+    match case.name {
+        "lock" | "handoff" => Some(Peer {
+            name: "Curator",
+            command: curator,
+        }),
+        "work" => Some(Peer {
+            name: "kazoo's LockingQueue",
+            command: kazoo,
+        }),
+        _ => None,
+    }
+}
+
+fn curator(case: &Case, addr: &str, seconds: u32) -> Result<Command> {
+    let mut command = java::program("CuratorBench")?;
+    let (clients, seconds) = (case.connections.to_string(), seconds.to_string());
+    command.args([addr, "/curator-bench", &clients, "3", &seconds]);
+    Ok(command)
+}
+
+fn kazoo(_case: &Case, addr: &str, seconds: u32) -> Result<Command> {
+    let mut command = Command::new(python()?);
+    command.arg(root().join("xtask/python/locking_queue.py"));
+    command.args([addr, "/kazoo-bench", "3", &seconds.to_string()]);
+    Ok(command)
+}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     java::require()?;
@@ -169,16 +224,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                         book.entry((case.name, *name)).or_default(),
                     )?;
                 }
-                if case.name == "lock" || case.name == "handoff" {
-                    for (who, (_, server)) in CURATOR.iter().zip(&servers) {
-                        eprintln!("round {round} of {}: {}, {who}", args.rounds, case.label);
-                        measure_curator(
-                            case,
-                            server,
-                            args.seconds,
-                            book.entry((case.name, *who)).or_default(),
-                        )?;
-                    }
+                let Some(peer) = peer(case) else { continue };
+                for (on, (_, server)) in PEER_ON.iter().zip(&servers) {
+                    eprintln!(
+                        "round {round} of {}: {}, {} {on}",
+                        args.rounds, case.label, peer.name
+                    );
+                    let figures = book.entry((case.name, *on)).or_default();
+                    measure_peer(&peer, case, server, args.seconds, figures)?;
                 }
             }
         }
@@ -223,6 +276,9 @@ fn measure(
     if case.pipelined {
         command.arg("--pipelined");
     }
+    if case.workload == WORK.workload {
+        command.args(["--prefetch", &case.prefetch.to_string()]);
+    }
     let report: serde_json::Value = serde_json::from_str(&output(
         command.args(["--in-flight", &case.in_flight.to_string()]),
     )?)?;
@@ -239,20 +295,14 @@ fn measure(
     Ok(())
 }
 
-fn measure_curator(
+fn measure_peer(
+    peer: &Peer,
     case: &Case,
     server: &Server,
     seconds: u32,
     figures: &mut Figures,
 ) -> Result<()> {
-    let mut command = java::program("CuratorBench")?;
-    command.args([
-        &server.addr(),
-        "/curator-bench",
-        &case.connections.to_string(),
-        "3",
-        &seconds.to_string(),
-    ]);
+    let mut command = (peer.command)(case, &server.addr(), seconds)?;
     let report: serde_json::Value = serde_json::from_str(&output(&mut command)?)?;
     let number = |name: &str| {
         report
@@ -353,11 +403,11 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
         .iter()
         .filter(|case| book.contains_key(&(case.name, baton)))
         .map(|case| {
-            let peer = RECIPES
+            let beside = RECIPES
                 .iter()
-                .find(|peer| peer.workload == case.workload && !peer.pipelined)
+                .find(|one| peer(one).is_some() && one.workload == case.workload)
                 .unwrap_or(case);
-            let [on_zookeeper, on_baton] = CURATOR.map(|who| rate(peer, who));
+            let [on_zookeeper, on_baton] = PEER_ON.map(|on| rate(beside, on));
             let figure = |value: f64| {
                 if value > 0.0 {
                     show(value)
@@ -365,8 +415,12 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
                     "–".to_owned()
                 }
             };
+            let label = match peer(case) {
+                Some(peer) => format!("{} (peer: {})", case.label, peer.name),
+                None => case.label.to_owned(),
+            };
             vec![
-                case.label.to_owned(),
+                label,
                 figure(on_zookeeper),
                 figure(rate(case, zookeeper)),
                 figure(on_baton),
@@ -380,12 +434,12 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
         text += &markdown(
             &[
                 "recipe, a second",
-                "Curator on ZooKeeper",
+                "the peer on ZooKeeper",
                 "Baton's recipes on ZooKeeper",
-                "Curator on Baton",
+                "the peer on Baton",
                 "Baton's recipes on Baton",
-                "same server, to Curator",
-                "all Baton, to all Java",
+                "same server, to the peer",
+                "all Baton, to the peer on ZooKeeper",
             ],
             &rows,
         );

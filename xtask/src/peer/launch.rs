@@ -37,7 +37,7 @@ pub(super) fn command(spec: &Spec<'_>) -> Result<Command> {
 }
 
 /// A Python that has kazoo: the one that BATON_PYTHON names, or that of an environment in the build's folder.
-fn python() -> Result<PathBuf> {
+pub(crate) fn python() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("BATON_PYTHON") {
         return Ok(PathBuf::from(named));
     }

@@ -32,7 +32,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Result;
 use crate::process::{Owned, target_dir};
 
-pub(crate) use launch::require;
+pub(crate) use launch::{python, require};
 pub(crate) use timeline::{Rule, Tally};
 
 /// How long a peer may take to connect and say so: a JVM on a busy machine.

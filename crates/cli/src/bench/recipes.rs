@@ -1,6 +1,7 @@
 //! The recipes' workloads: lock, hand-off and queue, as a program that uses the library would run them, each client with a session
 //! of its own.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::window::Window;
 use super::{Args, BenchError, Workload};
 
 /// Items that the work queue is kept filled to, and how many are put at once.
-const STOCK: u64 = 4000;
+const STOCK: u64 = 2000;
 const FILL: usize = 500;
 /// Between two looks at a work queue that is full enough, or empty.
 const LOOK: Duration = Duration::from_millis(20);
@@ -47,11 +48,14 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
                     .map_err(failed)?
                     .prefetch(args.prefetch);
                 let item = vec![b'v'; args.value_bytes];
-                let filling = queue.clone();
+                let done = Rc::new(Cell::new(0));
+                let (filling, counted) = (queue.clone(), Rc::clone(&done));
                 let of_filler = Rc::clone(&window);
-                tasks.push(window.spawn(async move { fill(&filling, &item, &of_filler).await }));
+                tasks.push(
+                    window.spawn(async move { fill(&filling, &item, &counted, &of_filler).await }),
+                );
                 let together = args.prefetch;
-                window.spawn(async move { do_work(&queue, together, &of_task).await })
+                window.spawn(async move { do_work(&queue, together, &done, &of_task).await })
             }
             _ => {
                 let mutex = Mutex::new(&client, &path).map_err(failed)?;
@@ -120,16 +124,18 @@ async fn pass_items(
 }
 
 /// Keeps a stock of items in the queue, so that the other task never waits for one.
-async fn fill(queue: &WorkQueue, item: &[u8], window: &Window) -> Result<(), BenchError> {
+async fn fill(
+    queue: &WorkQueue,
+    item: &[u8],
+    done: &Cell<u64>,
+    window: &Window,
+) -> Result<(), BenchError> {
+    let mut put = 0;
     while !window.stopping() {
-        let items = queue
-            .depth()
-            .await
-            .map_err(failed)?
-            .map_or(0, |depth| depth.items);
-        if items < STOCK {
+        if put < done.get() + STOCK {
             let more = std::iter::repeat_with(|| WorkItem::new(item.to_vec()));
             queue.put_all(more.take(FILL)).await.map_err(failed)?;
+            put += FILL as u64;
         } else {
             tokio::time::sleep(LOOK).await;
         }
@@ -138,7 +144,12 @@ async fn fill(queue: &WorkQueue, item: &[u8], window: &Window) -> Result<(), Ben
 }
 
 /// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a time.
-async fn do_work(queue: &WorkQueue, together: usize, window: &Window) -> Result<(), BenchError> {
+async fn do_work(
+    queue: &WorkQueue,
+    together: usize,
+    done: &Cell<u64>,
+    window: &Window,
+) -> Result<(), BenchError> {
     while !window.stopping() {
         let begin = Instant::now();
         let Ok(claims) = tokio::time::timeout(LOOK, queue.take_many(together)).await else {
@@ -151,6 +162,7 @@ async fn do_work(queue: &WorkQueue, together: usize, window: &Window) -> Result<
             .collect();
         for ack in acks {
             ack.await.map_err(failed)?.map_err(failed)?;
+            done.set(done.get() + 1);
             window.count().one(begin.elapsed());
         }
     }
