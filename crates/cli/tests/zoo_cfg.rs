@@ -40,10 +40,57 @@ fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
     let ended = server.end();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(
-        ended.err.contains("without effect: initLimit, dataLogDir"),
+        ended.err.contains(
+            "without effect: initLimit (a server alone has no ensemble); dataLogDir (the log is in the data folder)"
+        ),
         "{ended:?}"
     );
     assert!(home.path("zk/baton/FORMAT").exists());
+}
+
+#[test]
+fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
+    let home = Home::new();
+    std::fs::write(
+        home.path("zoo.cfg"),
+        "tickTime=2000\ndataDir=/zk\nclientPort=2181\nnosuch=1\n",
+    )
+    .unwrap();
+    let ran = home.run(&[
+        "serve",
+        "--config",
+        "zoo.cfg",
+        "--print-config",
+        "--tick",
+        "50ms",
+    ]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for line in [
+        "data_dir = \"/zk/baton\"  # zoo.cfg:2 dataDir",
+        "min_session_timeout = \"4s\"  # zoo.cfg:1 tickTime, 2 ticks",
+        "tick = \"50ms\"  # --tick",
+        "server_id = 1  # default",
+    ] {
+        assert!(ran.out.lines().any(|printed| printed == line), "{ran:?}");
+    }
+    assert!(
+        ran.err.contains("without effect: nosuch (unknown)"),
+        "{ran:?}"
+    );
+    std::fs::write(home.path("baton.toml"), &ran.out).unwrap();
+    let again = home.run(&[
+        "serve",
+        "--config",
+        "baton.toml",
+        "--print-config",
+        "--json",
+    ]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(
+        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml min_session_timeout"}"#),
+        "{again:?}"
+    );
+    assert!(!home.path("zk").exists());
 }
 
 #[test]

@@ -19,4 +19,3 @@ pub(crate) mod tree;
 pub(crate) mod wal;
 mod work;
 mod work_admin;
-mod zoo_cfg;

@@ -6,15 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{Server, StartError};
+use baton_server::{Builder, Server, StartError, StorageChoice};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Context;
-use crate::duration;
 use crate::exit::{self, Failure};
 use crate::local;
+use crate::settings::{SettingFlags, Settings, Target};
 use crate::signals::{self, Signals};
-use crate::verbs::zoo_cfg::ZooCfg;
 
 /// Run a server in the foreground, until SIGTERM or Ctrl-C.
 ///
@@ -25,47 +24,22 @@ use crate::verbs::zoo_cfg::ZooCfg;
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
   baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
+  baton serve --config zoo.cfg --print-config      what a ZooKeeper's file comes to
   echo srvr | nc 127.0.0.1 2181                    how it does (words: ruok srvr mntr isro)
 
 The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn shorter.
 Exit codes: 0 stopped by a signal; 125 could not start, or had to stop.")]
 pub(crate) struct Args {
-    /// Take address, data folder, session timeouts, words and superuser from a ZooKeeper zoo.cfg; data goes to its dataDir/baton.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "ephemeral", "min_session_timeout", "max_session_timeout"])]
+    /// Take settings from this file: a baton.toml, or a ZooKeeper zoo.cfg, whose data goes to its dataDir/baton.
+    ///
+    /// Flags outweigh it. It is read as TOML if its name ends with .toml.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Listen on this TCP address; port 0 takes a free one. May be repeated.
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Vec<String>,
-    /// Listen on this unix socket, for this user only. May be repeated.
-    #[arg(long, value_name = "PATH")]
-    unix_socket: Vec<PathBuf>,
-    /// Keep everything in memory: nothing survives the process.
+    /// Print every setting and where it comes from, as a baton.toml, and do nothing else.
     #[arg(long)]
-    ephemeral: bool,
-    /// The step of the session clock.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "200ms")]
-    tick: Duration,
-    /// The shortest session timeout a client is given.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
-    min_session_timeout: Duration,
-    /// The longest session timeout a client is given.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2m")]
-    max_session_timeout: Duration,
-    /// The most connections, in all; 0 for no limit.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    max_connections: usize,
-    /// The most connections from one address; 0 for no limit.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
-    max_connections_per_address: usize,
-    /// The longest request.
-    #[arg(long, value_name = "BYTES", default_value_t = 1_048_575)]
-    max_frame_bytes: usize,
-    /// Write a snapshot after this many log entries.
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    snapshot_every_entries: u64,
-    /// End when there was neither a connection nor a session for so long.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    exit_when_idle: Option<Duration>,
+    print_config: bool,
+    #[command(flatten)]
+    settings: SettingFlags,
     /// Leave the terminal and the session of the command that started it.
     #[arg(long, hide = true)]
     detached: bool,
@@ -77,73 +51,22 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         // Fails only for a process that leads a group already, which has left its starter's group then.
         let _ = rustix::process::setsid();
     }
+    let settings = Settings::load(
+        args.config.as_deref(),
+        &args.settings,
+        context.globals.data_dir.as_deref(),
+    )?;
+    if args.print_config {
+        print(&settings, context);
+        return Ok(exit::OK);
+    }
     log_to_stderr();
-    let config = args.config.as_deref().map(ZooCfg::read).transpose()?;
-    if let Some(config) = config.as_ref().filter(|config| !config.ignored.is_empty()) {
-        tracing::warn!("without effect: {}", config.ignored.join(", "));
+    if let Some(warning) = &settings.warning {
+        tracing::warn!("{warning}");
     }
-    let mut sockets = Vec::new();
-    for path in &args.unix_socket {
-        sockets.push(absolute(path)?);
-    }
-    let mut builder = Server::builder();
-    let mut places: Vec<String> = Vec::new();
-    let data = if args.ephemeral {
-        if args.listen.is_empty() && sockets.is_empty() {
-            return Err(Failure::usage(
-                "serve --ephemeral has no address; give --listen HOST:PORT or --unix-socket PATH",
-            ));
-        }
-        builder = builder.in_memory();
-        None
-    } else {
-        let configured = config.as_ref().map(|config| config.data_dir.join("baton"));
-        let folder = local::folder(
-            configured
-                .as_deref()
-                .or(context.globals.data_dir.as_deref()),
-        )?;
-        local::make_folder(&folder)?;
-        std::env::set_current_dir(&folder).map_err(|error| {
-            Failure::baton(format!(
-                "cannot enter the data folder {}: {error}; choose a folder that this user may use",
-                folder.display()
-            ))
-        })?;
-        // Relative to the working folder, so that its length is no matter.
-        builder = builder.data_dir(&folder).unix_socket(local::SOCKET);
-        places.push(format!("unix:{}", folder.join(local::SOCKET).display()));
-        Some(folder)
-    };
-    for address in args
-        .listen
-        .iter()
-        .chain(config.as_ref().map(|config| &config.listen))
-    {
-        builder = builder.listen(address);
-    }
-    for path in &sockets {
-        local::check_socket_length(path)?;
-        builder = builder.unix_socket(path);
-        places.push(format!("unix:{}", path.display()));
-    }
-    builder = builder
-        .tick(args.tick)
-        .min_session_timeout(args.min_session_timeout)
-        .max_session_timeout(args.max_session_timeout)
-        .with(|options| {
-            options.max_connections = args.max_connections;
-            options.max_connections_per_address = args.max_connections_per_address;
-            options.max_frame_bytes = args.max_frame_bytes;
-            options.snapshot_every_entries = args.snapshot_every_entries;
-        });
-    if let Some(config) = config {
-        builder = builder
-            .tick(args.tick.min(config.min_session_timeout))
-            .min_session_timeout(config.min_session_timeout)
-            .max_session_timeout(config.max_session_timeout)
-            .with(|options| config.apply(options));
-    }
+    let (builder, mut places) = prepare(settings.target())?;
+    let data = settings.target().folder();
+    let exit_when_idle = settings.target().exit_when_idle;
     context.block_on(async {
         let mut signals = Signals::new()?;
         let server = builder
@@ -153,10 +76,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         if server.local_addr().is_some() {
             places.insert(0, server.connect_string());
         }
-        announce(context, &places, data.as_deref());
+        announce(context, &places, data);
         let ended = tokio::select! {
             number = signals.stop() => Ok(signals::name(number)),
-            () = idle(&server, args.exit_when_idle) => Ok("idleness".to_owned()),
+            () = idle(&server, exit_when_idle) => Ok("idleness".to_owned()),
             error = server.failed() => Err(Failure::baton(error.to_string())),
         }?;
         tracing::info!("stopping, because of {ended}");
@@ -166,6 +89,48 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .map_err(|error| Failure::baton(error.to_string()))?;
         Ok(exit::OK)
     })?
+}
+
+/// Makes the data folder and enters it; a builder with all settings, and the unix sockets for people to see.
+fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
+    let mut places = Vec::new();
+    let mut options = target.options.clone();
+    for path in &mut options.unix_sockets {
+        // The working folder is about to change.
+        *path = absolute(path)?;
+        local::check_socket_length(path)?;
+        places.push(format!("unix:{}", path.display()));
+    }
+    let mut builder = Server::builder();
+    if let Some(folder) = target.folder() {
+        local::make_folder(folder)?;
+        std::env::set_current_dir(folder).map_err(|error| {
+            Failure::baton(format!(
+                "cannot enter the data folder {}: {error}; choose a folder that this user may use",
+                folder.display()
+            ))
+        })?;
+        options.storage = StorageChoice::Folder(folder.to_owned());
+        // Relative to the working folder, so that its length is no matter.
+        options.unix_sockets.insert(0, local::SOCKET.into());
+        places.insert(0, format!("unix:{}", folder.join(local::SOCKET).display()));
+    }
+    builder = builder.with(|all| *all = options);
+    Ok((builder, places))
+}
+
+/// Shows all settings: as a file that could be read again, or as objects.
+fn print(settings: &Settings, context: &Context) {
+    if context.output.json() {
+        for shown in settings.list() {
+            context.output.result(&shown, "");
+        }
+        return;
+    }
+    context.output.raw(settings.to_toml().as_bytes());
+    if let Some(warning) = &settings.warning {
+        context.output.note(warning);
+    }
 }
 
 /// Resolves when the server has been idle for `limit`; never without a limit.

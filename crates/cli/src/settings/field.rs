@@ -1,0 +1,115 @@
+//! The type of a setting and its place: how text becomes a value there, and a value text. Knows no names.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Target;
+use crate::duration;
+
+/// A place in [`Target`], with its type. One accessor serves reading and writing.
+#[derive(Clone, Copy)]
+pub(crate) enum Field {
+    /// A duration with its unit.
+    Duration(fn(&mut Target) -> &mut Duration),
+    /// A duration that may be left out.
+    MaybeDuration(fn(&mut Target) -> &mut Option<Duration>),
+    /// A number.
+    Count(fn(&mut Target) -> &mut usize),
+    /// A number that may be larger than memory.
+    Large(fn(&mut Target) -> &mut u64),
+    /// A small number.
+    Small(fn(&mut Target) -> &mut u8),
+    /// Text that may be left out.
+    Text(fn(&mut Target) -> &mut Option<String>),
+    /// Several pieces of text without a comma in them.
+    Texts(fn(&mut Target) -> &mut Vec<String>),
+    /// A file that may be left out.
+    Path(fn(&mut Target) -> &mut Option<PathBuf>),
+    /// Several files.
+    Paths(fn(&mut Target) -> &mut Vec<PathBuf>),
+    /// Yes or no.
+    Switch(fn(&mut Target) -> &mut bool),
+}
+
+impl Field {
+    /// Whether it takes several values.
+    pub(crate) const fn takes_many(self) -> bool {
+        matches!(self, Self::Texts(_) | Self::Paths(_))
+    }
+
+    /// Sets it. What takes one value takes the last one.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and what is right.
+    pub(crate) fn put(self, target: &mut Target, values: &[String]) -> Result<(), String> {
+        let last = values.last().map_or("", String::as_str);
+        match self {
+            Self::Duration(at) => *at(target) = duration::parse(last)?,
+            Self::MaybeDuration(at) => *at(target) = Some(duration::parse(last)?),
+            Self::Count(at) => *at(target) = number(last)?,
+            Self::Large(at) => *at(target) = number(last)?,
+            Self::Small(at) => *at(target) = number(last)?,
+            Self::Text(at) => *at(target) = Some(last.to_owned()),
+            Self::Texts(at) => *at(target) = values.to_vec(),
+            Self::Path(at) => *at(target) = Some(PathBuf::from(last)),
+            Self::Paths(at) => *at(target) = values.iter().map(PathBuf::from).collect(),
+            Self::Switch(at) => {
+                *at(target) = match last {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(format!("'{last}' is neither true nor false")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks one value without setting it.
+    ///
+    /// # Errors
+    /// As [`Field::put`].
+    pub(crate) fn check(self, value: &str) -> Result<(), String> {
+        self.put(&mut Target::default(), &[value.to_owned()])
+    }
+
+    /// The value as `baton.toml` has it; `None` if there is none.
+    pub(crate) fn toml(self, target: &Target) -> Option<String> {
+        let target = &mut target.clone();
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        let list = |texts: Vec<String>| format!("[{}]", texts.join(", "));
+        Some(match self {
+            Self::Duration(at) => quoted(&exact(*at(target))),
+            Self::MaybeDuration(at) => quoted(&exact((*at(target))?)),
+            Self::Count(at) => at(target).to_string(),
+            Self::Large(at) => at(target).to_string(),
+            Self::Small(at) => at(target).to_string(),
+            Self::Text(at) => quoted(at(target).as_deref()?),
+            Self::Texts(at) => list(at(target).iter().map(|text| quoted(text)).collect()),
+            Self::Path(at) => quoted(&at(target).as_deref()?.display().to_string()),
+            Self::Paths(at) => list(
+                at(target)
+                    .iter()
+                    .map(|path| quoted(&path.display().to_string()))
+                    .collect(),
+            ),
+            Self::Switch(at) => at(target).to_string(),
+        })
+    }
+}
+
+fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| {
+        format!("'{text}' is no number here; write digits, within the setting's range")
+    })
+}
+
+/// A duration that reads back as itself, to the millisecond.
+pub(crate) fn exact(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
+        if millis >= unit && millis.is_multiple_of(unit) {
+            return format!("{}{name}", millis / unit);
+        }
+    }
+    format!("{millis}ms")
+}

@@ -1,0 +1,89 @@
+//! The settings as flags: one for each row of the table. Owns no value.
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
+
+use super::{Field, Flag, Given, SETTINGS, Setting, Target};
+
+/// The flags that were given.
+#[derive(Debug, Default)]
+pub(crate) struct SettingFlags {
+    given: Vec<(&'static str, Vec<String>)>,
+}
+
+impl SettingFlags {
+    /// What they set.
+    pub(super) fn given(&self) -> impl Iterator<Item = Given> {
+        self.given.iter().map(|(name, values)| Given {
+            setting: name,
+            values: values.clone(),
+            origin: format!("--{}", name.replace('_', "-")),
+        })
+    }
+}
+
+fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
+    let field = setting.field;
+    let arg = Arg::new(setting.name).long(setting.flag_name());
+    let default = field
+        .toml(&Target::default())
+        .filter(|value| !field.takes_many() && value != "false");
+    let help = match default {
+        Some(value) => format!("{} [default: {}]", setting.help, value.trim_matches('"')),
+        None => setting.help.to_owned(),
+    };
+    let arg = arg.help(help);
+    if let Field::Switch(_) = field {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let arg = arg
+        .value_name(value_name)
+        .value_parser(ValueParser::from(move |text: &str| {
+            field.check(text).map(|()| text.to_owned())
+        }));
+    match field {
+        Field::Texts(_) => arg.action(ArgAction::Append).value_delimiter(','),
+        Field::Paths(_) => arg.action(ArgAction::Append),
+        _ => arg,
+    }
+}
+
+impl clap::Args for SettingFlags {
+    fn augment_args(command: Command) -> Command {
+        SETTINGS
+            .iter()
+            .filter_map(|setting| match setting.flag {
+                Flag::Own(value_name) => Some(flag(setting, value_name)),
+                Flag::OfEveryVerb => None,
+            })
+            .fold(command, Command::arg)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        for setting in SETTINGS {
+            if setting.flag == Flag::OfEveryVerb {
+                continue;
+            }
+            if let Field::Switch(_) = setting.field {
+                if matches.get_flag(setting.name) {
+                    self.given.push((setting.name, vec!["true".to_owned()]));
+                }
+            } else if let Some(values) = matches.get_many::<String>(setting.name) {
+                self.given.push((setting.name, values.cloned().collect()));
+            }
+        }
+        Ok(())
+    }
+}

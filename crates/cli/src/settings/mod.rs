@@ -1,0 +1,238 @@
+//! The settings of `baton serve`: where each comes from, and what comes out.
+//!
+//! [`SETTINGS`] defines each once: its name in `baton.toml`, its flag, its key in ZooKeeper's `zoo.cfg`, its type and
+//! its help. Flags, both kinds of file, `--print-config` and the table in `docs/operations.md` are derived from that.
+//! A flag outweighs the file, the file the default. Starts nothing and makes no file.
+
+mod field;
+mod flags;
+mod properties;
+mod table;
+mod toml_file;
+mod zoo_cfg;
+mod zoo_keys;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use baton_server::Options;
+
+pub(crate) use field::Field;
+pub(crate) use flags::SettingFlags;
+pub(crate) use table::{Flag, SETTINGS, Setting, setting};
+
+use crate::exit::Failure;
+use crate::local;
+
+/// What a server is started with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Target {
+    /// The server's own settings.
+    pub(crate) options: Options,
+    /// The data folder; the user's own if there is none.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Whether nothing is kept.
+    pub(crate) ephemeral: bool,
+    /// How long the server outlives its last use.
+    pub(crate) exit_when_idle: Option<Duration>,
+}
+
+impl Target {
+    /// The data folder, unless nothing is kept.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.data_dir.as_deref().filter(|_| !self.ephemeral)
+    }
+}
+
+/// One setting as some source has it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    setting: &'static str,
+    values: Vec<String>,
+    /// Where it stands, for people.
+    origin: String,
+}
+
+/// What a file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct FromFile {
+    given: Vec<Given>,
+    /// What happens instead of what it says, and for which of its keys.
+    instead: Vec<(String, &'static str)>,
+    /// Whether it is a zoo.cfg, which has to name a folder and a port.
+    is_zoo_cfg: bool,
+}
+
+/// All settings, with their origins.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    target: Target,
+    origins: BTreeMap<&'static str, String>,
+    /// One line that names what the file says and the server does otherwise.
+    pub(crate) warning: Option<String>,
+}
+
+impl Settings {
+    /// Reads the file, if there is one, and puts the flags over it.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is wrong, with its line; settings that contradict each other.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        flags: &SettingFlags,
+        data_dir: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let mut settings = Self {
+            target: Target::default(),
+            origins: BTreeMap::new(),
+            warning: None,
+        };
+        let mut is_zoo_cfg = false;
+        if let Some(file) = file {
+            let said = read(file)?;
+            is_zoo_cfg = said.is_zoo_cfg;
+            settings.warning = warning(file, &said.instead);
+            for given in said.given {
+                settings.put(given)?;
+            }
+        }
+        if let Some(folder) = data_dir {
+            settings.put(Given {
+                setting: "data_dir",
+                values: vec![folder.display().to_string()],
+                origin: "--data-dir or BATON_DATA_DIR".to_owned(),
+            })?;
+        }
+        for given in flags.given() {
+            settings.put(given)?;
+        }
+        settings.settle(is_zoo_cfg)?;
+        Ok(settings)
+    }
+
+    fn put(&mut self, given: Given) -> Result<(), Failure> {
+        let setting = setting(given.setting);
+        setting
+            .field
+            .put(&mut self.target, &given.values)
+            .map_err(|what| Failure::usage(format!("{}: {what}", given.origin)))?;
+        self.origins.insert(setting.name, given.origin);
+        Ok(())
+    }
+
+    fn is_given(&self, name: &str) -> bool {
+        self.origins.contains_key(name)
+    }
+
+    /// What follows from one setting for another, and what must not be left out.
+    fn settle(&mut self, is_zoo_cfg: bool) -> Result<(), Failure> {
+        let options = &mut self.target.options;
+        if options.tick > options.min_session_timeout && !self.origins.contains_key("tick") {
+            options.tick = options.min_session_timeout;
+            self.origins
+                .insert("tick", "as min_session_timeout".to_owned());
+        }
+        if is_zoo_cfg && !self.target.ephemeral && !self.is_given("data_dir") {
+            return Err(Failure::usage(
+                "the zoo.cfg has no dataDir; add dataDir=FOLDER or give --data-dir",
+            ));
+        }
+        if is_zoo_cfg && !self.is_given("listen") {
+            return Err(Failure::usage(
+                "the zoo.cfg has no clientPort; add clientPort=2181 or give --listen",
+            ));
+        }
+        if self.target.ephemeral {
+            let options = &self.target.options;
+            if options.listen.is_empty() && options.unix_sockets.is_empty() {
+                return Err(Failure::usage(
+                    "serve --ephemeral has no address; give --listen HOST:PORT or --unix-socket PATH",
+                ));
+            }
+        } else {
+            let folder = local::folder(self.target.data_dir.as_deref())?;
+            self.target.data_dir = Some(folder);
+        }
+        self.target
+            .options
+            .check()
+            .map_err(|error| Failure::usage(error.to_string()))
+    }
+
+    /// The settings as they are to be used.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Every setting, its value as in `baton.toml` (none: there is no value), and where that came from.
+    pub(crate) fn list(&self) -> Vec<Shown<'_>> {
+        SETTINGS
+            .iter()
+            .map(|setting| Shown {
+                name: setting.name,
+                value: match setting.name {
+                    "super_digest" if self.target.options.super_digest.is_some() => None,
+                    _ => setting.field.toml(&self.target),
+                },
+                origin: self.origins.get(setting.name).map_or("default", |at| at),
+            })
+            .collect()
+    }
+
+    /// All settings as a `baton.toml`, each with its origin behind it. A secret is named and not shown.
+    pub(crate) fn to_toml(&self) -> String {
+        let lines = self.list().into_iter().map(|shown| match shown.value {
+            Some(value) => format!("{} = {value}  # {}\n", shown.name, shown.origin),
+            None if shown.origin == "default" => format!("# {} is not set\n", shown.name),
+            None => format!("# {} is not shown  # {}\n", shown.name, shown.origin),
+        });
+        lines.collect()
+    }
+}
+
+/// One setting for people and programs to see.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Shown<'a> {
+    name: &'static str,
+    value: Option<String>,
+    origin: &'a str,
+}
+
+fn read(file: &Path) -> Result<FromFile, Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::usage(format!(
+            "{name}: {error}; name a readable baton.toml or zoo.cfg with --config"
+        ))
+    })?;
+    let is_toml = file
+        .extension()
+        .is_some_and(|extension| extension == "toml");
+    let said = if is_toml {
+        toml_file::read(&name.to_string(), &text)
+    } else {
+        zoo_cfg::read(&name.to_string(), &text)
+    };
+    said.map_err(Failure::usage)
+}
+
+/// The one line about what a file says and the server does otherwise.
+fn warning(file: &Path, instead: &[(String, &'static str)]) -> Option<String> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (key, reason) in instead {
+        match groups.iter_mut().find(|(other, _)| other == reason) {
+            Some((_, keys)) => keys.push(key),
+            None => groups.push((reason, vec![key])),
+        }
+    }
+    let groups: Vec<String> = groups
+        .iter()
+        .map(|(reason, keys)| format!("{} ({reason})", keys.join(", ")))
+        .collect();
+    let file = file.display();
+    (!groups.is_empty()).then(|| format!("{file}: without effect: {}", groups.join("; ")))
+}
+
+#[cfg(test)]
+mod tests;

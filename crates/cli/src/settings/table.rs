@@ -1,0 +1,203 @@
+//! The one definition of every setting of `baton serve`. To add one: a row here, and its field in
+//! [`baton_server::Options`]; `docs/operations.md` is checked against the rows.
+
+use super::Field;
+use super::zoo_keys::Unit;
+
+/// How a setting is given on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flag {
+    /// By its own flag, `--` and its name with dashes, whose value is called this in help.
+    Own(&'static str),
+    /// By `--data-dir`, which every verb has.
+    OfEveryVerb,
+}
+
+/// One setting.
+pub(crate) struct Setting {
+    /// Its name in `baton.toml`.
+    pub(crate) name: &'static str,
+    /// Its flag.
+    pub(crate) flag: Flag,
+    /// Its key in `zoo.cfg`, and how its value is read there.
+    pub(crate) zoo: Option<(&'static str, Unit)>,
+    /// Its type and place. The default is what is there before anything is set.
+    pub(crate) field: Field,
+    /// What it is, in a sentence.
+    pub(crate) help: &'static str,
+}
+
+impl Setting {
+    /// The flag, without the dashes in front.
+    pub(crate) fn flag_name(&self) -> String {
+        self.name.replace('_', "-")
+    }
+}
+
+/// The setting of this name.
+#[allow(
+    clippy::expect_used,
+    reason = "names come from the table or from its readers, which a test compares with it"
+)]
+pub(crate) fn setting(name: &str) -> &'static Setting {
+    let found = SETTINGS.iter().find(|setting| setting.name == name);
+    found.expect("a setting of the table")
+}
+
+/// All settings.
+pub(crate) static SETTINGS: &[Setting] = &[
+    Setting {
+        name: "data_dir",
+        flag: Flag::OfEveryVerb,
+        zoo: Some(("dataDir", Unit::Folder)),
+        field: Field::Path(|to| &mut to.data_dir),
+        help: "The data folder; of a zoo.cfg's dataDir, the folder baton in it. Without it, the user's own",
+    },
+    Setting {
+        name: "ephemeral",
+        flag: Flag::Own(""),
+        zoo: None,
+        field: Field::Switch(|to| &mut to.ephemeral),
+        help: "Keep everything in memory: nothing survives the process",
+    },
+    Setting {
+        name: "listen",
+        flag: Flag::Own("HOST:PORT"),
+        zoo: None,
+        field: Field::Texts(|to| &mut to.options.listen),
+        help: "Listen on this TCP address; port 0 takes a free one. May be repeated",
+    },
+    Setting {
+        name: "unix_socket",
+        flag: Flag::Own("PATH"),
+        zoo: None,
+        field: Field::Paths(|to| &mut to.options.unix_sockets),
+        help: "Listen on this unix socket, for this user only. May be repeated",
+    },
+    Setting {
+        name: "tick",
+        flag: Flag::Own("DUR"),
+        zoo: None,
+        field: Field::Duration(|to| &mut to.options.tick),
+        help: "The step of the session clock",
+    },
+    Setting {
+        name: "min_session_timeout",
+        flag: Flag::Own("DUR"),
+        zoo: Some(("minSessionTimeout", Unit::Milliseconds)),
+        field: Field::Duration(|to| &mut to.options.min_session_timeout),
+        help: "The shortest session timeout a client is given",
+    },
+    Setting {
+        name: "max_session_timeout",
+        flag: Flag::Own("DUR"),
+        zoo: Some(("maxSessionTimeout", Unit::Milliseconds)),
+        field: Field::Duration(|to| &mut to.options.max_session_timeout),
+        help: "The longest session timeout a client is given",
+    },
+    Setting {
+        name: "handshake_timeout",
+        flag: Flag::Own("DUR"),
+        zoo: Some(("nio.sessionlessCnxnTimeout", Unit::Milliseconds)),
+        field: Field::Duration(|to| &mut to.options.handshake_timeout),
+        help: "How long a connection may take to name its session",
+    },
+    Setting {
+        name: "max_connections",
+        flag: Flag::Own("N"),
+        zoo: Some(("maxCnxns", Unit::Count)),
+        field: Field::Count(|to| &mut to.options.max_connections),
+        help: "The most connections, in all; 0 for no limit",
+    },
+    Setting {
+        name: "max_connections_per_address",
+        flag: Flag::Own("N"),
+        zoo: Some(("maxClientCnxns", Unit::Count)),
+        field: Field::Count(|to| &mut to.options.max_connections_per_address),
+        help: "The most connections from one address; 0 for no limit",
+    },
+    Setting {
+        name: "max_frame_bytes",
+        flag: Flag::Own("BYTES"),
+        zoo: Some(("jute.maxbuffer", Unit::Count)),
+        field: Field::Count(|to| &mut to.options.max_frame_bytes),
+        help: "The longest request",
+    },
+    Setting {
+        name: "max_requests_in_flight",
+        flag: Flag::Own("N"),
+        zoo: None,
+        field: Field::Count(|to| &mut to.options.max_requests_in_flight),
+        help: "The requests of one connection that may wait for the log",
+    },
+    Setting {
+        name: "max_outbound_bytes",
+        flag: Flag::Own("BYTES"),
+        zoo: None,
+        field: Field::Count(|to| &mut to.options.max_outbound_bytes),
+        help: "The bytes that may wait for one slow reader before its requests do",
+    },
+    Setting {
+        name: "max_queued_bytes",
+        flag: Flag::Own("BYTES"),
+        zoo: None,
+        field: Field::Count(|to| &mut to.options.max_queued_bytes),
+        help: "The bytes of requests that may wait for the log, over all connections",
+    },
+    Setting {
+        name: "snapshot_every_entries",
+        flag: Flag::Own("N"),
+        zoo: Some(("snapCount", Unit::Count)),
+        field: Field::Large(|to| &mut to.options.snapshot_every_entries),
+        help: "Write a snapshot after this many log entries",
+    },
+    Setting {
+        name: "snapshot_every_bytes",
+        flag: Flag::Own("BYTES"),
+        zoo: Some(("snapSizeLimitInKb", Unit::Kibibytes)),
+        field: Field::Large(|to| &mut to.options.snapshot_every_bytes),
+        help: "Write a snapshot after this many bytes of log",
+    },
+    Setting {
+        name: "reap_interval",
+        flag: Flag::Own("DUR"),
+        zoo: Some(("znode.container.checkIntervalMs", Unit::Milliseconds)),
+        field: Field::Duration(|to| &mut to.options.reap_interval),
+        help: "How often empty containers and outlived TTL znodes are looked for; 0 for never",
+    },
+    Setting {
+        name: "container_grace",
+        flag: Flag::Own("DUR"),
+        zoo: Some(("znode.container.maxNeverUsedIntervalMs", Unit::Milliseconds)),
+        field: Field::Duration(|to| &mut to.options.container_grace),
+        help: "How long a container that never had a child is kept; 0 for ever",
+    },
+    Setting {
+        name: "four_letter_words",
+        flag: Flag::Own("WORD"),
+        zoo: Some(("4lw.commands.whitelist", Unit::Words)),
+        field: Field::Texts(|to| &mut to.options.four_letter_words),
+        help: "The four-letter words that are answered; * for all. May be repeated",
+    },
+    Setting {
+        name: "super_digest",
+        flag: Flag::Own("ID"),
+        zoo: Some(("DigestAuthenticationProvider.superDigest", Unit::Text)),
+        field: Field::Text(|to| &mut to.options.super_digest),
+        help: "Whom every ACL is open to: user:base64(sha1(user:password))",
+    },
+    Setting {
+        name: "server_id",
+        flag: Flag::Own("N"),
+        zoo: None,
+        field: Field::Small(|to| &mut to.options.server_id),
+        help: "The first byte of every session id, to tell servers apart",
+    },
+    Setting {
+        name: "exit_when_idle",
+        flag: Flag::Own("DUR"),
+        zoo: None,
+        field: Field::MaybeDuration(|to| &mut to.exit_when_idle),
+        help: "End when there was neither a connection nor a session for so long",
+    },
+];

@@ -1,0 +1,244 @@
+//! The settings as a whole: precedence, both kinds of file, and the tables in the documents.
+
+use std::fmt::Write as _;
+
+use clap::{Args, FromArgMatches};
+
+use super::zoo_keys::WITHOUT;
+use super::*;
+
+fn flags(arguments: &[&str]) -> SettingFlags {
+    let command = SettingFlags::augment_args(clap::Command::new("serve"));
+    let matches = command.try_get_matches_from([&["serve"], arguments].concat());
+    SettingFlags::from_arg_matches(&matches.unwrap()).unwrap()
+}
+
+fn load(name: &str, text: &str, arguments: &[&str]) -> Result<Settings, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    Settings::load(Some(&file), &flags(arguments), None).map_err(|failure| failure.to_string())
+}
+
+fn origin<'a>(settings: &'a Settings, name: &str) -> &'a str {
+    let list = settings.list();
+    list.iter().find(|shown| shown.name == name).unwrap().origin
+}
+
+const ZOO: &str = "dataDir=/var/lib/zookeeper\nclientPort=2181\n";
+
+#[test]
+fn what_a_zoo_cfg_says_is_taken_and_the_rest_is_named_in_one_line() {
+    let text = "# a comment\ntickTime = 2000\ndataDir=/var/lib/zookeeper\nclientPort=2181\ninitLimit=10\n\
+         maxClientCnxns=0\nserver.1=localhost:2888:3888\n4lw.commands.whitelist=ruok, srvr, nosuch, crst\n\
+         syncLimit=5\nforceSync=yes\nskipACL=yes\nmyOwnKey=3\nautopurge.purgeInterval=1\nsnapSizeLimitInKb=1024\n";
+    let settings = load("zoo.cfg", text, &[]).unwrap();
+    let target = settings.target();
+    let options = &target.options;
+    assert_eq!(options.listen, ["0.0.0.0:2181"]);
+    assert_eq!(options.min_session_timeout, Duration::from_secs(4));
+    assert_eq!(options.max_session_timeout, Duration::from_secs(40));
+    assert_eq!(options.max_connections_per_address, 0);
+    assert_eq!(options.four_letter_words, ["ruok", "srvr", "crst"]);
+    assert_eq!(options.snapshot_every_bytes, 1 << 20);
+    assert_eq!(
+        target.data_dir.as_deref(),
+        Some(Path::new("/var/lib/zookeeper/baton"))
+    );
+    let warning = settings.warning.as_deref().unwrap();
+    assert!(!warning.contains('\n'));
+    let (_, said) = warning.split_once("without effect: ").unwrap();
+    assert_eq!(
+        said,
+        "initLimit, syncLimit (a server alone has no ensemble); 4lw.commands.whitelist=nosuch (no such word here); \
+         skipACL (ACLs are checked); myOwnKey (unknown); \
+         autopurge.purgeInterval (what a newer snapshot covers is removed by itself)"
+    );
+}
+
+#[test]
+fn the_last_line_with_a_key_counts() {
+    let text = "dataDir=/a\nclientPort=2181\nclientPort=2182\nclientPortAddress=::1\nminSessionTimeout=-1\n\
+         maxSessionTimeout=90000\njute.maxbuffer=0x400000\n4lw.commands.whitelist=*\n\
+         DigestAuthenticationProvider.superDigest=super:x=\n";
+    let settings = load("zoo.cfg", text, &[]).unwrap();
+    let options = &settings.target().options;
+    assert_eq!(options.listen, ["[::1]:2182"]);
+    assert_eq!(options.min_session_timeout, Duration::from_secs(6));
+    assert_eq!(options.max_session_timeout, Duration::from_secs(90));
+    assert_eq!(options.max_frame_bytes, 4 << 20);
+    assert_eq!(options.four_letter_words, ["*"]);
+    assert_eq!(options.super_digest.as_deref(), Some("super:x="));
+    assert_eq!(settings.warning, None);
+    assert!(!settings.to_toml().contains("super:x="));
+}
+
+#[test]
+fn the_port_may_stand_in_the_line_of_the_only_server_and_that_in_a_file_of_its_own() {
+    for (line, expected) in [
+        ("server.1=a:2888:3888;2191", "0.0.0.0:2191"),
+        (
+            "server.1=a:2888:3888:participant;127.0.0.1:2191",
+            "127.0.0.1:2191",
+        ),
+    ] {
+        let settings = load("zoo.cfg", &format!("dataDir=/x\n{line}\n"), &[]).unwrap();
+        assert_eq!(settings.target().options.listen, [expected]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dynamic = folder.path().join("zoo.cfg.dynamic");
+    std::fs::write(&dynamic, "server.1=a:1:2;3\nserver.2=b:1:2;3\nversion=10\n").unwrap();
+    let text = format!("dataDir=/x\ndynamicConfigFile={}\n", dynamic.display());
+    assert!(
+        load("zoo.cfg", &text, &[])
+            .unwrap_err()
+            .contains("names 2 servers")
+    );
+}
+
+#[test]
+fn a_flag_outweighs_the_file_and_the_file_the_default() {
+    let settings = load(
+        "zoo.cfg",
+        ZOO,
+        &["--listen", "127.0.0.1:1", "--tick", "50ms"],
+    )
+    .unwrap();
+    assert_eq!(settings.target().options.listen, ["127.0.0.1:1"]);
+    assert_eq!(origin(&settings, "listen"), "--listen");
+    assert!(origin(&settings, "data_dir").ends_with("zoo.cfg:1 dataDir"));
+    assert_eq!(origin(&settings, "max_frame_bytes"), "default");
+    let given = Settings::load(None, &flags(&[]), Some(Path::new("/given"))).unwrap();
+    assert_eq!(given.target().folder(), Some(Path::new("/given")));
+}
+
+#[test]
+fn a_short_session_timeout_takes_the_tick_with_it() {
+    let settings = load("zoo.cfg", &format!("{ZOO}tickTime=50\n"), &[]).unwrap();
+    assert_eq!(settings.target().options.tick, Duration::from_millis(100));
+}
+
+#[test]
+fn what_is_printed_is_a_baton_toml_that_says_the_same() {
+    let arguments = [
+        "--unix-socket=/run/a \"b\"",
+        "--exit-when-idle=90s",
+        "--tick=75ms",
+        "--listen=a:1",
+        "--listen=b:2",
+    ];
+    let one = load("zoo.cfg", ZOO, &arguments).unwrap();
+    let two = load("baton.toml", &one.to_toml(), &[]).unwrap();
+    let values = |settings: &Settings| -> Vec<Option<String>> {
+        settings
+            .list()
+            .into_iter()
+            .map(|shown| shown.value)
+            .collect()
+    };
+    assert_eq!(values(&one), values(&two));
+    assert_eq!(two.target().options.listen, ["a:1", "b:2"]);
+    assert_eq!(two.target().exit_when_idle, Some(Duration::from_secs(90)));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
+    for (name, text, complaint) in [
+        ("zoo.cfg", "clientPort=2181", "add dataDir="),
+        ("zoo.cfg", "dataDir=/x", "add clientPort=2181"),
+        (
+            "zoo.cfg",
+            "dataDir=/x\nclientPort=70000",
+            "zoo.cfg:2: clientPort=70000 is no port",
+        ),
+        (
+            "zoo.cfg",
+            "dataDir=/x\n\n# c\ntickTime=two",
+            "zoo.cfg:4: tickTime=two is no number",
+        ),
+        (
+            "zoo.cfg",
+            "dataDir=/x\nsnapCount=many",
+            "zoo.cfg:2: snapCount=many",
+        ),
+        ("zoo.cfg", "dataDir", "zoo.cfg:1: 'dataDir' is no key=value"),
+        ("zoo.cfg", "server.1=a:1:2\nserver.2=b:1:2", "runs alone"),
+        (
+            "zoo.cfg",
+            "dataDir=/x\nclientPort=1\nsnapCount=0",
+            "snapshot_every_entries",
+        ),
+        ("baton.toml", "a = 1\ntick = \n", "baton.toml:2:"),
+        ("baton.toml", "tik = \"1s\"", "tik is no setting"),
+        ("baton.toml", "tick = 5", "write a number and a unit"),
+        ("baton.toml", "tick = [\"5s\"]", "a value of another kind"),
+        ("baton.toml", "ephemeral = true", "has no address"),
+        (
+            "baton.toml",
+            "server_id = 300",
+            "within the setting's range",
+        ),
+    ] {
+        let error = load(name, text, &[]).unwrap_err();
+        assert!(error.contains(complaint), "{text}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+/// The tables of `docs/operations.md`.
+fn tables() -> (String, String) {
+    let mut settings = String::from(
+        "| setting | flag | zoo.cfg | default | what it is |\n|---|---|---|---|---|\n",
+    );
+    for setting in SETTINGS {
+        let default = setting.field.toml(&Target::default());
+        let default = default.filter(|value| value != "[]");
+        let _ = writeln!(
+            settings,
+            "| `{}` | `--{}` | {} | {} | {} |",
+            setting.name,
+            setting.flag_name(),
+            setting
+                .zoo
+                .map_or("–".to_owned(), |(key, _)| format!("`{key}`")),
+            default.map_or("–".to_owned(), |value| format!(
+                "`{}`",
+                value.replace('"', "")
+            )),
+            setting.help,
+        );
+    }
+    let mut without =
+        String::from("| keys of zoo.cfg | not named if it says | what happens |\n|---|---|---|\n");
+    for row in WITHOUT {
+        let quoted = |words: &[&str]| -> String {
+            let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+            if words.is_empty() {
+                "–".to_owned()
+            } else {
+                words.join(", ")
+            }
+        };
+        let _ = writeln!(
+            without,
+            "| {} | {} | {} |",
+            quoted(row.keys),
+            quoted(row.agreeing),
+            row.instead
+        );
+    }
+    (settings, without)
+}
+
+#[test]
+fn the_documents_have_every_setting() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (settings, without) = tables();
+    for table in [settings, without] {
+        assert!(
+            text.contains(&table),
+            "docs/operations.md lacks this table, or has another state of it:\n{table}"
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! The keys of a zoo.cfg that name nothing here: what happens instead of what they say. And how values are written there.
+
+use baton_server::HARMLESS_WORDS;
+
+/// The words that are not in the server's default, because they change something.
+const RESETTING_WORDS: &[&str] = &["srst", "crst"];
+
+/// How a zoo.cfg writes a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A number of milliseconds; a negative one is the default.
+    Milliseconds,
+    /// A number; a negative one is the default.
+    Count,
+    /// A number of KiB; none or a negative one is the default.
+    Kibibytes,
+    /// Text as it is.
+    Text,
+    /// A folder of ZooKeeper's, in which Baton makes its own.
+    Folder,
+    /// Four-letter words with commas between them.
+    Words,
+}
+
+impl Unit {
+    /// The values as `baton.toml` would have them; none for "the default". `refuse` gets what is dropped.
+    ///
+    /// # Errors
+    /// What is wrong with the value.
+    pub(super) fn read(
+        self,
+        value: &str,
+        refuse: &mut impl FnMut(&str),
+    ) -> Result<Option<Vec<String>>, String> {
+        let number = || {
+            // Java reads some of them as hexadecimal.
+            match value.strip_prefix("0x") {
+                Some(digits) => i64::from_str_radix(digits, 16),
+                None => value.parse(),
+            }
+            .map_err(|_| format!("'{value}' is no number; correct it"))
+            .map(|number| u64::try_from(number).ok())
+        };
+        let one = |text: String| Some(vec![text]);
+        Ok(match self {
+            Self::Milliseconds => number()?.and_then(|millis| one(format!("{millis}ms"))),
+            Self::Count => number()?.and_then(|count| one(count.to_string())),
+            Self::Kibibytes => number()?
+                .filter(|kib| *kib > 0)
+                .and_then(|kib| one(kib.saturating_mul(1024).to_string())),
+            Self::Text => one(value.to_owned()),
+            Self::Folder => one(format!("{}/baton", value.trim_end_matches('/'))),
+            Self::Words => {
+                let words = value.split(',').map(str::trim);
+                let (known, unknown): (Vec<&str>, Vec<&str>) =
+                    words.filter(|word| !word.is_empty()).partition(|word| {
+                        *word == "*"
+                            || HARMLESS_WORDS.contains(word)
+                            || RESETTING_WORDS.contains(word)
+                    });
+                unknown.into_iter().for_each(refuse);
+                Some(known.into_iter().map(str::to_owned).collect())
+            }
+        })
+    }
+}
+
+/// Keys that have no setting here.
+pub(crate) struct Without {
+    /// The keys; one that ends with a dot or an underscore stands for all that begin so.
+    pub(crate) keys: &'static [&'static str],
+    /// Values that say just what happens here: nothing needs to be told then.
+    pub(crate) agreeing: &'static [&'static str],
+    /// What happens instead.
+    pub(crate) instead: &'static str,
+}
+
+/// Why a key is not followed that is in no list.
+pub(super) const UNKNOWN: &str = "unknown";
+/// Why a four-letter word is not answered.
+pub(super) const NO_SUCH_WORD: &str = "no such word here";
+/// What becomes of the address that goes with a single server's line.
+pub(super) const ALONE: &str = "a server alone has no ensemble";
+
+/// All keys of ZooKeeper's that are known and have no setting.
+pub(crate) static WITHOUT: &[Without] = &[
+    Without {
+        keys: &[
+            "initLimit",
+            "syncLimit",
+            "connectToLearnerMasterLimit",
+            "group.",
+            "weight.",
+            "peerType",
+            "oraclePath",
+            "electionAlg",
+            "electionPortBindRetry",
+            "leaderServes",
+            "quorumListenOnAllIPs",
+            "cnxTimeout",
+            "commitLogCount",
+        ],
+        agreeing: &[],
+        instead: ALONE,
+    },
+    Without {
+        keys: &["standaloneEnabled"],
+        agreeing: &["true"],
+        instead: ALONE,
+    },
+    Without {
+        keys: &["reconfigEnabled"],
+        agreeing: &["false"],
+        instead: "reconfig is refused",
+    },
+    Without {
+        keys: &["dataLogDir"],
+        agreeing: &[],
+        instead: "the log is in the data folder",
+    },
+    Without {
+        keys: &["autopurge.", "snapshot.retain."],
+        agreeing: &[],
+        instead: "what a newer snapshot covers is removed by itself",
+    },
+    Without {
+        keys: &[
+            "preAllocSize",
+            "txnLogSizeLimitInKb",
+            "fsync.warningthresholdms",
+        ],
+        agreeing: &[],
+        instead: "the log's files are cut by themselves",
+    },
+    Without {
+        keys: &["forceSync"],
+        agreeing: &["yes"],
+        instead: "every write is on disk before it is answered",
+    },
+    Without {
+        keys: &["flushDelay", "maxWriteQueuePollTime", "maxBatchSize"],
+        agreeing: &[],
+        instead: "what comes during a sync is the next batch",
+    },
+    Without {
+        keys: &["globalOutstandingLimit"],
+        agreeing: &[],
+        instead: "requests are bounded by max_queued_bytes",
+    },
+    Without {
+        keys: &[
+            "largeRequestMaxBytes",
+            "largeRequestThreshold",
+            "request_throttle_max_requests",
+            "requestThrottleLimit",
+            "requestThrottleStallTime",
+            "requestThrottleDropStale",
+            "throttledOpWaitTime",
+        ],
+        agreeing: &[],
+        instead: "requests wait in their sockets, bounded by max_requests_in_flight and max_queued_bytes",
+    },
+    Without {
+        keys: &[
+            "connectionMaxTokens",
+            "connectionTokenFillTime",
+            "connectionTokenFillCount",
+            "connectionFreezeTime",
+            "connectionDropIncrease",
+            "connectionDropDecrease",
+            "connectionDecreaseRatio",
+            "connection_throttle_",
+        ],
+        agreeing: &[],
+        instead: "connections are bounded by their number",
+    },
+    Without {
+        keys: &["maxResponseCacheSize", "maxGetChildrenResponseCacheSize"],
+        agreeing: &[],
+        instead: "replies are not cached",
+    },
+    Without {
+        keys: &["clientPortListenBacklog"],
+        agreeing: &["-1"],
+        instead: "the backlog is fixed",
+    },
+    Without {
+        keys: &["tcpKeepAlive", "clientTcpKeepAlive"],
+        agreeing: &[],
+        instead: "sessions find out that a peer is gone",
+    },
+    Without {
+        keys: &[
+            "secureClientPort",
+            "secureClientPortAddress",
+            "ssl.",
+            "sslQuorum",
+            "portUnification",
+            "client.portUnification",
+            "client.certReload",
+            "fips-mode",
+            "X509AuthenticationProvider.",
+        ],
+        agreeing: &[],
+        instead: "there is no TLS: clients must use the plain port",
+    },
+    Without {
+        keys: &[
+            "authProvider.",
+            "quorum.auth.",
+            "requireClientAuthScheme",
+            "sessionRequireClientSASLAuth",
+            "allowSaslFailedClients",
+            "jaasLoginRenew",
+            "kerberos.",
+            "superUser",
+        ],
+        agreeing: &[],
+        instead: "clients are known by ip and digest only",
+    },
+    Without {
+        keys: &["enforce.auth.enabled", "enforce.auth.schemes"],
+        agreeing: &["false"],
+        instead: "clients need not authenticate; ACLs protect what is to be protected",
+    },
+    Without {
+        keys: &["DigestAuthenticationProvider.digestAlg"],
+        agreeing: &["SHA1"],
+        instead: "digests are SHA1",
+    },
+    Without {
+        keys: &["skipACL"],
+        agreeing: &["no"],
+        instead: "ACLs are checked",
+    },
+    Without {
+        keys: &["enforceQuota"],
+        agreeing: &["true"],
+        instead: "hard quotas are always enforced",
+    },
+    Without {
+        keys: &["localSessionsEnabled", "localSessionsUpgradingEnabled"],
+        agreeing: &["false"],
+        instead: "every session is a global one",
+    },
+    Without {
+        keys: &["readonlymode.enabled"],
+        agreeing: &["false"],
+        instead: "there is no read-only mode",
+    },
+    Without {
+        keys: &["extendedTypesEnabled"],
+        agreeing: &["true"],
+        instead: "TTL znodes are always there",
+    },
+    Without {
+        keys: &["znode.container.maxPerMinute"],
+        agreeing: &[],
+        instead: "all that are due are removed",
+    },
+    Without {
+        keys: &["digest.enabled"],
+        agreeing: &["true"],
+        instead: "the state's digest is always kept",
+    },
+    Without {
+        keys: &[
+            "snapshot.compression.method",
+            "compressed.snapshot.",
+            "snapshot.trust.empty",
+        ],
+        agreeing: &[],
+        instead: "snapshots are Baton's own",
+    },
+    Without {
+        keys: &["watchManagerName", "watcherCleanThreadsNum"],
+        agreeing: &[],
+        instead: "there is one kind of watch table",
+    },
+    Without {
+        keys: &["serverCnxnFactory", "nio.", "netty."],
+        agreeing: &[],
+        instead: "there is one kind of network code",
+    },
+    Without {
+        keys: &["admin.", "metricsProvider."],
+        agreeing: &[],
+        instead: "figures come from the word mntr",
+    },
+    Without {
+        keys: &["audit."],
+        agreeing: &["false"],
+        instead: "there is no audit log",
+    },
+];
+
+/// What happens instead of what this key says, if anything different does.
+pub(super) fn instead(key: &str, value: &str) -> Option<&'static str> {
+    let found = WITHOUT.iter().find(|without| {
+        without
+            .keys
+            .iter()
+            .any(|known| key == *known || known.ends_with(['.', '_']) && key.starts_with(known))
+    });
+    match found {
+        None => Some(UNKNOWN),
+        Some(without) => {
+            let agrees = without
+                .agreeing
+                .iter()
+                .any(|agreeing| agreeing.eq_ignore_ascii_case(value));
+            (!agrees).then_some(without.instead)
+        }
+    }
+}
