@@ -177,6 +177,63 @@ fn banned_calls_stay_out() {
     refuse(&problems);
 }
 
+/// Where several branches of a `select!` are ready at once, their order decides, not chance: the simulator could not repeat a
+/// run otherwise. `// unbiased: why` on the line above is the exception.
+#[test]
+fn each_select_is_biased() {
+    let mut problems = Vec::new();
+    for dir in ["crates/client/src", "crates/recipes/src"] {
+        for (name, text) in sources(dir) {
+            problems.extend(unbiased_selects(&name, &text));
+        }
+    }
+    refuse(&problems);
+}
+
+fn unbiased_selects(name: &str, text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let mut problems = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        let Some((_, rest)) = code.split_once("select! {") else {
+            continue;
+        };
+        let next = lines.get(number + 1).copied().unwrap_or("");
+        let biased = rest.trim().starts_with("biased;") || next == "biased;";
+        let excused = number > 0
+            && lines[number - 1]
+                .strip_prefix("// unbiased:")
+                .is_some_and(|why| !why.trim().is_empty());
+        if !biased && !excused {
+            problems.push(format!(
+                "{name}:{}: `select!` without `biased;` as its first line",
+                number + 1
+            ));
+        }
+    }
+    problems
+}
+
+#[test]
+fn an_unbiased_select_is_found() {
+    assert_eq!(
+        unbiased_selects("f", "tokio::select! {\n    a => {}\n}").len(),
+        1
+    );
+    assert_eq!(
+        unbiased_selects("f", "// unbiased:\nselect! {\n    a => {}\n}").len(),
+        1
+    );
+    for good in [
+        "tokio::select! {\n    biased;\n    a => {}\n}",
+        "select! { biased; a => {} }",
+        "// unbiased: both are ready for good\nselect! {\n    a => {}\n}",
+        "// a select! { in a comment",
+    ] {
+        assert!(unbiased_selects("f", good).is_empty(), "{good}");
+    }
+}
+
 /// A reader understands a file from its first paragraph, and can hold a file in mind.
 #[test]
 fn files_are_short_and_introduce_themselves() {

@@ -73,6 +73,7 @@ impl Clock for VirtualClock {
                 }
                 // The sender lives in `clock`, so `changed` cannot fail.
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(left) => {}
                     _ = jumped.changed() => {}
                 }

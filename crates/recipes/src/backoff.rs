@@ -3,7 +3,6 @@
 //! Owns the length of the pause only. Must never be used for a lost connection: the client knows when that is back (H83).
 
 use std::time::Duration;
-use uuid::Uuid;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
@@ -26,8 +25,7 @@ impl Backoff {
             .saturating_mul(1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX))
             .min(LONGEST);
         self.attempts = self.attempts.saturating_add(1);
-        let [chance, ..] = Uuid::new_v4().into_bytes();
-        limit / 2 + (limit / 2).mul_f64(f64::from(chance) / 255.0)
+        limit / 2 + (limit / 2).mul_f64(fastrand::f64())
     }
 }
 

@@ -207,6 +207,7 @@ impl LeaderElection {
         let term = leadership.term();
         let asked = leadership.on_resignation_request();
         let worked = tokio::select! {
+            biased;
             worked = leadership.run(work(term)) => worked,
             Ok(()) = asked => {
                 // The work is dropped by now; only then may another lead.

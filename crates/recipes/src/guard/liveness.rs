@@ -74,6 +74,7 @@ impl Watch {
             let asked_at = Instant::now();
             let mut answer = self.application.spawn(probe());
             let alive = tokio::select! {
+                biased;
                 _ = self.core.ended() => None,
                 answered = tokio::time::timeout(self.period, &mut answer) => {
                     Some(matches!(answered, Ok(Ok(true))))
@@ -88,6 +89,7 @@ impl Watch {
                 None => return answer.abort(),
             }
             tokio::select! {
+                biased;
                 _ = self.core.ended() => return,
                 () = tokio::time::sleep_until(asked_at + self.period) => {}
             }

@@ -7,7 +7,7 @@ use crate::backoff::Backoff;
 use crate::guard::{Guard, LostReason};
 use crate::lock::{LockError, Mutex};
 use crate::member::{GroupUpdate, GroupView, NodeState, Registration};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -18,12 +18,12 @@ pub(super) struct Driver {
     items: Arc<BTreeMap<Arc<str>, Mutex>>,
     events: mpsc::Sender<Result<PartitionEvent, PartitionError>>,
     /// What is to be ours.
-    wanted: HashSet<Arc<str>>,
+    wanted: BTreeSet<Arc<str>>,
     /// What stands in line, or waits to stand there again.
-    acquiring: HashMap<Arc<str>, AbortHandle>,
+    acquiring: BTreeMap<Arc<str>, AbortHandle>,
     /// What was handed out.
-    held: HashMap<Arc<str>, Held>,
-    pauses: HashMap<Arc<str>, Backoff>,
+    held: BTreeMap<Arc<str>, Held>,
+    pauses: BTreeMap<Arc<str>, Backoff>,
     tasks: JoinSet<Done>,
 }
 
@@ -53,10 +53,10 @@ impl Driver {
             view,
             items,
             events,
-            wanted: HashSet::new(),
-            acquiring: HashMap::new(),
-            held: HashMap::new(),
-            pauses: HashMap::new(),
+            wanted: BTreeSet::new(),
+            acquiring: BTreeMap::new(),
+            held: BTreeMap::new(),
+            pauses: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -64,6 +64,7 @@ impl Driver {
     /// Until `leaving` resolves.
     pub(super) async fn run(mut self, mut leaving: oneshot::Receiver<()>) {
         tokio::select! {
+            biased;
             _ = &mut leaving => {}
             () = self.drive() => {}
         }
@@ -75,6 +76,7 @@ impl Driver {
     async fn drive(&mut self) {
         loop {
             let handled = tokio::select! {
+                biased;
                 update = self.view.next() => match update {
                     Ok(update) => self.spread(&update).await,
                     Err(error) => {

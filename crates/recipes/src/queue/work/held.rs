@@ -99,6 +99,7 @@ impl Held {
                         None => moved.await,
                         Some(left) if left.is_zero() => return LostReason::ClaimTimedOut,
                         Some(_) => tokio::select! {
+                            biased;
                             () = clock.sleep_until(until.deadline()) => {}
                             () = moved => {}
                         },
@@ -106,6 +107,7 @@ impl Held {
                 }
             };
             tokio::select! {
+                biased;
                 reason = guard => reason,
                 reason = timed_out => reason,
             }

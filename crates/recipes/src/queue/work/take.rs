@@ -118,7 +118,7 @@ impl Inner {
             0
         } else {
             // Any number does that differs from consumer to consumer.
-            usize::try_from(uuid::Uuid::new_v4().as_u128() % (spread as u128 + 1)).unwrap_or(0)
+            fastrand::usize(0..=spread)
         };
         let end = local.ahead.len().min(skip + want);
         local.ahead.drain(skip..end).collect()

@@ -289,6 +289,7 @@ impl Inner {
             // Without a lane there is nothing to watch but the folder of lanes, which is always watched: not reached.
         };
         tokio::select! {
+            biased;
             () = changed => Ok(News::Queue),
             () = falls_due => Ok(News::Queue),
             _ = scout.lost() => Ok(News::Scout),
