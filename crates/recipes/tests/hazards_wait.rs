@@ -213,18 +213,54 @@ async fn h52_a_release_wakes_one_waiter() {
         waiting.push(tokio::spawn(async move { lock.acquire().await }));
         stage.until_children(nth + 2).await;
     }
-    let events = Match::any_event();
+    let (ends, all) = (Match::event(EventKind::NodeDeleted), Match::any_event());
+    let listings = Match::request(OpCode::GetChildren);
+    let listed = proxy.count(&listings);
     within(held.release()).await.unwrap();
     let first = within(waiting.remove(0)).await.unwrap().unwrap();
-    assert_eq!(proxy.count(&events), 1, "one release, one event");
+    assert_eq!(proxy.count(&all), 1, "one release, one event");
     within(first.release()).await.unwrap();
     let second = within(waiting.remove(0)).await.unwrap().unwrap();
-    assert_eq!(proxy.count(&events), 2, "another release, another event");
+    assert_eq!(proxy.count(&ends), 2, "another release, another end");
+    assert_eq!(proxy.count(&all), 3, "and its herald, for the same waiter");
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+    assert_eq!(
+        proxy.count(&listings),
+        listed,
+        "nobody had to list the line again"
+    );
     drop(second);
     for waiter in waiting {
         waiter.abort();
     }
+}
+
+#[tokio::test]
+async fn h52_one_that_leaves_before_its_turn_does_not_pass_the_lock_on() {
+    let stage = Stage::new("h52-leaves").await;
+    let held = within(mutex(&stage.client().await, &stage.path).acquire())
+        .await
+        .unwrap();
+    let (second, third) = (stage.client().await, stage.client().await);
+    let gives_up = tokio::spawn({
+        let lock = mutex(&second, &stage.path);
+        async move { lock.acquire().await }
+    });
+    stage.until_children(2).await;
+    let waits = tokio::spawn({
+        let lock = mutex(&third, &stage.path);
+        async move { lock.acquire().await }
+    });
+    stage.until_children(3).await;
+    gives_up.abort();
+    stage.until_children(2).await;
+    // The third has seen the one before it go, and must find out that it did not hold.
+    session(&third).await.sync(&stage.path).await.unwrap();
+    assert!(!waits.is_finished());
+    assert_eq!(held.check(), Ok(()));
+    within(held.release()).await.unwrap();
+    let guard = within(waits).await.unwrap().unwrap();
+    assert_eq!(guard.check(), Ok(()));
 }
 
 #[tokio::test]

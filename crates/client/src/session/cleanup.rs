@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use baton_proto::Stat;
+use baton_proto::{CreateMode, Stat};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, SessionLost};
@@ -18,6 +18,7 @@ use crate::pending::Pending;
 use crate::session::Session;
 use crate::session::core::Core;
 use crate::state::EndReason;
+use crate::values::{Op, OpResult};
 
 /// Pause before another try after an operation that could not even be queued.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -96,6 +97,7 @@ pub struct Deletion {
 enum Asked {
     Look(Pending<Option<Stat>>),
     Delete(Pending<()>),
+    Announced(Pending<Vec<OpResult>>),
     Nothing,
 }
 
@@ -122,6 +124,15 @@ impl Future for Deletion {
                     Err(e) if e.is_no_node() => Ok(()),
                     other => other,
                 },
+                Asked::Announced(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                    Err(e) if e.is_no_node() => Ok(()),
+                    // What may not be announced is still deleted.
+                    Err(Error::MultiRejected { .. }) => {
+                        self.asked = Asked::Delete(self.session.delete(&self.path, None));
+                        continue;
+                    }
+                    other => other.map(drop),
+                },
             };
             self.asked = Asked::Nothing;
             if answer.is_err() {
@@ -136,19 +147,20 @@ impl Drop for Deletion {
     fn drop(&mut self) {
         let asked = match std::mem::replace(&mut self.asked, Asked::Nothing) {
             Asked::Nothing => return,
-            Asked::Look(_) => None,
-            Asked::Delete(asked) => Some(asked),
+            asked => asked,
         };
         let (session, czxid) = (self.session.clone(), self.czxid);
         let path = std::mem::take(&mut self.path);
         drop(self.session.clean_up(async move {
-            match asked {
-                Some(asked) => match asked.await {
-                    Ok(()) => Ok(()),
-                    Err(e) if e.is_no_node() => Ok(()),
-                    Err(_) => delete_until_gone(&session, &path, czxid).await,
-                },
-                None => delete_until_gone(&session, &path, czxid).await,
+            let answer = match asked {
+                Asked::Delete(asked) => Some(asked.await),
+                Asked::Announced(asked) => Some(asked.await.map(drop)),
+                Asked::Look(_) | Asked::Nothing => None,
+            };
+            match answer {
+                Some(Ok(())) => Ok(()),
+                Some(Err(e)) if e.is_no_node() => Ok(()),
+                _ => delete_until_gone(&session, &path, czxid).await,
             }
         }));
     }
@@ -171,6 +183,26 @@ impl Session {
     pub fn delete_marked(&self, path: &str, czxid: i64) -> Deletion {
         let session = self.for_cleanup();
         let asked = Asked::Delete(session.delete(path, None));
+        Deletion {
+            session,
+            path: path.to_owned(),
+            czxid,
+            asked,
+        }
+    }
+
+    /// As [`Session::delete_marked`], and whoever watches for a node at `herald` is told *that this deletion was made*, before
+    /// the news that the node at `path` is gone: in the same change a node is created at `herald` and deleted again, so that
+    /// nobody ever sees it but by its watch. A node that goes with its session, or by another's hand, has no such herald.
+    ///
+    /// Where the server refuses the herald, the node is deleted without it.
+    pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
+        let session = self.for_cleanup();
+        let asked = Asked::Announced(session.multi(&[
+            Op::create(herald, Vec::new(), CreateMode::Persistent),
+            Op::delete(herald, None),
+            Op::delete(path, None),
+        ]));
         Deletion {
             session,
             path: path.to_owned(),

@@ -69,7 +69,7 @@ impl Releasing {
                 node.disown();
                 continue;
             }
-            let deletion = (node.path().to_owned(), node.withdraw());
+            let deletion = (node.path().to_owned(), node.release());
             // Of a guard that had ended before, nobody waits for more than that news.
             if before.is_ok() {
                 deletions.push(deletion);

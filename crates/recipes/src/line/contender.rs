@@ -21,7 +21,17 @@ pub(crate) struct Contender {
     czxid: i64,
     /// The name carries a marker: no other node ever has it, so it is deleted without a look.
     marked: bool,
+    /// Others are likely to stand behind us, who want to know that we have held.
+    awaited: bool,
     ours_to_delete: bool,
+}
+
+/// Where a holder that releases has its herald: a path at which no node is ever seen.
+///
+/// Whoever is told of a node there knows that the one at `path` was released *by its holder*; that it is gone alone could also
+/// mean that it left the line before its turn.
+pub(super) fn herald(path: &str) -> String {
+    format!("{path}.released")
 }
 
 impl Contender {
@@ -33,6 +43,7 @@ impl Contender {
             path,
             czxid,
             marked: true,
+            awaited: false,
             ours_to_delete: true,
         }
     }
@@ -113,9 +124,26 @@ impl Contender {
         Ok(Self::new(&session, &dir, path, czxid))
     }
 
+    /// We had to wait, in a line that is served strictly in its order: so may others behind us.
+    pub(super) fn expect_followers(&mut self) {
+        self.awaited = true;
+    }
+
     /// Deletes the node: the request is queued when this returns.
     pub(crate) fn withdraw(mut self) -> Deletion {
         self.ours_to_delete = false;
+        self.delete()
+    }
+
+    /// Deletes the node of a holder, which was first in its line: the request is queued when this returns.
+    pub(crate) fn release(mut self) -> Deletion {
+        self.ours_to_delete = false;
+        if self.awaited && self.marked {
+            let herald = herald(&self.path);
+            return self
+                .session
+                .delete_announced(&self.path, self.czxid, &herald);
+        }
         self.delete()
     }
 

@@ -3,13 +3,13 @@
 //! Owns the rule that a deletion wakes only those whom it may concern (H52): each contender watches the nearest before it that it
 //! waits for, with `getData`, because an `exists` on a node that is gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
 
-use super::{Contender, OwnNode};
+use super::{Contender, OwnNode, contender};
 use crate::dialect::{Child, Grammar, Kind, Refusal};
 use crate::guard::LostReason;
 use crate::link;
 use crate::order::{self, Rival};
 use crate::record::Record;
-use baton_client::{Data, Error, Session};
+use baton_client::{Data, Error, Session, Watch};
 use baton_proto::EventKind;
 
 /// First in line: the node, and the watch on it.
@@ -104,7 +104,16 @@ pub(crate) async fn stand(
         };
         report(Step::Placed(position));
         report(Step::Following);
-        tokio::select! {
+        let strict = !stance.grammar.is_overtaken(Kind::Exclusive);
+        if strict {
+            contender.expect_followers();
+        }
+        let manner = if strict && position > 1 {
+            Wait::ForHerald
+        } else {
+            Wait::ForEnd
+        };
+        let was_held = tokio::select! {
             biased;
             reason = own_node.gone() => {
                 contender.disown();
@@ -113,14 +122,16 @@ pub(crate) async fn stand(
                     _ => Trouble::SessionLost,
                 });
             }
-            gone = until_gone(contender.session(), &predecessor, || {
+            gone = until_ended(contender.session(), &predecessor, manner, || {
                 report(Step::Waiting { predecessor: &predecessor });
             }) => gone?,
-        }
+        };
         report(Step::Looking);
         // All that can ever stand before us was created before us, hence was in that list, but for a writer that has become a
-        // reader. If the one that has gone was alone there, nobody is before us now, and there is nothing left to list.
-        place = if position == 1 && !stance.grammar.is_overtaken(stance.kind) {
+        // reader. If the one that has gone was alone there, or has held, nobody is before us now, and there is nothing left to
+        // list.
+        let alone = position == 1 && !stance.grammar.is_overtaken(stance.kind);
+        place = if alone || was_held {
             Place::First
         } else {
             Box::pin(look(&contender, None, stance)).await?
@@ -219,25 +230,62 @@ fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
     kept.map_or(czxid, |place| place.min(czxid))
 }
 
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// That the node is gone.
+    ForEnd,
+    /// The same, and how it went.
+    ForHerald,
+}
+
 /// Waits until `path` does not exist. Calls `watching` each time the watch is set.
 pub(crate) async fn until_gone(
     session: &Session,
     path: &str,
-    mut watching: impl FnMut(),
+    watching: impl FnMut(),
 ) -> Result<(), Trouble> {
+    until_ended(session, path, Wait::ForEnd, watching)
+        .await
+        .map(drop)
+}
+
+/// Waits until `path` does not exist; whether its holder's herald has told that it was released.
+async fn until_ended(
+    session: &Session,
+    path: &str,
+    manner: Wait,
+    mut watching: impl FnMut(),
+) -> Result<bool, Trouble> {
     loop {
-        match Box::pin(session.get_data_watch(path)).await {
+        // Asked for first: of a release between the two, the herald is seen.
+        let asked = (manner == Wait::ForHerald)
+            .then(|| Box::new(session.exists_watch(&contender::herald(path))));
+        let read = Box::pin(session.get_data_watch(path)).await;
+        let mut herald = match asked {
+            Some(asked) => asked.await.ok().map(|(_, herald)| herald),
+            None => None,
+        };
+        match read {
             Ok((_, watch)) => {
                 watching();
                 match watch.await {
-                    Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(()),
+                    Ok(event) if event.kind == EventKind::NodeDeleted => {
+                        return Ok(has_come(herald.as_mut()));
+                    }
                     // Its data changed, which is nothing to us.
                     Ok(_) => {}
                     Err(_) => return Err(Trouble::SessionLost),
                 }
             }
-            Err(error) if error.is_no_node() => return Ok(()),
+            Err(error) if error.is_no_node() => return Ok(has_come(herald.as_mut())),
             Err(error) => Box::pin(link::restored(session, error)).await?,
         }
     }
+}
+
+/// Whether the herald was there: its news comes before that of the end.
+fn has_come(herald: Option<&mut Watch>) -> bool {
+    let news = herald.and_then(Watch::try_event);
+    matches!(news, Some(Ok(event)) if event.kind == EventKind::NodeCreated)
 }
