@@ -43,7 +43,8 @@ struct Case {
     workload: &'static str,
     connections: u32,
     in_flight: u32,
-    /// The release and the next acquire in one packet. Curator has no such thing: its figure is that of the row without.
+    /// The end of a turn and the next one in one packet. The peers have no such thing: their figure is that of the row
+    /// without.
     pipelined: bool,
     /// Items that a work queue claims in one change.
     prefetch: u32,
@@ -112,7 +113,7 @@ const WORK: Case = case(
     1,
 );
 
-const RECIPES: [Case; 7] = [
+const RECIPES: [Case; 8] = [
     LOCK,
     pipelined(
         "lock-pipelined",
@@ -127,6 +128,11 @@ const RECIPES: [Case; 7] = [
     ),
     case("queue", "queue offer + poll, one client", "queue", 1, 1),
     WORK,
+    pipelined(
+        "work-pipelined",
+        "the same, acknowledge and next claim in one packet",
+        &WORK,
+    ),
     Case {
         name: "work-16",
         label: "the same, 16 at a time",

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Requests kept in flight on each connection.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) in_flight: usize,
-    /// `lock` and `handoff`: release and ask for the next turn in one packet, instead of awaiting the release first.
+    /// `lock`, `handoff` and `work`: end a turn and ask for the next in one packet, instead of awaiting the end first.
     #[arg(long)]
     pub(crate) pipelined: bool,
     /// Bytes of each value.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use baton::{Client, Config, DistributedQueue, Mutex, WorkItem, WorkQueue};
+use baton::{Claim, Client, Config, DistributedQueue, Mutex, WorkItem, WorkQueue};
 use baton_client::Session;
 
 use super::load::run_path;
@@ -54,8 +54,10 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
                 tasks.push(
                     window.spawn(async move { fill(&filling, &item, &counted, &of_filler).await }),
                 );
-                let together = args.prefetch;
-                window.spawn(async move { do_work(&queue, together, &done, &of_task).await })
+                let (together, pipelined) = (args.prefetch, args.pipelined);
+                window.spawn(
+                    async move { do_work(&queue, together, pipelined, &done, &of_task).await },
+                )
             }
             _ => {
                 let mutex = Mutex::new(&client, &path).map_err(failed)?;
@@ -143,28 +145,35 @@ async fn fill(
     Ok(())
 }
 
-/// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a time.
+/// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a time; `pipelined`, with
+/// the acknowledgement and the next claim in one packet.
 async fn do_work(
     queue: &WorkQueue,
     together: usize,
+    pipelined: bool,
     done: &Cell<u64>,
     window: &Window,
 ) -> Result<(), BenchError> {
+    let mut before = Vec::new();
     while !window.stopping() {
         let begin = Instant::now();
-        let Ok(claims) = tokio::time::timeout(LOOK, queue.take_many(together)).await else {
-            continue;
-        };
-        let acks: Vec<_> = claims
-            .map_err(failed)?
-            .into_iter()
-            .map(|claim| tokio::task::spawn_local(claim.ack()))
-            .collect();
-        for ack in acks {
+        let claims = tokio::time::timeout(LOOK, queue.take_many(together)).await;
+        let mut acks = Vec::new();
+        if let Ok(claims) = claims {
+            let ack = |claim: Claim| (begin, tokio::task::spawn_local(claim.ack()));
+            acks.extend(claims.map_err(failed)?.into_iter().map(ack));
+        }
+        if pipelined {
+            std::mem::swap(&mut before, &mut acks);
+        }
+        for (begin, ack) in acks {
             ack.await.map_err(failed)?.map_err(failed)?;
             done.set(done.get() + 1);
             window.count().one(begin.elapsed());
         }
+    }
+    for (_, ack) in before {
+        ack.await.map_err(failed)?.map_err(failed)?;
     }
     Ok(())
 }
