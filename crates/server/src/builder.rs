@@ -46,6 +46,13 @@ impl Builder {
         self
     }
 
+    /// Answers HTTP on `HOST:PORT`, too. See [`Options::http`].
+    #[must_use]
+    pub fn http(mut self, address: impl Into<String>) -> Self {
+        self.options.http.push(address.into());
+        self
+    }
+
     /// See [`Options::tick`].
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {

@@ -24,6 +24,9 @@ pub struct Options {
     pub listen: Vec<String>,
     /// Unix sockets to listen on, made with mode 0600. Default: none.
     pub unix_sockets: Vec<PathBuf>,
+    /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`; port 0 picks a free
+    /// one. Whoever reaches them reads paths and figures, no data. Default: none.
+    pub http: Vec<String>,
     /// The step of the session clock: a silent session ends within (timeout, timeout + tick]. Default: 200 ms.
     pub tick: Duration,
     /// The shortest session timeout that a client is given. Default: 1 s.
@@ -66,8 +69,11 @@ pub struct Options {
 /// The four-letter words that change nothing: the default of [`Options::four_letter_words`].
 pub const HARMLESS_WORDS: &[&str] = &[
     "ruok", "srvr", "stat", "isro", "mntr", "cons", "conf", "envi", "dump", "wchs", "wchc", "wchp",
-    "dirs",
+    "dirs", "hash", "gtmk",
 ];
+
+/// The other four-letter words: they reset figures, or set one.
+pub const CHANGING_WORDS: &[&str] = &["srst", "crst", "stmk"];
 
 impl Default for Options {
     fn default() -> Self {
@@ -75,6 +81,7 @@ impl Default for Options {
             storage: StorageChoice::Memory,
             listen: Vec::new(),
             unix_sockets: Vec::new(),
+            http: Vec::new(),
             tick: Duration::from_millis(200),
             min_session_timeout: Duration::from_secs(1),
             max_session_timeout: Duration::from_secs(120),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::builder::Builder;
-use crate::core::clock::ServerTime;
+use crate::core::clock::{ServerTime, now};
 use crate::core::inbox::Inbox;
 use crate::core::pipeline::Core;
 use crate::core::recover;
 use crate::core::shared::{Connections, Shared};
 use crate::core::snapshots::Snapshots;
-use crate::core::stats::Stats;
+use crate::core::stats::{Stats, micros, micros_since};
 use crate::core::watches::WatchTable;
 use crate::error::{ServerError, StartError};
-use crate::net::listen;
+use crate::net::{http, listen};
 use crate::options::{Options, StorageChoice};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
@@ -36,6 +37,7 @@ type Ended = Option<Result<(), ServerError>>;
 pub struct Server {
     shared: Arc<Shared>,
     local_addrs: Vec<SocketAddr>,
+    http_addrs: Vec<SocketAddr>,
     unix_sockets: Vec<PathBuf>,
     accepting: Mutex<JoinSet<()>>,
     core: Mutex<Option<JoinHandle<()>>>,
@@ -92,6 +94,13 @@ impl Server {
             listeners.push(listener);
             local_addrs.push(local);
         }
+        let mut http_listeners = Vec::new();
+        let mut http_addrs = Vec::new();
+        for address in &options.http {
+            let (listener, local) = listen::bind(address).await?;
+            http_listeners.push(listener);
+            http_addrs.push(local);
+        }
         let unix_sockets = options.unix_sockets.clone();
         let (started, starting) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
@@ -105,6 +114,7 @@ impl Server {
         let mut server = Server {
             shared,
             local_addrs,
+            http_addrs,
             unix_sockets,
             accepting: Mutex::new(JoinSet::new()),
             core: Mutex::new(Some(core)),
@@ -119,6 +129,12 @@ impl Server {
                 .get_mut()
                 .spawn(listen::accept(Arc::clone(&server.shared), listener));
         }
+        for listener in http_listeners {
+            server
+                .accepting
+                .get_mut()
+                .spawn(http::accept(Arc::clone(&server.shared), listener));
+        }
         Ok(server)
     }
 
@@ -126,6 +142,12 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.local_addrs.first().copied()
+    }
+
+    /// The first address on which HTTP is answered, with the port that it got.
+    #[must_use]
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.http_addrs.first().copied()
     }
 
     /// What a client needs to connect: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP port.
@@ -155,9 +177,7 @@ impl Server {
     /// Sessions that are open, attached to a connection or not.
     #[must_use]
     pub fn active_sessions(&self) -> usize {
-        self.shared
-            .sessions
-            .load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.sessions.load(Relaxed)
     }
 
     /// Connections that are open.
@@ -280,7 +300,9 @@ pub(crate) fn prepare(
     storage: Arc<dyn Storage>,
     simulated_wall_ms: Option<i64>,
 ) -> Result<(Arc<Shared>, Core), StartError> {
+    let started = now();
     let begun = recover::recover(storage, WalOptions::default()).map_err(start_error)?;
+    let recovered = now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let shared = Arc::new(Shared {
         limits: baton_proto::Limits::with_max_frame_bytes(options.max_frame_bytes),
@@ -295,9 +317,19 @@ pub(crate) fn prepare(
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),
     });
+    let stats = &shared.stats;
+    stats.last_snapshot_zxid.store(begun.snapshot_zxid, Relaxed);
+    stats.last_snapshot_ms.store(begun.snapshot_ms, Relaxed);
     let snapshots = Snapshots::new(after_snapshot);
     let core = Core::new(Arc::clone(&shared), begun.consensus, begun.wal, snapshots)
         .map_err(start_error)?;
+    let stats = &shared.stats;
+    stats.start_time.record(micros_since(started));
+    stats
+        .load_snapshot_time
+        .record(micros(recovered.saturating_duration_since(started)));
+    stats.load_log_time.record(micros_since(recovered));
+    stats.load_log_entries.record(after_snapshot);
     Ok((shared, core))
 }
 

@@ -62,7 +62,7 @@ async fn four_letter_words_are_answered_in_their_shapes() {
     assert!(
         word(&to, "cons")
             .await
-            .contains(&format!("sid={session},lop=getData"))
+            .contains(&format!("sid={session},lop=GETD,est="))
     );
     assert!(word(&to, "conf").await.contains("tickTime=200\n"));
     assert!(
@@ -77,8 +77,8 @@ async fn four_letter_words_are_answered_in_their_shapes() {
         word(&to, "wchs").await,
         "1 connections watching 1 paths\nTotal watches:1\n"
     );
-    assert_eq!(word(&to, "wchc").await, format!("{session}\n\t/eph\n"));
-    assert_eq!(word(&to, "wchp").await, format!("/eph\n\t{session}\n"));
+    assert_eq!(word(&to, "wchc").await, format!("{session}\n\t/eph\n\n"));
+    assert_eq!(word(&to, "wchp").await, format!("/eph\n\t{session}\n\n"));
     assert_eq!(word(&to, "dirs").await, "datadir_size: 0\nlogdir_size: 0\n");
     assert_eq!(
         word(&to, "srst").await,

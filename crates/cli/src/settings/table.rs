@@ -75,6 +75,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "Listen on this unix socket, for this user only. May be repeated",
     },
     Setting {
+        name: "http",
+        flag: Flag::Own("HOST:PORT"),
+        zoo: None,
+        field: Field::Texts(|to| &mut to.options.http),
+        help: "Answer HTTP on this address: /commands, /metrics, /healthz, /readyz. May be repeated",
+    },
+    Setting {
         name: "tick",
         flag: Flag::Own("DUR"),
         zoo: None,

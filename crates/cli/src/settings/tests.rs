@@ -185,6 +185,30 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
     }
 }
 
+#[test]
+fn the_admin_server_and_the_metrics_of_a_zoo_cfg_become_http_addresses() {
+    let http = |more: &str| {
+        let settings = load("zoo.cfg", &format!("{ZOO}{more}"), &[]).unwrap();
+        assert_eq!(settings.warning, None, "{more}");
+        settings.target().options.http.clone()
+    };
+    assert_eq!(http("admin.serverPort=1\n"), <[&str; 0]>::default());
+    assert_eq!(http("admin.enableServer=true\n"), ["0.0.0.0:8080"]);
+    assert_eq!(
+        http("admin.enableServer=true\nadmin.serverAddress=::1\nadmin.serverPort=9\n"),
+        ["[::1]:9"]
+    );
+    let prometheus = "metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
+                      metricsProvider.httpPort=7000\nmetricsProvider.httpHost=127.0.0.1\n";
+    assert_eq!(http(prometheus), ["127.0.0.1:7000"]);
+    assert_eq!(
+        http(&format!("admin.enableServer=true\n{prometheus}")),
+        ["0.0.0.0:8080", "127.0.0.1:7000"]
+    );
+    let refused = load("zoo.cfg", &format!("{ZOO}admin.serverPort=x\n"), &[]);
+    assert!(refused.unwrap_err().contains("no port"));
+}
+
 /// The tables of `docs/operations.md`.
 fn tables() -> (String, String) {
     let mut settings = String::from(

@@ -37,6 +37,67 @@ struct Reader {
     /// The client address in the line of a single server.
     server_address: Option<Placed>,
     servers: usize,
+    http: Http,
+}
+
+/// The admin server and the Prometheus provider: one and the same here.
+#[derive(Default)]
+struct Http {
+    /// Where `admin.enableServer` says so, if it says yes.
+    enabled: Option<String>,
+    admin_address: Option<String>,
+    admin_port: Option<String>,
+    metrics_host: Option<String>,
+    metrics_port: Option<Placed>,
+}
+
+impl Http {
+    /// ZooKeeper's default for both.
+    const ANY: &str = "0.0.0.0";
+    const ADMIN_PORT: &str = "8080";
+
+    fn given(self) -> Option<Given> {
+        let place = |host: Option<String>, port: &str| {
+            let host = host.unwrap_or_else(|| Self::ANY.to_owned());
+            with_port(&host, port)
+        };
+        let mut values = Vec::new();
+        let mut origins = Vec::new();
+        if let Some(origin) = self.enabled {
+            let port = self.admin_port.as_deref().unwrap_or(Self::ADMIN_PORT);
+            values.push(place(self.admin_address, port));
+            origins.push(origin);
+        }
+        if let Some((port, origin)) = self.metrics_port {
+            let metrics = place(self.metrics_host, &port);
+            if !values.contains(&metrics) {
+                values.push(metrics);
+            }
+            origins.push(origin);
+        }
+        (!values.is_empty()).then(|| Given {
+            setting: "http",
+            values,
+            origin: origins.join(", "),
+        })
+    }
+}
+
+/// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a port.
+fn with_port(address: &str, port: &str) -> String {
+    if address.contains(':') && !address.starts_with('[') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
+}
+
+/// A port's number.
+fn port(value: &str) -> Result<String, String> {
+    match value.parse::<u16>() {
+        Ok(port) => Ok(port.to_string()),
+        Err(_) => Err(format!("{value} is no port; give a number up to 65535")),
+    }
 }
 
 impl Reader {
@@ -72,10 +133,16 @@ impl Reader {
                 self.tick_ms = Some((millis, origin));
             }
             "clientPort" => {
-                let port: u16 = value
-                    .parse()
-                    .map_err(|_| format!("{value} is no port; give a number up to 65535"))?;
-                self.port = Some((port.to_string(), origin));
+                self.port = Some((port(value)?, origin));
+            }
+            "admin.enableServer" => {
+                self.http.enabled = value.eq_ignore_ascii_case("true").then_some(origin);
+            }
+            "admin.serverAddress" => self.http.admin_address = Some(value.to_owned()),
+            "admin.serverPort" => self.http.admin_port = Some(port(value)?),
+            "metricsProvider.httpHost" => self.http.metrics_host = Some(value.to_owned()),
+            "metricsProvider.httpPort" => {
+                self.http.metrics_port = Some((port(value)?, origin));
             }
             "clientPortAddress" => self.address = Some(value.to_owned()),
             "dynamicConfigFile" => {
@@ -145,6 +212,9 @@ impl Reader {
         if let Some(given) = self.listen() {
             self.given.insert("listen", given);
         }
+        if let Some(given) = std::mem::take(&mut self.http).given() {
+            self.given.insert("http", given);
+        }
         let (tick_ms, tick_at) = self
             .tick_ms
             .unwrap_or_else(|| (TICK_MS, format!("{name}, ZooKeeper's default")));
@@ -173,13 +243,7 @@ impl Reader {
         let (listen, origin) = match (&self.port, &self.server_address) {
             (Some((port, origin)), _) => {
                 let address = self.address.as_deref().unwrap_or("0.0.0.0");
-                // An IPv6 address stands alone here, or already in the brackets that it needs before a port.
-                let listen = if address.contains(':') && !address.starts_with('[') {
-                    format!("[{address}]:{port}")
-                } else {
-                    format!("{address}:{port}")
-                };
-                (listen, origin)
+                (with_port(address, port), origin)
             }
             (None, Some((listen, origin))) => (listen.clone(), origin),
             (None, None) => return None,

@@ -1,9 +1,6 @@
 //! The keys of a zoo.cfg that name nothing here: what happens instead of what they say. And how values are written there.
 
-use baton_server::HARMLESS_WORDS;
-
-/// The words that are not in the server's default, because they change something.
-const RESETTING_WORDS: &[&str] = &["srst", "crst"];
+use baton_server::{CHANGING_WORDS, HARMLESS_WORDS};
 
 /// How a zoo.cfg writes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +53,7 @@ impl Unit {
                     words.filter(|word| !word.is_empty()).partition(|word| {
                         *word == "*"
                             || HARMLESS_WORDS.contains(word)
-                            || RESETTING_WORDS.contains(word)
+                            || CHANGING_WORDS.contains(word)
                     });
                 unknown.into_iter().for_each(refuse);
                 Some(known.into_iter().map(str::to_owned).collect())
@@ -284,8 +281,8 @@ pub(crate) static WITHOUT: &[Without] = &[
     },
     Without {
         keys: &["admin.", "metricsProvider."],
-        agreeing: &[],
-        instead: "figures come from the word mntr",
+        agreeing: &["org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"],
+        instead: "HTTP is plain and has one set of paths on all its ports",
     },
     Without {
         keys: &["audit."],

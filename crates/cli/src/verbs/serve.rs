@@ -3,6 +3,7 @@
 //! It listens on `baton.sock` in its data folder besides what it is told to, so that local commands with the same
 //! folder meet it (see `local`). The first line on standard output means that it answers.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         if server.local_addr().is_some() {
             places.insert(0, server.connect_string());
         }
-        announce(context, &places, data);
+        announce(context, &places, server.http_addr(), data);
         let ended = tokio::select! {
             number = signals.stop() => Ok(signals::name(number)),
             () = idle(&server, exit_when_idle) => Ok("idleness".to_owned()),
@@ -148,10 +149,12 @@ async fn idle(server: &Server, limit: Option<Duration>) {
 }
 
 /// Says where it serves: the sign that it does.
-fn announce(context: &Context, places: &[String], data: Option<&Path>) {
+fn announce(context: &Context, places: &[String], http: Option<SocketAddr>, data: Option<&Path>) {
     #[derive(serde::Serialize)]
     struct Serving<'a> {
         serving: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        http: Option<String>,
         data_dir: Option<String>,
         pid: u32,
     }
@@ -161,10 +164,15 @@ fn announce(context: &Context, places: &[String], data: Option<&Path>) {
         .map_or("in memory only".to_owned(), |folder| {
             format!("data in {folder}")
         });
-    let text = format!("baton: serving on {}; {keeping}", places.join(" and "));
+    let telling = http.map_or(String::new(), |at| format!("; HTTP on {at}"));
+    let text = format!(
+        "baton: serving on {}; {keeping}{telling}",
+        places.join(" and ")
+    );
     context.output.result(
         &Serving {
             serving: places,
+            http: http.map(|at| at.to_string()),
             data_dir,
             pid: std::process::id(),
         },

@@ -14,6 +14,7 @@ use super::conn::{Attached, CloseReason, Conn};
 use super::inbox::{Kind, Queued, Work};
 use super::reads::{self, Asked, Flow, WatchAccess};
 use super::shared::Shared;
+use super::stats::{Stats, micros};
 use super::watches::WatchTable;
 
 /// Steps under one hold of the tree's lock.
@@ -40,6 +41,7 @@ struct Deliver<'a> {
     wake: &'a mut Vec<Arc<Conn>>,
     hit: &'a mut Vec<u32>,
     frame: &'a mut Vec<u8>,
+    stats: &'a Stats,
 }
 
 impl Effects for Deliver<'_> {
@@ -54,6 +56,14 @@ impl Effects for Deliver<'_> {
         if self.hit.is_empty() {
             return;
         }
+        let watchers = match kind {
+            EventKind::NodeCreated => &self.stats.created_watches,
+            EventKind::NodeDeleted => &self.stats.deleted_watches,
+            EventKind::NodeDataChanged => &self.stats.changed_watches,
+            _ => &self.stats.children_watches,
+        };
+        watchers.record(self.hit.len() as u64);
+        let mut told = 0;
         self.frame.clear();
         reads::event(self.frame, change.zxid, kind, change.path);
         for id in self.hit.iter() {
@@ -63,8 +73,10 @@ impl Effects for Deliver<'_> {
             // Who may not read the znode is not told what happens to it (protocol.md §1.7).
             if change.acl.permits(&conn.identity(), Perms::READ) {
                 conn.push(0, self.wake, |out| out.extend_from_slice(self.frame));
+                told += self.frame.len() as u64;
             }
         }
+        self.stats.watch_bytes.fetch_add(told, Relaxed);
     }
 }
 
@@ -110,6 +122,7 @@ impl Applier {
                         wake: &mut self.wake,
                         hit: &mut self.hit,
                         frame: &mut self.frame,
+                        stats: &shared.stats,
                     };
                     let outcome =
                         tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
@@ -208,6 +221,9 @@ impl Applier {
                     tracing::debug!(peer = %conn.peer, session = format_args!("0x{session_id:x}"), "session refused: {code}");
                     refuse_session(conn, read_only, &mut self.wake);
                     return;
+                }
+                if matches!(command, Command::ReattachSession { .. }) {
+                    shared.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
                 let old = clocks.end(*session_id).and_then(|clocked| clocked.conn);
                 if let Some(old) = old.filter(|old| old.id != conn.id) {
@@ -313,12 +329,14 @@ pub(crate) fn refuse_session(conn: &Arc<Conn>, read_only: Option<bool>, wake: &m
 
 /// Counts a work's requests as answered.
 pub(crate) fn count_answers(shared: &Shared, work: &Work, now: Instant) {
+    let (zxid, now_ms) = (shared.zxid(), shared.time.at_ms(now));
+    let mut sent = 0;
     for group in &work.groups {
-        let micros = now.saturating_duration_since(group.received).as_micros();
+        let micros = micros(now.saturating_duration_since(group.received));
         let answered = group.len as u64;
-        shared
-            .stats
-            .answered(answered, u64::try_from(micros).unwrap_or(u64::MAX));
-        group.conn.stats.sent.fetch_add(answered, Relaxed);
+        sent += answered;
+        shared.stats.updates.record_all(answered, micros);
+        group.conn.stats.answered(answered, micros, zxid, now_ms);
     }
+    shared.stats.sent.fetch_add(sent, Relaxed);
 }

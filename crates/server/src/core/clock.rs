@@ -104,7 +104,7 @@ impl Touch {
         }
     }
 
-    fn last_ms(&self) -> u64 {
+    pub(crate) fn last_ms(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 

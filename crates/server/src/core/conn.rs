@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
 use baton_tree::Identity;
@@ -58,6 +59,8 @@ pub(crate) enum CloseReason {
     TooSlow,
     /// A request after which the protocol closes the connection.
     BadRequest,
+    /// An operator sheds connections.
+    Shed,
     /// The server stops.
     ServerStops,
 }
@@ -73,6 +76,7 @@ impl CloseReason {
                 "it does not read what is sent to it; let the client read faster or set fewer watches"
             }
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
+            CloseReason::Shed => "an operator shed it",
             CloseReason::ServerStops => "the server stops",
         }
     }
@@ -247,8 +251,14 @@ impl Conn {
         let waker = {
             let mut outbox = self.outbox.lock();
             outbox.listed = false;
-            if direct && outbox.write_direct() {
-                return;
+            if direct {
+                let before = outbox.bytes.len();
+                let done = outbox.write_direct();
+                let written = before - outbox.bytes.len();
+                self.stats.bytes_out.fetch_add(written as u64, Relaxed);
+                if done {
+                    return;
+                }
             }
             outbox.idle = None;
             outbox.waker.take()

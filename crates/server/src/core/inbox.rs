@@ -153,6 +153,7 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     ready: Condvar,
     queued_bytes: AtomicUsize,
+    queued_requests: AtomicUsize,
 }
 
 /// Why [`Inbox::take`] came back.
@@ -175,6 +176,8 @@ impl Inbox {
             }
             self.queued_bytes
                 .fetch_add(work.data.len(), Ordering::Relaxed);
+            self.queued_requests
+                .fetch_add(work.requests.len(), Ordering::Relaxed);
             state.work.append(work);
             #[cfg(feature = "simulation")]
             if let Some(task) = state.task.take() {
@@ -188,16 +191,34 @@ impl Inbox {
         true
     }
 
+    /// Requests that wait or are being worked on.
+    pub(crate) fn queued_requests(&self) -> usize {
+        self.queued_requests.load(Ordering::Relaxed)
+    }
+
+    /// Whether the core has stopped.
+    pub(crate) fn is_closed(&self) -> bool {
+        let state = self.state.lock();
+        state.closed || state.stop
+    }
+
     /// Bytes that wait or are being worked on.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes.load(Ordering::Relaxed)
     }
 
-    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes everything.
-    pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
+    /// Empties what has been worked on.
+    fn done(&self, done: &mut Work) {
         self.queued_bytes
             .fetch_sub(done.data.len(), Ordering::Relaxed);
+        self.queued_requests
+            .fetch_sub(done.requests.len(), Ordering::Relaxed);
         done.clear();
+    }
+
+    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes everything.
+    pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
+        self.done(done);
         let mut state = self.state.lock();
         while state.work.is_empty() && !state.stop {
             state.sleeping = true;
@@ -222,9 +243,7 @@ impl Inbox {
         done: &mut Work,
         cx: &std::task::Context<'_>,
     ) -> std::task::Poll<()> {
-        self.queued_bytes
-            .fetch_sub(done.data.len(), Ordering::Relaxed);
-        done.clear();
+        self.done(done);
         let mut state = self.state.lock();
         if state.work.is_empty() {
             state.task = Some(cx.waker().clone());

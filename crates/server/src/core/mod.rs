@@ -5,6 +5,7 @@ mod apply;
 mod baton_node;
 pub(crate) mod clock;
 pub(crate) mod conn;
+pub(crate) mod distribution;
 mod gather;
 mod ids;
 pub(crate) mod inbox;

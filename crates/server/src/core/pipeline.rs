@@ -19,6 +19,7 @@ use super::ids::SessionIds;
 use super::inbox::{Kind, Woken, Work};
 use super::shared::Shared;
 use super::snapshots::Snapshots;
+use super::stats::micros;
 use crate::error::ServerError;
 
 /// Commands that go into one entry, in bytes, before another one is begun.
@@ -320,6 +321,10 @@ impl Core {
             grace_ms,
             REAP_AT_ONCE,
         );
+        self.shared
+            .stats
+            .reaped
+            .fetch_add(due.len() as u64, Relaxed);
         let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
         for candidate in &due {
             let command = Command::DeleteContainer {
@@ -349,7 +354,11 @@ impl Core {
                 .consensus
                 .propose(payload)
                 .map_err(|error| ConsensusError::Engine(error.to_string()))?;
-            self.shared.stats.entries.fetch_add(1, Relaxed);
+            let commands = steps.iter().filter(|step| step.is_command).count() as u64;
+            let stats = &self.shared.stats;
+            stats.commands.fetch_add(commands, Relaxed);
+            stats.batch_requests.record(commands);
+            stats.batch_bytes.record(bytes as u64);
             self.snapshots.logged(bytes);
             for entry in self.settle()? {
                 if (entry.index, entry.term) != (proposed.index, proposed.term) {
@@ -395,11 +404,7 @@ impl Core {
                 let report = self.wal.sync()?;
                 self.forgive_stall(report.sync_time);
                 self.last_sync = report.sync_time;
-                let nanos = u64::try_from(report.sync_time.as_nanos()).unwrap_or(u64::MAX);
-                let stats = &self.shared.stats;
-                stats.commits.fetch_add(1, Relaxed);
-                stats.sync_nanos.fetch_add(nanos, Relaxed);
-                stats.sync_nanos_max.fetch_max(nanos, Relaxed);
+                self.shared.stats.sync_time.record(micros(report.sync_time));
             }
             self.consensus.persisted(effects.token);
             committed.extend(effects.committed);

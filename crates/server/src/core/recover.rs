@@ -19,6 +19,9 @@ pub(crate) struct Begun {
     pub(crate) wal: Wal,
     /// The entry up to which the newest snapshot goes; 0 without one.
     pub(crate) snapshot_index: u64,
+    /// The newest snapshot's zxid, and the wall clock when it was begun; zeros without one.
+    pub(crate) snapshot_zxid: i64,
+    pub(crate) snapshot_ms: i64,
 }
 
 /// Opens the log and restores the newest snapshot. The entries after it come out of consensus.
@@ -54,6 +57,8 @@ pub(crate) fn recover(
         .into_iter()
         .map(|entry| Entry::from_stored(entry.index, entry.term, entry.kind, entry.payload))
         .collect::<Result<Vec<_>, _>>()?;
+    let meta = recovered.snapshot.as_ref().map(|info| &info.meta);
+    let (snapshot_zxid, snapshot_ms) = meta.map_or((0, 0), |meta| (meta.zxid, meta.time_ms));
     let snapshot_index = snapshot.as_ref().map_or(0, |point| point.index);
     let consensus = Consensus::new(
         &Config::sole_voter(NODE_ID),
@@ -72,5 +77,7 @@ pub(crate) fn recover(
         consensus,
         wal,
         snapshot_index,
+        snapshot_zxid,
+        snapshot_ms,
     })
 }

@@ -101,12 +101,33 @@ impl Shared {
         Ok(conn)
     }
 
+    /// Bytes received and sent, over all connections there have been.
+    pub(crate) fn transferred_bytes(&self) -> (u64, u64) {
+        let connections = self.connections.lock();
+        let stats = &self.stats;
+        let mut total = (
+            stats.bytes_in_before.load(Ordering::Relaxed),
+            stats.bytes_out_before.load(Ordering::Relaxed),
+        );
+        for conn in connections.open.values() {
+            total.0 += conn.stats.bytes_in.load(Ordering::Relaxed);
+            total.1 += conn.stats.bytes_out.load(Ordering::Relaxed);
+        }
+        total
+    }
+
     /// Strikes a connection out, and its watches.
     pub(crate) fn forget(&self, conn: &Conn) {
         conn.detach();
         self.watches.lock().forget(conn.id);
         let mut connections = self.connections.lock();
         connections.open.remove(&conn.id);
+        for (total, own) in [
+            (&self.stats.bytes_in_before, &conn.stats.bytes_in),
+            (&self.stats.bytes_out_before, &conn.stats.bytes_out),
+        ] {
+            total.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         if let Some(ip) = conn.peer.ip()
             && let Some(count) = connections.per_address.get_mut(&ip)
         {

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use super::clock::now;
 use super::shared::Shared;
+use super::stats::micros_since;
 
 /// Bytes of one slice: what a batch may have to wait for.
 const SLICE_BYTES: usize = 64 << 10;
@@ -29,6 +30,8 @@ struct Writing {
     thread: JoinHandle<()>,
     done: Receiver<Result<SnapshotInfo, WalError>>,
     index: u64,
+    zxid: i64,
+    begun: Instant,
 }
 
 /// When a snapshot is due, and the one under way.
@@ -86,6 +89,7 @@ impl Snapshots {
         self.entries_since = 0;
         self.bytes_since = 0;
         let index = point.index;
+        let begun = now();
         let mut tree = shared.tree.write();
         if tree.begin_snapshot().is_err() {
             return;
@@ -97,6 +101,7 @@ impl Snapshots {
             time_ms: shared.time.wall_ms(),
             membership: point.membership.encode(),
         };
+        let zxid = meta.zxid;
         let (slices, incoming) = crossbeam_channel::bounded::<Vec<u8>>(SLICES_WAITING);
         let (finished, done) = crossbeam_channel::bounded(1);
         let write = move || {
@@ -126,6 +131,8 @@ impl Snapshots {
                     thread,
                     done,
                     index,
+                    zxid,
+                    begun,
                 });
             }
             Err(error) => {
@@ -144,10 +151,15 @@ impl Snapshots {
         };
         let (slice, last) = match writing.held.take() {
             Some(slice) => (slice, false),
-            None => match shared.tree.write().snapshot_slice(SLICE_BYTES) {
-                Some(slice) => (slice, false),
-                None => (Vec::new(), true),
-            },
+            None => {
+                let held = now();
+                let slice = shared.tree.write().snapshot_slice(SLICE_BYTES);
+                shared.stats.snapshot_slice.record(micros_since(held));
+                match slice {
+                    Some(slice) => (slice, false),
+                    None => (Vec::new(), true),
+                }
+            }
         };
         let last = last || slice.is_empty();
         match slices.try_send(slice) {
@@ -175,7 +187,11 @@ impl Snapshots {
         let _ = writing.thread.join();
         match outcome {
             Ok(Ok(info)) => {
-                shared.stats.snapshots.fetch_add(1, Relaxed);
+                let stats = &shared.stats;
+                stats.snapshots.fetch_add(1, Relaxed);
+                stats.snapshot_time.record(micros_since(writing.begun));
+                stats.last_snapshot_zxid.store(writing.zxid, Relaxed);
+                stats.last_snapshot_ms.store(shared.time.wall_ms(), Relaxed);
                 tracing::info!(
                     name = info.name,
                     index = writing.index,

@@ -1,100 +1,206 @@
-//! What the server counts of itself, for `mntr`, `srvr`, `stat` and `cons`. Counters are relaxed: they order nothing.
+//! What the server counts of itself, for the four-letter words and `/metrics`. Counters are relaxed: they order nothing.
+//! How a figure is called and what it means is in the table of `net::metrics`.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-/// Counters of the whole server.
+use super::clock::now;
+use super::distribution::{Distribution, Spread};
+
+/// ZooKeeper's trace mask before anybody sets it.
+const TRACE_MASK: i64 = 0x132;
+
+/// Counters of the whole server. Times are in microseconds.
 #[derive(Debug)]
 pub(crate) struct Stats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) connections_accepted: AtomicU64,
-    pub(crate) connections_refused: AtomicU64,
+    pub(crate) refused_from_address: AtomicU64,
+    pub(crate) refused_in_all: AtomicU64,
+    pub(crate) handshakes_timed_out: AtomicU64,
+    pub(crate) slow_readers_closed: AtomicU64,
+    pub(crate) connections_shed: AtomicU64,
+    pub(crate) large_requests: AtomicU64,
+    pub(crate) sessions_reattached: AtomicU64,
     pub(crate) sessions_expired: AtomicU64,
     pub(crate) auth_failed: AtomicU64,
-    pub(crate) entries: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) sync_nanos: AtomicU64,
-    pub(crate) sync_nanos_max: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) reaped: AtomicU64,
+    pub(crate) watch_bytes: AtomicU64,
     pub(crate) snapshots: AtomicU64,
-    latency_count: AtomicU64,
-    latency_total_us: AtomicU64,
-    latency_max_us: AtomicU64,
-    latency_min_us: AtomicU64,
+    pub(crate) last_snapshot_zxid: AtomicI64,
+    /// Of the wall clock; 0 before the first.
+    pub(crate) last_snapshot_ms: AtomicI64,
+    /// Bytes of connections that have gone.
+    pub(crate) bytes_in_before: AtomicU64,
+    pub(crate) bytes_out_before: AtomicU64,
+    pub(crate) trace_mask: AtomicI64,
+    pub(crate) reads: Distribution,
+    pub(crate) updates: Distribution,
+    pub(crate) sync_time: Distribution,
+    pub(crate) batch_requests: Distribution,
+    pub(crate) batch_bytes: Distribution,
+    pub(crate) snapshot_time: Distribution,
+    pub(crate) snapshot_slice: Distribution,
+    pub(crate) start_time: Distribution,
+    pub(crate) load_snapshot_time: Distribution,
+    pub(crate) load_log_time: Distribution,
+    pub(crate) load_log_entries: Distribution,
+    pub(crate) created_watches: Distribution,
+    pub(crate) deleted_watches: Distribution,
+    pub(crate) changed_watches: Distribution,
+    pub(crate) children_watches: Distribution,
 }
 
 impl Stats {
     pub(crate) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
+        let zero = AtomicU64::default;
+        let none = Distribution::default;
         Self {
             received: zero(),
             sent: zero(),
             connections_accepted: zero(),
-            connections_refused: zero(),
+            refused_from_address: zero(),
+            refused_in_all: zero(),
+            handshakes_timed_out: zero(),
+            slow_readers_closed: zero(),
+            connections_shed: zero(),
+            large_requests: zero(),
+            sessions_reattached: zero(),
             sessions_expired: zero(),
             auth_failed: zero(),
-            entries: zero(),
-            commits: zero(),
-            sync_nanos: zero(),
-            sync_nanos_max: zero(),
+            commands: zero(),
+            reaped: zero(),
+            watch_bytes: zero(),
             snapshots: zero(),
-            latency_count: zero(),
-            latency_total_us: zero(),
-            latency_max_us: zero(),
-            latency_min_us: AtomicU64::new(u64::MAX),
+            last_snapshot_zxid: AtomicI64::new(0),
+            last_snapshot_ms: AtomicI64::new(0),
+            bytes_in_before: zero(),
+            bytes_out_before: zero(),
+            trace_mask: AtomicI64::new(TRACE_MASK),
+            reads: none(),
+            updates: none(),
+            sync_time: none(),
+            batch_requests: none(),
+            batch_bytes: none(),
+            snapshot_time: none(),
+            snapshot_slice: none(),
+            start_time: none(),
+            load_snapshot_time: none(),
+            load_log_time: none(),
+            load_log_entries: none(),
+            created_watches: none(),
+            deleted_watches: none(),
+            changed_watches: none(),
+            children_watches: none(),
         }
     }
 
-    /// Counts `requests` that were answered `micros` after they had been read.
-    pub(crate) fn answered(&self, requests: u64, micros: u64) {
-        self.sent.fetch_add(requests, Relaxed);
-        self.latency_count.fetch_add(requests, Relaxed);
-        self.latency_total_us
-            .fetch_add(requests.saturating_mul(micros), Relaxed);
-        if micros > self.latency_max_us.load(Relaxed) {
-            self.latency_max_us.fetch_max(micros, Relaxed);
-        }
-        if micros < self.latency_min_us.load(Relaxed) {
-            self.latency_min_us.fetch_min(micros, Relaxed);
-        }
-    }
-
-    /// Shortest, mean and longest time to an answer, in milliseconds, as ZooKeeper reports them.
-    pub(crate) fn latency_ms(&self) -> (u64, f64, u64) {
-        let count = self.latency_count.load(Relaxed);
-        if count == 0 {
-            return (0, 0.0, 0);
-        }
-        let mean = self.latency_total_us.load(Relaxed) as f64 / count as f64 / 1000.0;
-        (
-            self.latency_min_us.load(Relaxed) / 1000,
-            mean,
-            self.latency_max_us.load(Relaxed) / 1000,
-        )
+    /// Times from a request's arrival to its answer, of reads and writes together.
+    pub(crate) fn latency(&self) -> Spread {
+        self.reads.spread().and(&self.updates.spread())
     }
 
     /// Forgets what `srst` forgets.
     pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);
-        self.latency_count.store(0, Relaxed);
-        self.latency_total_us.store(0, Relaxed);
-        self.latency_max_us.store(0, Relaxed);
-        self.latency_min_us.store(u64::MAX, Relaxed);
+        self.reads.reset();
+        self.updates.reset();
     }
 }
 
 /// Counters of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ConnStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
     pub(crate) last_op: AtomicU64,
     pub(crate) last_cxid: AtomicU64,
+    pub(crate) last_zxid: AtomicI64,
+    /// Of the server's running time.
+    pub(crate) last_response_ms: AtomicU64,
+    pub(crate) last_latency_us: AtomicU64,
+    pub(crate) total_latency_us: AtomicU64,
+    pub(crate) min_latency_us: AtomicU64,
+    pub(crate) max_latency_us: AtomicU64,
+}
+
+impl Default for ConnStats {
+    fn default() -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            received: zero(),
+            sent: zero(),
+            bytes_in: zero(),
+            bytes_out: zero(),
+            last_op: zero(),
+            last_cxid: zero(),
+            last_zxid: AtomicI64::new(0),
+            last_response_ms: zero(),
+            last_latency_us: zero(),
+            total_latency_us: zero(),
+            min_latency_us: AtomicU64::new(u64::MAX),
+            max_latency_us: zero(),
+        }
+    }
 }
 
 impl ConnStats {
+    /// Counts `requests` that were answered at `now_ms`, `micros` after they had been read.
+    pub(crate) fn answered(&self, requests: u64, micros: u64, zxid: i64, now_ms: u64) {
+        self.sent.fetch_add(requests, Relaxed);
+        self.total_latency_us
+            .fetch_add(requests.saturating_mul(micros), Relaxed);
+        self.min_latency_us.fetch_min(micros, Relaxed);
+        self.max_latency_us.fetch_max(micros, Relaxed);
+        self.last_latency_us.store(micros, Relaxed);
+        self.last_zxid.store(zxid, Relaxed);
+        self.last_response_ms.store(now_ms, Relaxed);
+    }
+
+    /// Requests that have no answer yet.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.received
+            .load(Relaxed)
+            .saturating_sub(self.sent.load(Relaxed))
+    }
+
+    /// Shortest, mean and longest time to an answer, in milliseconds.
+    pub(crate) fn latency_ms(&self) -> (u64, u64, u64) {
+        let Some(mean) = self
+            .total_latency_us
+            .load(Relaxed)
+            .checked_div(self.sent.load(Relaxed))
+        else {
+            return (0, 0, 0);
+        };
+        (
+            self.min_latency_us.load(Relaxed) / 1000,
+            mean / 1000,
+            self.max_latency_us.load(Relaxed) / 1000,
+        )
+    }
+
     pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);
+        self.total_latency_us.store(0, Relaxed);
+        self.min_latency_us.store(u64::MAX, Relaxed);
+        self.max_latency_us.store(0, Relaxed);
+        self.last_latency_us.store(0, Relaxed);
     }
+}
+
+/// Whole microseconds.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whole microseconds since then, by the server's clock.
+pub(crate) fn micros_since(start: Instant) -> u64 {
+    micros(now().saturating_duration_since(start))
 }

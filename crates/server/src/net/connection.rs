@@ -22,6 +22,7 @@ use crate::core::conn::{CloseReason, Conn, Outlet};
 use crate::core::inbox::{Kind, Work};
 use crate::core::reads::{self, Flow, WatchAccess};
 use crate::core::shared::Shared;
+use crate::core::stats::micros;
 
 /// What one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
@@ -111,14 +112,21 @@ impl Connection {
         let end = match opening.await {
             Ok(None) => poll_fn(|cx| self.poll(cx, false)).await,
             Ok(end) => end,
-            Err(_) => Some(End::Refused(
-                "it did not name its session in time".to_owned(),
-            )),
+            Err(_) => {
+                let stats = &self.shared.stats;
+                stats.handshakes_timed_out.fetch_add(1, Relaxed);
+                Some(End::Refused(
+                    "it did not name its session in time".to_owned(),
+                ))
+            }
         };
-        if let Some(End::Closed(reason)) = end
-            && reason != CloseReason::TooSlow
-        {
-            self.linger().await;
+        match end {
+            Some(End::Closed(CloseReason::TooSlow)) => {
+                let stats = &self.shared.stats;
+                stats.slow_readers_closed.fetch_add(1, Relaxed);
+            }
+            Some(End::Closed(_)) => self.linger().await,
+            _ => {}
         }
         end.unwrap_or(End::Gone)
     }
@@ -208,7 +216,11 @@ impl Connection {
         // What a peer merely claims to send is not reserved for at once.
         self.input
             .reserve(wanted.clamp(READ_BYTES / 4, 4 * READ_BYTES));
-        pin!(self.socket.read_buf(&mut self.input)).poll(cx)
+        let read = pin!(self.socket.read_buf(&mut self.input)).poll(cx);
+        if let Poll::Ready(Ok(bytes)) = &read {
+            self.conn.stats.bytes_in.fetch_add(*bytes as u64, Relaxed);
+        }
+        read
     }
 
     /// Writes what waits. Ready when nothing does.
@@ -216,7 +228,10 @@ impl Connection {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match self.outlet.poll_write(cx, rest) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => self.written += n,
+                Poll::Ready(Ok(n)) => {
+                    self.written += n;
+                    self.conn.stats.bytes_out.fetch_add(n as u64, Relaxed);
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     if self.written > self.shared.options.max_outbound_bytes {
@@ -318,7 +333,10 @@ impl Connection {
             let (head, after) = match whole_frame(rest, shared.limits.max_frame_bytes) {
                 Ok(Some(split)) => split,
                 Ok(None) => break Ok(Need::Input),
-                Err(error) => break Err(End::Refused(error.to_string())),
+                Err(error) => {
+                    count_refused_frame(&shared, &error);
+                    break Err(End::Refused(error.to_string()));
+                }
             };
             *rest = after;
             received += 1;
@@ -414,8 +432,12 @@ impl Connection {
             conn.stats.received.fetch_add(received, Relaxed);
         }
         if answered > 0 {
-            shared.stats.answered(answered, elapsed_us(self.read_at));
-            conn.stats.sent.fetch_add(answered, Relaxed);
+            let now = now();
+            let micros = micros(now.saturating_duration_since(self.read_at));
+            shared.stats.sent.fetch_add(answered, Relaxed);
+            shared.stats.reads.record_all(answered, micros);
+            let now_ms = shared.time.at_ms(now);
+            conn.stats.answered(answered, micros, shared.zxid(), now_ms);
         }
         outcome
     }
@@ -455,8 +477,11 @@ impl Connection {
             return Ok(Need::Input);
         };
         if let Some(word) = words::recognise(*first) {
+            let Some(argument) = word.argument(&self.input) else {
+                return Ok(Need::Input);
+            };
             self.out
-                .extend_from_slice(words::answer(&self.shared, word).as_bytes());
+                .extend_from_slice(words::answer(&self.shared, word, argument).as_bytes());
             self.close_after = Some(CloseReason::SessionClosed);
             return Ok(Need::Room);
         }
@@ -474,13 +499,18 @@ impl Connection {
                 .map(|()| Some(used))
             }
             Ok(None) => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) => {
+                count_refused_frame(&self.shared, &error);
+                Err(error.to_string())
+            }
         };
         self.input = input;
         match outcome {
             Ok(Some(used)) => {
                 self.input.advance(used);
                 self.phase = Phase::Attaching;
+                self.shared.stats.received.fetch_add(1, Relaxed);
+                self.conn.stats.received.fetch_add(1, Relaxed);
                 self.submit();
                 Ok(Need::Room)
             }
@@ -505,6 +535,12 @@ fn whole_frame(
         .and_then(|rest| rest.split_at_checked(length)))
 }
 
+fn count_refused_frame(shared: &Shared, error: &frame::FrameError) {
+    if matches!(error, frame::FrameError::TooLong { .. }) {
+        shared.stats.large_requests.fetch_add(1, Relaxed);
+    }
+}
+
 fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
     frame::write_reply(
         out,
@@ -515,10 +551,6 @@ fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
         },
         None,
     );
-}
-
-fn elapsed_us(since: Instant) -> u64 {
-    u64::try_from(now().saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Who deals with a request.

@@ -13,13 +13,12 @@ use rustix::fs::Mode;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::{Connection, End};
+use super::facts::BACKLOG;
 use super::stream::Stream;
 use crate::core::conn::Peer;
-use crate::core::shared::Shared;
+use crate::core::shared::{Shared, TooMany};
 use crate::error::StartError;
 
-/// Connections that the system holds until they are accepted.
-const BACKLOG: i32 = 1024;
 /// How long to wait when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -51,6 +50,12 @@ impl Drop for SocketFile {
 
 /// Listens on `HOST:PORT`. Needs a tokio runtime.
 pub(crate) async fn tcp(address: &str) -> Result<(Listener, SocketAddr), StartError> {
+    let (listener, local) = bind(address).await?;
+    Ok((Listener::Tcp(listener), local))
+}
+
+/// The socket of [`tcp`], and of the HTTP listener.
+pub(crate) async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     let refused = |source| StartError::Listen {
         address: address.to_owned(),
         source,
@@ -74,8 +79,7 @@ pub(crate) async fn tcp(address: &str) -> Result<(Listener, SocketAddr), StartEr
         let local = listener.local_addr()?;
         Ok((listener, local))
     };
-    let (listener, local) = bind().map_err(refused)?;
-    Ok((Listener::Tcp(listener), local))
+    bind().map_err(refused)
 }
 
 /// Listens on a unix socket. Needs a tokio runtime.
@@ -163,7 +167,15 @@ pub(crate) fn take_on(
     let conn = match shared.open(peer) {
         Ok(conn) => conn,
         Err(why) => {
-            shared.stats.connections_refused.fetch_add(1, Relaxed);
+            match why {
+                TooMany::FromAddress(_) => {
+                    shared.stats.refused_from_address.fetch_add(1, Relaxed);
+                }
+                TooMany::InAll(_) => {
+                    shared.stats.refused_in_all.fetch_add(1, Relaxed);
+                }
+                TooMany::Stopping => {}
+            }
             tracing::warn!(%peer, "connection refused: {why}");
             return None;
         }

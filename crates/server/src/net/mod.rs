@@ -1,9 +1,12 @@
-//! Sockets: listeners, and one task for each connection. Knows the wire, and of the core only its inbox, the tree
+//! Sockets: listeners, one task for each connection, and what an operator is told. Knows the wire, and of the core only its inbox, the tree
 //! behind its lock, and each connection's outbound bytes.
 
 mod auth;
 mod connection;
+mod facts;
 mod handshake;
+pub(crate) mod http;
 pub(crate) mod listen;
+mod metrics;
 pub(crate) mod stream;
 mod words;

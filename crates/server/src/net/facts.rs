@@ -1,0 +1,239 @@
+//! What several of the words and commands tell: version, folder, sessions and when they end. Only reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::core::conn::Conn;
+use crate::core::shared::Shared;
+use crate::options::StorageChoice;
+
+/// Connections that the system holds until they are accepted.
+pub(super) const BACKLOG: i32 = 1024;
+
+/// The version of ZooKeeper whose clients find what they expect, and Baton's own.
+pub(super) fn version() -> String {
+    format!("3.9.5-baton-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Where the data is, as the operator named it.
+pub(super) fn folder(shared: &Shared) -> String {
+    match &shared.options.storage {
+        StorageChoice::Memory => "(memory)".to_owned(),
+        StorageChoice::Folder(path) => path.display().to_string(),
+    }
+}
+
+/// The port of the first TCP listener, as it was asked for.
+pub(super) fn client_port(shared: &Shared) -> i64 {
+    let listen = shared.options.listen.first();
+    listen
+        .and_then(|listen| listen.rsplit(':').next()?.parse().ok())
+        .unwrap_or(-1)
+}
+
+/// Bytes of the files in the data folder: snapshots, and the log.
+pub(super) fn file_bytes(shared: &Shared) -> (u64, u64) {
+    let StorageChoice::Folder(path) = &shared.options.storage else {
+        return (0, 0);
+    };
+    let Ok(files) = std::fs::read_dir(path) else {
+        return (0, 0);
+    };
+    let mut bytes = (0, 0);
+    for file in files.filter_map(Result::ok) {
+        let length = file.metadata().map_or(0, |data| data.len());
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snapshot-") {
+            bytes.0 += length;
+        } else if name.starts_with("log-") {
+            bytes.1 += length;
+        }
+    }
+    bytes
+}
+
+/// What the wall clock read, or will read, at a moment of the server's time.
+pub(super) fn wall_ms(shared: &Shared, at_ms: u64) -> i64 {
+    let now = i64::try_from(shared.time.now_ms()).unwrap_or(i64::MAX);
+    let at = i64::try_from(at_ms).unwrap_or(i64::MAX);
+    shared.time.wall_ms().saturating_add(at.saturating_sub(now))
+}
+
+/// Sessions and connections by the time at which they end if nothing is heard of them.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// Milliseconds since 1970, rounded up to the session clock's tick.
+    pub(super) attached: BTreeMap<i64, Vec<Arc<Conn>>>,
+    /// Sessions whose client is away: each ends within its timeout.
+    pub(super) away: Vec<i64>,
+    /// Connections without a session.
+    pub(super) nameless: Vec<Arc<Conn>>,
+}
+
+pub(super) fn ends(shared: &Shared) -> Ends {
+    let tick = i64::try_from(shared.options.tick.as_millis())
+        .unwrap_or(i64::MAX)
+        .max(1);
+    let mut ends = Ends::default();
+    let mut attached_ids = std::collections::HashSet::new();
+    for conn in shared.all_connections() {
+        let Some(attached) = conn.attached() else {
+            ends.nameless.push(conn);
+            continue;
+        };
+        attached_ids.insert(attached.session);
+        let due = attached
+            .touch
+            .last_ms()
+            .saturating_add(attached.timeout_ms.into());
+        let bucket = (wall_ms(shared, due) / tick)
+            .saturating_add(1)
+            .saturating_mul(tick);
+        ends.attached.entry(bucket).or_default().push(conn);
+    }
+    let tree = shared.tree.read();
+    let ids = tree.sessions().map(|session| session.id);
+    ends.away = ids.filter(|id| !attached_ids.contains(id)).collect();
+    ends
+}
+
+/// Sessions with ephemerals, and these.
+pub(super) fn ephemerals(shared: &Shared) -> BTreeMap<i64, Vec<String>> {
+    let tree = shared.tree.read();
+    tree.sessions()
+        .filter(|session| session.ephemerals > 0)
+        .map(|session| (session.id, tree.ephemerals(session.id, "/")))
+        .collect()
+}
+
+/// Watched paths with the sessions that watch them.
+pub(super) fn watches_by_path(shared: &Shared) -> BTreeMap<String, Vec<i64>> {
+    let by_path = shared.watches.lock().by_path();
+    by_path
+        .into_iter()
+        .map(|(path, conns)| (path, conns.iter().map(|conn| conn.session()).collect()))
+        .collect()
+}
+
+/// Sessions with the paths that they watch.
+pub(super) fn watches_by_session(shared: &Shared) -> BTreeMap<i64, Vec<String>> {
+    let mut by_session = BTreeMap::<i64, Vec<String>>::new();
+    for (path, sessions) in watches_by_path(shared) {
+        for session in sessions {
+            by_session.entry(session).or_default().push(path.clone());
+        }
+    }
+    by_session
+}
+
+/// What `envi` tells. Nothing of it is Java's.
+pub(super) fn environment() -> Vec<(&'static str, String)> {
+    let host = rustix::system::uname();
+    let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let folder = std::env::current_dir().unwrap_or_default();
+    vec![
+        ("zookeeper.version", version()),
+        ("baton.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("host.name", text(host.nodename())),
+        ("os.name", text(host.sysname())),
+        ("os.arch", text(host.machine())),
+        ("os.version", text(host.release())),
+        ("user.dir", folder.display().to_string()),
+    ]
+}
+
+/// What ZooKeeper calls the last operation of a connection.
+pub(super) fn last_op(conn: &Conn) -> &'static str {
+    use baton_proto::OpCode;
+    use std::sync::atomic::Ordering::Relaxed;
+    if conn.stats.last_response_ms.load(Relaxed) == 0 && conn.stats.sent.load(Relaxed) == 0 {
+        return "NA";
+    }
+    let op = conn.stats.last_op.load(Relaxed) as u32 as i32;
+    let Ok(op) = OpCode::try_from(op) else {
+        return "NA";
+    };
+    match op {
+        // No request has come yet: the answer was that of the session's opening.
+        OpCode::Notification | OpCode::CreateSession => "SESS",
+        OpCode::Ping => "PING",
+        OpCode::Auth => "AUTH",
+        OpCode::Multi => "MULT",
+        OpCode::MultiRead => "MLTR",
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => "CREA",
+        OpCode::Delete | OpCode::DeleteContainer => "DELE",
+        OpCode::SetData => "SETD",
+        OpCode::Reconfig => "RECO",
+        OpCode::SetAcl => "SETA",
+        OpCode::CloseSession => "CLOS",
+        OpCode::Sync => "SYNC",
+        OpCode::Check => "CHEC",
+        OpCode::Exists => "EXIS",
+        OpCode::GetData => "GETD",
+        OpCode::SetWatches => "SETW",
+        OpCode::SetWatches2 => "STW2",
+        OpCode::AddWatch => "ADDW",
+        OpCode::GetAcl => "GETA",
+        OpCode::GetChildren | OpCode::GetChildren2 => "GETC",
+        OpCode::GetAllChildrenNumber => "GETACN",
+        OpCode::CheckWatches => "CHKW",
+        OpCode::RemoveWatches => "REMW",
+        OpCode::WhoAmI => "HOMI",
+        OpCode::GetEphemerals => "GETE",
+        OpCode::Sasl => "SASL",
+    }
+}
+
+/// A moment as ZooKeeper writes it: `Sat Nov 21 16:01:54 UTC 2026`.
+pub(super) fn date(unix_ms: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let seconds = unix_ms.div_euclid(1000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years that begin in March, in eras of 400: leap days are then always last.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12;
+    let year = year_of_era + era * 400 + i64::from(month < 2);
+    let name = |names: &[&'static str], place: i64| {
+        usize::try_from(place)
+            .ok()
+            .and_then(|place| names.get(place).copied())
+            .unwrap_or("?")
+    };
+    format!(
+        "{} {} {day:02} {:02}:{:02}:{:02} UTC {year}",
+        name(&DAYS, days.rem_euclid(7)),
+        name(&MONTHS, month),
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, written) in [
+            (0, "Thu Jan 01 00:00:00 UTC 1970"),
+            (951_782_399, "Mon Feb 28 23:59:59 UTC 2000"),
+            (951_782_400, "Tue Feb 29 00:00:00 UTC 2000"),
+            (951_868_800, "Wed Mar 01 00:00:00 UTC 2000"),
+            (1_795_276_914, "Sat Nov 21 16:01:54 UTC 2026"),
+            (-1, "Wed Dec 31 23:59:59 UTC 1969"),
+        ] {
+            assert_eq!(date(seconds * 1000), written);
+        }
+    }
+}

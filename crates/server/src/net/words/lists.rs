@@ -1,0 +1,146 @@
+//! `cons`, `dump`, `wchs`, `wchc`, `wchp`: connections, sessions and watches one by one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{facts, line};
+use crate::core::conn::Conn;
+use crate::core::shared::Shared;
+
+/// What `stat` tells of a connection, and `cons` in the same line before the rest.
+pub(super) fn connection(conn: &Conn, out: &mut String) {
+    let _ = write!(
+        out,
+        " /{}[{}](queued={},recved={},sent={}",
+        conn.peer,
+        u8::from(conn.attached().is_some()),
+        conn.stats.outstanding(),
+        conn.stats.received.load(Relaxed),
+        conn.stats.sent.load(Relaxed)
+    );
+}
+
+pub(super) fn connections(shared: &Shared, out: &mut String) {
+    for conn in shared.all_connections() {
+        connection(&conn, out);
+        if let Some(attached) = conn.attached() {
+            let stats = &conn.stats;
+            let (min, mean, max) = stats.latency_ms();
+            let _ = write!(
+                out,
+                ",sid=0x{:x},lop={},est={},to={},lcxid=0x{:x},lzxid=0x{:x},lresp={},llat={},minlat={min},avglat={mean},maxlat={max}",
+                attached.session,
+                facts::last_op(&conn),
+                facts::wall_ms(shared, conn.since_ms),
+                attached.timeout_ms,
+                stats.last_cxid.load(Relaxed),
+                stats.last_zxid.load(Relaxed),
+                stats.last_response_ms.load(Relaxed),
+                stats.last_latency_us.load(Relaxed) / 1000,
+            );
+        }
+        out.push_str(")\n");
+    }
+    out.push('\n');
+}
+
+pub(super) fn sessions(shared: &Shared, out: &mut String) {
+    let ends = facts::ends(shared);
+    let attached: usize = ends.attached.values().map(Vec::len).sum();
+    let count = attached + ends.away.len();
+    line(out, format_args!("SessionTracker dump:"));
+    line(out, format_args!("Session Sets ({count})/({count}):"));
+    for (end_ms, conns) in &ends.attached {
+        let date = facts::date(*end_ms);
+        line(out, format_args!("{} expire at {date}:", conns.len()));
+        for conn in conns {
+            line(out, format_args!("\t0x{:x}", conn.session()));
+        }
+    }
+    if !ends.away.is_empty() {
+        line(
+            out,
+            format_args!(
+                "{} without a connection expire within their timeouts:",
+                ends.away.len()
+            ),
+        );
+        for session in &ends.away {
+            line(out, format_args!("\t0x{session:x}"));
+        }
+    }
+    line(out, format_args!("ephemeral nodes dump:"));
+    let owners = facts::ephemerals(shared);
+    line(
+        out,
+        format_args!("Sessions with Ephemerals ({}):", owners.len()),
+    );
+    for (session, paths) in owners {
+        line(out, format_args!("0x{session:x}:"));
+        for path in paths {
+            line(out, format_args!("\t{path}"));
+        }
+    }
+    line(out, format_args!("Connections dump:"));
+    let count = attached + ends.nameless.len();
+    line(out, format_args!("Connections Sets ({count})/({count}):"));
+    for (end_ms, conns) in &ends.attached {
+        let date = facts::date(*end_ms);
+        line(out, format_args!("{} expire at {date}:", conns.len()));
+        for conn in conns {
+            let session = conn.session();
+            line(
+                out,
+                format_args!("\tip: /{} sessionId: 0x{session:x}", conn.peer),
+            );
+        }
+    }
+    if !ends.nameless.is_empty() {
+        let date = facts::date(facts::wall_ms(
+            shared,
+            shared.time.now_ms()
+                + u64::try_from(shared.options.handshake_timeout.as_millis()).unwrap_or(0),
+        ));
+        line(
+            out,
+            format_args!("{} expire at {date}:", ends.nameless.len()),
+        );
+        for conn in &ends.nameless {
+            line(out, format_args!("\tip: /{} sessionId: 0x0", conn.peer));
+        }
+    }
+}
+
+pub(super) fn watch_counts(shared: &Shared, out: &mut String) {
+    let counts = shared.watches.lock().counts();
+    line(
+        out,
+        format_args!(
+            "{} connections watching {} paths",
+            counts.connections, counts.paths
+        ),
+    );
+    line(out, format_args!("Total watches:{}", counts.watches));
+}
+
+pub(super) fn watches_by_session(shared: &Shared, out: &mut String) {
+    for (session, paths) in facts::watches_by_session(shared) {
+        line(out, format_args!("0x{session:x}"));
+        for path in paths {
+            line(out, format_args!("\t{path}"));
+        }
+    }
+    out.push('\n');
+}
+
+pub(super) fn watches_by_path(shared: &Shared, out: &mut String) {
+    let by_path: BTreeMap<String, Vec<i64>> = facts::watches_by_path(shared);
+    for (path, sessions) in by_path {
+        line(out, format_args!("{path}"));
+        for session in sessions {
+            line(out, format_args!("\t0x{session:x}"));
+        }
+    }
+    out.push('\n');
+}
