@@ -71,6 +71,7 @@ fn crates_depend_downwards_only() {
         ("proto", &[][..]),
         ("tree", &["baton-proto"][..]),
         ("wal", &[][..]),
+        ("zkdata", &["baton-proto", "baton-tree"][..]),
         ("consensus", &[][..]),
         (
             "server",
@@ -104,6 +105,7 @@ fn crates_depend_downwards_only() {
                 "baton-proto",
                 "baton-server",
                 "baton-wal",
+                "baton-zkdata",
             ][..],
         ),
     ]);
@@ -148,6 +150,7 @@ fn banned_calls_stay_out() {
         "crates/proto/src",
         "crates/tree/src",
         "crates/consensus/src",
+        "crates/zkdata/src",
     ] {
         for (name, text) in sources(pure) {
             for (number, line) in production_lines(&text) {

@@ -22,6 +22,7 @@ mod builder;
 mod core;
 mod error;
 mod net;
+pub mod offline;
 mod options;
 mod server;
 #[cfg(feature = "simulation")]

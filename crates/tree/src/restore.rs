@@ -348,7 +348,7 @@ impl Restore {
 }
 
 /// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes it met.
-fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
+pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
     let mut path = String::new();
     let mut kinds = Vec::new();
     let mut sum = Digest::default();

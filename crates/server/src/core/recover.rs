@@ -10,7 +10,7 @@ use baton_wal::{Storage, Wal, WalOptions};
 use crate::error::ServerError;
 
 /// This node's number in the group of one.
-const NODE_ID: u64 = 1;
+pub(crate) const NODE_ID: u64 = 1;
 
 /// What a core begins with.
 pub(crate) struct Begun {
@@ -24,11 +24,51 @@ pub(crate) struct Begun {
     pub(crate) snapshot_ms: i64,
 }
 
+/// What the folder gives back.
+pub(crate) struct Restored {
+    /// As of the newest snapshot.
+    pub(crate) tree: Tree,
+    /// Every entry after it.
+    pub(crate) entries: Vec<Entry>,
+    snapshot: Option<SnapshotPoint>,
+    hard_state: HardState,
+    commit: u64,
+    wal: Wal,
+    snapshot_zxid: i64,
+    snapshot_ms: i64,
+}
+
 /// Opens the log and restores the newest snapshot. The entries after it come out of consensus.
 pub(crate) fn recover(
     storage: Arc<dyn Storage>,
     options: WalOptions,
 ) -> Result<Begun, ServerError> {
+    let restored = restore(storage, options)?;
+    let snapshot_index = restored.snapshot.as_ref().map_or(0, |point| point.index);
+    let consensus = Consensus::new(
+        &Config::sole_voter(NODE_ID),
+        Recovered {
+            snapshot: restored.snapshot,
+            hard_state: restored.hard_state,
+            commit: restored.commit,
+            entries: restored.entries,
+        },
+    )?;
+    Ok(Begun {
+        tree: restored.tree,
+        consensus,
+        wal: restored.wal,
+        snapshot_index,
+        snapshot_zxid: restored.snapshot_zxid,
+        snapshot_ms: restored.snapshot_ms,
+    })
+}
+
+/// Opens the log and restores the newest snapshot.
+pub(crate) fn restore(
+    storage: Arc<dyn Storage>,
+    options: WalOptions,
+) -> Result<Restored, ServerError> {
     let (wal, recovered) = Wal::open(storage, options)?;
     for note in &recovered.notes {
         tracing::info!("recovery: {note}");
@@ -59,24 +99,16 @@ pub(crate) fn recover(
         .collect::<Result<Vec<_>, _>>()?;
     let meta = recovered.snapshot.as_ref().map(|info| &info.meta);
     let (snapshot_zxid, snapshot_ms) = meta.map_or((0, 0), |meta| (meta.zxid, meta.time_ms));
-    let snapshot_index = snapshot.as_ref().map_or(0, |point| point.index);
-    let consensus = Consensus::new(
-        &Config::sole_voter(NODE_ID),
-        Recovered {
-            snapshot,
-            hard_state: HardState {
-                term: recovered.hard_state.term,
-                vote: recovered.hard_state.vote,
-            },
-            commit: recovered.commit,
-            entries,
-        },
-    )?;
-    Ok(Begun {
+    Ok(Restored {
         tree,
-        consensus,
+        entries,
+        snapshot,
+        hard_state: HardState {
+            term: recovered.hard_state.term,
+            vote: recovered.hard_state.vote,
+        },
+        commit: recovered.commit,
         wal,
-        snapshot_index,
         snapshot_zxid,
         snapshot_ms,
     })

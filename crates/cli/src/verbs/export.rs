@@ -1,0 +1,139 @@
+//! `baton export`: the tree of a data folder becomes a snapshot that Apache ZooKeeper loads. Takes the folder as a server
+//! would, so none may run on it; what the bytes mean is `baton_zkdata`'s.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use baton_server::offline;
+use baton_wal::{Access, DirStorage, Storage};
+use baton_zkdata::{ExportError, Exported};
+use serde::Serialize;
+
+use crate::args::Context;
+use crate::exit::{self, Failure};
+use crate::verbs::import::VERSION_2;
+
+/// What a snapshot is called while it is written; ZooKeeper does not look at it.
+const UNFINISHED: &str = "unfinished";
+
+/// Make a ZooKeeper data folder from a data folder of Baton's.
+///
+/// What `baton import` takes over goes back: znodes with all counters and times, ACLs, sessions with their ephemerals.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton export --data-dir /var/lib/baton --zookeeper-data /var/lib/zookeeper
+
+Stop Baton's server first. Of a ZooKeeper ensemble start the server with this folder first, the others with empty ones.
+Exit codes: 0 done   1 the data folder is damaged   125 no data folder, in use, the target is not empty, or no permission")]
+pub(crate) struct Args {
+    /// The dataDir to make.
+    #[arg(long, value_name = "DIR")]
+    zookeeper_data: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Report {
+    znodes: u64,
+    sessions: u64,
+    zxid: String,
+    snapshot: String,
+    notes: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let Some(folder) = context.globals.data_dir.as_deref() else {
+        return Err(Failure::usage(
+            "export needs the folder to read: give --data-dir DIR",
+        ));
+    };
+    let target = args.zookeeper_data.join(VERSION_2);
+    refuse_used(&target)?;
+    let tree = offline::read_data_folder(folder).map_err(|error| match error {
+        offline::OfflineError::Content(_) => {
+            Failure::new(exit::NOTHING, "damaged", error.to_string())
+        }
+        error => Failure::baton(error.to_string()),
+    })?;
+    let cannot = |path: &Path, error: &std::io::Error| {
+        Failure::baton(format!(
+            "cannot write {}: {error}; check that this user may, and that the disk has room",
+            path.display()
+        ))
+    };
+    std::fs::create_dir_all(&target).map_err(|error| cannot(&target, &error))?;
+    // A member of an ensemble wants to know that it has seen the epoch of its last zxid.
+    for name in ["currentEpoch", "acceptedEpoch"] {
+        let path = target.join(name);
+        std::fs::write(&path, (tree.zxid() >> 32).to_string())
+            .map_err(|error| cannot(&path, &error))?;
+    }
+    let snapshot = format!("snapshot.{:x}", tree.zxid());
+    let exported = write(&target, &snapshot, &tree).map_err(|error| match error {
+        ExportError::Io(error) => cannot(&target.join(&snapshot), &error),
+        error => Failure::baton(error.to_string()),
+    })?;
+    let notes = notes(&exported);
+    for note in &notes {
+        context.output.note(note);
+    }
+    let report = Report {
+        znodes: exported.znodes,
+        sessions: exported.sessions,
+        zxid: format!("0x{:x}", tree.zxid()),
+        snapshot: target.join(&snapshot).display().to_string(),
+        notes,
+    };
+    let text = format!(
+        "{}: {} znodes, {} sessions, up to zxid {}",
+        report.snapshot, report.znodes, report.sessions, report.zxid
+    );
+    context.output.result(&report, text);
+    Ok(exit::OK)
+}
+
+/// Another snapshot or log beside ours would be read with it.
+fn refuse_used(folder: &Path) -> Result<(), Failure> {
+    match std::fs::read_dir(folder) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(Failure::baton(format!(
+                "{} is not empty: name a folder that is not there yet",
+                folder.display()
+            ))),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::baton(format!(
+            "cannot look into {}: {error}; name a folder that this user may make",
+            folder.display()
+        ))),
+    }
+}
+
+/// Under its own name only when it is whole and durable.
+fn write(folder: &Path, name: &str, tree: &baton_zkdata::Tree) -> Result<Exported, ExportError> {
+    let mut file = File::create_new(folder.join(UNFINISHED))?;
+    let exported = baton_zkdata::write_snapshot(tree, &mut file)?;
+    let storage = DirStorage::open(folder)?;
+    storage.open(UNFINISHED, Access::Write)?.sync_data()?;
+    storage.rename(UNFINISHED, name)?;
+    storage.sync_dir()?;
+    Ok(exported)
+}
+
+fn notes(exported: &Exported) -> Vec<String> {
+    let mut notes = Vec::new();
+    if exported.ttls > 0 {
+        notes.push(format!(
+            "znodes with a TTL: {}; ZooKeeper keeps them only with -Dzookeeper.extendedTypesEnabled=true, otherwise it removes them when it starts",
+            exported.ttls
+        ));
+    }
+    if exported.sessions_of_baton > 0 {
+        notes.push(format!(
+            "sessions opened by Baton: {}; ZooKeeper does not know their passwords, so their clients get new ones and their ephemerals go with the timeout",
+            exported.sessions_of_baton
+        ));
+    }
+    notes
+}

@@ -1,0 +1,224 @@
+//! `baton import`: a ZooKeeper server's data becomes a data folder of Baton's. Only reads the old folder; the new one is
+//! there only when it is whole. What the bytes mean is `baton_zkdata`'s.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use baton_server::offline;
+use baton_zkdata::{Database, OwnerForm, ZkDataError};
+use serde::Serialize;
+
+use crate::args::Context;
+use crate::exit::{self, Failure};
+
+/// The folder in ZooKeeper's folders that has the files.
+pub(crate) const VERSION_2: &str = "version-2";
+
+/// Make a data folder from a ZooKeeper server's data.
+///
+/// Takes over znodes with all counters and times, ACLs, sessions with their ephemerals, containers and TTLs. Zxids go on
+/// where ZooKeeper stopped. Clients go on with their sessions and keep their locks if they reconnect within the timeout.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton import --zookeeper-data /var/lib/zookeeper --data-dir /var/lib/baton
+  baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
+
+Stop ZooKeeper first: what it writes afterwards is not taken over. Of several servers take the one that led last,
+or the one with the highest `Zxid` in `srvr`. Every checksum is held against its bytes, and ZooKeeper's digest of
+the whole tree, where it wrote one, against the tree that was read.
+Exit codes: 0 done   1 a file is damaged   125 no ZooKeeper data there, the new folder is not empty, or no permission")]
+pub(crate) struct Args {
+    /// ZooKeeper's dataDir: the folder with version-2 in it.
+    #[arg(long, value_name = "DIR")]
+    zookeeper_data: PathBuf,
+    /// ZooKeeper's dataLogDir, if it has one of its own.
+    #[arg(long, value_name = "DIR")]
+    zookeeper_log: Option<PathBuf>,
+    /// Read negative owners as TTLs, as a server with zookeeper.emulate353TTLNodes does.
+    #[arg(long)]
+    ttl_of_353: bool,
+    /// Take the data although ZooKeeper's own digest of it is another.
+    #[arg(long)]
+    allow_digest_mismatch: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    znodes: usize,
+    sessions: usize,
+    ephemerals: usize,
+    zxid: String,
+    snapshot: String,
+    transactions: u64,
+    bytes: u64,
+    data_dir: String,
+    notes: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let Some(folder) = context.globals.data_dir.as_deref() else {
+        return Err(Failure::usage(
+            "import needs the folder to make: give --data-dir NEW",
+        ));
+    };
+    let snapshots = Source::open(&args.zookeeper_data)?;
+    let logs = match &args.zookeeper_log {
+        Some(folder) => Source::open(folder)?,
+        None => snapshots.clone(),
+    };
+    let mut notes = Vec::new();
+    let (mut database, snapshot) = newest_snapshot(&snapshots, &logs, &mut notes)?;
+    if args.allow_digest_mismatch {
+        database.ignore_digests();
+    }
+    let transactions = replay(&mut database, &logs, &mut notes)?;
+    database.check_digest().map_err(|error| damaged(&error))?;
+    let form = if args.ttl_of_353 {
+        OwnerForm::Of353
+    } else {
+        OwnerForm::Extended
+    };
+    let mut moved = database.into_tree(form).map_err(|error| damaged(&error))?;
+    if moved.without_session > 0 {
+        notes.push(format!(
+            "ephemerals without a session, left out: {}, as ZooKeeper does when it starts; if they are TTL znodes of 3.5.3, use --ttl-of-353",
+            moved.without_session
+        ));
+    }
+    if moved.config_cleared {
+        notes.push("/zookeeper/config named the old servers and is empty now".to_owned());
+    }
+    let time_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| {
+            i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+        });
+    let bytes = offline::make_data_folder(folder, &mut moved.tree, time_ms)
+        .map_err(|error| Failure::baton(error.to_string()))?;
+    for note in &notes {
+        context.output.note(note);
+    }
+    let report = Report {
+        znodes: moved.tree.node_count(),
+        sessions: moved.tree.sessions().len(),
+        ephemerals: moved.tree.ephemeral_count(),
+        zxid: format!("0x{:x}", moved.tree.zxid()),
+        snapshot,
+        transactions,
+        bytes,
+        data_dir: folder.display().to_string(),
+        notes,
+    };
+    let text = format!(
+        "{}: {} znodes, {} sessions with {} ephemerals, up to zxid {} ({} and {} transactions after it)",
+        report.data_dir,
+        report.znodes,
+        report.sessions,
+        report.ephemerals,
+        report.zxid,
+        report.snapshot,
+        report.transactions
+    );
+    context.output.result(&report, text);
+    Ok(exit::OK)
+}
+
+fn damaged(error: &ZkDataError) -> Failure {
+    Failure::new(exit::NOTHING, "damaged", error.to_string())
+}
+
+/// A folder of ZooKeeper's files.
+#[derive(Clone)]
+struct Source {
+    folder: PathBuf,
+    names: Vec<String>,
+}
+
+impl Source {
+    /// `folder`, or `version-2` in it.
+    fn open(folder: &Path) -> Result<Self, Failure> {
+        let below = folder.join(VERSION_2);
+        let folder = if below.is_dir() { &below } else { folder };
+        let cannot = |error: std::io::Error| {
+            Failure::baton(format!(
+                "cannot read ZooKeeper's folder {}: {error}; name the dataDir of its zoo.cfg",
+                folder.display()
+            ))
+        };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(cannot)? {
+            let name = entry.map_err(cannot)?.file_name();
+            names.extend(name.into_string().ok());
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            names,
+        })
+    }
+
+    fn read(&self, name: &str) -> Result<(String, Vec<u8>), Failure> {
+        let path = self.folder.join(name);
+        let shown = path.display().to_string();
+        match std::fs::read(&path) {
+            Ok(content) => Ok((shown, content)),
+            Err(error) => Err(Failure::baton(format!(
+                "cannot read {shown}: {error}; is this the user that ZooKeeper runs as?"
+            ))),
+        }
+    }
+}
+
+/// The newest snapshot that ZooKeeper finished, and its file. One that is finished but damaged is not passed over: what
+/// it holds may be nowhere else.
+fn newest_snapshot(
+    source: &Source,
+    logs: &Source,
+    notes: &mut Vec<String>,
+) -> Result<(Database, String), Failure> {
+    for (zxid, name) in baton_zkdata::snapshots_newest_first(&source.names) {
+        let (shown, content) = source.read(&name)?;
+        match baton_zkdata::read_snapshot(&shown, zxid, content) {
+            Ok(database) => return Ok((database, name)),
+            Err(ZkDataError::Unfinished { .. }) => notes.push(format!(
+                "{shown} was never finished; an older snapshot and the logs after it are used, as ZooKeeper does"
+            )),
+            Err(error) => return Err(damaged(&error)),
+        }
+    }
+    let folder = source.folder.display();
+    let what = if baton_zkdata::logs_to_read(&logs.names, 0).is_empty() {
+        "no snapshot and no log of ZooKeeper's"
+    } else {
+        "no finished snapshot of ZooKeeper's: logs alone do not tell what was before them"
+    };
+    Err(Failure::baton(format!(
+        "{folder} has {what}; name the dataDir of its zoo.cfg, and with --zookeeper-log its dataLogDir"
+    )))
+}
+
+/// Replays every log after the snapshot; returns how many transactions there were.
+fn replay(
+    database: &mut Database,
+    source: &Source,
+    notes: &mut Vec<String>,
+) -> Result<u64, Failure> {
+    let mut transactions = 0;
+    for (_, name) in baton_zkdata::logs_to_read(&source.names, database.zxid()) {
+        let (shown, content) = source.read(&name)?;
+        let applied = baton_zkdata::replay_log(database, &shown, &content)
+            .map_err(|error| damaged(&error))?;
+        transactions += applied.transactions;
+        if let Some(offset) = applied.torn_at {
+            notes.push(format!(
+                "{shown} was cut off inside a transaction at byte {offset}; that one, which nobody was told of, is left out"
+            ));
+        }
+        if let Some((before, after)) = applied.gap {
+            notes.push(format!(
+                "{shown} goes on with transaction 0x{after:x} after 0x{before:x}: if there were some between, a log is missing"
+            ));
+        }
+    }
+    Ok(transactions)
+}

@@ -1,0 +1,190 @@
+//! `baton import` and `baton export`: what moves, and what each refuses on one line without leaving anything behind.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    dead_code
+)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Home, Ran};
+
+/// A ZooKeeper's dataDir: what an Apache ZooKeeper 3.8.0 wrote, without the files that `without` names.
+fn zookeeper(home: &Home, without: &[&str]) -> PathBuf {
+    let folder = home.path("zookeeper");
+    fs::create_dir_all(folder.join("version-2")).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zkdata/tests/golden");
+    for name in ["snapshot.0", "log.1", "snapshot.23.gz"] {
+        if !without.contains(&name) {
+            fs::copy(golden.join(name), folder.join("version-2").join(name)).unwrap();
+        }
+    }
+    folder
+}
+
+fn import(home: &Home, more: &[&str]) -> Ran {
+    let mut args = vec![
+        "import",
+        "--zookeeper-data",
+        "zookeeper",
+        "--data-dir",
+        "new",
+    ];
+    args.extend(more);
+    home.run(&args)
+}
+
+fn refused(ran: &Ran, code: i32, says: &str) {
+    assert_eq!(ran.code, code, "{ran:?}");
+    assert!(ran.err.contains(says), "{ran:?}");
+    assert_eq!(ran.err.trim_end().lines().count(), 1, "{ran:?}");
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn a_zookeepers_data_moves_here_and_back() {
+    let home = Home::new();
+    zookeeper(&home, &["snapshot.23.gz"]);
+    let ran = import(&home, &["--json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for part in [
+        "\"znodes\":25",
+        "\"ephemerals\":3",
+        "\"snapshot\":\"snapshot.0\"",
+    ] {
+        assert!(ran.out.contains(part), "{part} in {ran:?}");
+    }
+    assert_eq!(home.run(&["wal", "verify", "new"]).code, 0);
+
+    // A server starts from it, and goes on where ZooKeeper stopped.
+    let mut server = home.spawn(&["serve", "--data-dir", "new"]);
+    server.line();
+    let ran = home.run(&["--data-dir", "new", "get", "/plain"]);
+    assert_eq!((ran.code, ran.out.trim_end()), (0, "data4"), "{ran:?}");
+    let ran = home.run(&[
+        "--data-dir",
+        "new",
+        "create",
+        "--sequential",
+        "/jobs/job-",
+        "x",
+    ]);
+    assert_eq!(ran.out.trim(), "/jobs/job-0000000006", "{ran:?}");
+    let ran = home.run(&["--data-dir", "new", "stat", "/locks/lock-0000000000"]);
+    assert!(ran.out.contains("10000f2e3960000"), "{ran:?}");
+
+    // Not while it runs.
+    let ran = home.run(&["export", "--data-dir", "new", "--zookeeper-data", "back"]);
+    refused(&ran, 125, "in use");
+    assert!(!home.path("back").exists());
+    server.signal("TERM");
+    assert_eq!(server.end().code, 0);
+    let ran = home.run(&["export", "--data-dir", "new", "--zookeeper-data", "back"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("26 znodes"), "{ran:?}");
+    assert!(ran.err.contains("extendedTypesEnabled"), "{ran:?}");
+    assert_eq!(
+        fs::read_to_string(home.path("back/version-2/currentEpoch")).unwrap(),
+        "0"
+    );
+
+    let ran = home.run(&["import", "--zookeeper-data", "back", "--data-dir", "again"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("26 znodes"), "{ran:?}");
+    let ran = home.run(&["export", "--data-dir", "again", "--zookeeper-data", "back"]);
+    refused(&ran, 125, "is not empty");
+}
+
+#[test]
+fn a_newer_snapshot_needs_fewer_transactions() {
+    let home = Home::new();
+    zookeeper(&home, &[]);
+    let ran = import(&home, &[]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("snapshot.23.gz"), "{ran:?}");
+    // Logs in a folder of their own.
+    let home = Home::new();
+    let folder = zookeeper(&home, &["snapshot.23.gz"]);
+    fs::create_dir_all(home.path("logs/version-2")).unwrap();
+    fs::rename(
+        folder.join("version-2/log.1"),
+        home.path("logs/version-2/log.1"),
+    )
+    .unwrap();
+    let ran = import(&home, &["--zookeeper-log", "logs"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("25 znodes"), "{ran:?}");
+}
+
+#[test]
+fn what_is_damaged_is_refused_and_nothing_is_made() {
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, Damage, &str); 4] = [
+        ("log.1", |bytes| bytes[200] ^= 1, "log.1 at byte"),
+        ("snapshot.0", |bytes| bytes[100] ^= 1, "snapshot.0 at byte"),
+        (
+            "snapshot.0",
+            |bytes| bytes.truncate(300),
+            "no finished snapshot",
+        ),
+        (
+            "log.1",
+            |bytes| bytes[0] = 0,
+            "no ZooKeeper transaction log",
+        ),
+    ];
+    for (name, damage, says) in cases {
+        let home = Home::new();
+        let path = zookeeper(&home, &["snapshot.23.gz"])
+            .join("version-2")
+            .join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        damage(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        let ran = import(&home, &[]);
+        assert!(ran.code == 1 || ran.code == 125, "{ran:?}");
+        let last = ran.err.trim_end().lines().next_back().unwrap_or_default();
+        assert!(last.contains(says), "{says} in {ran:?}");
+        assert!(!home.path("new").exists() && !home.path("new.unfinished").exists());
+    }
+}
+
+#[test]
+fn a_torn_last_transaction_is_left_out_and_named() {
+    let home = Home::new();
+    let path = zookeeper(&home, &["snapshot.23.gz"]).join("version-2/log.1");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 80]).unwrap();
+    let ran = import(&home, &[]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("cut off inside a transaction"), "{ran:?}");
+}
+
+#[test]
+fn wrong_folders_are_refused() {
+    let home = Home::new();
+    refused(&import(&home, &[]), 125, "cannot read ZooKeeper's folder");
+    fs::create_dir(home.path("zookeeper")).unwrap();
+    refused(&import(&home, &[]), 125, "no snapshot and no log");
+    let ran = home.run(&["import", "--zookeeper-data", "zookeeper"]);
+    refused(&ran, 2, "--data-dir");
+
+    zookeeper(&home, &[]);
+    fs::create_dir(home.path("new")).unwrap();
+    fs::write(home.path("new/mine"), "x").unwrap();
+    refused(&import(&home, &[]), 125, "is not empty");
+    fs::remove_file(home.path("new/mine")).unwrap();
+    fs::create_dir(home.path("new.unfinished")).unwrap();
+    refused(&import(&home, &[]), 125, "was cut off");
+    fs::remove_dir(home.path("new.unfinished")).unwrap();
+    let ran = home.run(&["export", "--data-dir", "new", "--zookeeper-data", "back"]);
+    refused(&ran, 125, "no data folder");
+    // An empty folder will do.
+    assert_eq!(import(&home, &[]).code, 0);
+}

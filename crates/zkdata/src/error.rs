@@ -1,0 +1,122 @@
+//! What is wrong with a file of ZooKeeper's, where, and what to do. Owns the wording.
+
+use baton_proto::DecodeError;
+use baton_tree::AssembleError;
+
+/// Why ZooKeeper's files were not read. Nothing of what was read before it is used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ZkDataError {
+    /// The first bytes are others.
+    #[error("{file} is no ZooKeeper {what}: its first 16 bytes are not those of one of version 2")]
+    NotOne {
+        /// The file.
+        file: String,
+        /// `snapshot` or `transaction log`.
+        what: &'static str,
+    },
+    /// ZooKeeper did not finish it: it passes over such a snapshot as well.
+    #[error(
+        "the snapshot {file} was never finished: it does not end with ZooKeeper's mark; use an older one"
+    )]
+    Unfinished {
+        /// The file.
+        file: String,
+    },
+    /// Compressed by a method that is not read here.
+    #[error(
+        "the snapshot {file} is compressed with snappy, which is not read here: let ZooKeeper write one with -Dzookeeper.snapshot.compression.method=gz, or uncompressed, and import that"
+    )]
+    Snappy {
+        /// The file.
+        file: String,
+    },
+    /// The gzip stream is damaged.
+    #[error(
+        "{file} cannot be decompressed: {reason}; restore it from a copy, or move it away to use an older snapshot"
+    )]
+    Gzip {
+        /// The file.
+        file: String,
+        /// What the decompressor says.
+        reason: String,
+    },
+    /// A stored checksum does not match.
+    #[error(
+        "{file} at byte {offset}: the checksum is {stored:08x}, but the bytes before it have {computed:08x}; {remedy}"
+    )]
+    Checksum {
+        /// The file.
+        file: String,
+        /// Where the checksum, or what it covers, begins.
+        offset: u64,
+        /// As stored.
+        stored: u64,
+        /// Of the bytes.
+        computed: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A record that cannot be read.
+    #[error("{file} at byte {offset}: {reason}; restore the file from a copy")]
+    Record {
+        /// The file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// Transactions that do not follow each other.
+    #[error(
+        "{file} at byte {offset}: transaction 0x{zxid:x} comes after 0x{after:x}; do not mix logs of different servers"
+    )]
+    OutOfOrder {
+        /// The file.
+        file: String,
+        /// Where the transaction begins.
+        offset: u64,
+        /// Its zxid.
+        zxid: i64,
+        /// The one before.
+        after: i64,
+    },
+    /// ZooKeeper's own digest of the tree is another than that of the tree that was read.
+    #[error(
+        "after transaction 0x{zxid:x} the tree has digest {computed:016x}, but ZooKeeper had {stored:016x} ({source_file}): a file is missing or was changed; with --allow-digest-mismatch it is taken as it is"
+    )]
+    Digest {
+        /// After which transaction.
+        zxid: i64,
+        /// As stored.
+        stored: u64,
+        /// As read.
+        computed: u64,
+        /// Where it is stored.
+        source_file: String,
+    },
+    /// A znode's ACL is in no file.
+    #[error(
+        "the ACL number {number} of the znode {path:?} is in no snapshot and no log: a log is missing"
+    )]
+    NoAcl {
+        /// The znode.
+        path: String,
+        /// The number.
+        number: i64,
+    },
+    /// The znodes do not make a tree.
+    #[error("{0}: a log is missing, or the files are of different servers")]
+    Tree(#[from] AssembleError),
+}
+
+impl ZkDataError {
+    /// A record that cannot be read, `base` being where its bytes begin in the file.
+    pub(crate) fn record(file: &str, base: usize, error: &DecodeError) -> Self {
+        Self::Record {
+            file: file.to_owned(),
+            offset: (base + error.offset) as u64,
+            reason: format!("{}: {}", error.field, error.kind),
+        }
+    }
+}

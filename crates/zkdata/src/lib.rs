@@ -1,0 +1,31 @@
+//! Apache ZooKeeper's files (protocol.md §4): snapshots and transaction logs, read with every checksum held against
+//! its bytes, replayed as ZooKeeper replays them, and a snapshot written that ZooKeeper loads.
+//!
+//! Owns those formats and their rules, over byte slices; opens no file. Bytes are not trusted: no count reserves
+//! memory, nothing panics, and each error names the file and the byte.
+
+#![forbid(unsafe_code)]
+
+mod database;
+mod digest;
+mod error;
+mod export;
+mod log;
+mod names;
+mod password;
+mod replay;
+mod snapshot;
+mod to_tree;
+mod txn;
+
+pub use baton_tree::Tree;
+pub use database::Database;
+pub use error::ZkDataError;
+pub use export::{ExportError, Exported, write_snapshot};
+pub use log::{Applied, replay_log};
+pub use names::{
+    FileKind, log_file_zxid, logs_to_read, snapshot_file_zxid, snapshots_newest_first,
+};
+pub use password::java_password;
+pub use snapshot::read_snapshot;
+pub use to_tree::{Moved, OwnerForm};
