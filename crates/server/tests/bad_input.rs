@@ -41,7 +41,7 @@ async fn frames_with_an_impossible_length_close_their_connection_only() {
     let server = start().await;
     let to = server.connect_string();
     let mut bystander = Wire::open(&to).await;
-    for length in [-1_i32, i32::MIN, 1_048_576, i32::MAX] {
+    for length in [-1_i32, i32::MIN, (64 << 20) + 1, i32::MAX] {
         let mut wire = Wire::open(&to).await;
         wire.send_bytes(&length.to_be_bytes()).await;
         assert!(wire.is_closed().await, "{length}");

@@ -47,7 +47,7 @@ async fn every_command_answers_under_its_name_and_its_aliases_with_zookeepers_fi
     })
     .await
     .unwrap();
-    let session = format!("0x{:x}", wire.session.session_id);
+    let session = wire.session.session_id;
     for (names, fields) in [
         (
             "configuration conf config",
@@ -107,7 +107,10 @@ async fn every_command_answers_under_its_name_and_its_aliases_with_zookeepers_fi
     assert_eq!(cons["connections"][0]["session_id"], session);
     assert_eq!(cons["connections"][0]["last_operation"], "GETD");
     let dump = command(to, "dump").await;
-    assert_eq!(dump["session_id_to_ephemeral_paths"][&session][0], "/eph");
+    assert_eq!(
+        dump["session_id_to_ephemeral_paths"][session.to_string()][0],
+        "/eph"
+    );
     let watches = command(to, "wchp").await;
     assert_eq!(watches["path_to_session_ids"]["/eph"][0], session);
     assert_eq!(command(to, "wchs").await["num_total_watches"], 1);

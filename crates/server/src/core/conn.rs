@@ -316,9 +316,10 @@ impl Conn {
         }
     }
 
-    /// Bytes that wait, for `cons`.
-    pub(crate) fn waiting_bytes(&self) -> usize {
-        self.outbox.lock().bytes.len()
+    /// Bytes that wait for the client to read them.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let here = self.outbox.lock().bytes.len() as u64;
+        here + self.stats.unwritten.load(Relaxed)
     }
 }
 

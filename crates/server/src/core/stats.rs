@@ -118,6 +118,8 @@ pub(crate) struct ConnStats {
     pub(crate) sent: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
+    /// Bytes that its task has and the socket has not taken.
+    pub(crate) unwritten: AtomicU64,
     pub(crate) last_op: AtomicU64,
     pub(crate) last_cxid: AtomicU64,
     pub(crate) last_zxid: AtomicI64,
@@ -137,6 +139,7 @@ impl Default for ConnStats {
             sent: zero(),
             bytes_in: zero(),
             bytes_out: zero(),
+            unwritten: zero(),
             last_op: zero(),
             last_cxid: zero(),
             last_zxid: AtomicI64::new(0),

@@ -33,6 +33,12 @@ const READS_PER_LOCK: usize = 32;
 /// How long a closed connection's last bytes may take to be fetched.
 const LINGER: Duration = Duration::from_millis(250);
 
+/// The longest request that is answered with an error when it is over the limit: its bytes are read and thrown away, so
+/// that the connection goes on. What claims to be longer closes its connection.
+const MAX_DISCARDED_BYTES: usize = 64 << 20;
+/// A request's length, xid and operation.
+const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
+
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -76,6 +82,8 @@ pub(crate) struct Connection {
     /// Requests that the core has not answered.
     in_flight: usize,
     work: Work,
+    /// Bytes of a request over the limit that are still to come.
+    discard: usize,
     read_at: Instant,
     /// A reply after which the connection is to be closed has been put into `out`.
     close_after: Option<CloseReason>,
@@ -97,6 +105,7 @@ impl Connection {
             phase: Phase::Start,
             in_flight: 0,
             work: Work::default(),
+            discard: 0,
             read_at: now(),
             close_after: None,
             last_taken: false,
@@ -199,6 +208,8 @@ impl Connection {
             if progress {
                 continue;
             }
+            let unwritten = (self.out.len() - self.written) as u64;
+            self.conn.stats.unwritten.store(unwritten, Relaxed);
             let idle = need == Need::Input && self.out.is_empty() && closing.is_none();
             let outlet = idle.then(|| Arc::clone(&self.outlet) as Arc<dyn Outlet>);
             if self.conn.wait(cx.waker(), self.is_full(), outlet) {
@@ -293,6 +304,9 @@ impl Connection {
             Phase::Start => return self.start(),
             Phase::Open => {}
         }
+        let discarded = self.discard.min(self.input.len());
+        self.input.advance(discarded);
+        self.discard -= discarded;
         if self.input.is_empty() {
             return Ok(Need::Input);
         }
@@ -333,8 +347,25 @@ impl Connection {
             let (head, after) = match whole_frame(rest, shared.limits.max_frame_bytes) {
                 Ok(Some(split)) => split,
                 Ok(None) => break Ok(Need::Input),
+                Err(frame::FrameError::TooLong { length, .. }) if length <= MAX_DISCARDED_BYTES => {
+                    let Some(header) = self.discard_large(rest, length) else {
+                        break Ok(Need::Input);
+                    };
+                    received += 1;
+                    answered += self.in_turn(
+                        header.xid,
+                        shared.zxid(),
+                        ErrorCode::BadArguments,
+                        false,
+                        &identity,
+                    );
+                    tree = None;
+                    continue;
+                }
                 Err(error) => {
-                    count_refused_frame(&shared, &error);
+                    if matches!(error, frame::FrameError::TooLong { .. }) {
+                        shared.stats.large_requests.fetch_add(1, Relaxed);
+                    }
                     break Err(End::Refused(error.to_string()));
                 }
             };
@@ -412,7 +443,7 @@ impl Connection {
                             code
                         }
                     };
-                    self.in_turn(header.xid, 0, code, code != ErrorCode::Ok, &identity);
+                    answered += self.in_turn(header.xid, 0, code, code != ErrorCode::Ok, &identity);
                 }
                 Class::Refused(code) => {
                     let zxid = if code == ErrorCode::Unimplemented {
@@ -420,7 +451,7 @@ impl Connection {
                     } else {
                         shared.zxid()
                     };
-                    self.in_turn(header.xid, zxid, code, true, &identity);
+                    answered += self.in_turn(header.xid, zxid, code, true, &identity);
                     tracing::debug!(peer = %conn.peer, op = header.op, "refused a request: {code}");
                 }
             }
@@ -449,7 +480,24 @@ impl Connection {
         self.work.push(xid, kind, body);
     }
 
-    /// A reply that needs nothing from the core but its place behind the requests that went there.
+    /// Begins to throw a request away that is over the limit; what it asks for, once that has arrived.
+    fn discard_large(&mut self, rest: &mut &[u8], length: usize) -> Option<RequestHeader> {
+        let (head, after) = rest.split_at_checked(HEAD_BYTES)?;
+        let head = head.get(frame::LENGTH_BYTES..).unwrap_or_default();
+        let header = RequestHeader::decode(&mut Decoder::new(head, &self.shared.limits)).ok()?;
+        let body = length.saturating_sub(head.len());
+        let here = body.min(after.len());
+        *rest = after.get(here..).unwrap_or_default();
+        self.discard = body - here;
+        let stats = &self.shared.stats;
+        stats.large_requests.fetch_add(1, Relaxed);
+        let max = self.shared.limits.max_frame_bytes;
+        tracing::warn!(peer = %self.conn.peer, op = header.op, length, max, "refused a request over the limit of bytes; raise max_frame_bytes or send less");
+        Some(header)
+    }
+
+    /// A reply that needs nothing from the core but its place behind the requests that went there. How many replies that
+    /// was at once.
     fn in_turn(
         &mut self,
         xid: i32,
@@ -457,17 +505,19 @@ impl Connection {
         code: ErrorCode,
         close: bool,
         identity: &Arc<baton_tree::Identity>,
-    ) {
+    ) -> u64 {
         if self.in_flight == 0 && self.work.is_empty() {
             reply(&mut self.out, xid, zxid, code);
             if close {
                 self.close_after = Some(CloseReason::BadRequest);
             }
+            1
         } else {
             let mut frame = Vec::with_capacity(20);
             reply(&mut frame, xid, zxid, code);
             self.queue(xid, Kind::Ready { close_after: close }, &frame, identity);
             self.last_taken = close;
+            0
         }
     }
 
@@ -499,10 +549,7 @@ impl Connection {
                 .map(|()| Some(used))
             }
             Ok(None) => Ok(None),
-            Err(error) => {
-                count_refused_frame(&self.shared, &error);
-                Err(error.to_string())
-            }
+            Err(error) => Err(error.to_string()),
         };
         self.input = input;
         match outcome {
@@ -533,12 +580,6 @@ fn whole_frame(
     Ok(bytes
         .get(frame::LENGTH_BYTES..)
         .and_then(|rest| rest.split_at_checked(length)))
-}
-
-fn count_refused_frame(shared: &Shared, error: &frame::FrameError) {
-    if matches!(error, frame::FrameError::TooLong { .. }) {
-        shared.stats.large_requests.fetch_add(1, Relaxed);
-    }
 }
 
 fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {

@@ -72,8 +72,8 @@ struct Sample<'a> {
     sessions_with_ephemerals: usize,
     connections: usize,
     attached: usize,
-    outbound_bytes: usize,
-    outbound_bytes_max: usize,
+    outbound_bytes: u64,
+    outbound_bytes_max: u64,
     bytes: (u64, u64),
     open_files: u64,
     max_files: u64,
@@ -365,12 +365,12 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_outbound_bytes",
         "Bytes of replies and events that clients have not fetched.",
-        |s| count(s.outbound_bytes),
+        |s| Value::Count(s.outbound_bytes),
     ),
     gauge(
         "baton_outbound_bytes_max",
         "The same of the connection that has most.",
-        |s| count(s.outbound_bytes_max),
+        |s| Value::Count(s.outbound_bytes_max),
     ),
     counter(
         "baton_slow_readers_closed",

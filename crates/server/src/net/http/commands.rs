@@ -92,10 +92,15 @@ static COMMANDS: &[Command] = &[
         Ok(fields(json!({"read_only": false})))
     }),
     tells(&["last_snapshot", "lsnp"], |shared, _| {
-        let zxid = shared.stats.last_snapshot_zxid.load(Relaxed);
-        let seconds = shared.stats.last_snapshot_ms.load(Relaxed) / 1000;
+        let millis = shared.stats.last_snapshot_ms.load(Relaxed);
+        let (zxid, seconds) = if millis == 0 {
+            (-1, -1)
+        } else {
+            let zxid = shared.stats.last_snapshot_zxid.load(Relaxed);
+            (zxid, millis / 1000)
+        };
         Ok(fields(
-            json!({"zxid": format!("0x{zxid:x}"), "timestamp": seconds}),
+            json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}),
         ))
     }),
     tells(&["leader", "lead"], |shared, _| {
@@ -159,15 +164,13 @@ static COMMANDS: &[Command] = &[
     tells(&["watches", "wchc"], |shared, _| {
         let by_session = facts::watches_by_session(shared).into_iter();
         let by_session: Map<_, _> = by_session
-            .map(|(id, paths)| (hex(id), json!(paths)))
+            .map(|(id, paths)| (id.to_string(), json!(paths)))
             .collect();
         Ok(fields(json!({"session_id_to_watched_paths": by_session})))
     }),
     tells(&["watches_by_path", "wchp"], |shared, _| {
         let by_path = facts::watches_by_path(shared).into_iter();
-        let by_path: Map<_, _> = by_path
-            .map(|(path, ids)| (path, json!(ids.into_iter().map(hex).collect::<Vec<_>>())))
-            .collect();
+        let by_path: Map<_, _> = by_path.map(|(path, ids)| (path, json!(ids))).collect();
         Ok(fields(json!({"path_to_session_ids": by_path})))
     }),
     tells(&["watch_summary", "wchs"], |shared, _| {
@@ -183,7 +186,7 @@ static COMMANDS: &[Command] = &[
             "myid": shared.options.server_id,
             "is_leader": true,
             "voting": false,
-            "last_zxid": hex(shared.zxid()),
+            "last_zxid": format!("0x{:x}", shared.zxid()),
             "zabstate": "",
         })))
     }),
@@ -295,10 +298,6 @@ fn fields(value: Value) -> Map<String, Value> {
     }
 }
 
-fn hex(id: i64) -> String {
-    format!("0x{id:x}")
-}
-
 fn configuration(shared: &Shared) -> Map<String, Value> {
     let options = &shared.options;
     let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(0);
@@ -336,12 +335,12 @@ fn connection(shared: &Shared, conn: &Conn) -> Value {
     if let Some(attached) = conn.attached() {
         let (min, mean, max) = stats.latency_ms();
         told.append(&mut fields(json!({
-            "session_id": hex(attached.session),
+            "session_id": attached.session,
             "last_operation": facts::last_op(conn),
             "established": facts::wall_ms(shared, conn.since_ms),
             "session_timeout": attached.timeout_ms,
-            "last_cxid": hex(stats.last_cxid.load(Relaxed).cast_signed()),
-            "last_zxid": hex(stats.last_zxid.load(Relaxed)),
+            "last_cxid": stats.last_cxid.load(Relaxed) as u32 as i32,
+            "last_zxid": stats.last_zxid.load(Relaxed),
             "last_response_time": stats.last_response_ms.load(Relaxed),
             "last_latency": stats.last_latency_us.load(Relaxed) / 1000,
             "min_latency": min,
@@ -358,17 +357,16 @@ fn dump(shared: &Shared) -> Map<String, Value> {
         .attached
         .iter()
         .map(|(end_ms, conns)| {
-            let ids: Vec<String> = conns.iter().map(|conn| hex(conn.session())).collect();
+            let ids: Vec<i64> = conns.iter().map(|conn| conn.session()).collect();
             (end_ms.to_string(), json!(ids))
         })
         .collect();
     if !ends.away.is_empty() {
-        let ids: Vec<String> = ends.away.into_iter().map(hex).collect();
-        by_end.insert("without_connection".to_owned(), json!(ids));
+        by_end.insert("without_connection".to_owned(), json!(ends.away));
     }
     let ephemerals = facts::ephemerals(shared).into_iter();
     let ephemerals: Map<_, _> = ephemerals
-        .map(|(id, paths)| (hex(id), json!(paths)))
+        .map(|(id, paths)| (id.to_string(), json!(paths)))
         .collect();
     fields(json!({
         "expiry_time_to_session_ids": by_end,

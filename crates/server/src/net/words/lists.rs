@@ -85,17 +85,6 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
     line(out, format_args!("Connections dump:"));
     let count = attached + ends.nameless.len();
     line(out, format_args!("Connections Sets ({count})/({count}):"));
-    for (end_ms, conns) in &ends.attached {
-        let date = facts::date(*end_ms);
-        line(out, format_args!("{} expire at {date}:", conns.len()));
-        for conn in conns {
-            let session = conn.session();
-            line(
-                out,
-                format_args!("\tip: /{} sessionId: 0x{session:x}", conn.peer),
-            );
-        }
-    }
     if !ends.nameless.is_empty() {
         let date = facts::date(facts::wall_ms(
             shared,
@@ -108,6 +97,17 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
         );
         for conn in &ends.nameless {
             line(out, format_args!("\tip: /{} sessionId: 0x0", conn.peer));
+        }
+    }
+    for (end_ms, conns) in &ends.attached {
+        let date = facts::date(*end_ms);
+        line(out, format_args!("{} expire at {date}:", conns.len()));
+        for conn in conns {
+            let session = conn.session();
+            line(
+                out,
+                format_args!("\tip: /{} sessionId: 0x{session:x}", conn.peer),
+            );
         }
     }
 }
