@@ -156,7 +156,7 @@ async fn refusals_that_keep_the_connection() {
     assert_eq!(wire.call(reconfig).await, Err(ErrorCode::Unimplemented));
     assert_eq!(
         wire.call(Request::AddWatch { path: "/", mode: 9 }).await,
-        Err(ErrorCode::BadArguments)
+        Err(ErrorCode::MarshallingError)
     );
     assert_eq!(
         wire.call(Request::AddWatch { path: "x", mode: 0 }).await,
@@ -534,4 +534,39 @@ async fn broken_frames_by_the_thousand_leave_other_sessions_unharmed() {
         Response::Strings(vec!["/mine".to_owned()])
     );
     server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_asked_for_behind_a_write_ends_with_its_connection() {
+    let server = start().await;
+    let to = server.connect_string();
+    for _ in 0..20 {
+        let mut wire = Wire::open(&to).await;
+        let mut requests = vec![set("/none", b""); 200];
+        // It travels behind the writes, and is carried out when the connection may be gone.
+        requests.push(Request::AddWatch {
+            path: "/watched",
+            mode: 1,
+        });
+        wire.send(&requests).await;
+    }
+    let mut patience = tokio::time::interval(Duration::from_millis(10));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        patience.tick().await;
+        let mntr = support::word(&to, "mntr").await;
+        let count = |name: &str| {
+            let line = mntr.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().last().unwrap().to_owned()
+        };
+        let alone = count("zk_num_alive_connections") == "1";
+        if alone && count("zk_watch_count") == "0" {
+            break;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{} watches of no connection",
+            count("zk_watch_count")
+        );
+    }
 }

@@ -63,6 +63,8 @@ pub(crate) enum CloseReason {
     Shed,
     /// The server stops.
     ServerStops,
+    /// Its socket has ended.
+    SocketGone,
 }
 
 impl CloseReason {
@@ -78,6 +80,7 @@ impl CloseReason {
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
             CloseReason::Shed => "an operator shed it",
             CloseReason::ServerStops => "the server stops",
+            CloseReason::SocketGone => "its socket has ended",
         }
     }
 }
@@ -303,9 +306,12 @@ impl Conn {
         true
     }
 
-    /// Lets go of the socket: its task has ended.
+    /// Lets go of the socket: its task has ended. What the connection has asked for and is still on its way to the core
+    /// finds it closed, so that it sets no watch that nobody would remove.
     pub(crate) fn detach(&self) {
-        self.outbox.lock().idle = None;
+        let mut outbox = self.outbox.lock();
+        outbox.idle = None;
+        outbox.closing.get_or_insert(CloseReason::SocketGone);
     }
 
     /// Gives memory back that a burst needed.

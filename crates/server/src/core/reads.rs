@@ -150,7 +150,7 @@ pub(crate) fn answer(
                     })
                     .map_err(|_| ErrorCode::BadArguments)
             }
-            Err(_) => Err(ErrorCode::BadArguments),
+            Err(_) => Err(ErrorCode::MarshallingError),
         },
         Request::CheckWatches { path, kind } => watcher_kind(*kind).and_then(|kinds| {
             let has = watches.with(|table| table.has(asked.conn.id, path, kinds));

@@ -118,6 +118,7 @@ impl Shared {
 
     /// Strikes a connection out, and its watches.
     pub(crate) fn forget(&self, conn: &Conn) {
+        // First: watches that it asks for from now on are not set, those before are forgotten below.
         conn.detach();
         self.watches.lock().forget(conn.id);
         let mut connections = self.connections.lock();

@@ -18,9 +18,7 @@ pub(super) fn add(
     let mut more = identity.clone();
     match packet.scheme {
         "digest" => {
-            if !packet.auth.contains(&b':') {
-                return Err(ErrorCode::AuthFailed);
-            }
+            // Without a colon it is a user without a password: no error, as in ZooKeeper.
             let id = digest_id(packet.auth);
             if options.super_digest.as_deref() == Some(id.as_str()) {
                 more.add("super", "");
@@ -64,9 +62,7 @@ mod tests {
                 Err(ErrorCode::AuthFailed)
             );
         }
-        assert_eq!(
-            add(&nobody, &packet("digest", b"nocolon"), &options),
-            Err(ErrorCode::AuthFailed)
-        );
+        let no_password = add(&nobody, &packet("digest", b"no colon"), &options).unwrap();
+        assert_eq!(no_password.ids().len(), 1);
     }
 }
