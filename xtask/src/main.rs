@@ -1,6 +1,7 @@
 //! Project tasks, as `cargo xtask TASK`: what a contributor runs and a user does not. Nothing here is needed to build or to test.
 
 mod bench;
+mod diff;
 mod hazards;
 mod interop;
 mod java;
@@ -30,6 +31,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Task {
     Bench(bench::Args),
+    Diff(diff::Args),
     Hazards(hazards::Args),
     Interop(interop::Args),
     /// Write the manual pages.
@@ -48,6 +50,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Bench(args) => bench::run(&args),
+        Task::Diff(args) => diff::run(&args),
         Task::Hazards(args) => hazards::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::Man { folder } => man(&folder),

@@ -5,6 +5,7 @@
 //! - [`TestServer`], [`Ensemble`]: Baton or Apache ZooKeeper on loopback, in a temporary folder, gone on drop.
 //! - [`RawClient`]: one connection with no intelligence at all, to see what a server really answers.
 //! - [`ExclusionChecker`]: notices two holders at once and tokens that do not grow.
+//! - [`differential`]: random programs on Baton and on Apache ZooKeeper, which must answer the same.
 //! - [`inspect`]: four-letter words, and listings of what is left behind.
 //!
 //! Everything listens on loopback only and ends with the value that started it.
@@ -36,6 +37,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod differential;
 pub mod inspect;
 pub mod proxy;
 

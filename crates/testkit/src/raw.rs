@@ -108,9 +108,6 @@ impl RawClient {
         password: &[u8],
         last_zxid_seen: i64,
     ) -> Result<Self, RawError> {
-        let mut socket = TcpStream::connect(server).await?;
-        socket.set_nodelay(true)?;
-        let mut out = BytesMut::new();
         let request = ConnectRequest {
             protocol_version: 0,
             last_zxid_seen,
@@ -119,14 +116,30 @@ impl RawClient {
             password,
             read_only: Some(false),
         };
-        frame::write_connect_request(&mut out, &request);
+        Self::handshake(server, &request).await
+    }
+
+    /// Connects with exactly this request.
+    ///
+    /// # Errors
+    /// [`RawError::SessionRefused`]; [`RawError::Closed`] if the server does not answer it; no connection.
+    pub async fn handshake(
+        server: SocketAddr,
+        request: &ConnectRequest<'_>,
+    ) -> Result<Self, RawError> {
+        let mut socket = TcpStream::connect(server).await?;
+        socket.set_nodelay(true)?;
+        let mut out = BytesMut::new();
+        frame::write_connect_request(&mut out, request);
         socket.write_all(&out).await?;
         let limits = Limits::with_max_frame_bytes(64 << 20);
         let mut inbound = BytesMut::new();
         let body = read_frame(&mut socket, &mut inbound, &limits).await?;
         let session = ConnectResponse::decode(&body, &limits)?;
         if session.is_refused() {
-            return Err(RawError::SessionRefused { session_id });
+            return Err(RawError::SessionRefused {
+                session_id: request.session_id,
+            });
         }
         Ok(Self {
             socket,

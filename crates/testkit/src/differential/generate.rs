@@ -1,0 +1,380 @@
+//! Random programs from a seed: every operation that a client may send, with valid and invalid arguments, on few
+//! paths so that sessions meet. Leaves out what the list of differences names, and nothing else.
+
+use baton_proto::{AddWatchMode, AuthPacket, Request};
+
+use super::differences::Differences;
+use super::places::FOLDER;
+use super::program::{Act, Claim, Handshake, Line, Program};
+use super::random::Random;
+use super::writes;
+
+/// Open to all; watched.
+pub(super) const OPEN: [&str; 13] = [
+    FOLDER,
+    "/a",
+    "/b",
+    "/a/x",
+    "/a/y",
+    "/b/x",
+    "/a/x/deep",
+    "/a/x/deep/er",
+    "/a/s-",
+    "/b/s-",
+    "/a/s-0000000000",
+    "/a/s-0000000001",
+    "/b/s-0000000000",
+];
+/// With ACLs of all kinds; not watched.
+pub(super) const RESTRICTED: [&str; 4] = ["/n", "/n/x", "/n/y", "/n/x/z"];
+const OF_THE_SERVER: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+const ILLEGAL: [&str; 10] = [
+    "",
+    "a",
+    "//",
+    "/a/",
+    "/a//b",
+    "/a/./b",
+    "/a/..",
+    "/a/\u{1}",
+    "/\u{1f512}",
+    "/\u{f000}",
+];
+/// Paths that get persistent watches, of one mode each.
+const PERSISTENT: [(&str, AddWatchMode); 2] = [
+    ("/b", AddWatchMode::PersistentRecursive),
+    ("/a/x", AddWatchMode::Persistent),
+];
+/// Large enough to be read in parts.
+pub(super) const LARGE: &[u8] = &[b'L'; 5000];
+
+/// Makes programs, each different, all of them from one seed.
+#[derive(Debug)]
+pub struct Generator {
+    pub(super) random: Random,
+    pub(super) differences: Differences,
+    sessions: usize,
+}
+
+impl Generator {
+    /// Programs of so many sessions, without what `differences` leaves out.
+    #[must_use]
+    pub fn new(seed: u64, sessions: usize, differences: Differences) -> Self {
+        Self {
+            random: Random::new(seed),
+            differences,
+            sessions: sessions.max(1),
+        }
+    }
+
+    /// Every path that a program names.
+    pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+        let paths = OPEN.into_iter().chain(RESTRICTED).chain(ILLEGAL);
+        paths.filter(|path| *path != "//")
+    }
+
+    /// The next program, of `acts` acts.
+    pub fn program(&mut self, acts: usize) -> Program {
+        let mut lines: Vec<Line> = Vec::with_capacity(acts);
+        while lines.len() < acts {
+            let session = self.random.below(self.sessions);
+            let burst = match self.random.below(8) {
+                0..4 => 1,
+                4..7 => 2 + self.random.below(6),
+                _ => 8 + self.random.below(40),
+            };
+            for number in 0..burst {
+                let act = self.act();
+                let alone = act_is_alone(&act, &self.differences);
+                lines.push(Line {
+                    session,
+                    joined: number > 0,
+                    alone,
+                    act,
+                });
+            }
+        }
+        Program {
+            sessions: self.sessions,
+            lines,
+        }
+    }
+
+    fn act(&mut self) -> Act {
+        match self.random.below(400) {
+            0..4 => Act::Reattach,
+            4 => Act::Claim(self.random.pick(&[
+                Claim::WrongPassword,
+                Claim::UnknownSession,
+                Claim::AheadOfTheServer,
+            ])),
+            5..8 => Act::Reopen(Handshake {
+                timeout_ms: self.random.pick(&[30_000, 0, -1, 25_000, i32::MAX]),
+                read_only: self
+                    .random
+                    .pick(&[Some(false), Some(false), Some(true), None]),
+            }),
+            8 if self.differences.has("server-ops") => {
+                Act::Op(self.random.pick(&[0, 10, 99, 12_345, -7, i32::MIN]))
+            }
+            8 => Act::Op(self.random.pick(&[-10, 20])),
+            9..13 => match self.request() {
+                // Credentials that cannot be read end the connection in both, but not with one answer.
+                Request::Auth(_) | Request::WhoAmI | Request::Ping => Act::Ask(Request::WhoAmI),
+                request => Act::Cut(request, self.random.below(100)),
+            },
+            _ => Act::Ask(self.request()),
+        }
+    }
+
+    pub(super) fn path(&mut self) -> &'static str {
+        match self.random.below(40) {
+            0..5 => self.random.pick(&RESTRICTED),
+            5 => self.random.pick(&OF_THE_SERVER),
+            _ => self.random.pick(&OPEN),
+        }
+    }
+
+    /// A path of which ZooKeeper looks whether it is legal.
+    pub(super) fn checked_path(&mut self) -> &'static str {
+        if self.random.one_in(25) {
+            self.random.pick(&ILLEGAL)
+        } else {
+            self.path()
+        }
+    }
+
+    /// A path whose data, ACL or children may be changed: the server's own would spoil the programs that follow.
+    pub(super) fn own_path(&mut self) -> &'static str {
+        let path = self.checked_path();
+        if OF_THE_SERVER.contains(&path) {
+            "/a"
+        } else {
+            path
+        }
+    }
+
+    /// A path of which it does not.
+    fn unchecked_path(&mut self) -> &'static str {
+        if self.differences.has("unchecked-paths") {
+            self.path()
+        } else {
+            self.checked_path()
+        }
+    }
+
+    fn open_path(&mut self) -> &'static str {
+        if self.differences.has("acl-hides") {
+            self.random.pick(&OPEN)
+        } else {
+            self.path()
+        }
+    }
+
+    /// Whether to set a one-shot watch.
+    fn watch(&mut self, path: &str) -> bool {
+        let hidden = self.differences.has("acl-hides") && RESTRICTED.contains(&path);
+        self.random.one_in(3) && !hidden && self.may_be_one_shot(path)
+    }
+
+    fn may_be_one_shot(&self, path: &str) -> bool {
+        !self.differences.has("one-watch-mode-per-path") || !is_persistent(path)
+    }
+
+    fn one_shot_paths(&mut self) -> Vec<&'static str> {
+        let count = self.random.below(4);
+        let paths: Vec<_> = (0..count).map(|_| self.open_path()).collect();
+        let mut paths: Vec<_> = paths
+            .into_iter()
+            .filter(|path| self.may_be_one_shot(path))
+            .collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
+    pub(super) fn data(&mut self) -> Option<&'static [u8]> {
+        self.random.pick(&[
+            None,
+            Some(b""),
+            Some(b"one"),
+            Some(b"a longer one"),
+            Some(LARGE),
+        ])
+    }
+
+    fn request(&mut self) -> Request<'static> {
+        let version = self.random.pick(&[-1, -1, -1, 0, 1, 2, -2, i32::MAX]);
+        match self.random.below(36) {
+            0..6 => {
+                let path = self.checked_path();
+                Request::Create(writes::create(self, path))
+            }
+            6..8 => Request::Delete {
+                path: self.unchecked_path(),
+                version,
+            },
+            8..11 => Request::SetData {
+                path: self.own_path(),
+                data: self.data(),
+                version,
+            },
+            11..13 => {
+                let path = self.open_path();
+                let watch = self.watch(path);
+                Request::Exists { path, watch }
+            }
+            13..15 => {
+                let path = self.unchecked_path();
+                let watch = self.watch(path);
+                Request::GetData { path, watch }
+            }
+            15 => {
+                let path = self.unchecked_path();
+                let watch = self.watch(path);
+                Request::GetChildren { path, watch }
+            }
+            16 => {
+                let path = self.unchecked_path();
+                let watch = self.watch(path);
+                Request::GetChildren2 { path, watch }
+            }
+            17 => Request::GetAcl {
+                path: self.unchecked_path(),
+            },
+            18..20 => {
+                let path = self.own_path();
+                let acl = writes::acl(self, path);
+                Request::SetAcl { path, acl, version }
+            }
+            20..23 => Request::Multi(writes::multi(self)),
+            23 => Request::MultiRead(writes::multi_read(self)),
+            24 => Request::Sync { path: self.path() },
+            25 => Request::GetEphemerals {
+                prefix: self.random.pick(&[FOLDER, "/", "/a", "/a/s", "/n"]),
+            },
+            26 | 27 => self.persistent_watch(),
+            28 => Request::CheckWatches {
+                path: self.open_path(),
+                kind: self.checked_kind(),
+            },
+            29 => {
+                let path = self.random.pick(&OPEN);
+                let kind = if self.differences.has("remove-watches") && is_persistent(path) {
+                    self.random.pick(&[3, 9])
+                } else {
+                    self.random.pick(&[1, 2, 3, 9, 0, -1])
+                };
+                Request::RemoveWatches { path, kind }
+            }
+            30 => Request::WhoAmI,
+            31 => self.credentials(),
+            32 | 33 => self.set_watches(),
+            34 => Request::GetAllChildrenNumber {
+                path: self.unchecked_path(),
+            },
+            _ => self.rare(),
+        }
+    }
+
+    fn persistent_watch(&mut self) -> Request<'static> {
+        let (path, mode) = self.random.pick(&PERSISTENT);
+        let mode = if self.random.one_in(20) {
+            self.random.pick(&[2, -1, 9])
+        } else {
+            mode.code()
+        };
+        Request::AddWatch { path, mode }
+    }
+
+    fn checked_kind(&mut self) -> i32 {
+        if self.differences.has("check-watches") {
+            self.random.pick(&[0, 9, -1])
+        } else {
+            self.random.pick(&[1, 2, 3, 4, 5, 9])
+        }
+    }
+
+    fn credentials(&mut self) -> Request<'static> {
+        let (scheme, auth): (_, &[u8]) = self.random.pick(&[
+            ("digest", b"someone:secret"),
+            ("digest", b"other:word"),
+            ("digest", b"someone:secret"),
+            ("ip", b"x"),
+            ("digest", b"no colon"),
+            ("digest", b""),
+            ("digest", b":"),
+            ("unheard-of", b"x"),
+            ("world", b"anyone"),
+        ]);
+        Request::Auth(AuthPacket {
+            kind: 0,
+            scheme,
+            auth,
+        })
+    }
+
+    fn set_watches(&mut self) -> Request<'static> {
+        let relative_zxid = i64::try_from(self.random.below(60)).unwrap_or(0);
+        let (data, exist, child) = (
+            self.one_shot_paths(),
+            self.one_shot_paths(),
+            self.one_shot_paths(),
+        );
+        if self.random.one_in(2) {
+            return Request::SetWatches {
+                relative_zxid,
+                data,
+                exist,
+                child,
+            };
+        }
+        Request::SetWatches2 {
+            relative_zxid,
+            data,
+            exist,
+            child,
+            persistent: vec!["/a/x"],
+            persistent_recursive: vec!["/b"],
+        }
+    }
+
+    fn rare(&mut self) -> Request<'static> {
+        match self.random.below(6) {
+            0 if !self.differences.has("server-ops") => Request::DeleteContainer {
+                path: self.open_path(),
+            },
+            1 if !self.differences.has("sasl") => Request::Sasl { token: Some(b"x") },
+            2 if !self.differences.has("reconfig") => Request::Reconfig {
+                joining: None,
+                leaving: Some("1"),
+                new_members: None,
+                config_id: -1,
+            },
+            3 if !self.differences.has("check-alone") => Request::Check {
+                path: self.open_path(),
+                version: -1,
+            },
+            _ => Request::Ping,
+        }
+    }
+}
+
+fn is_persistent(path: &str) -> bool {
+    PERSISTENT.iter().any(|(watched, _)| *watched == path)
+}
+
+/// Whether it is neither sent with what is before it nor with what follows.
+fn act_is_alone(act: &Act, differences: &Differences) -> bool {
+    match act {
+        Act::Ask(Request::Auth(_)) => differences.has("credentials-overtake"),
+        Act::Ask(Request::Ping) => differences.has("pings-overtake"),
+        Act::Ask(Request::SetAcl { .. }) => differences.has("pending-acl"),
+        // What is behind them is never answered.
+        Act::Ask(
+            Request::Sasl { .. } | Request::Check { .. } | Request::DeleteContainer { .. },
+        )
+        | Act::Op(_) => true,
+        _ => !act.is_sent(),
+    }
+}

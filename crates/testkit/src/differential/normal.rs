@@ -1,0 +1,93 @@
+//! What may differ between two servers that agree, made equal: session ids, times, and the order of lists without one.
+//! zxids may not differ: both servers count every write, failed or not, so they are told from the program's begin.
+
+use baton_proto::{MultiResult, Response, Stat};
+
+/// Any zxid from before the program and its folders.
+const EARLIER: i64 = -1_000_000;
+
+/// What a run knows to make its answers comparable.
+#[derive(Debug)]
+pub(super) struct Normal {
+    /// The zxid when the program began.
+    pub(super) base: i64,
+    /// Every session of the program, in the order in which they were opened.
+    pub(super) sessions: Vec<i64>,
+}
+
+impl Normal {
+    pub(super) fn zxid(&self, zxid: i64) -> i64 {
+        match zxid {
+            ..=0 => zxid,
+            _ if zxid < self.base - 1 => EARLIER,
+            _ => zxid - self.base,
+        }
+    }
+
+    pub(super) fn response(&self, response: Response) -> Response {
+        match response {
+            Response::PathStat(path, stat) => Response::PathStat(path, self.stat(stat)),
+            Response::Stat(stat) => Response::Stat(self.stat(stat)),
+            Response::Data { data, stat } => Response::Data {
+                data,
+                stat: self.stat(stat),
+            },
+            Response::Acl { acl, stat } => Response::Acl {
+                acl,
+                stat: self.stat(stat),
+            },
+            Response::Children(names) => Response::Children(sorted(names)),
+            Response::Children2 { children, stat } => Response::Children2 {
+                children: sorted(children),
+                stat: self.stat(stat),
+            },
+            Response::Strings(names) => Response::Strings(sorted(names)),
+            Response::Multi(results) => {
+                let results = results.into_iter().map(|result| self.result(result));
+                Response::Multi(results.collect())
+            }
+            Response::WhoAmI(mut infos) => {
+                infos.sort_by(|a, b| (&a.scheme, &a.user).cmp(&(&b.scheme, &b.user)));
+                Response::WhoAmI(infos)
+            }
+            other => other,
+        }
+    }
+
+    fn result(&self, result: MultiResult) -> MultiResult {
+        match result {
+            MultiResult::Create2 { path, stat } => MultiResult::Create2 {
+                path,
+                stat: self.stat(stat),
+            },
+            MultiResult::SetData(stat) => MultiResult::SetData(self.stat(stat)),
+            MultiResult::Data { data, stat } => MultiResult::Data {
+                data,
+                stat: self.stat(stat),
+            },
+            MultiResult::Children(names) => MultiResult::Children(sorted(names)),
+            other => other,
+        }
+    }
+
+    fn stat(&self, stat: Stat) -> Stat {
+        let owner = stat.ephemeral_owner;
+        let number = self.sessions.iter().position(|session| *session == owner);
+        Stat {
+            czxid: self.zxid(stat.czxid),
+            mzxid: self.zxid(stat.mzxid),
+            pzxid: self.zxid(stat.pzxid),
+            ctime: i64::from(stat.ctime != 0),
+            mtime: i64::from(stat.mtime != 0),
+            ephemeral_owner: number.map_or(owner, |number| {
+                i64::try_from(number).unwrap_or(i64::MAX - 1) + 1
+            }),
+            ..stat
+        }
+    }
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}

@@ -1,0 +1,179 @@
+//! The two servers side by side: runs a program on both, says where they differ, and cuts the program down to what
+//! shows it. Decides nothing about who is right.
+
+use std::fmt::Write as _;
+
+use super::differences::Differences;
+use super::generate::LARGE;
+use super::program::{Act, Program};
+use super::side::Side;
+use crate::launch::{LaunchError, Target};
+use crate::raw::RawError;
+
+use baton_proto::Request;
+
+/// Why servers could not be compared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OracleError {
+    /// A server did not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A server did not let a program begin.
+    #[error("a server takes no program: {0}")]
+    Raw(#[from] RawError),
+}
+
+/// Where two servers answered differently.
+#[derive(Debug)]
+pub struct Difference {
+    /// What was asked, and all that was heard, up to the first difference.
+    pub transcript: String,
+    /// Number of acts of the program.
+    pub acts: usize,
+}
+
+/// Baton and Apache ZooKeeper, each freshly started.
+#[derive(Debug)]
+pub struct Oracle {
+    ours: Side,
+    theirs: Side,
+    differences: Differences,
+    programs: u64,
+}
+
+impl Oracle {
+    /// Starts both servers.
+    ///
+    /// # Errors
+    /// What is missing, or why one of them does not serve.
+    pub async fn start(differences: Differences) -> Result<Self, OracleError> {
+        let (ours, theirs) =
+            tokio::try_join!(Side::start(Target::Baton), Side::start(Target::ZooKeeper))?;
+        Ok(Self {
+            ours,
+            theirs,
+            differences,
+            programs: 0,
+        })
+    }
+
+    /// Runs a program on both; `None` if nobody could tell them apart.
+    ///
+    /// # Errors
+    /// A server refused the program's folder or its sessions.
+    pub async fn compare(&mut self, program: &Program) -> Result<Option<Difference>, OracleError> {
+        let number = self.programs;
+        self.programs += 1;
+        let (ours, theirs) = tokio::try_join!(
+            self.ours.run(program, number, &self.differences),
+            self.theirs.run(program, number, &self.differences),
+        )?;
+        if ours == theirs {
+            return Ok(None);
+        }
+        Ok(Some(Difference {
+            transcript: transcript(program, &ours, &theirs),
+            acts: program.len(),
+        }))
+    }
+
+    /// The smallest program found that still shows a difference, with that difference; `None` if this one does not
+    /// show one again.
+    ///
+    /// # Errors
+    /// As [`Oracle::compare`].
+    pub async fn shrink(
+        &mut self,
+        mut program: Program,
+    ) -> Result<Option<(Program, Difference)>, OracleError> {
+        let Some(mut found) = self.compare(&program).await? else {
+            return Ok(None);
+        };
+        let mut chunk = program.len() / 2;
+        while chunk > 0 {
+            let (mut at, before) = (0, program.len());
+            while at < program.len() {
+                let mut smaller = program.clone();
+                let end = (at + chunk).min(smaller.len());
+                smaller.lines.drain(at..end);
+                match self.compare(&smaller).await? {
+                    Some(still) => (program, found) = (smaller, still),
+                    None => at += chunk,
+                }
+            }
+            if chunk > 1 || program.len() == before {
+                chunk /= 2;
+            }
+        }
+        let mut at = 0;
+        'lines: while at < program.len() {
+            for smaller in simpler(&program, at) {
+                if let Some(still) = self.compare(&smaller).await? {
+                    (program, found) = (smaller, still);
+                    continue 'lines;
+                }
+            }
+            at += 1;
+        }
+        Ok(Some((program, found)))
+    }
+
+    /// Stops both servers.
+    pub async fn stop(self) {
+        tokio::join!(self.ours.stop(), self.theirs.stop());
+    }
+}
+
+/// Programs with one line simpler: not sent with the one before, or with one operation less in its multi.
+fn simpler(program: &Program, at: usize) -> Vec<Program> {
+    let mut all = Vec::new();
+    let Some(line) = program.lines.get(at) else {
+        return all;
+    };
+    let mut with = |change: &dyn Fn(&mut super::program::Line)| {
+        let mut smaller = program.clone();
+        if let Some(line) = smaller.lines.get_mut(at) {
+            change(line);
+        }
+        all.push(smaller);
+    };
+    if let Act::Ask(Request::Multi(ops) | Request::MultiRead(ops)) = &line.act {
+        for index in 0..ops.len() {
+            with(&|line| {
+                if let Act::Ask(Request::Multi(ops) | Request::MultiRead(ops)) = &mut line.act {
+                    ops.remove(index);
+                }
+            });
+        }
+    }
+    if line.joined {
+        with(&|line| line.joined = false);
+    }
+    all
+}
+
+fn transcript(program: &Program, ours: &[Vec<String>], theirs: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        match program.lines.get(index) {
+            Some(line) => _ = writeln!(text, "{line}"),
+            None => text.push_str("all sessions are closed\n"),
+        }
+        if ours == theirs {
+            for line in ours {
+                let _ = writeln!(text, "        {line}");
+            }
+            continue;
+        }
+        for (who, heard) in [("Baton    ", ours), ("ZooKeeper", theirs)] {
+            for line in heard {
+                let _ = writeln!(text, "  {who}: {line}");
+            }
+        }
+        break;
+    }
+    let large = String::from_utf8_lossy(LARGE);
+    text.replace(&format!("{LARGE:?}"), "LARGE")
+        .replace(large.as_ref(), "LARGE")
+}

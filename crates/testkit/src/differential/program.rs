@@ -1,0 +1,134 @@
+//! A program: what several sessions ask of a server, one after another. Data only, so that it can be cut down and
+//! run again; running it is in `run`.
+
+use std::fmt;
+
+use baton_proto::{Request, frame};
+
+/// One thing that one session does.
+#[derive(Debug, Clone)]
+pub(super) enum Act {
+    /// A request. Its paths begin below the program's own folder, see `places`; a `relative_zxid` counts from the
+    /// program's begin.
+    Ask(Request<'static>),
+    /// A request of which only so many hundredths of the body are sent, in a frame of that length.
+    Cut(Request<'static>, usize),
+    /// A header with this op code and no body.
+    Op(i32),
+    /// Its connection is lost, and the session taken up on another.
+    Reattach,
+    /// Somebody tries to take a session up, and may not.
+    Claim(Claim),
+    /// The session is closed and another opened in its place.
+    Reopen(Handshake),
+}
+
+/// A wrong way to take up a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Claim {
+    WrongPassword,
+    UnknownSession,
+    /// By a client that has seen more than the server.
+    AheadOfTheServer,
+}
+
+/// How a session is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handshake {
+    pub(super) timeout_ms: i32,
+    pub(super) read_only: Option<bool>,
+}
+
+impl Handshake {
+    pub(super) const USUAL: Self = Self {
+        timeout_ms: 30_000,
+        read_only: Some(false),
+    };
+}
+
+/// One act and whose it is.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) session: usize,
+    /// Sent together with the line before, if that is the same session's.
+    pub(super) joined: bool,
+    /// Neither sent with the line before nor with the one after.
+    pub(super) alone: bool,
+    pub(super) act: Act,
+}
+
+/// What some sessions do, in order: nobody begins before the one before has been answered.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub(super) sessions: usize,
+    pub(super) lines: Vec<Line>,
+}
+
+impl Program {
+    /// Number of acts: requests, re-attachments and new sessions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether nobody does anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The frames of its requests, with paths as they are written: something to start from for who sends broken ones.
+    #[must_use]
+    pub fn frames(&self) -> Vec<Vec<u8>> {
+        let requests = self.lines.iter().filter_map(|line| match &line.act {
+            Act::Ask(request) => Some(request),
+            _ => None,
+        });
+        (1..)
+            .zip(requests)
+            .map(|(xid, request)| {
+                let mut bytes = Vec::new();
+                frame::write_request(&mut bytes, xid, request);
+                bytes
+            })
+            .collect()
+    }
+
+    /// The end of the burst that begins at `start`: acts that are sent in one write.
+    pub(super) fn burst_end(&self, start: usize) -> usize {
+        let Some(first) = self.lines.get(start) else {
+            return start;
+        };
+        let rest = self.lines.iter().skip(start + 1);
+        let joined = rest
+            .take_while(|line| line.joined && !line.alone && line.session == first.session)
+            .count();
+        if first.alone {
+            start + 1
+        } else {
+            start + 1 + joined
+        }
+    }
+}
+
+impl Act {
+    /// Whether it is one frame on the session's connection.
+    pub(super) fn is_sent(&self) -> bool {
+        matches!(self, Self::Ask(_) | Self::Cut(..) | Self::Op(_))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let with = if self.joined { " +" } else { "" };
+        write!(f, "session {}{with}: ", self.session)?;
+        match &self.act {
+            Act::Ask(request) => write!(f, "{request:?}"),
+            Act::Cut(request, percent) => write!(f, "the first {percent} % of {request:?}"),
+            Act::Op(op) => write!(f, "a request with op code {op}"),
+            Act::Reattach => write!(f, "a new connection"),
+            Act::Claim(claim) => write!(f, "a claim to the session: {claim:?}"),
+            Act::Reopen(how) => write!(f, "a new session: {how:?}"),
+        }
+    }
+}

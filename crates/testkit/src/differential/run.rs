@@ -1,0 +1,430 @@
+//! A program on one server: sends what it says and writes down all that each session hears, in the order in which it
+//! hears it. Compares nothing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use baton_proto::{
+    Acl, ConnectRequest, ConnectResponse, Create, CreateMode, ErrorCode, Limits, OpCode, Request,
+    Response, frame, xid,
+};
+use tokio::time::timeout;
+
+use super::differences::Differences;
+use super::generate::Generator;
+use super::normal::Normal;
+use super::places::Places;
+use super::program::{Act, Claim, Handshake, Line, Program};
+use crate::raw::{RawClient, RawError, RawReply};
+
+/// Longer than any answer takes; a server that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const PROBE: Request<'static> = Request::Exists {
+    path: "/zookeeper",
+    watch: false,
+};
+
+/// One session of the program, and its connection while it has one.
+#[derive(Debug)]
+struct Seat {
+    client: Option<RawClient>,
+    session: ConnectResponse,
+    next_xid: i32,
+}
+
+/// A run of one program on one server.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    addr: SocketAddr,
+    places: Places,
+    differences: &'a Differences,
+    normal: Normal,
+    seats: Vec<Seat>,
+}
+
+impl<'a> Run<'a> {
+    /// Makes the program's folder, and one above it that is the program's own too, and opens its sessions.
+    pub(super) async fn begin(
+        addr: SocketAddr,
+        folder: &str,
+        sessions: usize,
+        differences: &'a Differences,
+    ) -> Result<Self, RawError> {
+        let parent = folder.rsplit_once('/').map_or(folder, |(parent, _)| parent);
+        let mut seats = Vec::new();
+        for _ in 0..sessions {
+            seats.push(Seat::open(addr, Handshake::USUAL).await?);
+        }
+        let mut run = Self {
+            addr,
+            places: Places::new(folder, Generator::paths()),
+            differences,
+            normal: Normal {
+                base: 0,
+                sessions: seats.iter().map(|seat| seat.session.session_id).collect(),
+            },
+            seats,
+        };
+        let Some(client) = run.seats.first_mut().and_then(|seat| seat.client.as_mut()) else {
+            return Err(RawError::Closed);
+        };
+        for path in [parent, folder] {
+            let open = vec![Acl::open_unsafe()];
+            let create = Create::new(path, None, open, CreateMode::Persistent);
+            client.send(&Request::Create(create)).await?;
+            run.normal.base = client.receive().await?.header.zxid;
+        }
+        Ok(run)
+    }
+
+    /// What was heard at each line, and, at the end, while the sessions were closed.
+    pub(super) async fn play(mut self, program: &Program) -> Vec<Vec<String>> {
+        let mut heard = Vec::with_capacity(program.lines.len() + 1);
+        while heard.len() < program.lines.len() {
+            let start = heard.len();
+            let end = program.burst_end(start);
+            let lines = program.lines.get(start..end).unwrap_or_default();
+            match lines {
+                [line] if !line.act.is_sent() => heard.push(self.apart(line).await),
+                lines => heard.extend(self.burst(lines).await),
+            }
+        }
+        heard.push(self.end().await);
+        heard
+    }
+
+    /// Sends some requests in one write and hears the answers.
+    async fn burst(&mut self, lines: &[Line]) -> Vec<Vec<String>> {
+        let Some(number) = lines.first().map(|line| line.session) else {
+            return Vec::new();
+        };
+        let mut heard = vec![Vec::new(); lines.len()];
+        if let Some(first) = heard.first_mut() {
+            first.extend(self.seated(number).await);
+        }
+        let Some(seat) = self.seats.get_mut(number) else {
+            return heard;
+        };
+        let mut bytes = Vec::new();
+        let mut expected = Vec::with_capacity(lines.len());
+        for line in lines {
+            expected.push(seat.write(&line.act, &self.places, self.normal.base, &mut bytes));
+        }
+        if let Some(client) = &mut seat.client {
+            // A server that has closed the connection is heard below.
+            let _ = client.send_bytes(&bytes).await;
+        }
+        for (op, heard) in expected.into_iter().zip(&mut heard) {
+            seat.hear(op, &self.normal, self.differences, heard).await;
+        }
+        heard
+    }
+
+    /// Gives the session a connection if it has lost it, and a successor if it is gone.
+    async fn seated(&mut self, number: usize) -> Vec<String> {
+        let lost = self
+            .seats
+            .get(number)
+            .is_some_and(|seat| seat.client.is_none());
+        if lost {
+            self.reattach(number).await
+        } else {
+            Vec::new()
+        }
+    }
+
+    async fn apart(&mut self, line: &Line) -> Vec<String> {
+        match line.act {
+            Act::Reattach => {
+                let mut heard = self.probe(line.session).await;
+                heard.extend(self.reattach(line.session).await);
+                heard
+            }
+            Act::Claim(claim) => self.claim(line.session, claim).await,
+            Act::Reopen(how) => self.reopen(line.session, how).await,
+            Act::Ask(_) | Act::Cut(..) | Act::Op(_) => Vec::new(),
+        }
+    }
+
+    async fn reattach(&mut self, number: usize) -> Vec<String> {
+        let Some(seat) = self.seats.get_mut(number) else {
+            return Vec::new();
+        };
+        let old = seat.session;
+        let request = ConnectRequest {
+            last_zxid_seen: self.normal.base,
+            session_id: old.session_id,
+            password: &old.password,
+            timeout_ms: old.timeout_ms,
+            ..connect(Handshake::USUAL)
+        };
+        match RawClient::handshake(self.addr, &request).await {
+            Ok(client) => {
+                let same = *client.session() == old;
+                seat.client = Some(client);
+                vec![format!("re-attached, as it was: {same}")]
+            }
+            Err(error) => {
+                let mut heard = vec![format!("not re-attached: {}", refusal(&error))];
+                heard.push(self.open(number, Handshake::USUAL).await);
+                heard
+            }
+        }
+    }
+
+    async fn open(&mut self, number: usize, how: Handshake) -> String {
+        match Seat::open(self.addr, how).await {
+            Ok(fresh) => {
+                let granted = fresh.session;
+                self.normal.sessions.push(granted.session_id);
+                if let Some(seat) = self.seats.get_mut(number) {
+                    *seat = fresh;
+                }
+                format!(
+                    "a session of {} ms, readOnly {:?}",
+                    granted.timeout_ms, granted.read_only
+                )
+            }
+            Err(error) => format!("no session: {}", refusal(&error)),
+        }
+    }
+
+    async fn claim(&mut self, number: usize, claim: Claim) -> Vec<String> {
+        let Some(seat) = self.seats.get(number) else {
+            return Vec::new();
+        };
+        let (mut id, mut password, mut seen) = (
+            seat.session.session_id,
+            seat.session.password,
+            self.normal.base,
+        );
+        match claim {
+            Claim::WrongPassword => password = [7; 16],
+            Claim::UnknownSession => id ^= 0x7777,
+            Claim::AheadOfTheServer => seen += 1 << 40,
+        }
+        let request = ConnectRequest {
+            last_zxid_seen: seen,
+            session_id: id,
+            password: &password,
+            ..connect(Handshake::USUAL)
+        };
+        let mut heard = self.probe(number).await;
+        heard.push(match RawClient::handshake(self.addr, &request).await {
+            Ok(_) => "granted".to_owned(),
+            Err(error) => refusal(&error),
+        });
+        if self.differences.has("claim-harms-nobody") {
+            heard.extend(self.reattach(number).await);
+        }
+        heard
+    }
+
+    /// Closes a session and opens another. Its ephemerals go in no particular order, so what the others hear of it is
+    /// sorted, apart from what they heard before.
+    async fn reopen(&mut self, number: usize, how: Handshake) -> Vec<String> {
+        let mut heard = self.close(number).await;
+        heard.push(self.open(number, how).await);
+        heard
+    }
+
+    async fn close(&mut self, number: usize) -> Vec<String> {
+        // Left without a connection it would expire, and take a zxid, while another program runs.
+        let mut heard = self.seated(number).await;
+        for session in 0..self.seats.len() {
+            heard.extend(self.probe(session).await);
+        }
+        let Some(seat) = self.seats.get_mut(number) else {
+            return heard;
+        };
+        if let Some(client) = &mut seat.client {
+            let _ = client.send(&Request::CloseSession).await;
+            seat.next_xid += 1;
+        }
+        let mut farewell = Vec::new();
+        seat.hear(
+            OpCode::CloseSession,
+            &self.normal,
+            self.differences,
+            &mut farewell,
+        )
+        .await;
+        farewell.sort();
+        heard.extend(farewell);
+        seat.client = None;
+        for session in 0..self.seats.len() {
+            if session != number {
+                let mut told = self.probe(session).await;
+                told.sort();
+                heard.extend(told);
+            }
+        }
+        heard
+    }
+
+    /// What a session was told since it was last heard: events are in front of the reply to whatever it asks next.
+    async fn probe(&mut self, number: usize) -> Vec<String> {
+        let mut heard = Vec::new();
+        let Some(seat) = self.seats.get_mut(number) else {
+            return heard;
+        };
+        if let Some(client) = &mut seat.client {
+            let mut bytes = Vec::new();
+            frame::write_request(&mut bytes, xid::PING - 1, &PROBE);
+            let _ = client.send_bytes(&bytes).await;
+            seat.hear(OpCode::Exists, &self.normal, self.differences, &mut heard)
+                .await;
+            // The reply tells nothing new.
+            if let Some(last) = heard.pop()
+                && !last.starts_with("xid")
+            {
+                heard.push(last);
+            }
+        }
+        for line in &mut heard {
+            *line = format!("session {number} {line}");
+        }
+        heard
+    }
+
+    async fn end(&mut self) -> Vec<String> {
+        let mut heard = Vec::new();
+        for number in 0..self.seats.len() {
+            heard.extend(self.close(number).await);
+        }
+        heard
+    }
+}
+
+impl Seat {
+    async fn open(addr: SocketAddr, how: Handshake) -> Result<Self, RawError> {
+        let client = RawClient::handshake(addr, &connect(how)).await?;
+        Ok(Self {
+            session: *client.session(),
+            client: Some(client),
+            next_xid: 1,
+        })
+    }
+
+    /// Appends the frame; returns the operation that the answer is to be read as.
+    fn write(&mut self, act: &Act, places: &Places, base: i64, out: &mut Vec<u8>) -> OpCode {
+        let mut xid = self.next_xid;
+        let (op, code, body) = match act {
+            Act::Ask(request) | Act::Cut(request, _) => {
+                xid = match request {
+                    Request::Ping => xid::PING,
+                    Request::Auth(_) => xid::AUTH,
+                    Request::SetWatches { .. } | Request::SetWatches2 { .. } => xid::SET_WATCHES,
+                    _ => xid,
+                };
+                let mut body = Vec::new();
+                places.request(request, base).encode(&mut body);
+                if let Act::Cut(_, percent) = act {
+                    body.truncate(body.len() * percent / 100);
+                }
+                (request.op(), request.op().code(), body)
+            }
+            Act::Op(code) => (OpCode::Ping, *code, Vec::new()),
+            Act::Reattach | Act::Claim(_) | Act::Reopen(_) => return OpCode::Ping,
+        };
+        if xid > 0 {
+            self.next_xid += 1;
+        }
+        let start = frame::begin(out);
+        out.extend_from_slice(&xid.to_be_bytes());
+        out.extend_from_slice(&code.to_be_bytes());
+        out.extend_from_slice(&body);
+        frame::finish(out, start);
+        op
+    }
+
+    /// Hears the next reply, and the events before it.
+    async fn hear(
+        &mut self,
+        op: OpCode,
+        normal: &Normal,
+        differences: &Differences,
+        heard: &mut Vec<String>,
+    ) {
+        let Some(client) = &mut self.client else {
+            heard.push("nothing: there is no connection".to_owned());
+            return;
+        };
+        let reply = timeout(PATIENCE, client.receive()).await;
+        for (zxid, event) in client.take_events() {
+            let mut line = format!("is told {:?} {}", event.kind, event.path);
+            if !differences.has("event-zxid") {
+                line.push_str(&format!(" by {}", normal.zxid(zxid)));
+            }
+            heard.push(line);
+        }
+        match reply {
+            Ok(Ok(reply)) => {
+                heard.push(tell(op, &reply, normal));
+                if ends_the_connection(&reply) {
+                    // What is sent before it has ended may be carried out, or not.
+                    let more = timeout(PATIENCE, client.receive()).await;
+                    heard.push(more.map_or("the connection goes on".to_owned(), |more| {
+                        more.map_or_else(|error| refusal(&error), |more| tell(op, &more, normal))
+                    }));
+                    self.client = None;
+                }
+            }
+            Ok(Err(error)) => {
+                heard.push(refusal(&error));
+                self.client = None;
+            }
+            Err(_) => {
+                heard.push(format!("no answer in {} s", PATIENCE.as_secs()));
+                self.client = None;
+            }
+        }
+    }
+}
+
+fn ends_the_connection(reply: &RawReply) -> bool {
+    match reply.header.error() {
+        ErrorCode::AuthFailed => true,
+        // The other refusals as unimplemented have the zxid of a write.
+        ErrorCode::Unimplemented => reply.header.zxid == -1,
+        _ => false,
+    }
+}
+
+fn tell(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
+    let header = &reply.header;
+    let body = match header.error() {
+        ErrorCode::Ok => match Response::decode(op, &reply.body, &Limits::default()) {
+            Ok(response) => format!("{:?}", normal.response(response)),
+            Err(error) => format!("{error} in {:02x?}", &reply.body[..]),
+        },
+        error if reply.body.is_empty() => format!("{error:?}"),
+        error => format!("{error:?} and {:02x?}", &reply.body[..]),
+    };
+    format!(
+        "xid {}, zxid {}: {body}",
+        header.xid,
+        normal.zxid(header.zxid)
+    )
+}
+
+/// How a connection ends says the system, a moment earlier or later: only that it ended is compared.
+fn refusal(error: &RawError) -> String {
+    match error {
+        RawError::Io(_) | RawError::Closed => "the connection is closed".to_owned(),
+        RawError::SessionRefused { .. } => "refused".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn connect(how: Handshake) -> ConnectRequest<'static> {
+    ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: how.timeout_ms,
+        session_id: 0,
+        password: &[0; 16],
+        read_only: how.read_only,
+    }
+}

@@ -1,0 +1,111 @@
+//! One of the two servers: in a state in which nothing happens by itself, so that a program has one outcome.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use baton_proto::{Acl, Create, CreateMode, Request};
+use baton_server::Server;
+
+use super::differences::Differences;
+use super::oracle::OracleError;
+use super::program::Program;
+use super::run::Run;
+use crate::launch::{LaunchError, ServerOptions, Target, TestServer};
+use crate::raw::RawClient;
+
+/// Above all programs' folders.
+const TOP: &str = "/programs";
+
+/// No session of a program ends by itself.
+const SHORTEST_SESSION: Duration = Duration::from_secs(20);
+const LONGEST_SESSION: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+enum Running {
+    Baton(Server),
+    ZooKeeper(TestServer),
+}
+
+#[derive(Debug)]
+pub(super) struct Side {
+    running: Running,
+    addr: SocketAddr,
+}
+
+impl Side {
+    pub(super) async fn start(target: Target) -> Result<Self, OracleError> {
+        let side = match target {
+            Target::Baton => Self::baton().await?,
+            Target::ZooKeeper => Self::zookeeper().await?,
+        };
+        let mut client = RawClient::connect(side.addr, SHORTEST_SESSION).await?;
+        let open = vec![Acl::open_unsafe()];
+        client
+            .call(&Request::Create(Create::new(
+                TOP,
+                None,
+                open,
+                CreateMode::Persistent,
+            )))
+            .await?;
+        client.close().await?;
+        Ok(side)
+    }
+
+    async fn baton() -> Result<Self, OracleError> {
+        let failed = |error: &dyn std::fmt::Display| LaunchError::Embedded(error.to_string());
+        let server = Server::builder()
+            .in_memory()
+            .listen("127.0.0.1:0")
+            .min_session_timeout(SHORTEST_SESSION)
+            .max_session_timeout(LONGEST_SESSION)
+            .with(|options| options.reap_interval = Duration::ZERO)
+            .start()
+            .await
+            .map_err(|error| failed(&error))?;
+        let addr = server
+            .local_addr()
+            .ok_or_else(|| failed(&"does not listen"))?;
+        Ok(Self {
+            running: Running::Baton(server),
+            addr,
+        })
+    }
+
+    async fn zookeeper() -> Result<Self, OracleError> {
+        let options = ServerOptions {
+            min_session_timeout: SHORTEST_SESSION,
+            max_session_timeout: LONGEST_SESSION,
+            java_args: vec![
+                "-Dznode.container.checkIntervalMs=86400000".to_owned(),
+                // What is compared is the protocol, not the disk.
+                "-Dzookeeper.forceSync=no".to_owned(),
+            ],
+            ..ServerOptions::default()
+        };
+        let server = TestServer::start_process(Target::ZooKeeper, options).await?;
+        Ok(Self {
+            addr: server.addr(),
+            running: Running::ZooKeeper(server),
+        })
+    }
+
+    pub(super) async fn run(
+        &self,
+        program: &Program,
+        number: u64,
+        differences: &Differences,
+    ) -> Result<Vec<Vec<String>>, OracleError> {
+        let folder = format!("{TOP}/{number}/folder");
+        let run = Run::begin(self.addr, &folder, program.sessions, differences).await?;
+        Ok(run.play(program).await)
+    }
+
+    pub(super) async fn stop(self) {
+        match self.running {
+            // It has nothing to lose, and a failure to stop is no difference.
+            Running::Baton(server) => drop(server.shutdown().await),
+            Running::ZooKeeper(server) => drop(server),
+        }
+    }
+}

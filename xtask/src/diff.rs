@@ -1,0 +1,98 @@
+//! `cargo xtask diff`: random programs on Baton and on Apache ZooKeeper; the first differences, cut down, as transcripts.
+
+use std::time::Instant;
+
+use baton_testkit::differential::{Differences, Generator, Oracle};
+
+use crate::Result;
+
+/// How much is shown of a difference that cannot be cut down.
+const END_LINES: usize = 40;
+
+/// Compare Baton's answers with Apache ZooKeeper's, operation by operation.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Operations in all.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    ops: usize,
+    /// Seed of the programs.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Sessions in each program.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    sessions: usize,
+    /// Operations in each program.
+    #[arg(long, value_name = "N", default_value_t = 250)]
+    length: usize,
+    /// Show a difference that is kept on purpose, by its name in differences.txt.
+    #[arg(long, value_name = "NAME")]
+    compare: Vec<String>,
+    /// Stop after so many differences.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    findings: usize,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(compare(args))
+}
+
+async fn compare(args: &Args) -> Result<()> {
+    let mut differences = Differences::meant();
+    for name in &args.compare {
+        differences.compare(name)?;
+    }
+    let length = args.length.max(1);
+    let mut generator = Generator::new(args.seed, args.sessions, differences.clone());
+    let mut oracle = Oracle::start(differences.clone()).await?;
+    let begin = Instant::now();
+    let (mut done, mut programs, mut found) = (0, 0_u64, 0);
+    let mut once = 0;
+    while done < args.ops && found < args.findings {
+        let program = generator.program(length);
+        done += program.len();
+        programs += 1;
+        let Some(first) = oracle.compare(&program).await? else {
+            if programs % 100 == 0 {
+                eprintln!("{done} operations, {:.0} s", begin.elapsed().as_secs_f64());
+            }
+            continue;
+        };
+        // What came before may have left the servers unlike each other.
+        oracle.stop().await;
+        oracle = Oracle::start(differences.clone()).await?;
+        match oracle.shrink(program).await? {
+            Some((_, difference)) => {
+                found += 1;
+                println!(
+                    "difference {found}, seed {}, program {programs}, {} acts:\n{}",
+                    args.seed, difference.acts, difference.transcript
+                );
+            }
+            None => {
+                once += 1;
+                let lines: Vec<_> = first.transcript.lines().collect();
+                let end = lines.len().saturating_sub(END_LINES);
+                println!(
+                    "seed {}, program {programs}: a difference that did not come again; the end of it:\n{}\n",
+                    args.seed,
+                    lines.get(end..).unwrap_or_default().join("\n")
+                );
+            }
+        }
+        oracle.stop().await;
+        oracle = Oracle::start(differences.clone()).await?;
+    }
+    oracle.stop().await;
+    println!(
+        "{done} operations in {programs} programs of {} sessions, {:.0} s: {found} differences, {once} that did not come again",
+        args.sessions,
+        begin.elapsed().as_secs_f64()
+    );
+    if found + once > 0 {
+        return Err("Baton and Apache ZooKeeper differ; see the transcripts".into());
+    }
+    Ok(())
+}
