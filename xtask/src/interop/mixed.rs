@@ -18,6 +18,8 @@ const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
 /// Between two faults, on average.
 const FAULT_PAUSE_MS: u64 = 2_000;
+/// How much longer a run may take until everybody has had a turn.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who stands in one line.
 struct Group {
@@ -221,9 +223,12 @@ fn complaint(group: &Group, outcome: &Outcome) -> Option<String> {
             tally.overlaps
         ));
     }
+    (!all_had_a_turn(group, tally)).then(|| "not all had a turn".to_owned())
+}
+
+fn all_had_a_turn(group: &Group, tally: &Tally) -> bool {
     let libraries = if group.may_hang { 1 } else { 2 };
-    (tally.turns.len() < libraries || !tally.turns.contains_key("baton"))
-        .then(|| "not all had a turn".to_owned())
+    tally.turns.len() >= libraries && tally.turns.contains_key("baton")
 }
 
 fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Outcome> {
@@ -253,7 +258,11 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
     let mut paused: Option<(usize, Instant)> = None;
     let mut next_fault = Instant::now();
     let two_timeouts = u64::try_from(2 * SESSION_TIMEOUT.as_millis())?;
-    while Instant::now() < end {
+    // On a slow machine the window may be over before everybody was there: then it goes on, without faults.
+    let patience = end + PATIENCE;
+    while Instant::now() < end
+        || (Instant::now() < patience && !all_had_a_turn(group, &log.tally(group.rule)))
+    {
         std::thread::sleep(Duration::from_millis(20));
         if let Some((slot, until)) = paused
             && Instant::now() >= until
@@ -263,7 +272,7 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
             }
             paused = None;
         }
-        if Instant::now() < next_fault {
+        if Instant::now() < next_fault || Instant::now() >= end {
             continue;
         }
         next_fault = Instant::now() + Duration::from_millis(random(&mut seed, 2 * FAULT_PAUSE_MS));
