@@ -9,9 +9,13 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_proto::{ErrorCode, Request, frame};
+use baton_server::Server;
+use support::gate::{Gate, GatedStorage};
+use support::http;
 use support::{PATIENCE, Wire, get, in_memory, set, start, word};
 
 /// A figure of `mntr`.
@@ -186,4 +190,62 @@ async fn the_longest_pause_of_a_snapshot_is_told() {
     let longest = figure(&to, "baton_snapshot_slice_max_seconds").await;
     assert!(longest > 0.0 && longest < PATIENCE.as_secs_f64());
     assert!(figure(&to, "cnt_snapshottime").await >= 1.0);
+}
+
+#[tokio::test]
+async fn while_the_disk_hangs_requests_wait_in_their_sockets_and_the_server_is_not_ready() {
+    const LIMIT: usize = 200_000;
+    const CLIENTS: usize = 4;
+    const WRITES: usize = 1000;
+    let options = in_memory()
+        .http("127.0.0.1:0")
+        .with(|options| options.max_queued_bytes = LIMIT)
+        .options()
+        .clone();
+    let gate = Gate::default();
+    let server = Server::start_with(options, Arc::new(GatedStorage::new(&gate)))
+        .await
+        .unwrap();
+    let to = server.connect_string();
+    let telling = server.http_addr().unwrap();
+    let mut first = Wire::open(&to).await;
+    first.create("/a", b"", 0).await.unwrap();
+    assert_eq!(http::get(telling, "/readyz").await.0, 200);
+    let mut wires = Vec::new();
+    for _ in 0..CLIENTS {
+        wires.push(Wire::open(&to).await);
+    }
+    let shut = gate.shut();
+    let writers: Vec<_> = wires
+        .into_iter()
+        .map(|mut wire| {
+            tokio::spawn(async move {
+                let data = vec![7; 2000];
+                for _ in 0..WRITES / 50 {
+                    wire.send(&vec![set("/a", &data); 50]).await;
+                }
+                for _ in 0..WRITES {
+                    assert_eq!(wire.reply().await.0.error(), ErrorCode::Ok);
+                }
+            })
+        })
+        .collect();
+    reaches(&to, "baton_queue_bytes", LIMIT as f64).await;
+    for _ in 0..50 {
+        // Each connection that had nothing waiting may bring what it has read at once.
+        let bound = LIMIT + CLIENTS * 200_000;
+        assert!(figure(&to, "baton_queue_bytes").await < bound as f64);
+    }
+    let (status, why) = http::get(telling, "/readyz").await;
+    assert_eq!(status, 503, "{why}");
+    assert_eq!(http::get(telling, "/healthz").await.0, 200);
+    drop(shut);
+    for writer in writers {
+        tokio::time::timeout(PATIENCE, writer)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+    assert!(first.exists("/a").await);
+    assert_eq!(http::get(telling, "/readyz").await.0, 200);
 }

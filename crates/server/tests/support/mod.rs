@@ -1,6 +1,7 @@
 //! A client that sends exactly the frames it is told to, for the server's own tests.
 #![allow(dead_code)]
 
+pub mod gate;
 pub mod http;
 
 use std::time::Duration;
