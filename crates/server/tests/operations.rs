@@ -308,3 +308,26 @@ async fn the_address_is_free_once_a_graceful_stop_returns() {
         server.shutdown().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_quota_is_kept_refused_at_its_hard_limit_and_counted() {
+    let server = start().await;
+    let to = server.connect_string();
+    let mut wire = Wire::open(&to).await;
+    wire.create("/a", b"four", 0).await.unwrap();
+    let folder = "/zookeeper/quota/a";
+    wire.create(folder, b"", 0).await.unwrap();
+    let limits = format!("{folder}/zookeeper_limits");
+    let text = b"count=1,bytes=-1=;byteHardLimit=6";
+    wire.create(&limits, text, 0).await.unwrap();
+    let stats = format!("{folder}/zookeeper_stats");
+    wire.create(&stats, b"count=0,bytes=0", 0).await.unwrap();
+    wire.create("/a/b", b"2!", 0).await.unwrap();
+    let refused = wire.call(set("/a/b", b"3!!")).await;
+    assert_eq!(refused, Err(ErrorCode::QuotaExceeded));
+    assert_eq!(wire.get(&stats).await.unwrap(), b"count=2,bytes=6");
+    let mntr = word(&to, "mntr").await;
+    for line in ["zk_quota_soft_exceeded\t1", "zk_quota_hard_exceeded\t1"] {
+        assert!(mntr.lines().any(|there| there == line), "{line}: {mntr}");
+    }
+}

@@ -13,7 +13,9 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use baton_testkit::{Target, TestServer, zookeeper_classpath, zookeeper_is_installed};
+use baton_testkit::{
+    ServerOptions, Target, TestServer, zookeeper_classpath, zookeeper_is_installed,
+};
 
 const COMMANDS: &str = "\
 create /a hello
@@ -107,6 +109,50 @@ create /a/ x
 create //a x
 create /a/../b x
 deleteall /seq
+create /q 12345
+create /q/1 67
+setquota -n 4 /q
+listquota /q
+get /zookeeper/quota/q/zookeeper_limits
+get -s /zookeeper/quota/q/zookeeper_stats
+setquota -b 20 /q
+setquota -N 5 /q
+setquota -B 25 /q
+listquota /q
+get /zookeeper/quota/q/zookeeper_limits
+create /q/2 89
+create /q/3 90
+create /q/4 over-the-soft-one
+set /q/1 over-the-hard-one
+create /q/4 a
+create /q/5 b
+listquota /q
+set /q/1 678
+delete /q/3
+get /zookeeper/quota/q/zookeeper_stats
+create -e /q/6 eph
+setquota -n 1 /q/1
+setquota -n 1 /nosuch
+setquota -x 1 /q
+listquota /nosuch
+listquota /q/1
+ls -R /zookeeper/quota
+delquota -n /q
+listquota /q
+delquota -N /q
+delquota -b /q
+delquota -B /q
+listquota /q
+delquota /q
+listquota /q
+delquota /q
+get /zookeeper/quota/q/zookeeper_stats
+ls -R /zookeeper/quota
+setquota -n -1 /q
+setquota -N 4 /q
+create /q/7 x
+delquota /q
+deleteall /q
 deleteall /a
 ls -s /
 quit
@@ -164,12 +210,22 @@ async fn zookeepers_command_line_says_the_same_to_both() {
         return;
     }
     let baton = TestServer::start(Target::Baton).await.unwrap();
-    let zookeeper = TestServer::start(Target::ZooKeeper).await.unwrap();
+    // Baton always enforces hard quotas, ZooKeeper when it is told to.
+    let enforcing = ServerOptions {
+        java_args: vec!["-Dzookeeper.enforceQuota=true".to_owned()],
+        ..ServerOptions::default()
+    };
+    let zookeeper = TestServer::start_with(Target::ZooKeeper, enforcing)
+        .await
+        .unwrap();
     let (ours, theirs) = (ask(&baton), ask(&zookeeper));
     assert_eq!(ours.events, theirs.events);
     assert_eq!(ours.complaints, theirs.complaints);
     assert_eq!(ours.answers, theirs.answers);
-    // That there was a conversation.
+    // That there was a conversation, and a quota in its way.
+    let refusals = ours.complaints.iter().chain(&ours.answers);
+    let refusals = refusals.filter(|line| line.contains("uota has exceeded"));
+    assert_eq!(refusals.count(), 4, "{ours:?}");
     assert!(ours.answers.len() > 80, "{ours:?}");
     assert!(ours.events.len() > 10, "{ours:?}");
 }

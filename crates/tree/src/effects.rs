@@ -32,10 +32,40 @@ pub struct Change<'a> {
     pub acl: &'a AclList,
 }
 
+/// What a quota limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuotaOf {
+    /// Znodes.
+    Count,
+    /// Bytes of data.
+    Bytes,
+}
+
+/// A write that goes over a quota, or would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverQuota<'a> {
+    /// The path whose quota it is.
+    pub path: &'a str,
+    /// What there is too much of.
+    pub of: QuotaOf,
+    /// How much there would be.
+    pub amount: i64,
+    /// How much there may be.
+    pub limit: i64,
+    /// Whether the write was refused for it.
+    pub is_hard: bool,
+}
+
 /// Takes the changes of a command, in the order in which they happened.
 pub trait Effects {
     /// One change. The tree already shows it, and shows nothing later than the command that made it.
     fn event(&mut self, change: Change<'_>);
+
+    /// A quota that the command went over, or would have; told whether or not it succeeded. Nothing, unless said
+    /// otherwise.
+    fn over_quota(&mut self, over: OverQuota<'_>) {
+        let _ = over;
+    }
 }
 
 /// For replays, where nobody watches.

@@ -9,6 +9,7 @@ use crate::acl_table::{AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
 use crate::digest::Digest;
 use crate::kind::{Kind, is_session_id};
+use crate::quota;
 use crate::restore::{RestoreError, take_stock};
 use crate::sessions::Sessions;
 use crate::tree::{INITIAL_PATHS, Tree};
@@ -227,7 +228,8 @@ impl Assembly {
         Ok(Some(parent))
     }
 
-    /// The tree, as it is after the command that took this zxid. What every tree has and did not come is added.
+    /// The tree, as it is after the command that took this zxid. What every tree has and did not come is added, and the
+    /// figures of quotas are counted anew.
     ///
     /// # Errors
     /// [`AssembleError::Inconsistent`].
@@ -240,16 +242,19 @@ impl Assembly {
         for parent in std::mem::take(&mut self.disordered) {
             self.arena.sort_children(parent);
         }
+        let quotas = quota::quotas(&self.arena).map_err(AssembleError::Inconsistent)?;
         let mut tree = Tree {
             arena: self.arena,
             acls: self.acls,
             sessions: self.sessions,
             reaped: BTreeSet::new(),
+            quotas,
             zxid,
             digest: Digest::default(),
             epoch: 0,
             walk: None,
         };
+        tree.recount_quotas();
         take_stock(&mut tree).map_err(AssembleError::Inconsistent)?;
         Ok(tree)
     }

@@ -14,6 +14,7 @@ mod exchange;
 mod identity;
 mod kind;
 mod multi;
+mod quota;
 mod read;
 mod reap;
 mod restore;
@@ -26,7 +27,7 @@ mod write;
 
 pub use acl_table::AclList;
 pub use batch::{BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, CloseReason, Command};
-pub use effects::{Change, ChangeKind, Effects, Outcome};
+pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};
 pub use read::ChildNames;

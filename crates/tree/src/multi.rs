@@ -8,7 +8,7 @@ use baton_proto::{ErrorCode, MultiOp, MultiResult, OpCode};
 
 use crate::acl_table::{AclId, AclTable};
 use crate::arena::{Node, NodeId, OldPayload};
-use crate::effects::{Change, ChangeKind, Effects};
+use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::kind::Kind;
 use crate::tree::Tree;
 use crate::write::{Context, Noted, Recorder};
@@ -39,6 +39,16 @@ struct Journal {
     undo: Vec<Undo>,
     changes: Vec<(ChangeKind, Range<usize>, AclId)>,
     paths: String,
+    /// Quotas that were gone over, each with its path.
+    over: Vec<(String, OverQuota<'static>)>,
+}
+
+impl Journal {
+    fn tell_quotas(&self, effects: &mut impl Effects) {
+        for (path, over) in &self.over {
+            effects.over_quota(OverQuota { path, ..*over });
+        }
+    }
 }
 
 impl Recorder for Journal {
@@ -47,6 +57,11 @@ impl Recorder for Journal {
         self.paths.push_str(change.path);
         self.changes
             .push((change.kind, start..self.paths.len(), change.acl));
+    }
+
+    fn over_quota(&mut self, over: OverQuota<'_>) {
+        self.over
+            .push((over.path.to_owned(), OverQuota { path: "", ..over }));
     }
 
     fn journal(&mut self) -> Option<&mut Vec<Undo>> {
@@ -72,12 +87,14 @@ impl Tree {
             match self.multi_op(&context, op, &mut journal) {
                 Ok(result) => results.push(result),
                 Err(code) => {
+                    journal.tell_quotas(effects);
                     self.roll_back(journal.undo);
                     self.digest = digest;
                     return MultiResult::failure(ops.len(), place, code);
                 }
             }
         }
+        journal.tell_quotas(effects);
         for (kind, range, acl) in &journal.changes {
             effects.event(Change {
                 kind: *kind,

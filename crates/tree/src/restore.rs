@@ -9,6 +9,7 @@ use crate::acl_table::{AclId, AclTable, OPEN};
 use crate::arena::{Arena, NewNode, Node, NodeId, ROOT};
 use crate::digest::{self, Digest};
 use crate::kind::{Kind, is_session_id};
+use crate::quota;
 use crate::sessions::Sessions;
 use crate::snapshot::{
     ACLS, ALL_FLAGS, END, HAS_ACL, HAS_AVERSION, HAS_DATA, HAS_FAMILY, HAS_OWNER, HAS_VERSION,
@@ -279,11 +280,13 @@ impl Restore {
         }
         self.link_children()?;
         self.renumber_acls()?;
+        let quotas = quota::quotas(&self.arena)?;
         let mut tree = Tree {
             arena: self.arena,
             acls: self.acls,
             sessions: self.sessions,
             reaped: BTreeSet::new(),
+            quotas,
             zxid: head.zxid,
             digest: Digest::default(),
             epoch: 0,

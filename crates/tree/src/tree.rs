@@ -32,6 +32,8 @@ pub struct Tree {
     pub(crate) sessions: Sessions,
     /// Containers and TTL znodes.
     pub(crate) reaped: BTreeSet<NodeId>,
+    /// The znode above all quotas.
+    pub(crate) quotas: NodeId,
     pub(crate) zxid: i64,
     pub(crate) digest: Digest,
     /// Counts snapshots: a znode with an older epoch is as it was when the current snapshot began.
@@ -66,13 +68,14 @@ impl Tree {
         };
         let mut arena = Arena::new(initial(0, OPEN, 0), Some(b""));
         let system = arena.insert(initial(1, OPEN, 0), ROOT, b"zookeeper", Some(b""));
-        arena.insert(initial(2, OPEN, 0), system, b"quota", Some(b""));
+        let quotas = arena.insert(initial(2, OPEN, 0), system, b"quota", Some(b""));
         arena.insert(initial(3, readable, -1), system, b"config", Some(b""));
         let mut tree = Self {
             arena,
             acls,
             sessions: Sessions::default(),
             reaped: BTreeSet::new(),
+            quotas,
             zxid: 0,
             digest: Digest::default(),
             epoch: 0,

@@ -23,10 +23,11 @@ use baton_proto::{Acl, Create, ErrorCode, Perms, Response, Stat, path};
 use crate::acl_table::{AclId, AclTable, OPEN};
 use crate::arena::{NewNode, NodeId};
 use crate::digest;
-use crate::effects::{Change, ChangeKind, Effects};
+use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::identity::{self, Identity};
 use crate::kind::Kind;
 use crate::multi::Undo;
+use crate::quota::Growth;
 use crate::tree::{INITIAL_PATHS, Tree};
 
 /// The highest number in a sequential name: the last one of ten digits.
@@ -47,6 +48,9 @@ pub(crate) struct Context<'a> {
 pub(crate) trait Recorder {
     /// A change, with the number of the ACL that filters its events.
     fn change(&mut self, change: Noted<'_>, acls: &AclTable);
+
+    /// A write that goes, or would go, over a quota. Told also of a write that fails.
+    fn over_quota(&mut self, over: OverQuota<'_>);
 
     /// Where to put the way back, if there may be one.
     fn journal(&mut self) -> Option<&mut Vec<Undo>>;
@@ -72,6 +76,10 @@ impl<E: Effects> Recorder for Direct<'_, E> {
             zxid: change.zxid,
             acl: acls.get(change.acl),
         });
+    }
+
+    fn over_quota(&mut self, over: OverQuota<'_>) {
+        self.0.over_quota(over);
     }
 
     fn journal(&mut self) -> Option<&mut Vec<Undo>> {
@@ -132,6 +140,12 @@ impl Tree {
         if matches!(Kind::of_owner(parent.owner), Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        let quota = self.quota_over(&path);
+        let growth = Growth {
+            count: 1,
+            bytes: request.data.map_or(0, <[u8]>::len) as i64,
+        };
+        self.within_quota(quota.as_ref(), growth, recorder)?;
 
         let parent_acl = parent.acl;
         self.begin_family_change(parent_path, parent_id);
@@ -162,19 +176,12 @@ impl Tree {
                 parent_pzxid: family.pzxid,
             });
         }
-        let mut tell = |kind, path, acl| {
-            let zxid = context.zxid;
-            let noted = Noted {
-                kind,
-                path,
-                zxid,
-                acl,
-            };
-            recorder.change(noted, &self.acls);
-        };
-        tell(ChangeKind::Created, &path, acl);
-        tell(ChangeKind::ChildrenChanged, parent_path, parent_acl);
+        self.tell(context, recorder, ChangeKind::Created, &path, acl);
+        let changed = ChangeKind::ChildrenChanged;
+        self.tell(context, recorder, changed, parent_path, parent_acl);
         let stat = self.stat_of(self.arena.node(id));
+        self.charge(quota.as_ref(), growth, recorder);
+        self.begin_stats(&path, id, recorder);
         Ok((path.into_owned(), stat))
     }
 
@@ -258,19 +265,16 @@ impl Tree {
         let family = self.arena.family_mut(parent_id);
         let parent_pzxid = std::mem::replace(&mut family.pzxid, context.zxid);
         self.end_family_change(parent_path, parent_id);
-        let mut tell = |kind, path, acl| {
-            let zxid = context.zxid;
-            let noted = Noted {
-                kind,
-                path,
-                zxid,
-                acl,
-            };
-            recorder.change(noted, &self.acls);
-        };
-        tell(ChangeKind::Deleted, path, node.acl);
+        self.tell(context, recorder, ChangeKind::Deleted, path, node.acl);
         let parent_acl = self.arena.node(parent_id).acl;
-        tell(ChangeKind::ChildrenChanged, parent_path, parent_acl);
+        let changed = ChangeKind::ChildrenChanged;
+        self.tell(context, recorder, changed, parent_path, parent_acl);
+        let quota = self.quota_over(path);
+        let growth = Growth {
+            count: -1,
+            bytes: -(node.data_len() as i64),
+        };
+        self.charge(quota.as_ref(), growth, recorder);
         match recorder.journal() {
             Some(journal) => journal.push(Undo::Deleted { node, parent_pzxid }),
             None => {
@@ -294,6 +298,12 @@ impl Tree {
         if !self.permits(node, context.identity, Perms::WRITE) {
             return Err(ErrorCode::NoAuth);
         }
+        let quota = self.quota_over(path);
+        let growth = Growth {
+            count: 0,
+            bytes: data.map_or(0, <[u8]>::len) as i64 - node.data_len() as i64,
+        };
+        self.within_quota(quota.as_ref(), growth, recorder)?;
         let next = next_version(node.version, version)?;
         let acl = node.acl;
         self.save(id);
@@ -318,14 +328,10 @@ impl Tree {
         node.mtime = context.time_ms;
         let node = self.arena.node(id);
         self.digest.add(digest::data_term(hash, node));
-        let noted = Noted {
-            kind: ChangeKind::DataChanged,
-            path,
-            zxid: context.zxid,
-            acl,
-        };
-        recorder.change(noted, &self.acls);
-        Ok(self.stat_of(node))
+        let stat = self.stat_of(node);
+        self.tell(context, recorder, ChangeKind::DataChanged, path, acl);
+        self.charge(quota.as_ref(), growth, recorder);
+        Ok(stat)
     }
 
     pub(crate) fn set_acl(
@@ -367,6 +373,24 @@ impl Tree {
             return Err(ErrorCode::NoAuth);
         }
         next_version(node.version, version).map(|_| ())
+    }
+
+    fn tell(
+        &self,
+        context: &Context<'_>,
+        recorder: &mut impl Recorder,
+        kind: ChangeKind,
+        path: &str,
+        acl: AclId,
+    ) {
+        let zxid = context.zxid;
+        let noted = Noted {
+            kind,
+            path,
+            zxid,
+            acl,
+        };
+        recorder.change(noted, &self.acls);
     }
 
     /// The list to store; `None` is the open one, which needs no look at the table.

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
 use baton_proto::{ConnectResponse, ErrorCode, EventKind, Perms, ReplyHeader, frame};
-use baton_tree::{Batch, Change, ChangeKind, Command, Effects, Identity, Outcome};
+use baton_tree::{
+    Batch, Change, ChangeKind, Command, Effects, Identity, Outcome, OverQuota, QuotaOf,
+};
 
 use super::clock::SessionClocks;
 use super::conn::{Attached, CloseReason, Conn};
@@ -37,6 +39,7 @@ pub(crate) struct Step {
 
 /// Sends a change to those who watch.
 struct Deliver<'a> {
+    shared: &'a Shared,
     watches: &'a mut WatchTable,
     wake: &'a mut Vec<Arc<Conn>>,
     hit: &'a mut Vec<u32>,
@@ -78,6 +81,32 @@ impl Effects for Deliver<'_> {
         }
         self.stats.watch_bytes.fetch_add(told, Relaxed);
     }
+
+    fn over_quota(&mut self, over: OverQuota<'_>) {
+        let counted = self
+            .shared
+            .stats
+            .over_quota(over.is_hard, self.shared.time.now_ms());
+        if counted.may_log {
+            let of = match over.of {
+                QuotaOf::Count => "znodes",
+                QuotaOf::Bytes => "bytes of data",
+            };
+            let what = if over.is_hard {
+                "refused"
+            } else {
+                "over the soft quota"
+            };
+            tracing::warn!(
+                "{what}: {} would have {} {of}, its quota is {}; raise the quota or delete something \
+                 ({} writes so far)",
+                over.path,
+                over.amount,
+                over.limit,
+                counted.so_far
+            );
+        }
+    }
 }
 
 /// Buffers that live from one entry to the next.
@@ -118,6 +147,7 @@ impl Applier {
                         break;
                     };
                     let mut deliver = Deliver {
+                        shared,
                         watches: &mut watches,
                         wake: &mut self.wake,
                         hit: &mut self.hit,

@@ -263,6 +263,16 @@ static TABLE: &[Metric] = &[
         |s| Value::Count(s.stats.large_requests.load(Relaxed)),
     ),
     counter(
+        "quota_soft_exceeded",
+        "Writes that went over a soft quota.",
+        |s| Value::Count(s.stats.quota_soft_exceeded.load(Relaxed)),
+    ),
+    counter(
+        "quota_hard_exceeded",
+        "Writes refused because of a hard quota.",
+        |s| Value::Count(s.stats.quota_hard_exceeded.load(Relaxed)),
+    ),
+    counter(
         "bytes_received_count",
         "Bytes received from clients.",
         |s| Value::Count(s.bytes.0),

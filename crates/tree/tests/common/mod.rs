@@ -200,10 +200,10 @@ pub fn dump(tree: &Tree) -> Vec<String> {
                 .map(|name| baton_proto::path::join(&path, name)),
         );
     }
-    lines.push(format!(
-        "{:?}",
-        tree.reap_candidates(i64::MAX, 1, usize::MAX)
-    ));
+    // Their order is each replica's own: only the leader asks.
+    let mut due = tree.reap_candidates(i64::MAX, 1, usize::MAX);
+    due.sort_by(|one, other| one.path.cmp(&other.path));
+    lines.push(format!("{due:?}"));
     lines.push(format!(
         "{} znodes, {} ephemerals, {} bytes",
         tree.node_count(),

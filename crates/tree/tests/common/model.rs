@@ -230,6 +230,65 @@ impl Model {
         Ok(Response::Empty)
     }
 
+    /// What a quota's text says under this key; -1 is nothing.
+    fn figure(text: &str, key: &str) -> i64 {
+        text.split([',', ';'])
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(name, _)| *name == key)
+            .map_or(-1, |(_, value)| {
+                value.trim_end_matches('=').parse().unwrap()
+            })
+    }
+
+    /// The paths with a quota, and its text.
+    fn quotas(&self) -> Vec<(String, String)> {
+        let limits = self.znodes.iter().filter_map(|(path, znode)| {
+            let of = path
+                .strip_prefix("/zookeeper/quota")?
+                .strip_suffix("/zookeeper_limits")?;
+            let text = String::from_utf8(znode.data.clone().unwrap()).unwrap();
+            Some((of.to_owned(), text))
+        });
+        limits.collect()
+    }
+
+    fn weigh(&self, of: &str) -> (i64, i64) {
+        let below = self
+            .znodes
+            .iter()
+            .filter(|(path, _)| path::is_at_or_below(path, of));
+        below.fold((0, 0), |(count, bytes), (_, znode)| {
+            let data = znode.data.as_ref().map_or(0, Vec::len);
+            (count + 1, bytes + data as i64)
+        })
+    }
+
+    fn within_quota(&self, path: &str, count: i64, bytes: i64) -> Answer<()> {
+        for (of, text) in self.quotas() {
+            let used = self.weigh(&of);
+            let hard = |key, used: i64, more: i64| {
+                let limit = Self::figure(&text, key);
+                more != 0 && limit >= 0 && used + more > limit
+            };
+            if path::is_at_or_below(path, &of)
+                && (hard("countHardLimit", used.0, count) || hard("byteHardLimit", used.1, bytes))
+            {
+                return Err(ErrorCode::QuotaExceeded);
+            }
+        }
+        Ok(())
+    }
+
+    fn count_quotas(&mut self) {
+        for (of, _) in self.quotas() {
+            let (count, bytes) = self.weigh(&of);
+            let stats = format!("/zookeeper/quota{of}/zookeeper_stats");
+            if let Some(stats) = self.znodes.get_mut(&stats) {
+                stats.data = Some(format!("count={count},bytes={bytes}").into_bytes());
+            }
+        }
+    }
+
     fn remove(&mut self, path: &str) {
         let znode = self.znodes.remove(path).unwrap();
         let parent = path::parent(path);
@@ -238,6 +297,7 @@ impl Model {
         let parent_acl = above.acl.clone();
         self.tell(ChangeKind::Deleted, path, znode.acl);
         self.tell(ChangeKind::ChildrenChanged, parent, parent_acl);
+        self.count_quotas();
     }
 
     pub fn write(&mut self, who: &Who<'_>, request: &Request<'_>) -> Answer<Response> {
@@ -334,6 +394,8 @@ impl Model {
         if matches!(above.life, Life::Session(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        let bytes = create.data.map_or(0, <[u8]>::len) as i64;
+        self.within_quota(&path, 1, bytes)?;
         let zxid = self.zxid;
         let above = self.znodes.get_mut(&parent).unwrap();
         above.creates += 1;
@@ -365,6 +427,7 @@ impl Model {
         self.tell(ChangeKind::Created, &path, acl);
         self.tell(ChangeKind::ChildrenChanged, &parent, parent_acl);
         let stat = self.stat(&path);
+        self.count_quotas();
         Ok((path, stat))
     }
 
@@ -392,6 +455,9 @@ impl Model {
     ) -> Answer<Stat> {
         path::validate(path).map_err(|_| ErrorCode::BadArguments)?;
         let znode = self.permitted(path, who, Perms::WRITE)?;
+        let length = |data: Option<&[u8]>| data.map_or(0, <[u8]>::len) as i64;
+        let growth = length(data) - length(znode.data.as_deref());
+        self.within_quota(path, 0, growth)?;
         let version = bump(znode.stat.version, version)?;
         let zxid = self.zxid;
         let znode = self.znodes.get_mut(path).unwrap();
@@ -401,6 +467,7 @@ impl Model {
         znode.stat.mtime = who.time_ms;
         let acl = znode.acl.clone();
         self.tell(ChangeKind::DataChanged, path, acl);
+        self.count_quotas();
         Ok(self.stat(path))
     }
 

@@ -111,8 +111,53 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
+/// Quotas as ZooKeeper's command line sets, changes and deletes them; none is above another.
+fn quota() -> impl Strategy<Value = Step> {
+    let text = (
+        any::<bool>(),
+        prop_oneof![1 => Just(-1), 3 => 1..6_i64],
+        prop_oneof![1 => Just(-1), 3 => 0..60_i64],
+    )
+        .prop_map(|(is_hard, count, bytes)| {
+            if is_hard {
+                format!("count=-1,bytes=-1=;byteHardLimit={bytes};countHardLimit={count}")
+            } else {
+                format!("count={count},bytes={bytes}")
+            }
+        });
+    let of = prop::sample::select(vec!["/a", "/b"]);
+    (of, text, 0..6_u8).prop_map(|(of, text, what)| {
+        let folder = format!("/zookeeper/quota{of}");
+        let (limits, stats) = (
+            format!("{folder}/zookeeper_limits"),
+            format!("{folder}/zookeeper_stats"),
+        );
+        let create = |path: String, data: &str| Write::Create {
+            op: 0,
+            path,
+            data: Some(data.as_bytes().to_vec()),
+            acl: Some(vec![Acl::open_unsafe()]),
+            flags: 0,
+        };
+        match what {
+            0..4 => Step::Multi(vec![
+                create(folder, ""),
+                create(limits, &text),
+                create(stats, "count=0,bytes=0"),
+            ]),
+            4 => Step::Write(Write::Set(limits, Some(text.into_bytes()), -1)),
+            _ => Step::Multi(
+                [stats, limits, folder]
+                    .map(|path| Write::Delete(path, -1))
+                    .to_vec(),
+            ),
+        }
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
+        2 => quota(),
         3 => (1..4_i64).prop_map(Step::Open),
         1 => (1..4_i64, any::<bool>()).prop_map(|(id, right)| Step::Reattach(id, right)),
         1 => (1..4_i64).prop_map(Step::Close),

@@ -1,0 +1,274 @@
+//! Quotas (protocol.md §1.12): how many znodes and bytes of data may be at and below a path. Owns where a quota stands,
+//! what its text says, and the figures of what is used.
+//!
+//! A quota of `/a` is two znodes under `/zookeeper/quota/a`, in ZooKeeper's own form: `zookeeper_limits`, which people
+//! write, and `zookeeper_stats`, which is kept up to date here. There is no other state, so a snapshot has it all, and a
+//! `multi` takes it back with everything else. Of several quotas above a path the one nearest to it counts. What is at
+//! or below `/zookeeper` is free.
+
+use baton_proto::{ErrorCode, path};
+
+use crate::arena::{Arena, NodeId};
+use crate::digest;
+use crate::effects::{OverQuota, QuotaOf};
+use crate::multi::Undo;
+use crate::restore::RestoreError;
+use crate::tree::Tree;
+use crate::write::Recorder;
+
+/// Above all quotas.
+const QUOTA_PATH: &str = "/zookeeper/quota";
+const LIMITS: &str = "zookeeper_limits";
+const STATS: &str = "zookeeper_stats";
+
+/// What the text of a quota's znode says; -1 is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Figures {
+    count: i64,
+    bytes: i64,
+    count_hard: i64,
+    bytes_hard: i64,
+}
+
+impl Figures {
+    /// Reads `count=2,bytes=-1=;byteHardLimit=9`. What is not to be understood says nothing.
+    fn read(text: Option<&[u8]>) -> Self {
+        let mut figures = Self {
+            count: -1,
+            bytes: -1,
+            count_hard: -1,
+            bytes_hard: -1,
+        };
+        let text = std::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+        for pair in text.split([',', ';']) {
+            let mut sides = pair.split('=');
+            let (key, value) = (sides.next(), sides.next());
+            let place = match key {
+                Some("count") => &mut figures.count,
+                Some("bytes") => &mut figures.bytes,
+                Some("countHardLimit") => &mut figures.count_hard,
+                Some("byteHardLimit") => &mut figures.bytes_hard,
+                _ => continue,
+            };
+            *place = value.and_then(|value| value.parse().ok()).unwrap_or(-1);
+        }
+        figures
+    }
+}
+
+fn stats_text(count: i64, bytes: i64) -> String {
+    format!("count={count},bytes={bytes}")
+}
+
+/// The quota that a path is under.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quota<'p> {
+    /// Of which path it is.
+    path: &'p str,
+    limits: NodeId,
+    stats: NodeId,
+}
+
+/// By how much a write changes what is used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Growth {
+    pub(crate) count: i64,
+    pub(crate) bytes: i64,
+}
+
+/// The znode above all quotas, which every tree has.
+pub(crate) fn quotas(arena: &Arena) -> Result<NodeId, RestoreError> {
+    arena
+        .lookup(QUOTA_PATH)
+        .ok_or(RestoreError::Inconsistent("/zookeeper/quota is missing"))
+}
+
+impl Tree {
+    /// Counts the figures of all quotas anew, in a tree that has no digest yet: ZooKeeper does not log them.
+    pub(crate) fn recount_quotas(&mut self) {
+        let mut pending = vec![self.quotas];
+        while let Some(id) = pending.pop() {
+            let below = self.arena.children(self.arena.node(id));
+            pending.extend(below.map(|(child, _)| child));
+            let part = |name: &str| self.arena.child(id, name.as_bytes());
+            if let (Some(_), Some(stats)) = (part(LIMITS), part(STATS)) {
+                let path = self.arena.path_of(id);
+                let of = path.strip_prefix(QUOTA_PATH).unwrap_or_default();
+                let (count, bytes) = self.weigh(of);
+                let text = stats_text(count, bytes);
+                self.arena.set_data(stats, Some(text.as_bytes()));
+            }
+        }
+    }
+
+    /// The nearest quota at or above this path. Takes no time while there is none at all.
+    pub(crate) fn quota_over<'p>(&self, path: &'p str) -> Option<Quota<'p>> {
+        let top = self.arena.node(self.quotas);
+        if self.arena.family(top).num_children == 0 || path::is_at_or_below(path, "/zookeeper") {
+            return None;
+        }
+        let (mut at, mut end, mut nearest) = (self.quotas, 0, None);
+        for name in path.strip_prefix('/')?.split('/') {
+            let Some(below) = self.arena.child(at, name.as_bytes()) else {
+                break;
+            };
+            at = below;
+            end += 1 + name.len();
+            let part = |name: &str| self.arena.child(at, name.as_bytes());
+            if let Some(limits) = part(LIMITS) {
+                // Without figures there is nothing to compare or to keep.
+                nearest = part(STATS).map(|stats| (end, limits, stats));
+            }
+        }
+        let (end, limits, stats) = nearest?;
+        Some(Quota {
+            path: path.get(..end)?,
+            limits,
+            stats,
+        })
+    }
+
+    /// Whether a write that grows by so much stays within the quota. What goes over a soft limit is told, what would go
+    /// over a hard one is told and refused.
+    pub(crate) fn within_quota(
+        &self,
+        quota: Option<&Quota<'_>>,
+        growth: Growth,
+        recorder: &mut impl Recorder,
+    ) -> Result<(), ErrorCode> {
+        let Some(quota) = quota else {
+            return Ok(());
+        };
+        let limits = Figures::read(self.arena.node(quota.limits).data());
+        let used = Figures::read(self.arena.node(quota.stats).data());
+        for (of, grows, used, hard, soft) in [
+            (
+                QuotaOf::Count,
+                growth.count,
+                used.count,
+                limits.count_hard,
+                limits.count,
+            ),
+            (
+                QuotaOf::Bytes,
+                growth.bytes,
+                used.bytes,
+                limits.bytes_hard,
+                limits.bytes,
+            ),
+        ] {
+            let amount = used.saturating_add(grows);
+            for (limit, is_hard) in [(hard, true), (soft, false)] {
+                if grows == 0 || limit < 0 || amount <= limit {
+                    continue;
+                }
+                recorder.over_quota(OverQuota {
+                    path: quota.path,
+                    of,
+                    amount,
+                    limit,
+                    is_hard,
+                });
+                if is_hard {
+                    return Err(ErrorCode::QuotaExceeded);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a write's growth into the quota's figures.
+    pub(crate) fn charge(
+        &mut self,
+        quota: Option<&Quota<'_>>,
+        growth: Growth,
+        recorder: &mut impl Recorder,
+    ) {
+        let Some(quota) = quota else {
+            return;
+        };
+        if growth.count == 0 && growth.bytes == 0 {
+            return;
+        }
+        let used = Figures::read(self.arena.node(quota.stats).data());
+        let text = stats_text(
+            used.count.saturating_add(growth.count),
+            used.bytes.saturating_add(growth.bytes),
+        );
+        let path = format!("{QUOTA_PATH}{}/{STATS}", quota.path);
+        self.put_stats(&path, quota.stats, &text, recorder);
+    }
+
+    /// After a znode has been created: if it is a quota's figures, they are counted now.
+    pub(crate) fn begin_stats(&mut self, path: &str, id: NodeId, recorder: &mut impl Recorder) {
+        let of = path
+            .strip_prefix(QUOTA_PATH)
+            .and_then(|rest| rest.strip_suffix(STATS))
+            .and_then(|rest| rest.strip_suffix('/'));
+        if let Some(of) = of.filter(|of| !of.is_empty()) {
+            let (count, bytes) = self.weigh(of);
+            self.put_stats(path, id, &stats_text(count, bytes), recorder);
+        }
+    }
+
+    /// Znodes at and below a path, and the bytes of their data.
+    fn weigh(&self, path: &str) -> (i64, i64) {
+        let (mut count, mut bytes) = (0, 0);
+        let mut pending: Vec<NodeId> = self.arena.lookup(path).into_iter().collect();
+        while let Some(id) = pending.pop() {
+            let node = self.arena.node(id);
+            count += 1;
+            bytes += node.data_len() as i64;
+            pending.extend(self.arena.children(node).map(|(child, _)| child));
+        }
+        (count, bytes)
+    }
+
+    /// Writes figures, which nobody wrote: no version, no zxid and no event goes with it.
+    fn put_stats(&mut self, path: &str, id: NodeId, text: &str, recorder: &mut impl Recorder) {
+        self.save(id);
+        let hash = digest::hash_path(path);
+        let node = self.arena.node(id);
+        self.digest.remove(digest::data_term(hash, node));
+        if let Some(journal) = recorder.journal() {
+            let (mzxid, mtime, version) = (node.mzxid, node.mtime, node.version);
+            journal.push(Undo::Set {
+                id,
+                old: self.arena.swap_data(id, Some(text.as_bytes())),
+                mzxid,
+                mtime,
+                version,
+            });
+        } else {
+            self.arena.set_data(id, Some(text.as_bytes()));
+        }
+        self.digest
+            .add(digest::data_term(hash, self.arena.node(id)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_zookeepers_command_line_are_read() {
+        let read = |text: &str| {
+            let Figures {
+                count,
+                bytes,
+                count_hard,
+                bytes_hard,
+            } = Figures::read(Some(text.as_bytes()));
+            [count, bytes, count_hard, bytes_hard]
+        };
+        assert_eq!(read("count=4,bytes=5"), [4, 5, -1, -1]);
+        assert_eq!(
+            read("count=4,bytes=-1=;byteHardLimit=6;countHardLimit=7"),
+            [4, -1, 7, 6]
+        );
+        assert_eq!(read("bytes=,count=x,other=3,count"), [-1, -1, -1, -1]);
+        assert_eq!(read(""), [-1, -1, -1, -1]);
+        assert_eq!(Figures::read(Some(&[0xff])).count, -1);
+    }
+}
