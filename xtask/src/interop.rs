@@ -2,6 +2,7 @@
 //! Every process that it starts it ends by its process id.
 
 mod curator;
+mod import;
 mod main_job;
 mod matrix;
 mod meetings;
@@ -26,6 +27,9 @@ pub(crate) struct Args {
     /// Hand-overs between Curator and `baton lock`.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     turns: usize,
+    /// Znodes of one kind that move besides some of each kind.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    znodes: usize,
     /// Seconds for which each mixed group runs on each server.
     #[arg(long, value_name = "N", default_value_t = 30)]
     seconds: u64,
@@ -57,6 +61,8 @@ enum Part {
     Curator,
     /// Lock, election and queue with processes and servers killed.
     MainJob,
+    /// A ZooKeeper's data to Baton and back, with `--znodes`.
+    Import,
     /// Groups of Baton's processes and another library's on one path, with crashes and pauses.
     Mixed,
 }
@@ -81,6 +87,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     if wanted(Part::Mixed) {
         mixed::run(args)?;
+    }
+    if wanted(Part::Import) {
+        let dir = work_dir(args.dir.as_deref())?;
+        import::run(&build_baton()?, args.znodes, dir.path())?;
     }
     if !(wanted(Part::Curator) || wanted(Part::MainJob) || args.kazoo.is_some()) {
         return if wanted(Part::Hazards) {

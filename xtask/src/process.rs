@@ -73,8 +73,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     .into())
 }
 
-/// Builds the release `baton` and returns its path.
+/// Builds the release `baton` and returns its path; that of the one that `BATON_BIN` names, if it does.
 pub(crate) fn build_baton() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("BATON_BIN") {
+        return Ok(named.into());
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(
         Command::new(cargo)
@@ -187,6 +190,7 @@ impl Server {
                 let mut command = java::command(&java::zookeeper()?)?;
                 command.args([
                     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                    "-Dzookeeper.extendedTypesEnabled=true",
                     java::SERVER_CLASS,
                 ]);
                 command.arg(self.dir.join("zoo.cfg"));
