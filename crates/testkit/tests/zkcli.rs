@@ -18,6 +18,7 @@ use baton_testkit::{
 };
 
 const COMMANDS: &str = "\
+whoami
 create /a hello
 create -s /a/s- x
 create -e /a/eph e
@@ -109,6 +110,12 @@ create /a/ x
 create //a x
 create /a/../b x
 deleteall /seq
+stat /
+stat /zookeeper
+stat /zookeeper/quota
+get -s /zookeeper/config
+config
+getAcl /zookeeper/quota
 create /q 12345
 create /q/1 67
 setquota -n 4 /q
