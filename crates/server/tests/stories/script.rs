@@ -2,9 +2,11 @@
 
 use baton_proto::{Acl, AuthPacket, Create, CreateOp, MultiOp, Perms, Request};
 
-/// The requests of one line, which are sent in one write: they stand between semicolons.
+/// The requests of one line, which are sent in one write: a semicolon and a space stand between them.
 pub(crate) fn requests(text: &str) -> Vec<Request<'_>> {
-    text.split(';').map(|words| request(words.trim())).collect()
+    text.split("; ")
+        .map(|words| request(words.trim()))
+        .collect()
 }
 
 fn request(text: &str) -> Request<'_> {

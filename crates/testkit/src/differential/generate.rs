@@ -28,6 +28,7 @@ pub(super) const OPEN: [&str; 13] = [
 /// With ACLs of all kinds; not watched.
 pub(super) const RESTRICTED: [&str; 4] = ["/n", "/n/x", "/n/y", "/n/x/z"];
 const OF_THE_SERVER: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+const BEYOND_THE_BASIC_PLANE: &str = "/\u{1f512}";
 const ILLEGAL: [&str; 10] = [
     "",
     "a",
@@ -37,7 +38,7 @@ const ILLEGAL: [&str; 10] = [
     "/a/./b",
     "/a/..",
     "/a/\u{1}",
-    "/\u{1f512}",
+    BEYOND_THE_BASIC_PLANE,
     "/\u{f000}",
 ];
 /// Paths that get persistent watches, of one mode each.
@@ -156,18 +157,19 @@ impl Generator {
 
     /// A path of which it does not.
     fn unchecked_path(&mut self) -> &'static str {
-        if self.differences.has("unchecked-paths") {
-            self.path()
-        } else {
-            self.checked_path()
+        match self.checked_path() {
+            "" if self.differences.has("empty-path") => FOLDER,
+            BEYOND_THE_BASIC_PLANE if self.differences.has("utf-8") => FOLDER,
+            path => path,
         }
     }
 
     fn open_path(&mut self) -> &'static str {
-        if self.differences.has("acl-hides") {
+        let path = self.unchecked_path();
+        if self.differences.has("acl-hides") && RESTRICTED.contains(&path) {
             self.random.pick(&OPEN)
         } else {
-            self.path()
+            path
         }
     }
 
@@ -259,7 +261,7 @@ impl Generator {
                 kind: self.checked_kind(),
             },
             29 => {
-                let path = self.random.pick(&OPEN);
+                let path = self.open_path();
                 let kind = if self.differences.has("remove-watches") && is_persistent(path) {
                     self.random.pick(&[3, 9])
                 } else {
@@ -278,7 +280,10 @@ impl Generator {
     }
 
     fn persistent_watch(&mut self) -> Request<'static> {
-        let (path, mode) = self.random.pick(&PERSISTENT);
+        let (mut path, mode) = self.random.pick(&PERSISTENT);
+        if self.random.one_in(10) && !self.differences.has("add-watch-path") {
+            path = self.random.pick(&ILLEGAL);
+        }
         let mode = if self.random.one_in(20) {
             self.random.pick(&[2, -1, 9])
         } else {
