@@ -46,6 +46,8 @@ pub enum FaultKind {
     Partition,
     /// As `Reset`, and new connections of this client are refused for two and a half session timeouts.
     Exile,
+    /// The client's process stands still for so long: it does nothing, and its clock runs on.
+    Pause(Duration),
     /// The server crashes and comes back at once with what it had acknowledged; every connection breaks.
     Crash,
 }
@@ -64,6 +66,7 @@ impl FaultKind {
             Self::HoleUp,
             Self::HoleDown,
             Self::Partition,
+            Self::Pause(session_timeout * 5 / 2),
             Self::Delay(session_timeout / 10),
             Self::Delay(session_timeout * 3 / 2),
         ]
@@ -75,6 +78,8 @@ impl FaultKind {
         match self {
             Self::Delay(_) => matches!(edge, Edge::Before),
             Self::Late => matches!((direction, edge), (Direction::Up, Edge::Before)),
+            // Between a request and its sending lies nothing; the one that was sent is on its way.
+            Self::Pause(_) => !matches!((direction, edge), (Direction::Up, Edge::Before)),
             Self::HoleUp => matches!(direction, Direction::Up),
             Self::HoleDown => matches!(direction, Direction::Down),
             _ => true,
@@ -153,6 +158,7 @@ impl fmt::Display for FaultKind {
             Self::HoleUp => f.write_str("hole-up"),
             Self::HoleDown => f.write_str("hole-down"),
             Self::Delay(by) => write!(f, "delay-{}ms", by.as_millis()),
+            Self::Pause(by) => write!(f, "pause-{}ms", by.as_millis()),
             Self::Late => f.write_str("late"),
             Self::Partition => f.write_str("partition"),
             Self::Exile => f.write_str("exile"),
@@ -199,8 +205,13 @@ fn kind(word: &str) -> Option<FaultKind> {
         "exile" => FaultKind::Exile,
         "crash" => FaultKind::Crash,
         _ => {
-            let millis = word.strip_prefix("delay-")?.strip_suffix("ms")?;
-            FaultKind::Delay(Duration::from_millis(millis.parse().ok()?))
+            let (kind, length) = word.strip_suffix("ms")?.split_once('-')?;
+            let length = Duration::from_millis(length.parse().ok()?);
+            match kind {
+                "delay" => FaultKind::Delay(length),
+                "pause" => FaultKind::Pause(length),
+                _ => return None,
+            }
         }
     })
 }
@@ -254,6 +265,7 @@ mod tests {
             "7",
             "0,c0.up.5.before.reset,c1.down.2.after.delay-400ms,call2.poll3.after",
             "12,c2.up.0.before.late,call0.poll0.before",
+            "3,c0.down.4.before.pause-10000ms",
         ] {
             assert_eq!(text.parse::<Plan>().unwrap().to_string(), text);
         }

@@ -19,6 +19,7 @@ mod pipe;
 mod run;
 pub mod scenario;
 mod stage;
+mod standstill;
 mod transcript;
 
 pub use cancel::CancelAt;

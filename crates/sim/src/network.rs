@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::fault::{Direction, Edge, Fault, FaultKind};
 use crate::frames::Dialogue;
 use crate::pipe::{End, Mailbox, Outgoing};
+use crate::standstill::Standstill;
 use crate::transcript::Transcript;
 
 /// How long a frame is on its way, at least.
@@ -56,6 +57,7 @@ struct Link {
     blocked: Option<(Instant, bool)>,
     /// The newest connection that has had an answer.
     answered: watch::Sender<usize>,
+    process: Standstill,
 }
 
 struct State {
@@ -85,6 +87,8 @@ enum Verdict {
     DeliverAfter(Duration),
     DeliverLate,
     DeliverAndCut(FaultKind),
+    /// The client stands still once it has read this, and does nothing with it.
+    DeliverAndDeafen(Standstill),
     Crash,
 }
 
@@ -177,6 +181,7 @@ impl Network {
         state.open = false;
         for link in &mut state.links {
             link.blocked = None;
+            link.process.end();
         }
         state.say("the network is whole again");
     }
@@ -189,6 +194,13 @@ impl Network {
     /// Creates that clients have sent.
     pub(crate) fn creates(&self) -> usize {
         self.state().links.iter().map(|link| link.creates).sum()
+    }
+
+    /// The process that `client` runs in.
+    pub(crate) fn process(&self, client: usize) -> Standstill {
+        let state = self.state();
+        let link = state.links.get(client);
+        link.map(|link| link.process.clone()).unwrap_or_default()
     }
 
     /// What `client` connects with.
@@ -229,7 +241,11 @@ impl Network {
             .clone()
             .ok_or(io::ErrorKind::ConnectionRefused)?;
         drop(state);
-        let ours = End::new(to_client, self.wire(id, Direction::Up));
+        let ours = End::new(
+            to_client,
+            self.wire(id, Direction::Up),
+            self.process(client),
+        );
         let answers = Outgoing::new(to_server.clone(), self.wire(id, Direction::Down));
         server.serve(to_server, answers);
         Ok(Box::new(ours))
@@ -287,6 +303,11 @@ impl Network {
                     let mut state = self.state();
                     state.deliver(conn, direction, &bytes);
                     state.cut(conn, kind);
+                }
+                Verdict::DeliverAndDeafen(process) => {
+                    self.state().deliver(conn, direction, &bytes);
+                    tokio::task::yield_now().await;
+                    process.deafen();
                 }
                 Verdict::Crash => self.crash(),
             }
@@ -442,6 +463,22 @@ impl State {
                 }
                 Verdict::DeliverLate
             }
+            (FaultKind::Pause(length), edge) => {
+                let process = self
+                    .links
+                    .get(fault.client)
+                    .map(|link| link.process.clone());
+                let Some(process) = process else {
+                    return Verdict::Deliver;
+                };
+                let reads = (fault.direction, edge) == (Direction::Down, Edge::After);
+                process.begin(length, !reads);
+                if reads {
+                    Verdict::DeliverAndDeafen(process)
+                } else {
+                    Verdict::Deliver
+                }
+            }
             (kind, Edge::After) => Verdict::DeliverAndCut(kind),
             (FaultKind::Crash, Edge::Before) => Verdict::Crash,
             (kind, Edge::Before) => {
@@ -531,6 +568,7 @@ impl Transport for ClientTransport {
     }
 
     fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
-        Box::pin(self.network.clone().connect(self.client))
+        let process = self.network.process(self.client);
+        Box::pin(process.run(self.network.clone().connect(self.client)))
     }
 }

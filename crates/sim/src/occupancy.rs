@@ -42,7 +42,7 @@ impl Occupancy {
 
     /// `who` holds `weight` of the capacity from now until `valid` says no. Fails the run where that is too much together
     /// with those whose guards are valid at this instant, and, for a holder of all of it, where `token` is not larger than
-    /// every token before it.
+    /// every token before it. One whose guard is not valid any more holds nothing.
     pub fn enter(
         &self,
         who: &str,
@@ -53,19 +53,23 @@ impl Occupancy {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.holders.retain(|holder| (holder.valid)());
         let what = &self.what;
-        if valid() {
-            let taken: usize = state.holders.iter().map(|holder| holder.weight).sum();
-            if taken + weight > self.capacity {
-                let others: Vec<String> = state
-                    .holders
-                    .iter()
-                    .map(|holder| format!("{} (token {})", holder.who, holder.token))
-                    .collect();
-                let others = others.join(", ");
-                self.network.fail(&format!(
-                    "{what}: {who} (token {token}) holds it at the same time as {others}"
-                ));
-            }
+        if !valid() {
+            // Told late: whoever stood still meanwhile knows from its guard that it holds nothing.
+            self.network
+                .note(|| format!("{who} held {what}, token {token}, and does not any more"));
+            return;
+        }
+        let taken: usize = state.holders.iter().map(|holder| holder.weight).sum();
+        if taken + weight > self.capacity {
+            let others: Vec<String> = state
+                .holders
+                .iter()
+                .map(|holder| format!("{} (token {})", holder.who, holder.token))
+                .collect();
+            let others = others.join(", ");
+            self.network.fail(&format!(
+                "{what}: {who} (token {token}) holds it at the same time as {others}"
+            ));
         }
         if weight == self.capacity
             && let Some(newest) = state.newest_token.filter(|newest| token <= *newest)
@@ -84,6 +88,14 @@ impl Occupancy {
             token,
             valid: Box::new(valid),
         });
+    }
+
+    /// How much of the capacity is held at this instant.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.holders.retain(|holder| (holder.valid)());
+        state.holders.iter().map(|holder| holder.weight).sum()
     }
 
     /// How many grants there were.

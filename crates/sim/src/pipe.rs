@@ -11,6 +11,7 @@ use baton_server::simulation::MemoryOutput;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::network::Wire;
+use crate::standstill::Standstill;
 
 #[derive(Debug, Default)]
 struct State {
@@ -138,14 +139,16 @@ impl Drop for Outgoing {
 /// Both halves, as a client has them.
 pub(crate) struct End {
     incoming: Mailbox,
+    process: Standstill,
     outgoing: Outgoing,
 }
 
 impl End {
-    pub(crate) fn new(incoming: Mailbox, wire: Wire) -> Self {
+    pub(crate) fn new(incoming: Mailbox, wire: Wire, process: Standstill) -> Self {
         Self {
             outgoing: Outgoing::new(incoming.clone(), wire),
             incoming,
+            process,
         }
     }
 }
@@ -156,6 +159,9 @@ impl AsyncRead for End {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.process.is_deaf(cx) {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.incoming).poll_read(cx, into)
     }
 }

@@ -56,7 +56,7 @@ impl Stage {
                 let config = Config::new("simulated:1")?
                     .session_timeout(session_timeout)
                     .connect_within(session_timeout * 15)
-                    .clock(Arc::new(clock.clone()))
+                    .clock(network.process(client).clock(clock.clone()))
                     .transport(network.transport(client));
                 Ok(Client::lazy(config))
             })
@@ -129,13 +129,14 @@ impl Stage {
         }
     }
 
-    /// As [`Stage::together`], for `count` actors that do the same, each with its number.
+    /// As [`Stage::together`], for `count` actors that do the same, each in the process of the client of its number.
     pub async fn crew<A>(&self, count: usize, act: impl Fn(Self, usize) -> A)
     where
         A: Future<Output = ()> + Send + 'static,
     {
         let actors = (0..count).map(|number| {
-            let actor: BoxFuture<()> = Box::pin(act(self.clone(), number));
+            let process = self.network().process(number);
+            let actor: BoxFuture<()> = Box::pin(process.run(act(self.clone(), number)));
             (format!("client {number}"), actor)
         });
         self.together(actors.collect()).await;

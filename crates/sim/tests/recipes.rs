@@ -10,7 +10,7 @@
 use baton_sim::{Effort, explore, scenario};
 
 /// Runs of one scenario.
-const RUNS: usize = 64;
+const RUNS: usize = 40;
 
 fn survives(name: &str) {
     let scenario = scenario::find(name).expect("there is such a scenario");
@@ -42,11 +42,16 @@ macro_rules! scenarios {
 scenarios! {
     mutex: "mutex",
     mutex_with_kazoos_names: "mutex-kazoo",
+    mutex_with_the_names_of_zookeeper_recipes: "mutex-recipes",
+    simple_mutex: "simple-mutex",
+    reentrant_mutex: "reentrant-mutex",
     mutex_try: "mutex-try",
     mutex_stay: "mutex-stay",
     mutex_timeout: "mutex-timeout",
     election: "election",
     rw_lock: "rw-lock",
+    rw_lock_with_kazoos_names: "rw-lock-kazoo",
+    rw_lock_with_host_names: "rw-lock-host",
     rw_lock_downgrade: "rw-lock-downgrade",
     semaphore: "semaphore",
     multi_lock: "multi-lock",
@@ -54,15 +59,21 @@ scenarios! {
     queue_take: "queue-take",
     priority_queue: "priority-queue",
     delay_queue: "delay-queue",
+    id_queue: "id-queue",
+    locking_queue_with_curators_names: "locking-queue-curator",
     locking_queue: "locking-queue",
     work_queue: "work-queue",
+    work_queue_delays_deaths_and_ids: "work-queue-fates",
     mutex_with_guarded_changes: "mutex-txn",
     barrier: "barrier",
+    double_barrier_abort: "double-barrier-abort",
     double_barrier: "double-barrier",
     latch: "latch",
     counter: "counter",
     shared_value: "shared-value",
     membership: "membership",
+    membership_takeover: "membership-takeover",
     membership_close: "membership-close",
     tree_cache: "tree-cache",
+    partitioner: "partitioner",
 }

@@ -19,6 +19,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("barrier", 2, |stage| Box::pin(gate(stage))).keeps(keeps),
         Scenario::new("double-barrier", 2, |stage| Box::pin(meeting(stage))).keeps(keeps),
+        Scenario::new("double-barrier-abort", 2, |stage| {
+            Box::pin(short_of_time(stage))
+        })
+        .keeps(keeps),
         Scenario::new("latch", 3, |stage| Box::pin(countdown(stage))).keeps(keeps),
     ]
 }
@@ -104,6 +108,49 @@ async fn meeting(stage: Stage) {
     if let Ok(rounds) = rounds.lock() {
         let same = rounds.windows(2).all(|pair| pair.first() == pair.last());
         stage.expect(same, || format!("members met in rounds {rounds:?}"));
+    }
+}
+
+/// Each has about as much time as the other takes to come: what a round came to is the same for both.
+async fn short_of_time(stage: Stage) {
+    let verdicts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let act = |stage: Stage, number: usize| {
+        let verdicts = Arc::clone(&verdicts);
+        async move {
+            let Ok(barrier) = DoubleBarrier::new(stage.client(number), PATH, 2) else {
+                return stage.fail("no barrier");
+            };
+            for _ in 0..2 {
+                stage.pause(12 * number as u64 + stage.below(3)).await;
+                let limit = Duration::from_millis(14 + 3 * stage.below(4));
+                let outcome = stage.cancellable(barrier.enter_timeout(limit)).await;
+                stage.note(|| format!("member {number}: {outcome:?}"));
+                let verdict = match &outcome {
+                    Some(Ok(entered)) => entered.round().map(|round| (round, true)),
+                    Some(Err(BarrierError::Aborted { round, .. })) => Some((*round, false)),
+                    None | Some(Err(BarrierError::TimedOut { .. } | BarrierError::Lost { .. })) => {
+                        None
+                    }
+                    Some(Err(error)) => return stage.fail(&format!("member {number}: {error}")),
+                };
+                if let Ok(mut verdicts) = verdicts.lock() {
+                    verdicts.extend(verdict);
+                }
+                if let Some(Ok(entered)) = outcome {
+                    let left = stage.cancellable(entered.leave_timeout(PATIENCE)).await;
+                    stage.note(|| format!("member {number} left: {left:?}"));
+                }
+            }
+        }
+    };
+    stage.crew(2, act).await;
+    if let Ok(verdicts) = verdicts.lock() {
+        let torn = verdicts
+            .iter()
+            .find(|(round, entered)| verdicts.contains(&(*round, !entered)));
+        stage.expect(torn.is_none(), || {
+            format!("members were told differently of one round: {verdicts:?}")
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use baton::{Guard, Leadership, MultiGuard, ReadGuard, ReleaseError, WriteGuard};
+use baton::{Guard, Leadership, MultiGuard, ReadGuard, ReentrantGuard, ReleaseError, WriteGuard};
 
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
@@ -40,6 +40,18 @@ impl Held for ReadGuard {
 }
 
 impl Held for WriteGuard {
+    fn valid(&self) -> bool {
+        self.check().is_ok()
+    }
+    fn number(&self) -> u64 {
+        self.token()
+    }
+    async fn give_back(self) -> Result<(), ReleaseError> {
+        self.release().await
+    }
+}
+
+impl Held for ReentrantGuard {
     fn valid(&self) -> bool {
         self.check().is_ok()
     }

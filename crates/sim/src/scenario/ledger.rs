@@ -60,6 +60,11 @@ impl Ledger {
         *self.state().taken.entry(text(item)).or_default() += 1;
     }
 
+    /// A removal has begun whose outcome nobody has learnt.
+    pub(super) fn perhaps(&self, item: &[u8]) {
+        *self.state().perhaps.entry(text(item)).or_default() += 1;
+    }
+
     /// What a take came to without an item.
     pub(super) fn failed(&self, stage: &Stage, error: &QueueError) {
         stage.note(|| format!("not taken: {error}"));

@@ -1,8 +1,10 @@
 //! Who is there: members that stay registered through whatever happens, and a cache that ends up with what is in the tree.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton::{CreateMode, Membership, TreeCache};
+use baton::{CreateMode, MemberError, Membership, NodeState, TreeCache};
+use uuid::Uuid;
 
 use super::Scenario;
 use crate::stage::Stage;
@@ -17,6 +19,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         Scenario::new("membership", 3, |stage| Box::pin(stay(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
         Scenario::new("membership-close", 2, |stage| Box::pin(come_and_go(stage)))
+            .keeps(|path| path == "/groups" || path == GROUP),
+        Scenario::new("membership-takeover", 2, |stage| Box::pin(succeed(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
         Scenario::new("tree-cache", 2, |stage| Box::pin(mirror(stage)))
             .keeps(|path| path.starts_with("/trees")),
@@ -74,6 +78,62 @@ async fn come_and_go(stage: Stage) {
             stage.pause(3).await;
             let closed = stage.cancellable(registration.close()).await;
             stage.note(|| format!("member {number} closed: {closed:?}"));
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+/// Two processes of one instance, as if the first had been given up for dead: one of them stays, with the data that it last
+/// asked for, and the other one is told.
+async fn succeed(stage: Stage) {
+    let stayed = Arc::new(Mutex::new(Vec::new()));
+    let act = |stage: Stage, number: usize| {
+        let stayed = Arc::clone(&stayed);
+        async move {
+            stage.pause(15 * number as u64).await;
+            let registration = Membership::new(stage.client(number), GROUP)
+                .and_then(|group| group.instance(Uuid::from_u128(7)).join("member", b"first"));
+            let registration = match registration {
+                Ok(registration) => registration,
+                Err(error) => return stage.fail(&error.to_string()),
+            };
+            let data = format!("of process {number}");
+            let registered = stage.cancellable(registration.registered()).await;
+            stage.note(|| format!("process {number}: {registered:?}"));
+            if let Err(error) = registration.set_data(b"second") {
+                stage.fail(&error.to_string());
+            }
+            stage.pause(2).await;
+            if let Err(error) = registration.set_data(data.as_bytes()) {
+                stage.fail(&error.to_string());
+            }
+            stage.pause(30).await;
+            stage.calm();
+            stage.pause(SETTLED_MS).await;
+            match registration.node().state() {
+                NodeState::Present(_) => {
+                    if let Ok(mut stayed) = stayed.lock() {
+                        stayed.push(data);
+                    }
+                }
+                NodeState::Ended(MemberError::Superseded { .. }) => {}
+                other => stage.fail(&format!("process {number}: {other:?}")),
+            }
+            // The other may have been held up for a while.
+            stage.pause(SETTLED_MS).await;
+            if number == 0 {
+                let found = stage.data("/groups/one/member").unwrap_or_default();
+                let found = String::from_utf8_lossy(&found).into_owned();
+                let stayed = stayed.lock().map(|stayed| stayed.clone());
+                let stayed = stayed.unwrap_or_default();
+                let one = matches!(&*stayed, [data] if found.ends_with(data.as_str()));
+                stage.expect(one, || {
+                    format!("{stayed:?} stayed, the node says {found:?}")
+                });
+            } else {
+                stage.pause(SETTLED_MS).await;
+            }
+            registration.close().await;
         }
     };
     stage.crew(2, act).await;

@@ -12,11 +12,14 @@ mod ledger;
 mod member;
 mod multi_lock;
 mod mutex;
+mod partition;
 mod queue;
+mod reentrant;
 mod rw_lock;
 mod semaphore;
 mod txn;
 mod value;
+mod work_fates;
 mod work_queue;
 
 /// One scenario.
@@ -79,16 +82,19 @@ fn nothing(_: &str) -> bool {
 pub fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(mutex::scenarios());
+    all.extend(reentrant::scenarios());
     all.extend(election::scenarios());
     all.extend(rw_lock::scenarios());
     all.extend(semaphore::scenarios());
     all.extend(multi_lock::scenarios());
     all.extend(queue::scenarios());
     all.extend(work_queue::scenarios());
+    all.extend(work_fates::scenarios());
     all.extend(txn::scenarios());
     all.extend(barrier::scenarios());
     all.extend(value::scenarios());
     all.extend(member::scenarios());
+    all.extend(partition::scenarios());
     all
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton::{Dialect, LockError, Mutex};
+use baton::{Dialect, LockError, Mutex, SimpleMutex};
 
 use super::Scenario;
 use super::hold::{hold, hold_for};
@@ -23,6 +23,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             Box::pin(async move { turns(stage, Dialect::Kazoo).await })
         })
         .keeps(keeps),
+        Scenario::new("mutex-recipes", 2, |stage| {
+            Box::pin(async move { turns(stage, Dialect::WriteLock).await })
+        })
+        .keeps(keeps),
+        Scenario::new("simple-mutex", 2, |stage| Box::pin(scrambles(stage))).keeps(keeps),
         Scenario::new("mutex-try", 2, |stage| Box::pin(tries(stage))).keeps(keeps),
         Scenario::new("mutex-stay", 2, |stage| Box::pin(stays(stage))).keeps(keeps),
         Scenario::new("mutex-timeout", 2, |stage| Box::pin(limited(stage))).keeps(keeps),
@@ -38,6 +43,27 @@ async fn turns(stage: Stage, dialect: Dialect) {
                 return stage.fail("no mutex");
             };
             let mutex = mutex.dialect(dialect);
+            for round in 0..2 {
+                let who = format!("client {number}, round {round}");
+                match stage.cancellable(mutex.acquire()).await {
+                    None => {}
+                    Some(Ok(guard)) => hold(&stage, &who, &room, guard).await,
+                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                }
+            }
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+async fn scrambles(stage: Stage) {
+    let room = stage.occupancy("the lock", 1);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            let Ok(mutex) = SimpleMutex::new(stage.client(number), PATH) else {
+                return stage.fail("no mutex");
+            };
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
                 match stage.cancellable(mutex.acquire()).await {

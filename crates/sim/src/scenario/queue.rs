@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use baton::{DelayQueue, DistributedQueue, LockingQueue, PriorityQueue, QueueError};
+use baton::{
+    Client, DelayQueue, DistributedQueue, IdQueue, LockingQueue, PriorityQueue, QueueError,
+};
 
 use super::Scenario;
 use super::ledger::Ledger;
@@ -28,7 +30,20 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         Scenario::new("queue-take", 2, |stage| Box::pin(taken(stage))).keeps(keeps),
         Scenario::new("priority-queue", 2, |stage| Box::pin(by_priority(stage))).keeps(keeps),
         Scenario::new("delay-queue", 2, |stage| Box::pin(delayed(stage))).keeps(keeps),
-        Scenario::new("locking-queue", 3, |stage| Box::pin(locked(stage))).keeps(locking),
+        Scenario::new("id-queue", 2, |stage| Box::pin(by_id(stage))).keeps(keeps),
+        Scenario::new("locking-queue", 3, |stage| {
+            Box::pin(locked(stage, |client| LockingQueue::new(client, PATH)))
+        })
+        .keeps(locking),
+        Scenario::new("locking-queue-curator", 3, |stage| {
+            Box::pin(locked(stage, |client| {
+                LockingQueue::curator(client, PATH, "/queues/one-locks")
+            }))
+        })
+        .keeps(|path| {
+            let receipts = path.contains("-__receipts__");
+            receipts || ["/queues", PATH, "/queues/one-locks"].contains(&path)
+        }),
     ]
 }
 
@@ -201,13 +216,62 @@ async fn delayed(stage: Stage) {
     judge(&stage, &ledger, PATH);
 }
 
-/// Items are locked first and removed when done: one at a time has each, and a consumed one never comes back.
-async fn locked(stage: Stage) {
+/// One is removed by its id, by whoever is quicker: the one that removes, or the one that takes.
+async fn by_id(stage: Stage) {
     let ledger = Ledger::default();
     let act = |stage: Stage, number: usize| {
         let ledger = ledger.clone();
         async move {
-            let Ok(queue) = LockingQueue::new(stage.client(number), PATH) else {
+            let Ok(queue) = IdQueue::new(stage.client(number), PATH) else {
+                return stage.fail("no queue");
+            };
+            if number == 0 {
+                let offer = |_, item: String, _| {
+                    let queue = queue.clone();
+                    async move { queue.offer(item.as_bytes(), &item).await }
+                };
+                produce(&stage, &ledger, offer).await;
+                let removed = stage.cancellable(queue.remove("item 1")).await;
+                stage.note(|| format!("removed by id: {removed:?}"));
+                match removed {
+                    Some(Ok(count)) => (0..count).for_each(|_| ledger.taken(&stage, b"item 1")),
+                    None | Some(Err(_)) => ledger.perhaps(b"item 1"),
+                }
+            } else {
+                for _ in 0..ITEMS {
+                    match stage.cancellable(queue.poll()).await {
+                        None | Some(Ok(None)) => stage.pause(12).await,
+                        Some(Ok(Some(item))) => {
+                            stage.expect(item.id.as_bytes() == &*item.data, || {
+                                format!("item {:?} came as {:?}", item.data, item.id)
+                            });
+                            ledger.taken(&stage, &item.data);
+                        }
+                        Some(Err(error)) => ledger.failed(&stage, &error),
+                    }
+                }
+            }
+            stage.pause(BACKGROUND_MS).await;
+            loop {
+                match queue.poll().await {
+                    Ok(Some(item)) => ledger.taken(&stage, &item.data),
+                    Ok(None) => break,
+                    Err(error) => ledger.failed(&stage, &error),
+                }
+            }
+        }
+    };
+    stage.crew(2, act).await;
+    judge(&stage, &ledger, PATH);
+}
+
+/// Items are locked first and removed when done: one at a time has each, and a consumed one never comes back.
+async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueError>) {
+    let ledger = Ledger::default();
+    let act = |stage: Stage, number: usize| {
+        let ledger = ledger.clone();
+        async move {
+            let Ok(queue) = open(stage.client(number)) else {
                 return stage.fail("no queue");
             };
             if number == 0 {
@@ -232,7 +296,7 @@ async fn locked(stage: Stage) {
     };
     stage.crew(3, act).await;
     stage.pause(BACKGROUND_MS).await;
-    let Ok(queue) = LockingQueue::new(stage.client(1), PATH) else {
+    let Ok(queue) = open(stage.client(1)) else {
         return stage.fail("no queue");
     };
     loop {
@@ -251,7 +315,7 @@ async fn locked(stage: Stage) {
     }
     stage.note(|| "all that could be consumed was".to_owned());
     let entries: Vec<Vec<u8>> = stage
-        .nodes("/queues/one/entries")
+        .nodes(queue.items_path())
         .iter()
         .filter_map(|(path, _)| stage.data(path))
         .collect();

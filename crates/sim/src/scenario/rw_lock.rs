@@ -1,6 +1,6 @@
 //! The read/write lock: readers together, a writer alone, and the way from a writer to a reader.
 
-use baton::RwLock;
+use baton::{RwDialect, RwLock};
 
 use super::Scenario;
 use super::hold::hold_in;
@@ -13,12 +13,23 @@ const WHOLE: usize = 8;
 pub(super) fn scenarios() -> Vec<Scenario> {
     let keeps = |path: &str| path == "/locks" || path == PATH;
     vec![
-        Scenario::new("rw-lock", 3, |stage| Box::pin(turns(stage))).keeps(keeps),
+        Scenario::new("rw-lock", 3, |stage| {
+            Box::pin(turns(stage, RwDialect::Curator))
+        })
+        .keeps(keeps),
+        Scenario::new("rw-lock-kazoo", 3, |stage| {
+            Box::pin(turns(stage, RwDialect::Kazoo))
+        })
+        .keeps(keeps),
+        Scenario::new("rw-lock-host", 3, |stage| {
+            Box::pin(turns(stage, RwDialect::Host))
+        })
+        .keeps(keeps),
         Scenario::new("rw-lock-downgrade", 2, |stage| Box::pin(downgrades(stage))).keeps(keeps),
     ]
 }
 
-async fn turns(stage: Stage) {
+async fn turns(stage: Stage, dialect: RwDialect) {
     let room = stage.occupancy("the lock", WHOLE);
     let act = |stage: Stage, number: usize| {
         let room = room.clone();
@@ -26,6 +37,7 @@ async fn turns(stage: Stage) {
             let Ok(lock) = RwLock::new(stage.client(number), PATH) else {
                 return stage.fail("no lock");
             };
+            let lock = lock.dialect(dialect);
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
                 // One writes, one reads, one does both in turn.
