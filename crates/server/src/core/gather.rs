@@ -1,16 +1,43 @@
-//! Waiting a moment for the second writer, so that two small writes share one sync. Those who were answered by the last
-//! sync are likely to write next: at a lock's hand-over the one that released comes back into the line while the one
-//! that was told releases. It never waits longer than the sync took that it may save, nor for large batches, and it
-//! stops waiting for a while when it has waited in vain.
+//! Staying awake for what an answer is likely to bring. Those who were answered by the last sync are likely to write next:
+//! at a lock's hand-over the one that released comes back into the line while the one that was told releases. So the core
+//! does not fall asleep at once after it has told a few (being woken takes longer than their reaction), and it waits a
+//! moment for the second of two small writes, so that they share one sync. Each of the two is a bet: it never lasts longer
+//! than the sync took, is not made for large batches, and is made ever less often while it is lost.
 
 use std::time::{Duration, Instant};
 
-/// Requests above which a batch is worth a sync of its own.
+/// Requests, and connections, above which a batch is worth a sync and a wake-up of its own.
 const SMALL: usize = 4;
 /// The longest wait, whatever a sync takes.
 const LIMIT: Duration = Duration::from_micros(200);
 /// Chances let pass, at most, after waiting in vain.
 const LONGEST_PAUSE: u32 = 255;
+
+/// Whether a kind of waiting has paid lately.
+#[derive(Debug, Default)]
+struct Bet {
+    /// Chances that were let pass after the last wait in vain, and how many are left of them.
+    pause: u32,
+    skip: u32,
+}
+
+impl Bet {
+    /// Whether to take this chance.
+    fn on(&mut self) -> bool {
+        let open = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        open
+    }
+
+    fn learn(&mut self, paid: bool) {
+        self.pause = if paid {
+            0
+        } else {
+            (self.pause * 2 + 1).min(LONGEST_PAUSE)
+        };
+        self.skip = self.pause;
+    }
+}
 
 /// What the last sync lets one expect.
 #[derive(Debug, Default)]
@@ -19,9 +46,10 @@ pub(crate) struct Gather {
     told: usize,
     /// When they got it, and how long the sync took.
     last: Option<(Instant, Duration)>,
-    /// Chances that were let pass after the last wait in vain, and how many are left of them.
-    pause: u32,
-    skip: u32,
+    /// Whether the core may still decide to stay awake after that.
+    fresh: bool,
+    first: Bet,
+    second: Bet,
 }
 
 impl Gather {
@@ -29,6 +57,20 @@ impl Gather {
     pub(crate) fn told(&mut self, told: usize, sync: Duration, now: Instant) {
         self.told = told;
         self.last = Some((now, sync.min(LIMIT)));
+        self.fresh = true;
+    }
+
+    /// Until when to stay awake for the first reaction, if at all.
+    pub(crate) fn awake_until(&mut self) -> Option<Instant> {
+        let (since, sync) = self.last?;
+        let fresh = std::mem::take(&mut self.fresh);
+        (fresh && (1..=SMALL).contains(&self.told) && !sync.is_zero() && self.first.on())
+            .then_some(since + sync)
+    }
+
+    /// Notes whether something came while the core stayed awake.
+    pub(crate) fn learn_awake(&mut self, paid: bool) {
+        self.first.learn(paid);
     }
 
     /// How many connections to wait for and until when, if `requests` of `groups` connections should wait at all.
@@ -41,24 +83,15 @@ impl Gather {
         let (since, sync) = self.last.take()?;
         // What comes later than two syncs after the answer is no reaction to it.
         let late = now.saturating_duration_since(since) > 2 * sync;
-        if groups == 0 || groups >= self.told || requests > SMALL || late {
-            return None;
-        }
-        if self.skip > 0 {
-            self.skip -= 1;
+        if groups == 0 || groups >= self.told || requests > SMALL || late || !self.second.on() {
             return None;
         }
         Some((self.told, now + sync))
     }
 
-    /// Notes whether a wait paid.
+    /// Notes whether the wait for the others paid.
     pub(crate) fn learn(&mut self, paid: bool) {
-        self.pause = if paid {
-            0
-        } else {
-            (self.pause * 2 + 1).min(LONGEST_PAUSE)
-        };
-        self.skip = self.pause;
+        self.second.learn(paid);
     }
 }
 
@@ -107,5 +140,24 @@ mod tests {
         gather.learn(true);
         gather.told(2, SYNC, now);
         assert!(gather.worth(1, 1, now).is_some());
+    }
+
+    #[test]
+    fn stays_awake_for_the_reaction_of_a_few_while_that_pays() {
+        let mut gather = Gather::default();
+        let now = Instant::now();
+        assert_eq!(gather.awake_until(), None, "nobody was told anything");
+        gather.told(2, SYNC, now);
+        assert_eq!(gather.awake_until(), Some(now + SYNC));
+        assert_eq!(gather.awake_until(), None, "once for an answer");
+        gather.learn_awake(false);
+        gather.told(2, SYNC, now);
+        assert_eq!(gather.awake_until(), None, "it was in vain the last time");
+        gather.told(2, SYNC, now);
+        assert_eq!(gather.awake_until(), Some(now + SYNC));
+        for (told, sync) in [(0, SYNC), (5, SYNC), (2, Duration::ZERO)] {
+            gather.told(told, sync, now);
+            assert_eq!(gather.awake_until(), None);
+        }
     }
 }

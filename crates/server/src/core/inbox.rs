@@ -253,6 +253,21 @@ impl Inbox {
         std::task::Poll::Ready(())
     }
 
+    /// Stays awake until there is something or `until` has passed. Whether there is.
+    pub(crate) fn linger(&self, until: Instant) -> bool {
+        loop {
+            let late = Instant::now() >= until;
+            {
+                let state = self.state.lock();
+                let something = !state.work.is_empty() || state.stop;
+                if something || late {
+                    return something;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Adds to `work` what comes until `groups` are in it or `until` has passed. Whether they are.
     pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> bool {
         loop {
@@ -300,6 +315,8 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::conn::tests::conn;
     use super::*;
 
@@ -345,6 +362,21 @@ mod tests {
         assert!(inbox.gather(&mut taken, 2, Instant::now()));
         assert_eq!(taken.requests.len(), 2);
         assert_eq!(inbox.queued_bytes(), 8);
+    }
+
+    #[test]
+    fn lingering_ends_with_the_first_request_or_in_time() {
+        let inbox = Inbox::default();
+        assert!(!inbox.linger(Instant::now()));
+        std::thread::scope(|scope| {
+            let lingering = scope.spawn(|| inbox.linger(Instant::now() + Duration::from_secs(60)));
+            let mut work = Work::default();
+            let conn = conn(1);
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), b"body");
+            assert!(inbox.submit(&mut work));
+            assert!(lingering.join().unwrap());
+        });
     }
 
     #[test]

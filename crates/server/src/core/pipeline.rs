@@ -99,6 +99,10 @@ impl Core {
     pub(crate) fn run(&mut self) -> Result<(), ServerError> {
         let mut work = Work::default();
         loop {
+            if let Some(until) = self.gather.awake_until() {
+                let came = self.shared.inbox.linger(until);
+                self.gather.learn_awake(came);
+            }
             let deadline = self.deadline();
             let woken = self.shared.inbox.take(&mut work, deadline);
             let now = now();
