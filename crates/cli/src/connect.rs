@@ -1,6 +1,5 @@
 //! From the options to a client: which servers, and for the local one, that it runs and keeps running.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::local::LocalServer;
 use crate::output::Output;
-use crate::signals::{self, Signals};
 
 /// How a command's session is to be.
 #[derive(Debug, Clone, Copy)]
@@ -81,18 +79,6 @@ impl Connection {
             )
         });
         Ok(connection)
-    }
-
-    /// As [`Connection::open`], unless a signal asks to end first: the exit code for that comes in its place.
-    pub(crate) async fn open_unless_stopped(
-        context: &Context,
-        options: SessionOptions,
-        signals: &mut Signals,
-    ) -> Result<ControlFlow<u8, Self>, Failure> {
-        tokio::select! {
-            connection = Self::open(context, options) => connection.map(ControlFlow::Continue),
-            number = signals.stop() => Ok(ControlFlow::Break(signals::exit_code(number))),
-        }
     }
 
     /// The live session.

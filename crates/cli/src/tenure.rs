@@ -4,13 +4,14 @@
 //! before it. The command has ended and was reaped when [`run`] returns, so the caller may release then, and not before.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use baton::{Claim, Guard, Leadership, LockError, LostReason, ReleaseError};
 use baton_client::LeaseError;
 
 use crate::args::Context;
-use crate::connect::SessionOptions;
+use crate::connect::{Connection, SessionOptions};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::health::{Health, HealthOptions};
@@ -134,6 +135,23 @@ impl RunOptions {
             }
         });
         name.chars().take(LONGEST).collect()
+    }
+
+    /// Connects to hold something under these options, once it is known that they make sense; or the exit code, where a signal
+    /// asks to end first.
+    pub(crate) async fn open(
+        &self,
+        context: &Context,
+    ) -> Result<ControlFlow<u8, (Connection, Signals)>, Failure> {
+        self.notice(self.session_timeout)?;
+        self.health()?;
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            connection = Connection::open(context, self.session()) => {
+                connection.map(|connection| ControlFlow::Continue((connection, signals)))
+            }
+            number = signals.stop() => Ok(ControlFlow::Break(signals::exit_code(number))),
+        }
     }
 
     /// What a session needs to know to hold something under these options.

@@ -10,43 +10,7 @@
 
 mod common;
 
-use baton_testkit::{Target, TestServer};
-use common::{Home, Ran, Running};
-use std::process::Command;
-
-struct Place {
-    home: Home,
-    servers: String,
-    _server: TestServer,
-}
-
-impl Place {
-    async fn new() -> Self {
-        let server = TestServer::start(Target::from_env().unwrap())
-            .await
-            .unwrap();
-        Self {
-            home: Home::new(),
-            servers: server.connect_string(),
-            _server: server,
-        }
-    }
-
-    fn baton(&self, args: &[&str]) -> Command {
-        let mut command = self.home.baton(args);
-        command.env("BATON_SERVERS", &self.servers);
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        Ran::from(self.baton(args).output().unwrap())
-    }
-
-    fn spawn(&self, args: &[&str]) -> Running {
-        Running::new(self.baton(args))
-    }
-}
-
+use common::Place;
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_start_when_all_have_come_and_one_that_gives_up_stops_all() {
     let place = Place::new().await;

@@ -11,44 +11,9 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use baton_testkit::{Target, TestServer};
-use common::{Home, Ran, Running};
-
-/// A home, a server, and `baton` on it.
-struct Place {
-    home: Home,
-    servers: String,
-    _server: TestServer,
-}
-
-impl Place {
-    async fn new() -> Self {
-        let server = TestServer::start(Target::from_env().unwrap())
-            .await
-            .unwrap();
-        Self {
-            home: Home::new(),
-            servers: server.connect_string(),
-            _server: server,
-        }
-    }
-
-    fn baton(&self, args: &[&str]) -> Command {
-        let mut command = self.home.baton(args);
-        command.env("BATON_SERVERS", &self.servers);
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        Ran::from(self.baton(args).output().unwrap())
-    }
-
-    fn spawn(&self, args: &[&str]) -> Running {
-        Running::new(self.baton(args))
-    }
-}
+use common::{Place, Running};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leaders_follow_one_another_with_growing_terms() {

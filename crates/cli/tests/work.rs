@@ -10,32 +10,20 @@
 
 mod common;
 
-use baton_testkit::{Proxy, Target, TestServer};
-use common::{Home, Ran, Running};
+use baton_testkit::Proxy;
+use common::{Place, Ran, Running};
 use std::process::Command;
 
-struct Place {
-    home: Home,
-    servers: String,
-    server: TestServer,
-}
+/// A place whose `baton` is `baton queue work`.
+struct Jobs(Place);
 
-impl Place {
+impl Jobs {
     async fn new() -> Self {
-        let server = TestServer::start(Target::from_env().unwrap())
-            .await
-            .unwrap();
-        Self {
-            home: Home::new(),
-            servers: server.connect_string(),
-            server,
-        }
+        Self(Place::new().await)
     }
 
     fn baton(&self, args: &[&str]) -> Command {
-        let mut command = self.home.baton(&["queue", "work"]);
-        command.args(args).env("BATON_SERVERS", &self.servers);
-        command
+        self.0.baton(&[&["queue", "work"], args].concat())
     }
 
     fn run(&self, args: &[&str]) -> Ran {
@@ -49,7 +37,7 @@ impl Place {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_item_is_read_by_a_command_and_what_fails_for_good_is_kept() {
-    let place = Place::new().await;
+    let place = Jobs::new().await;
     assert_eq!(place.run(&["depth", "/q"]).code, 1, "no queue yet");
     assert_eq!(place.run(&["put", "/q", "a", "b", "bad"]).code, 0);
     let id = ["put", "/q", "--priority", "0", "--id", "first", "urgent"];
@@ -100,7 +88,7 @@ async fn each_item_is_read_by_a_command_and_what_fails_for_good_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_stopped_gives_its_items_back() {
-    let place = Place::new().await;
+    let place = Jobs::new().await;
     assert_eq!(place.run(&["put", "/q", "a", "b", "c"]).code, 0);
     let mut worker = place.spawn(&["/q", "-j", "2", "-c", "read x; echo $x; sleep 100"]);
     let mut said = [worker.line(), worker.line()];
@@ -122,7 +110,7 @@ async fn a_worker_that_is_stopped_gives_its_items_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_cannot_be_run_costs_no_attempt() {
-    let place = Place::new().await;
+    let place = Jobs::new().await;
     assert_eq!(place.run(&["put", "/q", "a"]).code, 0);
     let ran = place.run(&["/q", "--", "/no/such/command"]);
     assert_eq!(ran.code, 127, "{}", ran.err);
@@ -135,10 +123,10 @@ async fn a_command_that_cannot_be_run_costs_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h67_the_command_has_ended_before_another_worker_gets_the_item() {
-    let place = Place::new().await;
-    let proxy = Proxy::start(place.server.addr()).await.unwrap();
+    let place = Jobs::new().await;
+    let proxy = Proxy::start(place.0.server.addr()).await.unwrap();
     assert_eq!(place.run(&["put", "/q", "a"]).code, 0);
-    let pid_file = place.home.path("pid");
+    let pid_file = place.0.home.path("pid");
     let line = format!(
         "trap '' TERM; echo $$ > {}; echo running; sleep 100 & wait; wait; sleep 100",
         pid_file.display()
@@ -172,7 +160,7 @@ async fn h67_the_command_has_ended_before_another_worker_gets_the_item() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_takes_longer_than_it_may_is_stopped() {
-    let place = Place::new().await;
+    let place = Jobs::new().await;
     assert_eq!(place.run(&["put", "/q", "a"]).code, 0);
     let mut worker = place.spawn(&[
         "/q",

@@ -128,13 +128,8 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
 
 async fn meet(args: &Args, path: &str, count: u32, context: &Context) -> Result<u8, Failure> {
     let options = &args.run;
-    options.notice(options.session_timeout)?;
-    options.health()?;
-    let mut signals = Signals::new()?;
-    let session = options.session();
-    let opened = Connection::open_unless_stopped(context, session, &mut signals).await?;
-    let connection = match opened {
-        ControlFlow::Continue(connection) => connection,
+    let (connection, mut signals) = match options.open(context).await? {
+        ControlFlow::Continue(opened) => opened,
         ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = enter(args, path, count, context, &connection, &mut signals).await;

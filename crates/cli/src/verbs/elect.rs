@@ -128,13 +128,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 async fn elect(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
     let options = &args.run;
-    options.notice(options.session_timeout)?;
-    options.health()?;
-    let mut signals = Signals::new()?;
-    let session = options.session();
-    let opened = Connection::open_unless_stopped(context, session, &mut signals).await?;
-    let connection = match opened {
-        ControlFlow::Continue(connection) => connection,
+    let (connection, mut signals) = match options.open(context).await? {
+        ControlFlow::Continue(opened) => opened,
         ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = lead(args, path, context, &connection, &mut signals).await;

@@ -10,7 +10,6 @@ use baton::{Guard, LockError, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreErro
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::Connection;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
@@ -60,14 +59,8 @@ pub(crate) async fn run(
     wait: &WaitOptions,
     want: impl FnOnce(&baton::Client) -> Result<Wanted, Failure>,
 ) -> Result<u8, Failure> {
-    // Before anything is asked of a server: what can be refused without one.
-    options.notice(options.session_timeout)?;
-    options.health()?;
-    let mut signals = Signals::new()?;
-    let session = options.session();
-    let opened = Connection::open_unless_stopped(context, session, &mut signals).await?;
-    let connection = match opened {
-        ControlFlow::Continue(connection) => connection,
+    let (connection, mut signals) = match options.open(context).await? {
+        ControlFlow::Continue(opened) => opened,
         ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = match want(&connection.client) {

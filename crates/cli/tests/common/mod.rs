@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use baton_testkit::{Target, TestServer};
+
 /// Longer than anything here takes on a slow machine; only a broken test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -64,6 +66,40 @@ impl Drop for Home {
                 .args(["-KILL", &pid.to_string()])
                 .status();
         }
+    }
+}
+
+/// A home, a server, and `baton` on it. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+pub struct Place {
+    pub home: Home,
+    pub servers: String,
+    pub server: TestServer,
+}
+
+impl Place {
+    pub async fn new() -> Self {
+        let server = TestServer::start(Target::from_env().unwrap())
+            .await
+            .unwrap();
+        Self {
+            home: Home::new(),
+            servers: server.connect_string(),
+            server,
+        }
+    }
+
+    pub fn baton(&self, args: &[&str]) -> Command {
+        let mut command = self.home.baton(args);
+        command.env("BATON_SERVERS", &self.servers);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.baton(args).output().unwrap())
+    }
+
+    pub fn spawn(&self, args: &[&str]) -> Running {
+        Running::new(self.baton(args))
     }
 }
 
