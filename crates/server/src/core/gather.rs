@@ -13,6 +13,9 @@ const LIMIT: Duration = Duration::from_micros(200);
 /// Chances let pass, at most, after waiting in vain.
 const LONGEST_PAUSE: u32 = 255;
 
+/// Entries after which it is tried again whether more write than did lately.
+const FORGET: u32 = 100;
+
 /// Whether a kind of waiting has paid lately.
 #[derive(Debug, Default)]
 struct Bet {
@@ -50,6 +53,36 @@ pub(crate) struct Gather {
     fresh: bool,
     first: Bet,
     second: Bet,
+    writers: Writers,
+}
+
+/// How many of those who are told write next: of a lock's line, the one that has released and the one that holds now, but not
+/// the one that has just taken its place at the end.
+#[derive(Debug, Default)]
+struct Writers {
+    /// As it was lately; `None` while everybody who is told is expected to write.
+    usual: Option<usize>,
+    /// Entries since that was found out.
+    age: u32,
+}
+
+impl Writers {
+    /// How many of `told` to expect.
+    fn expected(&mut self, told: usize) -> usize {
+        self.age += 1;
+        if self.age > FORGET {
+            *self = Self::default();
+        }
+        self.usual.map_or(told, |usual| usual.min(told))
+    }
+
+    /// Notes that `came` of `expected` did.
+    fn learn(&mut self, came: usize, expected: usize) {
+        if came < expected || self.usual.is_some_and(|usual| came > usual) {
+            self.usual = Some(came);
+            self.age = 0;
+        }
+    }
 }
 
 impl Gather {
@@ -83,15 +116,17 @@ impl Gather {
         let (since, sync) = self.last.take()?;
         // What comes later than two syncs after the answer is no reaction to it.
         let late = now.saturating_duration_since(since) > 2 * sync;
-        if groups == 0 || groups >= self.told || requests > SMALL || late || !self.second.on() {
+        if groups == 0 || groups >= self.told || requests > SMALL || late {
             return None;
         }
-        Some((self.told, now + sync))
+        let expected = self.writers.expected(self.told);
+        (groups < expected && self.second.on()).then(|| (expected, now + sync))
     }
 
-    /// Notes whether the wait for the others paid.
-    pub(crate) fn learn(&mut self, paid: bool) {
-        self.second.learn(paid);
+    /// Notes that a wait which began with `before` connections ended with `came` of `expected`.
+    pub(crate) fn learn(&mut self, before: usize, came: usize, expected: usize) {
+        self.second.learn(came > before);
+        self.writers.learn(came, expected);
     }
 }
 
@@ -133,13 +168,33 @@ mod tests {
             gather.told(2, SYNC, now);
             if gather.worth(1, 1, now).is_some() {
                 waits += 1;
-                gather.learn(false);
+                gather.learn(1, 1, 2);
             }
         }
-        assert!(waits < 20, "{waits} waits");
-        gather.learn(true);
-        gather.told(2, SYNC, now);
-        assert!(gather.worth(1, 1, now).is_some());
+        assert!((1..30).contains(&waits), "{waits} waits");
+    }
+
+    #[test]
+    fn it_waits_for_as_many_as_usually_write() {
+        let mut gather = Gather::default();
+        let now = Instant::now();
+        gather.told(3, SYNC, now);
+        assert_eq!(gather.worth(1, 1, now), Some((3, now + SYNC)));
+        gather.learn(1, 2, 3);
+        for _ in 0..20 {
+            gather.told(3, SYNC, now);
+            assert_eq!(gather.worth(1, 1, now), Some((2, now + SYNC)));
+            gather.learn(1, 2, 2);
+            gather.told(3, SYNC, now);
+            assert_eq!(gather.worth(2, 2, now), None, "they are there");
+        }
+        let all = (0..2 * FORGET).any(|_| {
+            gather.told(3, SYNC, now);
+            let worth = gather.worth(1, 1, now);
+            gather.learn(1, 2, worth.map_or(2, |(expected, _)| expected));
+            worth == Some((3, now + SYNC))
+        });
+        assert!(all, "now and then it looks whether more come");
     }
 
     #[test]

@@ -268,16 +268,16 @@ impl Inbox {
         }
     }
 
-    /// Adds to `work` what comes until `groups` are in it or `until` has passed. Whether they are.
-    pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> bool {
+    /// Adds to `work` what comes until `groups` are in it or `until` has passed. How many are.
+    pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> usize {
         loop {
             let late = super::clock::now() >= until;
             {
                 let mut state = self.state.lock();
-                let complete = work.groups.len() + state.work.groups.len() >= groups;
-                if complete || late || state.stop {
+                let there = work.groups.len() + state.work.groups.len();
+                if there >= groups || late || state.stop {
                     work.append(&mut state.work);
-                    return complete;
+                    return there;
                 }
             }
             // For tens of microseconds: sleeping and being woken would take longer.
@@ -357,9 +357,9 @@ mod tests {
         let mut taken = Work::default();
         submit(1);
         inbox.take(&mut taken, None);
-        assert!(!inbox.gather(&mut taken, 2, Instant::now()));
+        assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 1);
         submit(2);
-        assert!(inbox.gather(&mut taken, 2, Instant::now()));
+        assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 2);
         assert_eq!(taken.requests.len(), 2);
         assert_eq!(inbox.queued_bytes(), 8);
     }

@@ -121,8 +121,9 @@ impl Core {
                 self.gather
                     .worth(work.groups.len(), work.requests.len(), now)
             {
-                let complete = self.shared.inbox.gather(&mut work, groups, until);
-                self.gather.learn(complete);
+                let before = work.groups.len();
+                let came = self.shared.inbox.gather(&mut work, groups, until);
+                self.gather.learn(before, came, groups);
             }
             self.turn(&work, now)?;
             if woken == Woken::Stop {
