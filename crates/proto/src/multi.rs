@@ -3,9 +3,10 @@
 
 use bytes::{BufMut, Bytes};
 
+use crate::request::{put_path_and_version, put_path_and_watch, put_set_data};
 use crate::response::{decode_bytes, owned_strings};
 use crate::wire::{put_bool, put_buffer, put_string, put_strings};
-use crate::{Create, CreateOp, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Stat};
+use crate::{Create, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Request, Stat};
 
 /// Type of a result that is an error, and of the closing header.
 const TYPE_ERROR: i32 = -1;
@@ -85,21 +86,15 @@ impl<'a> MultiOp<'a> {
         match self {
             Self::Create(create) => create.encode(out),
             Self::Delete { path, version } | Self::Check { path, version } => {
-                put_string(out, path);
-                out.put_i32(*version);
+                put_path_and_version(out, path, *version);
             }
             Self::SetData {
                 path,
                 data,
                 version,
-            } => {
-                put_string(out, path);
-                put_buffer(out, *data);
-                out.put_i32(*version);
-            }
+            } => put_set_data(out, path, *data, *version),
             Self::GetData { path, watch } | Self::GetChildren { path, watch } => {
-                put_string(out, path);
-                put_bool(out, *watch);
+                put_path_and_watch(out, path, *watch);
             }
         }
     }
@@ -119,56 +114,38 @@ impl<'a> MultiOp<'a> {
         from: &mut Decoder<'a>,
     ) -> Result<Vec<Self>, DecodeError> {
         let mut ops = Vec::new();
-        loop {
-            let kind = from.i32("MultiHeader.type")?;
-            let done = from.bool("MultiHeader.done")?;
-            from.i32("MultiHeader.err")?;
-            if done {
-                return Ok(ops);
+        while let Some(kind) = next_header(from)? {
+            let unknown = |from: &Decoder<'_>| {
+                from.error("MultiHeader.type", DecodeErrorKind::UnknownValue(kind))
+            };
+            let op = OpCode::try_from(kind).map_err(|_| unknown(from))?;
+            if !allowed(chain, op) {
+                return Err(unknown(from));
             }
-            let op = OpCode::try_from(kind)
-                .ok()
-                .filter(|op| allowed(chain, *op))
-                .ok_or_else(|| {
-                    from.error("MultiHeader.type", DecodeErrorKind::UnknownValue(kind))
-                })?;
-            ops.push(Self::decode_body(op, from)?);
+            let request = Request::decode_from(op, from)?;
+            ops.push(Self::of(request).ok_or_else(|| unknown(from))?);
         }
+        Ok(ops)
     }
 
-    fn decode_body(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        Ok(match op {
-            OpCode::Create => Self::Create(Create::decode(CreateOp::Create, from)?),
-            OpCode::Create2 => Self::Create(Create::decode(CreateOp::Create2, from)?),
-            OpCode::CreateContainer => Self::Create(Create::decode(CreateOp::Container, from)?),
-            OpCode::CreateTtl => Self::Create(Create::decode(CreateOp::Ttl, from)?),
-            OpCode::Delete => Self::Delete {
-                path: from.string("DeleteRequest.path")?,
-                version: from.i32("DeleteRequest.version")?,
+    /// The request as an operation of a chain; `None` if it cannot be one.
+    fn of(request: Request<'a>) -> Option<Self> {
+        Some(match request {
+            Request::Create(create) => Self::Create(create),
+            Request::Delete { path, version } => Self::Delete { path, version },
+            Request::SetData {
+                path,
+                data,
+                version,
+            } => Self::SetData {
+                path,
+                data,
+                version,
             },
-            OpCode::SetData => Self::SetData {
-                path: from.string("SetDataRequest.path")?,
-                data: from.buffer("SetDataRequest.data")?,
-                version: from.i32("SetDataRequest.version")?,
-            },
-            OpCode::Check => Self::Check {
-                path: from.string("CheckVersionRequest.path")?,
-                version: from.i32("CheckVersionRequest.version")?,
-            },
-            OpCode::GetData => Self::GetData {
-                path: from.string("GetDataRequest.path")?,
-                watch: from.bool("GetDataRequest.watch")?,
-            },
-            OpCode::GetChildren => Self::GetChildren {
-                path: from.string("GetChildrenRequest.path")?,
-                watch: from.bool("GetChildrenRequest.watch")?,
-            },
-            other => {
-                return Err(from.error(
-                    "MultiHeader.type",
-                    DecodeErrorKind::UnknownValue(other.code()),
-                ));
-            }
+            Request::Check { path, version } => Self::Check { path, version },
+            Request::GetData { path, watch } => Self::GetData { path, watch },
+            Request::GetChildren { path, watch } => Self::GetChildren { path, watch },
+            _ => return None,
         })
     }
 }
@@ -190,6 +167,14 @@ fn allowed(chain: OpCode, op: OpCode) -> bool {
     } else {
         write
     }
+}
+
+/// The type in the next header of a chain; `None` where the chain ends.
+fn next_header(from: &mut Decoder<'_>) -> Result<Option<i32>, DecodeError> {
+    let kind = from.i32("MultiHeader.type")?;
+    let done = from.bool("MultiHeader.done")?;
+    from.i32("MultiHeader.err")?;
+    Ok((!done).then_some(kind))
 }
 
 fn put_header(out: &mut impl BufMut, kind: i32, done: bool, err: i32) {
@@ -303,13 +288,7 @@ impl MultiResult {
         from: &mut Decoder<'_>,
     ) -> Result<Vec<Self>, DecodeError> {
         let mut results = Vec::new();
-        loop {
-            let kind = from.i32("MultiHeader.type")?;
-            let done = from.bool("MultiHeader.done")?;
-            from.i32("MultiHeader.err")?;
-            if done {
-                return Ok(results);
-            }
+        while let Some(kind) = next_header(from)? {
             if kind == TYPE_ERROR {
                 results.push(Self::Error(ErrorCode::from_code(
                     from.i32("ErrorResponse.err")?,
@@ -341,5 +320,6 @@ impl MultiResult {
                 }
             });
         }
+        Ok(results)
     }
 }

@@ -257,25 +257,17 @@ impl<'a> Request<'a> {
         match self {
             Self::Create(create) => create.encode(out),
             Self::Delete { path, version } | Self::Check { path, version } => {
-                put_string(out, path);
-                out.put_i32(*version);
+                put_path_and_version(out, path, *version);
             }
             Self::Exists { path, watch }
             | Self::GetData { path, watch }
             | Self::GetChildren { path, watch }
-            | Self::GetChildren2 { path, watch } => {
-                put_string(out, path);
-                put_bool(out, *watch);
-            }
+            | Self::GetChildren2 { path, watch } => put_path_and_watch(out, path, *watch),
             Self::SetData {
                 path,
                 data,
                 version,
-            } => {
-                put_string(out, path);
-                put_buffer(out, *data);
-                out.put_i32(*version);
-            }
+            } => put_set_data(out, path, *data, *version),
             Self::SetAcl { path, acl, version } => {
                 put_string(out, path);
                 Acl::encode_list(acl.as_deref(), out);
@@ -344,7 +336,11 @@ impl<'a> Request<'a> {
     /// # Errors
     /// The bytes are not such a body, or `op` is one that only servers send.
     pub fn decode(op: OpCode, body: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
-        let from = &mut Decoder::new(body, limits);
+        Self::decode_from(op, &mut Decoder::new(body, limits))
+    }
+
+    /// Reads the body of an operation, which may be one of a chain.
+    pub(crate) fn decode_from(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(match op {
             OpCode::Notification => {
                 return Err(from.error(
@@ -455,4 +451,23 @@ impl<'a> Request<'a> {
             OpCode::CloseSession => Self::CloseSession,
         })
     }
+}
+
+/// Writes the body of `delete` and of `check`.
+pub(crate) fn put_path_and_version(out: &mut impl BufMut, path: &str, version: i32) {
+    put_string(out, path);
+    out.put_i32(version);
+}
+
+/// Writes the body of a read that may set a watch.
+pub(crate) fn put_path_and_watch(out: &mut impl BufMut, path: &str, watch: bool) {
+    put_string(out, path);
+    put_bool(out, watch);
+}
+
+/// Writes the body of `setData`.
+pub(crate) fn put_set_data(out: &mut impl BufMut, path: &str, data: Option<&[u8]>, version: i32) {
+    put_string(out, path);
+    put_buffer(out, data);
+    out.put_i32(version);
 }

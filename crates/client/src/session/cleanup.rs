@@ -101,6 +101,25 @@ enum Asked {
     Nothing,
 }
 
+impl Deletion {
+    /// Queues what `ask` asks first.
+    fn begin(
+        session: &Session,
+        path: &str,
+        czxid: i64,
+        ask: impl FnOnce(&Session) -> Asked,
+    ) -> Self {
+        let session = session.for_cleanup();
+        let asked = ask(&session);
+        Self {
+            session,
+            path: path.to_owned(),
+            czxid,
+            asked,
+        }
+    }
+}
+
 impl Future for Deletion {
     type Output = Result<(), Error>;
 
@@ -181,14 +200,9 @@ impl Session {
     /// The request goes out without a look at what is there. So this is only for a path that no other node ever had or will
     /// have, by a random marker in it. Where its answer is lost, it goes on as [`Session::delete_eventually`].
     pub fn delete_marked(&self, path: &str, czxid: i64) -> Deletion {
-        let session = self.for_cleanup();
-        let asked = Asked::Delete(session.delete(path, None));
-        Deletion {
-            session,
-            path: path.to_owned(),
-            czxid,
-            asked,
-        }
+        Deletion::begin(self, path, czxid, |session| {
+            Asked::Delete(session.delete(path, None))
+        })
     }
 
     /// As [`Session::delete_marked`], and whoever watches for a node at `herald` is told *that this deletion was made*, before
@@ -197,31 +211,21 @@ impl Session {
     ///
     /// Where the server refuses the herald, the node is deleted without it.
     pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
-        let session = self.for_cleanup();
-        let asked = Asked::Announced(session.multi(&[
-            Op::create(herald, Vec::new(), CreateMode::Persistent),
-            Op::delete(herald, None),
-            Op::delete(path, None),
-        ]));
-        Deletion {
-            session,
-            path: path.to_owned(),
-            czxid,
-            asked,
-        }
+        Deletion::begin(self, path, czxid, |session| {
+            Asked::Announced(session.multi(&[
+                Op::create(herald, Vec::new(), CreateMode::Persistent),
+                Op::delete(herald, None),
+                Op::delete(path, None),
+            ]))
+        })
     }
 
     /// Deletes the node at `path` that was created by the change `czxid`, and no other, as [`Session::delete_eventually`] does,
     /// but so that the first answer can be awaited by itself. The look at what is there is queued before this returns.
     pub fn delete_created(&self, path: &str, czxid: i64) -> Deletion {
-        let session = self.for_cleanup();
-        let asked = Asked::Look(session.exists(path));
-        Deletion {
-            session,
-            path: path.to_owned(),
-            czxid,
-            asked,
-        }
+        Deletion::begin(self, path, czxid, |session| {
+            Asked::Look(session.exists(path))
+        })
     }
 
     /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again over every reconnect until

@@ -175,14 +175,7 @@ pub(crate) fn answer(
             child,
         } => {
             watches.with(|table| {
-                let mut again = SetAgain {
-                    tree,
-                    table,
-                    asked,
-                    relative_zxid: *relative_zxid,
-                    out,
-                };
-                again.one_shot(data, exist, child);
+                SetAgain::new(tree, table, asked, *relative_zxid, out).one_shot(data, exist, child);
             });
             Ok(Response::Empty)
         }
@@ -195,20 +188,10 @@ pub(crate) fn answer(
             persistent_recursive,
         } => {
             watches.with(|table| {
-                let mut again = SetAgain {
-                    tree,
-                    table,
-                    asked,
-                    relative_zxid: *relative_zxid,
-                    out,
-                };
+                let mut again = SetAgain::new(tree, table, asked, *relative_zxid, out);
                 again.one_shot(data, exist, child);
-                for path in persistent {
-                    again.table.add(asked.conn, path, Kinds::PERSISTENT);
-                }
-                for path in persistent_recursive {
-                    again.table.add(asked.conn, path, Kinds::RECURSIVE);
-                }
+                again.lasting(persistent, Kinds::PERSISTENT);
+                again.lasting(persistent_recursive, Kinds::RECURSIVE);
             });
             Ok(Response::Empty)
         }
@@ -305,7 +288,29 @@ struct SetAgain<'a> {
     out: &'a mut Vec<u8>,
 }
 
-impl SetAgain<'_> {
+impl<'a> SetAgain<'a> {
+    fn new(
+        tree: &'a Tree,
+        table: &'a mut WatchTable,
+        asked: &'a Asked<'a>,
+        relative_zxid: i64,
+        out: &'a mut Vec<u8>,
+    ) -> Self {
+        Self {
+            tree,
+            table,
+            asked,
+            relative_zxid,
+            out,
+        }
+    }
+
+    fn lasting(&mut self, paths: &[&str], kinds: Kinds) {
+        for path in paths {
+            self.table.add(self.asked.conn, path, kinds);
+        }
+    }
+
     fn one_shot(&mut self, data: &[&str], exist: &[&str], child: &[&str]) {
         for path in data {
             let missed = self.missed(path, EventKind::NodeDataChanged, |stat| stat.mzxid);
