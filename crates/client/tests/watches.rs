@@ -158,6 +158,22 @@ async fn h31_an_event_of_an_earlier_watch_does_not_reach_one_whose_read_is_not_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_a_server_refuses_to_a_session_that_moved_stands_in_no_later_ones_way() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let refused = s.watch_persistent("/n", AddWatchMode::Persistent);
+    let asked = peer.expect(OpCode::AddWatch).await;
+    peer.refuse(&asked, ErrorCode::SessionMoved).await;
+    assert!(refused.await.unwrap_err().reason().is_some());
+    let mut peer = world.accept(SESSION).await;
+    let watching = s.get_data_watch("/n");
+    let asked = peer.expect(OpCode::GetData).await;
+    let path = "/n";
+    assert_eq!(asked.request(), Request::GetData { path, watch: true });
+    drop(watching);
+}
+
+#[tokio::test(start_paused = true)]
 async fn h74_reconnecting_sets_every_watch_again_in_pieces_before_what_is_queued() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;

@@ -460,12 +460,7 @@ impl Inner {
         } in std::mem::take(&mut self.waiting)
         {
             if entry.deadline.is_some_and(|deadline| now >= deadline) {
-                self.forget_bytes(entry.len);
-                if let Some(ticket) = entry.watch.take() {
-                    // Nothing to remove: whatever is in use was re-armed just now.
-                    let _unused = self.watches.withdraw(&ticket);
-                }
-                entry.fail(Fate::NotSent, Reason::DeadlinePassed, effects);
+                self.abandon(entry, Fate::NotSent, Reason::DeadlinePassed, effects);
                 continue;
             }
             entry.xid = self.next_xid;
@@ -494,6 +489,22 @@ impl Inner {
         if let Some(flag) = self.out.last_mut() {
             *flag = u8::from(!ticket.covered);
         }
+    }
+
+    /// Ends an operation without an answer, and with it the watch that it would have armed.
+    pub(crate) fn abandon(
+        &mut self,
+        mut entry: Entry,
+        fate: Fate,
+        reason: Reason,
+        effects: &mut Effects,
+    ) {
+        self.forget_bytes(entry.len);
+        if let Some(ticket) = entry.watch.take() {
+            // Nothing to remove: it was not set on a connection that stays, or what is in use there was re-armed just now.
+            let _gone = self.watches.withdraw(&ticket);
+        }
+        entry.fail(fate, reason, effects);
     }
 
     pub(crate) fn forget_bytes(&mut self, len: usize) {

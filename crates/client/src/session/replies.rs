@@ -211,28 +211,25 @@ impl Core {
             inner.in_flight.push_front(entry);
             return Err(Broken::Lost(text));
         }
-        inner.forget_bytes(entry.len);
         inner.last_zxid = inner.last_zxid.max(header.zxid);
         let err = header.error();
         match err {
             ErrorCode::SessionExpired => {
                 self.end_locked(inner, EndReason::ExpiredByServer, effects);
-                entry.fail(
-                    Fate::NotSent,
-                    Reason::SessionEnded(EndReason::ExpiredByServer),
-                    effects,
-                );
+                let reason = Reason::SessionEnded(EndReason::ExpiredByServer);
+                inner.abandon(entry, Fate::NotSent, reason, effects);
                 return Err(Broken::Ended);
             }
             // The server that answers so has been left behind; the operation was not applied.
             ErrorCode::SessionMoved => {
-                entry.fail(Fate::NotSent, Reason::Disconnected, effects);
+                inner.abandon(entry, Fate::NotSent, Reason::Disconnected, effects);
                 return Err(Broken::Lost(
                     "the session has moved to another server".to_owned(),
                 ));
             }
             _ => {}
         }
+        inner.forget_bytes(entry.len);
         // Only success counts as evidence: a refusal may come from a follower on its own.
         let basis = entry.basis.filter(|_| err == ErrorCode::Ok);
         if basis.is_some() {
@@ -346,16 +343,11 @@ impl Inner {
     /// The answer that is due is too large to be read. Its operation ends with that: asked again on the next connection, it
     /// would bring the same answer, for ever (`H75`).
     pub(crate) fn refuse_answer(&mut self, bytes: usize, limit: usize, effects: &mut Effects) {
-        let Some(mut entry) = self.in_flight.pop_front() else {
+        let Some(entry) = self.in_flight.pop_front() else {
             return;
         };
-        self.forget_bytes(entry.len);
-        if let Some(ticket) = entry.watch.take() {
-            // Nothing to remove: the server's watches go with the connection.
-            let _gone = self.watches.withdraw(&ticket);
-        }
         let fate = entry.fate_when_lost();
-        entry.fail(fate, Reason::ReplyTooLarge { bytes, limit }, effects);
+        self.abandon(entry, fate, Reason::ReplyTooLarge { bytes, limit }, effects);
     }
 
     /// Decides what becomes of an operation whose connection is lost: reads, and what never left, wait for the next one; of
@@ -393,22 +385,12 @@ impl Inner {
             self.waiting.push_back(Waiting { entry, frame });
             return;
         }
-        self.forget_bytes(entry.len);
-        if let Some(ticket) = entry.watch.take() {
-            // Nothing to remove: the server's watches went with the connection.
-            let _gone = self.watches.withdraw(&ticket);
-        }
-        let fate = if left {
-            entry.fate_when_lost()
+        let (fate, reason) = if left {
+            (entry.fate_when_lost(), Reason::ConnectionLost)
         } else {
-            Fate::NotSent
+            (Fate::NotSent, Reason::Disconnected)
         };
-        let reason = if left {
-            Reason::ConnectionLost
-        } else {
-            Reason::Disconnected
-        };
-        entry.fail(fate, reason, effects);
+        self.abandon(entry, fate, reason, effects);
     }
 }
 

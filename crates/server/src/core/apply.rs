@@ -255,7 +255,9 @@ impl Applier {
                 if matches!(command, Command::ReattachSession { .. }) {
                     shared.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
-                let old = clocks.end(*session_id).and_then(|clocked| clocked.conn);
+                let old = clocks
+                    .get_mut(*session_id)
+                    .and_then(|clocked| clocked.conn.take());
                 if let Some(old) = old.filter(|old| old.id != conn.id) {
                     old.close(CloseReason::SessionMoved, &mut self.wake);
                 }

@@ -123,6 +123,14 @@ pub(crate) struct Clocked {
     pub(crate) touch: Arc<Touch>,
     /// The connection that speaks for the session; a write from any other is refused (protocol.md §2, session move).
     pub(crate) conn: Option<Arc<Conn>>,
+    /// The bucket that counts; its places in others are skipped when those come due.
+    bucket: u64,
+}
+
+/// The first tick after `last_ms + timeout_ms`: strictly after, since a touch is rounded down to a millisecond.
+fn bucket(tick_ms: u64, last_ms: u64, timeout_ms: u32) -> u64 {
+    let due = last_ms.saturating_add(u64::from(timeout_ms));
+    (due / tick_ms + 1).saturating_mul(tick_ms)
 }
 
 /// All sessions, in buckets of one tick.
@@ -142,12 +150,6 @@ impl SessionClocks {
         }
     }
 
-    /// The first tick after `last_ms + timeout_ms`: strictly after, since a touch is rounded down to a millisecond.
-    fn bucket(&self, last_ms: u64, timeout_ms: u32) -> u64 {
-        let due = last_ms.saturating_add(u64::from(timeout_ms));
-        (due / self.tick_ms + 1).saturating_mul(self.tick_ms)
-    }
-
     /// A session begins, or has a full timeout again after a restart or a re-attach.
     pub(crate) fn start(
         &mut self,
@@ -157,13 +159,15 @@ impl SessionClocks {
         conn: Option<Arc<Conn>>,
     ) -> Arc<Touch> {
         let touch = Touch::new(now_ms);
-        let bucket = self.bucket(now_ms, timeout_ms);
+        let bucket = bucket(self.tick_ms, now_ms, timeout_ms);
         let clocked = Clocked {
             timeout_ms,
             touch: Arc::clone(&touch),
             conn,
+            bucket,
         };
-        if self.sessions.insert(session, clocked).is_none() {
+        let before = self.sessions.insert(session, clocked);
+        if before.is_none_or(|before| before.bucket != bucket) {
             self.buckets.entry(bucket).or_default().push(session);
         }
         touch
@@ -199,20 +203,22 @@ impl SessionClocks {
             if *entry.key() > now_ms {
                 break;
             }
-            for session in entry.remove() {
-                let Some(clocked) = self.sessions.get(&session) else {
+            let (this, sessions) = entry.remove_entry();
+            for session in sessions {
+                let Some(clocked) = self.sessions.get_mut(&session) else {
                     continue;
                 };
                 let last_ms = clocked.touch.last_ms();
-                if last_ms == ENDING {
+                if clocked.bucket != this || last_ms == ENDING {
                     continue;
                 }
-                let bucket = self.bucket(last_ms, clocked.timeout_ms);
+                let bucket = bucket(self.tick_ms, last_ms, clocked.timeout_ms);
                 if bucket <= now_ms && clocked.touch.end(last_ms) {
                     ended.push(session);
                 } else {
-                    let bucket = bucket.max(now_ms + 1);
-                    self.buckets.entry(bucket).or_default().push(session);
+                    clocked.bucket = bucket.max(now_ms + 1);
+                    let places = self.buckets.entry(clocked.bucket).or_default();
+                    places.push(session);
                 }
             }
         }
@@ -261,6 +267,19 @@ mod tests {
         clocks.start(8, 100, 90, None);
         assert!(clocks.due(120).is_empty());
         assert_eq!(clocks.due(200), [8]);
+    }
+
+    #[test]
+    fn a_session_that_is_attached_again_and_again_waits_in_one_place() {
+        let mut clocks = SessionClocks::new(10);
+        for _ in 0..1000 {
+            clocks.end(7);
+            clocks.start(7, 100, 0, None);
+        }
+        assert!(clocks.get(7).unwrap().touch.touch(50));
+        assert!(clocks.due(110).is_empty());
+        assert_eq!(clocks.buckets.values().map(Vec::len).sum::<usize>(), 1);
+        assert_eq!(clocks.due(160), [7]);
     }
 
     #[test]
