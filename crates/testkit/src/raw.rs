@@ -187,6 +187,20 @@ impl RawClient {
         Ok(self.socket.write_all(bytes).await?)
     }
 
+    /// Sends the end of the stream; what the server still sends can be received.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub async fn finish(&mut self) -> Result<(), RawError> {
+        Ok(self.socket.shutdown().await?)
+    }
+
+    /// Resets the connection: what has not been sent is thrown away.
+    pub fn reset(self) {
+        // Only an earlier end keeps this from being a reset.
+        let _ = self.socket.set_zero_linger();
+    }
+
     /// Receives the next reply; events that come before it are kept for [`RawClient::next_event`].
     ///
     /// # Errors

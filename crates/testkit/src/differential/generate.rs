@@ -1,13 +1,13 @@
 //! Random programs from a seed: every operation that a client may send, with valid and invalid arguments, on few
 //! paths so that sessions meet. Leaves out what the list of differences names, and nothing else.
 
-use baton_proto::{AddWatchMode, AuthPacket, Request};
+use baton_proto::{AddWatchMode, AuthPacket, Create, Request};
 
 use super::differences::Differences;
 use super::places::FOLDER;
-use super::program::{Act, Claim, Handshake, Line, Program};
+use super::program::{Act, Claim, End, Handshake, Line, Loss, Program, Silence};
 use super::random::Random;
-use super::writes;
+use super::{quotas, writes};
 
 /// Open to all; watched.
 pub(super) const OPEN: [&str; 13] = [
@@ -55,6 +55,8 @@ pub struct Generator {
     pub(super) random: Random,
     pub(super) differences: Differences,
     sessions: usize,
+    /// Whether the program that is being made writes quotas.
+    pub(super) quotas: bool,
 }
 
 impl Generator {
@@ -65,39 +67,100 @@ impl Generator {
             random: Random::new(seed),
             differences,
             sessions: sessions.max(1),
+            quotas: false,
         }
     }
 
     /// Every path that a program names.
     pub(super) fn paths() -> impl Iterator<Item = &'static str> {
         let paths = OPEN.into_iter().chain(RESTRICTED).chain(ILLEGAL);
+        let paths = paths.chain(quotas::PATHS);
         paths.filter(|path| *path != "//")
     }
 
     /// The next program, of `acts` acts.
     pub fn program(&mut self, acts: usize) -> Program {
+        self.quotas = self.random.one_in(4);
         let mut lines: Vec<Line> = Vec::with_capacity(acts);
+        // Rare, since it takes a second.
+        let expiry = self.random.below(10 * acts.max(1));
+        let mut expiry = (self.sessions > 1 && expiry < acts).then_some(expiry);
         while lines.len() < acts {
             let session = self.random.below(self.sessions);
-            let burst = match self.random.below(8) {
-                0..4 => 1,
-                4..7 => 2 + self.random.below(6),
-                _ => 8 + self.random.below(40),
-            };
-            for number in 0..burst {
-                let act = self.act();
-                let alone = act_is_alone(&act, &self.differences);
-                lines.push(Line {
-                    session,
-                    joined: number > 0,
-                    alone,
-                    act,
-                });
+            if expiry.take_if(|at| *at <= lines.len()).is_some() {
+                let how = self
+                    .random
+                    .pick(&[Silence::Connected, Silence::Disconnected]);
+                self.add(&mut lines, session, vec![Act::Expire(how)]);
             }
+            let burst = self.burst();
+            self.add(&mut lines, session, burst);
         }
         Program {
             sessions: self.sessions,
+            quotas: self.quotas,
             lines,
+        }
+    }
+
+    /// What one session asks before another has its turn.
+    fn burst(&mut self) -> Vec<Act> {
+        if self.quotas && self.random.one_in(12) {
+            return quotas::set(self).into_iter().map(Act::Ask).collect();
+        }
+        let length = match self.random.below(8) {
+            0..4 => 1,
+            4..7 => 2 + self.random.below(6),
+            _ => 8 + self.random.below(40),
+        };
+        if self.sessions == 1 || !self.random.one_in(15) {
+            return (0..length).map(|_| self.act()).collect();
+        }
+        // A write under a quota is sent alone.
+        let length = if self.quotas { 1 } else { length };
+        let mut burst: Vec<_> = (0..length).map(|_| Act::Ask(self.open_request())).collect();
+        burst.push(Act::Lose(Loss {
+            end: self
+                .random
+                .pick(&[End::HalfClosed, End::Closed, End::Reset]),
+            closing: self.random.one_in(6),
+        }));
+        burst
+    }
+
+    fn add(&self, lines: &mut Vec<Line>, session: usize, burst: Vec<Act>) {
+        let lost = matches!(burst.last(), Some(Act::Lose(_)));
+        for (number, act) in burst.into_iter().enumerate() {
+            let pending = self.quotas
+                && self.differences.has("pending-quota")
+                && (act.is_write() || matches!(act, Act::Cut(..)));
+            lines.push(Line {
+                session,
+                joined: number > 0,
+                alone: !lost && (pending || act_is_alone(&act, &self.differences)),
+                act,
+            });
+        }
+    }
+
+    /// A request whose outcome does not depend on who the connection says that it is.
+    fn open_request(&mut self) -> Request<'static> {
+        loop {
+            let request = self.request();
+            let open = |path: &str| OPEN.contains(&path);
+            let is_open = match &request {
+                Request::Create(Create { path, .. })
+                | Request::Delete { path, .. }
+                | Request::SetData { path, .. }
+                | Request::Exists { path, .. }
+                | Request::GetData { path, .. }
+                | Request::GetChildren2 { path, .. } => open(path),
+                Request::Multi(ops) => ops.iter().all(|op| open(op.path())),
+                _ => false,
+            };
+            if is_open {
+                return request;
+            }
         }
     }
 
@@ -206,6 +269,9 @@ impl Generator {
     }
 
     fn request(&mut self) -> Request<'static> {
+        if self.quotas && self.random.one_in(8) {
+            return quotas::request(self);
+        }
         let version = self.random.pick(&[-1, -1, -1, 0, 1, 2, -2, i32::MAX]);
         match self.random.below(36) {
             0..6 => {

@@ -6,11 +6,13 @@
 //! says nothing about what is right.
 
 mod differences;
+mod endings;
 mod generate;
 mod normal;
 mod oracle;
 mod places;
 mod program;
+mod quotas;
 mod random;
 mod run;
 mod side;

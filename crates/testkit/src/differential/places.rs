@@ -8,15 +8,21 @@ use baton_proto::{Create, MultiOp, Request};
 /// The program's own folder, as a program names it.
 pub(super) const FOLDER: &str = ".";
 
+/// The same below the folder of all quotas, in a program's names.
+pub(super) const QUOTA: &str = "quota";
+
 /// The full path of every path that a program may name.
 #[derive(Debug)]
 pub(super) struct Places(HashMap<&'static str, String>);
 
 impl Places {
     pub(super) fn new(folder: &str, paths: impl Iterator<Item = &'static str>) -> Self {
-        let own = paths
-            .filter(|path| path.starts_with('/'))
-            .map(|path| (path, format!("{folder}{path}")));
+        let full = |path: &'static str| match path.strip_prefix(QUOTA) {
+            Some(rest) => Some((path, format!("/zookeeper/quota{folder}{rest}"))),
+            None if path.starts_with('/') => Some((path, format!("{folder}{path}"))),
+            None => None,
+        };
+        let own = paths.filter_map(full);
         Self(own.chain([(FOLDER, folder.to_owned())]).collect())
     }
 

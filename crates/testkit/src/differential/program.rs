@@ -21,6 +21,37 @@ pub(super) enum Act {
     Claim(Claim),
     /// The session is closed and another opened in its place.
     Reopen(Handshake),
+    /// Its connection is lost with the requests under way that were joined to this line, and taken up again.
+    Lose(Loss),
+    /// It falls silent until the server ends it.
+    Expire(Silence),
+}
+
+/// How a connection is lost with requests under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loss {
+    pub(super) end: End,
+    /// Whether the last of the requests closes the session.
+    pub(super) closing: bool,
+}
+
+/// What the server sees of a connection's end.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    /// No more requests, but somebody who still listens.
+    HalfClosed,
+    /// The socket is closed with answers in it.
+    Closed,
+    /// It is reset.
+    Reset,
+}
+
+/// How a session is silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Silence {
+    /// Its connection stays.
+    Connected,
+    Disconnected,
 }
 
 /// A wrong way to take up a session.
@@ -61,6 +92,8 @@ pub(super) struct Line {
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(super) sessions: usize,
+    /// Whether it writes quotas.
+    pub(super) quotas: bool,
     pub(super) lines: Vec<Line>,
 }
 
@@ -99,15 +132,18 @@ impl Program {
         let Some(first) = self.lines.get(start) else {
             return start;
         };
-        let rest = self.lines.iter().skip(start + 1);
-        let joined = rest
-            .take_while(|line| line.joined && !line.alone && line.session == first.session)
-            .count();
-        if first.alone {
-            start + 1
-        } else {
-            start + 1 + joined
+        if first.alone || first.act.ends_a_burst() {
+            return start + 1;
         }
+        let mut end = start + 1;
+        let joined = |line: &&Line| line.joined && !line.alone && line.session == first.session;
+        while let Some(line) = self.lines.get(end).filter(joined) {
+            end += 1;
+            if line.act.ends_a_burst() {
+                break;
+            }
+        }
+        end
     }
 }
 
@@ -115,6 +151,24 @@ impl Act {
     /// Whether it is one frame on the session's connection.
     pub(super) fn is_sent(&self) -> bool {
         matches!(self, Self::Ask(_) | Self::Cut(..) | Self::Op(_))
+    }
+
+    pub(super) fn ends_a_burst(&self) -> bool {
+        matches!(self, Self::Lose(_))
+    }
+
+    /// Whether it is a request that takes a zxid.
+    pub(super) fn is_write(&self) -> bool {
+        matches!(
+            self,
+            Self::Ask(
+                Request::Create(_)
+                    | Request::Delete { .. }
+                    | Request::SetData { .. }
+                    | Request::SetAcl { .. }
+                    | Request::Multi(_)
+            )
+        )
     }
 }
 
@@ -129,6 +183,8 @@ impl fmt::Display for Line {
             Act::Reattach => write!(f, "a new connection"),
             Act::Claim(claim) => write!(f, "a claim to the session: {claim:?}"),
             Act::Reopen(how) => write!(f, "a new session: {how:?}"),
+            Act::Lose(loss) => write!(f, "the connection is lost: {loss:?}"),
+            Act::Expire(how) => write!(f, "silent until it expires: {how:?}"),
         }
     }
 }

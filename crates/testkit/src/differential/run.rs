@@ -18,12 +18,17 @@ use super::program::{Act, Claim, Handshake, Line, Program};
 use crate::raw::{RawClient, RawError, RawReply};
 
 /// Longer than any answer takes; a server that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 const PROBE: Request<'static> = Request::Exists {
     path: "/zookeeper",
     watch: false,
 };
+/// Unlike that of any request of a program.
+pub(super) const PROBE_XID: i32 = xid::PING - 1;
+
+/// Above the figures and limits of all programs.
+const QUOTAS: &str = "/zookeeper/quota";
 
 /// One session of the program, and its connection while it has one.
 #[derive(Debug)]
@@ -44,16 +49,17 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Makes the program's folder, and one above it that is the program's own too, and opens its sessions.
+    /// Makes the program's folder, and one above it that is the program's own too, and opens its sessions; for a
+    /// program with quotas also the folder of these.
     pub(super) async fn begin(
         addr: SocketAddr,
         folder: &str,
-        sessions: usize,
+        program: &Program,
         differences: &'a Differences,
     ) -> Result<Self, RawError> {
         let parent = folder.rsplit_once('/').map_or(folder, |(parent, _)| parent);
         let mut seats = Vec::new();
-        for _ in 0..sessions {
+        for _ in 0..program.sessions {
             seats.push(Seat::open(addr, Handshake::USUAL).await?);
         }
         let mut run = Self {
@@ -69,7 +75,11 @@ impl<'a> Run<'a> {
         let Some(client) = run.seats.first_mut().and_then(|seat| seat.client.as_mut()) else {
             return Err(RawError::Closed);
         };
-        for path in [parent, folder] {
+        let mut paths = vec![parent.to_owned(), folder.to_owned()];
+        if program.quotas {
+            paths.extend([format!("{QUOTAS}{parent}"), format!("{QUOTAS}{folder}")]);
+        }
+        for path in &paths {
             let open = vec![Acl::open_unsafe()];
             let create = Create::new(path, None, open, CreateMode::Persistent);
             client.send(&Request::Create(create)).await?;
@@ -86,6 +96,7 @@ impl<'a> Run<'a> {
             let end = program.burst_end(start);
             let lines = program.lines.get(start..end).unwrap_or_default();
             match lines {
+                [.., last] if last.act.ends_a_burst() => heard.extend(self.lose(lines).await),
                 [line] if !line.act.is_sent() => heard.push(self.apart(line).await),
                 lines => heard.extend(self.burst(lines).await),
             }
@@ -122,7 +133,7 @@ impl<'a> Run<'a> {
     }
 
     /// Gives the session a connection if it has lost it, and a successor if it is gone.
-    async fn seated(&mut self, number: usize) -> Vec<String> {
+    pub(super) async fn seated(&mut self, number: usize) -> Vec<String> {
         let lost = self
             .seats
             .get(number)
@@ -143,34 +154,44 @@ impl<'a> Run<'a> {
             }
             Act::Claim(claim) => self.claim(line.session, claim).await,
             Act::Reopen(how) => self.reopen(line.session, how).await,
-            Act::Ask(_) | Act::Cut(..) | Act::Op(_) => Vec::new(),
+            Act::Expire(how) => self.expire(line.session, how).await,
+            Act::Ask(_) | Act::Cut(..) | Act::Op(_) | Act::Lose(_) => Vec::new(),
         }
     }
 
-    async fn reattach(&mut self, number: usize) -> Vec<String> {
-        let Some(seat) = self.seats.get_mut(number) else {
+    pub(super) async fn reattach(&mut self, number: usize) -> Vec<String> {
+        let Some(seat) = self.seats.get(number) else {
             return Vec::new();
         };
         let old = seat.session;
-        let request = ConnectRequest {
-            last_zxid_seen: self.normal.base,
-            session_id: old.session_id,
-            password: &old.password,
-            timeout_ms: old.timeout_ms,
-            ..connect(Handshake::USUAL)
-        };
-        match RawClient::handshake(self.addr, &request).await {
-            Ok(client) => {
-                let same = *client.session() == old;
-                seat.client = Some(client);
-                vec![format!("re-attached, as it was: {same}")]
-            }
+        match self.take_up(number, old.timeout_ms).await {
+            Ok(granted) => vec![format!("re-attached, as it was: {}", granted == old)],
             Err(error) => {
                 let mut heard = vec![format!("not re-attached: {}", refusal(&error))];
                 heard.push(self.open(number, Handshake::USUAL).await);
                 heard
             }
         }
+    }
+
+    /// Gives the session a new connection.
+    pub(super) async fn take_up(
+        &mut self,
+        number: usize,
+        timeout_ms: i32,
+    ) -> Result<ConnectResponse, RawError> {
+        let seat = self.seats.get_mut(number).ok_or(RawError::Closed)?;
+        let request = ConnectRequest {
+            last_zxid_seen: self.normal.base,
+            session_id: seat.session.session_id,
+            password: &seat.session.password,
+            timeout_ms,
+            ..connect(Handshake::USUAL)
+        };
+        let client = RawClient::handshake(self.addr, &request).await?;
+        seat.session = *client.session();
+        seat.client = Some(client);
+        Ok(seat.session)
     }
 
     async fn open(&mut self, number: usize, how: Handshake) -> String {
@@ -226,6 +247,14 @@ impl<'a> Run<'a> {
     async fn reopen(&mut self, number: usize, how: Handshake) -> Vec<String> {
         let mut heard = self.close(number).await;
         heard.push(self.open(number, how).await);
+        let shortest = self
+            .seats
+            .get(number)
+            .map_or(0, |seat| seat.session.timeout_ms);
+        if shortest < Handshake::USUAL.timeout_ms {
+            // It might end while the others are busy.
+            heard.push(self.reattach_for(number, Handshake::USUAL.timeout_ms).await);
+        }
         heard
     }
 
@@ -264,15 +293,13 @@ impl<'a> Run<'a> {
     }
 
     /// What a session was told since it was last heard: events are in front of the reply to whatever it asks next.
-    async fn probe(&mut self, number: usize) -> Vec<String> {
+    pub(super) async fn probe(&mut self, number: usize) -> Vec<String> {
         let mut heard = Vec::new();
         let Some(seat) = self.seats.get_mut(number) else {
             return heard;
         };
         if let Some(client) = &mut seat.client {
-            let mut bytes = Vec::new();
-            frame::write_request(&mut bytes, xid::PING - 1, &PROBE);
-            let _ = client.send_bytes(&bytes).await;
+            let _ = client.send_bytes(&probe_frame()).await;
             seat.hear(OpCode::Exists, &self.normal, self.differences, &mut heard)
                 .await;
             // The reply tells nothing new.
@@ -286,6 +313,46 @@ impl<'a> Run<'a> {
             *line = format!("session {number} {line}");
         }
         heard
+    }
+
+    pub(super) fn sessions(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Another session of the program.
+    pub(super) fn other_than(&self, number: usize) -> Option<usize> {
+        (0..self.seats.len()).find(|other| *other != number)
+    }
+
+    pub(super) fn client(&mut self, number: usize) -> Option<&mut RawClient> {
+        self.seats.get_mut(number)?.client.as_mut()
+    }
+
+    pub(super) fn take_client(&mut self, number: usize) -> Option<RawClient> {
+        self.seats.get_mut(number)?.client.take()
+    }
+
+    /// What the session was granted last, and its next xid.
+    pub(super) fn recall(&self, number: usize) -> Option<(ConnectResponse, i32)> {
+        let seat = self.seats.get(number)?;
+        Some((seat.session, seat.next_xid))
+    }
+
+    pub(super) fn remember(&mut self, number: usize, what: Option<(ConnectResponse, i32)>) {
+        if let (Some(seat), Some((session, next_xid))) = (self.seats.get_mut(number), what) {
+            (seat.session, seat.next_xid) = (session, next_xid);
+        }
+    }
+
+    /// The frames of those acts that are one, from the session's next xid on.
+    pub(super) fn frames(&mut self, number: usize, acts: &[&Act]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if let Some(seat) = self.seats.get_mut(number) {
+            for act in acts.iter().filter(|act| act.is_sent()) {
+                seat.write(act, &self.places, self.normal.base, &mut bytes);
+            }
+        }
+        bytes
     }
 
     async fn end(&mut self) -> Vec<String> {
@@ -326,7 +393,7 @@ impl Seat {
                 (request.op(), request.op().code(), body)
             }
             Act::Op(code) => (OpCode::Ping, *code, Vec::new()),
-            Act::Reattach | Act::Claim(_) | Act::Reopen(_) => return OpCode::Ping,
+            _ => return OpCode::Ping,
         };
         if xid > 0 {
             self.next_xid += 1;
@@ -383,6 +450,12 @@ impl Seat {
     }
 }
 
+pub(super) fn probe_frame() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::write_request(&mut bytes, PROBE_XID, &PROBE);
+    bytes
+}
+
 fn ends_the_connection(reply: &RawReply) -> bool {
     match reply.header.error() {
         ErrorCode::AuthFailed => true,
@@ -410,7 +483,7 @@ fn tell(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
 }
 
 /// How a connection ends says the system, a moment earlier or later: only that it ended is compared.
-fn refusal(error: &RawError) -> String {
+pub(super) fn refusal(error: &RawError) -> String {
     match error {
         RawError::Io(_) | RawError::Closed => "the connection is closed".to_owned(),
         RawError::SessionRefused { .. } => "refused".to_owned(),

@@ -16,8 +16,8 @@ use crate::raw::RawClient;
 /// Above all programs' folders.
 const TOP: &str = "/programs";
 
-/// No session of a program ends by itself.
-const SHORTEST_SESSION: Duration = Duration::from_secs(20);
+/// No session of a program has this but one that is to end by itself.
+const SHORTEST_SESSION: Duration = Duration::from_secs(1);
 const LONGEST_SESSION: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -38,16 +38,12 @@ impl Side {
             Target::Baton => Self::baton().await?,
             Target::ZooKeeper => Self::zookeeper().await?,
         };
-        let mut client = RawClient::connect(side.addr, SHORTEST_SESSION).await?;
-        let open = vec![Acl::open_unsafe()];
-        client
-            .call(&Request::Create(Create::new(
-                TOP,
-                None,
-                open,
-                CreateMode::Persistent,
-            )))
-            .await?;
+        let mut client = RawClient::connect(side.addr, LONGEST_SESSION).await?;
+        for path in [TOP.to_owned(), format!("/zookeeper/quota{TOP}")] {
+            let open = vec![Acl::open_unsafe()];
+            let create = Create::new(&path, None, open, CreateMode::Persistent);
+            client.call(&Request::Create(create)).await?;
+        }
         client.close().await?;
         Ok(side)
     }
@@ -80,6 +76,8 @@ impl Side {
                 "-Dznode.container.checkIntervalMs=86400000".to_owned(),
                 // What is compared is the protocol, not the disk.
                 "-Dzookeeper.forceSync=no".to_owned(),
+                // As Baton always does.
+                "-Dzookeeper.enforceQuota=true".to_owned(),
             ],
             ..ServerOptions::default()
         };
@@ -97,7 +95,7 @@ impl Side {
         differences: &Differences,
     ) -> Result<Vec<Vec<String>>, OracleError> {
         let folder = format!("{TOP}/{number}/folder");
-        let run = Run::begin(self.addr, &folder, program.sessions, differences).await?;
+        let run = Run::begin(self.addr, &folder, program, differences).await?;
         Ok(run.play(program).await)
     }
 
