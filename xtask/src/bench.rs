@@ -43,9 +43,9 @@ struct Case {
     workload: &'static str,
     connections: u32,
     in_flight: u32,
-    /// The end of a turn and the next one in one packet. The peers have no such thing: their figure is that of the row
-    /// without.
-    pipelined: bool,
+    /// How the end of a turn and the next one reach the server. The peers can only await the one and begin the other: their figure
+    /// is that of the row that does so.
+    turns: &'static str,
     /// Items that a work queue claims in one change.
     prefetch: u32,
 }
@@ -63,22 +63,26 @@ const fn case(
         workload,
         connections,
         in_flight,
-        pipelined: false,
+        turns: AWAITED,
         prefetch: 1,
     }
 }
 
-const fn pipelined(name: &'static str, label: &'static str, of: &Case) -> Case {
+const fn variant(name: &'static str, label: &'static str, turns: &'static str, of: &Case) -> Case {
     Case {
         name,
         label,
         workload: of.workload,
         connections: of.connections,
         in_flight: of.in_flight,
-        pipelined: true,
+        turns,
         prefetch: 1,
     }
 }
+
+const AWAITED: &str = "awaited";
+const PIPELINED: &str = "pipelined";
+const REQUEUED: &str = "requeued";
 
 const RAW: [Case; 7] = [
     case("set", "set, 16×32", "set", 16, 32),
@@ -113,24 +117,39 @@ const WORK: Case = case(
     1,
 );
 
-const RECIPES: [Case; 8] = [
+const RECIPES: [Case; 10] = [
     LOCK,
-    pipelined(
+    variant(
         "lock-pipelined",
         "the same, unlock and next lock in one packet",
+        PIPELINED,
+        &LOCK,
+    ),
+    variant(
+        "lock-requeued",
+        "the same, both in one change (`Mutex::requeue`)",
+        REQUEUED,
         &LOCK,
     ),
     HANDOFF,
-    pipelined(
+    variant(
         "handoff-pipelined",
         "the same, release and next acquire in one packet",
+        PIPELINED,
+        &HANDOFF,
+    ),
+    variant(
+        "handoff-requeued",
+        "the same, both in one change (`Mutex::requeue`)",
+        REQUEUED,
         &HANDOFF,
     ),
     case("queue", "queue offer + poll, one client", "queue", 1, 1),
     WORK,
-    pipelined(
+    variant(
         "work-pipelined",
         "the same, acknowledge and next claim in one packet",
+        PIPELINED,
         &WORK,
     ),
     Case {
@@ -279,8 +298,8 @@ fn measure(
         &format!("{seconds}s"),
     ]);
     command.args(["--connections", &case.connections.to_string()]);
-    if case.pipelined {
-        command.arg("--pipelined");
+    if case.turns != AWAITED {
+        command.args(["--turns", case.turns]);
     }
     if case.workload == WORK.workload {
         command.args(["--prefetch", &case.prefetch.to_string()]);

@@ -36,6 +36,19 @@ struct Mark {
     since_ms: u64,
 }
 
+/// How we come into the line, and whether we wait there.
+enum Manner<'a> {
+    /// At the end, until first.
+    Wait,
+    /// At the end, and out again unless first.
+    IfFree,
+    /// The same, beside a node of ours of that name.
+    Beside(&'a str),
+    /// At the end, in the step that releases our node, which was first; then until first. Boxed: it is over soon, and is not to
+    /// make every wait larger.
+    Requeue(Box<Contender>),
+}
+
 pub(crate) enum Grant {
     Held(Guard, Uuid),
     Busy,
@@ -89,8 +102,12 @@ impl Campaign {
         loop {
             let attempt = async {
                 let (session, lease) = Box::pin(self.enter()).await?;
-                self.attempt(session, lease, only_if_free, None, report)
-                    .await
+                let manner = if only_if_free {
+                    Manner::IfFree
+                } else {
+                    Manner::Wait
+                };
+                self.attempt(session, lease, manner, report).await
             };
             match attempt.await {
                 // Out of the line for no fault of the caller's: back to its end.
@@ -99,6 +116,29 @@ impl Campaign {
                 Ok(grant) => return Ok(grant),
             }
         }
+    }
+
+    /// Releases `held` and stands in line until first again: in one step where it stands in this line, on one node.
+    pub(crate) async fn run_again(
+        &self,
+        held: Guard,
+        report: &mut (dyn FnMut(Report<'_>) + Send),
+    ) -> Result<Grant, LockError> {
+        let (session, lease) = (held.session().clone(), held.lease().clone());
+        let node = held.surrender().map_err(|reason| LockError::Lost {
+            path: self.path.to_string(),
+            reason,
+        })?;
+        // A node of another line is deleted by being dropped here.
+        if let Some(node) = node.filter(|node| node.dir() == &*self.path) {
+            let manner = Manner::Requeue(Box::new(node));
+            match self.attempt(session, lease, manner, report).await {
+                Err(Attempt::Again) => {}
+                Err(Attempt::Failed(error)) => return Err(error),
+                Ok(grant) => return Ok(grant),
+            }
+        }
+        self.run(false, report).await
     }
 
     /// As what we stand in the line.
@@ -137,8 +177,8 @@ impl Campaign {
             let attempt = async {
                 let session = held.session().clone();
                 let lease = self.lease(&session).await?;
-                self.attempt(session, lease, true, Some(beside), &mut |_| {})
-                    .await
+                let manner = Manner::Beside(beside);
+                self.attempt(session, lease, manner, &mut |_| {}).await
             };
             match attempt.await {
                 Err(Attempt::Again) => {}
@@ -152,10 +192,15 @@ impl Campaign {
         &self,
         session: Session,
         lease: LeaseHold,
-        only_if_free: bool,
-        beside: Option<&str>,
+        manner: Manner<'_>,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, Attempt> {
+        let (beside, only_if_free, node) = match manner {
+            Manner::Wait => (None, false, None),
+            Manner::IfFree => (None, true, None),
+            Manner::Beside(name) => (Some(name), true, None),
+            Manner::Requeue(node) => (None, false, Some(node)),
+        };
         let stance = Stance {
             beside,
             ..self.stance()
@@ -166,7 +211,7 @@ impl Campaign {
             since_ms: record::now_ms(),
         };
         // Boxed: what is over soon is not to make every wait larger.
-        let (contender, listing) = Box::pin(self.join(&session, mark)).await?;
+        let (contender, listing) = Box::pin(self.join(&session, mark, node)).await?;
         report(Report::Offered(contender.path()));
         let granted = if only_if_free {
             match Box::pin(line::look(&contender, listing, stance)).await {
@@ -205,17 +250,26 @@ impl Campaign {
         }
     }
 
-    /// Our node, and the children seen right after its creation unless that reply was lost.
+    /// Our node, where need be in the step that releases `node`, and the children seen right after its creation unless that reply
+    /// was lost.
     async fn join(
         &self,
         session: &Session,
         mark: Mark,
+        node: Option<Box<Contender>>,
     ) -> Result<(Contender, Option<Vec<String>>), Attempt> {
         let prefix = self.own_prefix(&mark.id, session);
         let data = self.own_data(&self.record(mark));
-        line::join(session, &self.path, &prefix, &data)
-            .await
-            .map_err(|error| self.trouble(session, error.into()))
+        let joined = match node {
+            Some(node) => node.requeue(&prefix, &data).await,
+            None => line::join(session, &self.path, &prefix, &data)
+                .await
+                .map(Some)
+                .map_err(Trouble::from),
+        };
+        joined
+            .map_err(|trouble| self.trouble(session, trouble))?
+            .ok_or(Attempt::Again)
     }
 
     /// A live session, and a hold on its lease.

@@ -76,6 +76,105 @@ async fn the_lock_goes_from_hand_to_hand_in_order_and_never_to_two() {
 }
 
 #[tokio::test]
+async fn a_holder_that_goes_to_the_end_of_the_line_lets_all_others_have_their_turn() {
+    let stage = Stage::new("requeue").await;
+    let client = stage.client().await;
+    let lock = mutex(&client, &stage.path);
+    let first = within(lock.acquire()).await.unwrap();
+    let (token, node) = (first.token(), first.node().to_owned());
+    let checker = ExclusionChecker::new();
+    let mut waiters = Vec::new();
+    for nth in 0..3usize {
+        let (lock, checker) = (mutex(&stage.client().await, &stage.path), checker.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            drop(checker.enter(nth.to_string(), guard.token()));
+            guard.release().await.unwrap();
+        }));
+        stage.until_children(nth + 2).await;
+    }
+    let again = within(lock.requeue(first)).await.unwrap();
+    assert_eq!(checker.entries(), 3, "all that stood behind came first");
+    drop(checker.enter("again".to_owned(), again.token()));
+    checker.verdict().unwrap();
+    assert!(again.token() > token && again.node() != node);
+    stage.until_children(1).await;
+    within(again.release()).await.unwrap();
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn requeueing_alone_costs_one_write_and_leaves_one_node() {
+    let stage = Stage::new("requeue-alone").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let lock = mutex(&client, &stage.path).name("me");
+    let first = within(lock.acquire()).await.unwrap();
+    let token = first.token();
+    let (creates, deletes, multis) = (
+        Match::request(OpCode::Create2),
+        Match::request(OpCode::Delete),
+        Match::request(OpCode::Multi),
+    );
+    let before = (proxy.count(&creates), proxy.count(&deletes));
+    let multis_before = proxy.count(&multis);
+    let again = within(lock.requeue(first)).await.unwrap();
+    assert_eq!((proxy.count(&creates), proxy.count(&deletes)), before);
+    assert_eq!(proxy.count(&multis), multis_before + 1);
+    assert!(again.token() > token);
+    assert_eq!(again.check(), Ok(()));
+    let node = session(&client).await.get_data(again.node()).await.unwrap();
+    assert_eq!(u64::try_from(node.stat.czxid).unwrap(), again.token());
+    let record = Record::from_bytes(&node.data).unwrap();
+    assert_eq!(record.name.as_deref(), Some("me"));
+    stage.until_children(1).await;
+}
+
+#[tokio::test]
+async fn h07_a_requeue_whose_answer_is_lost_is_looked_for_and_not_sent_again() {
+    for variant in common::CUTS {
+        let stage = Stage::new("h07").await;
+        let (client, proxy) = stage.proxied(LONG).await;
+        let lock = mutex(&client, &stage.path);
+        let first = within(lock.acquire()).await.unwrap();
+        let multis = Match::request(OpCode::Multi);
+        let before = proxy.count(&multis);
+        proxy
+            .on(Match::reply(OpCode::Multi))
+            .then(Action::Cut(variant));
+        let again = within(lock.requeue(first)).await.unwrap();
+        assert_eq!(proxy.count(&multis), before + 1, "{variant:?}");
+        assert_eq!(again.check(), Ok(()));
+        stage.until_children(1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_requeue_of_what_was_lost_says_so_and_leaves_nothing() {
+    let stage = Stage::new("requeue-of-lost").await;
+    let client = stage.client().await;
+    let lock = mutex(&client, &stage.path);
+    let guard = within(lock.acquire()).await.unwrap();
+    let other = session(&stage.client().await).await;
+    other.delete(guard.node(), None).await.unwrap();
+    within(guard.lost()).await;
+    let error = within(lock.requeue(guard)).await.unwrap_err();
+    let reason = LostReason::NodeGone;
+    assert!(matches!(error, LockError::Lost { reason: r, .. } if r == reason));
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn a_guard_of_another_lock_is_released_before_this_one_is_acquired() {
+    let stage = Stage::new("requeue-elsewhere").await;
+    let client = stage.client().await;
+    let elsewhere = format!("{}-other", stage.path);
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let moved = within(mutex(&client, &elsewhere).requeue(guard)).await;
+    assert!(moved.unwrap().node().starts_with(&elsewhere));
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
 async fn try_acquire_takes_a_free_lock_and_leaves_a_held_one() {
     let stage = Stage::new("try").await;
     let (one, other) = (stage.client().await, stage.client().await);

@@ -39,9 +39,9 @@ pub(crate) struct Args {
     /// Requests kept in flight on each connection.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) in_flight: usize,
-    /// `lock`, `handoff` and `work`: end a turn and ask for the next in one packet, instead of awaiting the end first.
-    #[arg(long)]
-    pub(crate) pipelined: bool,
+    /// `lock`, `handoff` and `work`: how one turn's end and the next turn's beginning reach the server.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Turns::Awaited)]
+    pub(crate) turns: Turns,
     /// Bytes of each value.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) value_bytes: usize,
@@ -95,6 +95,17 @@ pub(crate) enum Workload {
     Queue,
     /// Claim an item of a work queue and acknowledge it; one operation is the pair. The items are put meanwhile, 500 at a time.
     Work,
+}
+
+/// How a turn follows on another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Turns {
+    /// The end is awaited first.
+    Awaited,
+    /// Both in one packet.
+    Pipelined,
+    /// Both in one change; `lock` and `handoff` only.
+    Requeued,
 }
 
 impl Args {

@@ -12,7 +12,7 @@ use baton_client::Session;
 use super::load::run_path;
 use super::report::Report;
 use super::window::Window;
-use super::{Args, BenchError, Workload};
+use super::{Args, BenchError, Turns, Workload};
 
 /// Items that the work queue is kept filled to, and how many are put at once.
 const STOCK: u64 = 2000;
@@ -23,6 +23,11 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a recipe's workload.
 pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError> {
+    if args.workload == Workload::Work && args.turns == Turns::Requeued {
+        let why =
+            "a claim cannot be requeued; leave out --turns requeued, or measure lock or handoff";
+        return Err(BenchError::Recipe(why.to_owned()));
+    }
     let root = run_path(args);
     let window = Window::new(args);
     let mut clients = Vec::new();
@@ -54,19 +59,19 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
                 tasks.push(
                     window.spawn(async move { fill(&filling, &item, &counted, &of_filler).await }),
                 );
-                let (together, pipelined) = (args.prefetch, args.pipelined);
+                let (together, pipelined) = (args.prefetch, args.turns == Turns::Pipelined);
                 window.spawn(
                     async move { do_work(&queue, together, pipelined, &done, &of_task).await },
                 )
             }
             _ => {
                 let mutex = Mutex::new(&client, &path).map_err(failed)?;
-                let pipelined = args.pipelined;
+                let turns = args.turns;
                 window.spawn(async move {
-                    if pipelined {
-                        take_turns_pipelined(&mutex, &of_task).await
-                    } else {
-                        take_turns(&mutex, &of_task).await
+                    match turns {
+                        Turns::Awaited => take_turns(&mutex, &of_task).await,
+                        Turns::Pipelined => take_turns_pipelined(&mutex, &of_task).await,
+                        Turns::Requeued => take_turns_requeued(&mutex, &of_task).await,
                     }
                 })
             }
@@ -106,6 +111,17 @@ async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<(), Benc
         let (released, next) = tokio::join!(guard.release(), mutex.acquire());
         released.map_err(failed)?;
         guard = next.map_err(failed)?;
+        window.count().one(begin.elapsed());
+    }
+    guard.release().await.map_err(failed)
+}
+
+/// The same with the release and the wish for the next turn in one change.
+async fn take_turns_requeued(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
+    let mut guard = mutex.acquire().await.map_err(failed)?;
+    while !window.stopping() {
+        let begin = Instant::now();
+        guard = mutex.requeue(guard).await.map_err(failed)?;
         window.count().one(begin.elapsed());
     }
     guard.release().await.map_err(failed)

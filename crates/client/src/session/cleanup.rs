@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use baton_proto::{CreateMode, Stat};
+use baton_proto::Stat;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, SessionLost};
@@ -211,12 +211,10 @@ impl Session {
     ///
     /// Where the server refuses the herald, the node is deleted without it.
     pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
+        let [create, delete] = Op::herald(herald);
+        let ops = [create, delete, Op::delete(path, None)];
         Deletion::begin(self, path, czxid, |session| {
-            Asked::Announced(session.multi(&[
-                Op::create(herald, Vec::new(), CreateMode::Persistent),
-                Op::delete(herald, None),
-                Op::delete(path, None),
-            ]))
+            Asked::Announced(session.multi(&ops))
         })
     }
 

@@ -158,11 +158,12 @@ impl Guard {
     /// the new node has the zxid of that step as its token; this one has ended, whatever the outcome.
     ///
     /// Cancel-safe: dropping the future leaves neither node.
-    pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
+    pub(crate) async fn exchange(self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
         let lease = self.lease.clone();
-        let before = self.core.end_and_see(LostReason::Released);
-        let node = self.nodes.pop().filter(|_| before.is_ok());
-        let contender = node.ok_or(Trouble::OwnNodeGone)?;
+        let contender = self
+            .surrender()
+            .map_err(|_| Trouble::OwnNodeGone)?
+            .ok_or(Trouble::OwnNodeGone)?;
         let contender = contender.exchange(name, data).await?;
         let token = contender.czxid();
         let own_node = OwnNode::watch(&contender);
@@ -171,6 +172,25 @@ impl Guard {
             own_node,
         };
         Ok(Self::new(granted, Vec::new(), token, lease))
+    }
+
+    /// Counts as released in this process from now on. The node is the caller's to end, where the guard stands on one alone;
+    /// more than one are deleted.
+    ///
+    /// # Errors
+    /// How the guard had ended before. What is left of it is deleted.
+    pub(crate) fn surrender(mut self) -> Result<Option<Contender>, LostReason> {
+        self.retire()?;
+        Ok(if self.nodes.len() == 1 {
+            self.nodes.pop()
+        } else {
+            None
+        })
+    }
+
+    /// The hold on the session's lease.
+    pub(crate) fn lease(&self) -> &LeaseHold {
+        &self.lease
     }
 
     /// Releases the lock. The request is queued when this returns: it travels with what is called next, so that

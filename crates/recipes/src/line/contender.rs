@@ -6,7 +6,7 @@
 
 use super::{Parents, Trouble, ensure_parents};
 use crate::link;
-use baton_client::{CreateMode, Created, Deletion, Error, Op, Pending, Session};
+use baton_client::{CreateMode, Created, Deletion, Error, Op, OpResult, Pending, Session};
 use std::sync::Arc;
 
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
@@ -91,37 +91,84 @@ impl Contender {
     ///
     /// Cancel-safe: dropping the future leaves neither.
     pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
+        let ops = [
+            Op::create(self.beside(name), data.to_vec(), CreateMode::Ephemeral),
+            Op::delete(&*self.path, None),
+        ];
+        loop {
+            let asked = self.session.multi(&ops);
+            if let Some(successor) = self.succeeded_by(name, asked).await? {
+                return Ok(successor);
+            }
+        }
+    }
+
+    /// Releases this node, which was first in its line, and joins the line again at its end, in one step; `prefix` must hold a
+    /// new marker. Also what [`join`] yields, or `None` where it is certain that nothing was done: this node is then deleted.
+    ///
+    /// Cancel-safe: dropping the future leaves neither.
+    pub(crate) async fn requeue(
+        mut self,
+        prefix: &str,
+        data: &[u8],
+    ) -> Result<Option<(Self, Option<Vec<String>>)>, Trouble> {
+        let mode = CreateMode::EphemeralSequential;
+        let mut ops = Vec::with_capacity(4);
+        if self.is_announced() {
+            ops.extend(Op::herald(herald(&self.path)));
+        }
+        ops.push(Op::delete(&*self.path, None));
+        ops.push(Op::create(self.beside(prefix), data.to_vec(), mode));
+        let asked = self.session.multi(&ops);
+        let listing = self.session.children(&self.dir);
+        let Some(successor) = self.succeeded_by(prefix, asked).await? else {
+            return Ok(None);
+        };
+        Ok(Some((
+            successor,
+            listing.await.ok().map(|listing| listing.names),
+        )))
+    }
+
+    /// The node that `asked` has put in the place of ours, the last that it creates, or `None` where it is certain that it was
+    /// not applied and may be tried again.
+    async fn succeeded_by(
+        &mut self,
+        prefix: &str,
+        asked: Pending<Vec<OpResult>>,
+    ) -> Result<Option<Self>, Trouble> {
         let (session, dir) = (self.session.clone(), Arc::clone(&self.dir));
-        let path = baton_proto::path::join(&dir, name);
         let mut offer = Offer {
             session: &session,
             dir: &dir,
-            prefix: name,
+            prefix,
             open: true,
         };
-        let ops = [
-            Op::create(&*path, data.to_vec(), CreateMode::Ephemeral),
-            Op::delete(&*self.path, None),
-        ];
-        let czxid = loop {
-            match session.multi(&ops).applied().await {
-                Ok(applied) => break applied.zxid,
-                Err(error) if error.is_maybe_applied() => {
-                    if let Some(created) = offer.look(error).await? {
-                        break created.stat.czxid;
-                    }
-                }
-                Err(error) if error.is_no_node() => {
-                    offer.open = false;
+        let made = match asked.applied().await {
+            Ok(applied) => last_created(applied.value).map(|path| (path, applied.zxid)),
+            Err(error) if error.is_maybe_applied() => {
+                let found = offer.look(error).await?;
+                found.map(|node| (node.path, node.stat.czxid))
+            }
+            Err(error) => {
+                offer.open = false;
+                if error.is_no_node() {
                     self.disown();
                     return Err(Trouble::OwnNodeGone);
                 }
-                Err(error) => link::restored(&session, error).await?,
+                link::restored(&session, error).await?;
+                None
             }
         };
         offer.open = false;
-        self.disown();
-        Ok(Self::new(&session, &dir, path, czxid))
+        Ok(made.map(|(path, czxid)| {
+            self.disown();
+            Self::new(&session, &dir, path, czxid)
+        }))
+    }
+
+    fn beside(&self, name: &str) -> String {
+        baton_proto::path::join(&self.dir, name)
     }
 
     /// We had to wait, in a line that is served strictly in its order: so may others behind us.
@@ -138,13 +185,18 @@ impl Contender {
     /// Deletes the node of a holder, which was first in its line: the request is queued when this returns.
     pub(crate) fn release(mut self) -> Deletion {
         self.ours_to_delete = false;
-        if self.awaited && self.marked {
+        if self.is_announced() {
             let herald = herald(&self.path);
             return self
                 .session
                 .delete_announced(&self.path, self.czxid, &herald);
         }
         self.delete()
+    }
+
+    /// Whether its release is to be told by a herald.
+    fn is_announced(&self) -> bool {
+        self.awaited && self.marked
     }
 
     fn delete(&self) -> Deletion {
@@ -190,6 +242,14 @@ pub(crate) async fn join(
             Err(error) => link::restored(session, error).await?,
         }
     }
+}
+
+/// The path of the last node that a multi has created.
+fn last_created(results: Vec<OpResult>) -> Option<String> {
+    results.into_iter().rev().find_map(|result| match result {
+        OpResult::Created { path, .. } => Some(path),
+        _ => None,
+    })
 }
 
 /// A create under way.

@@ -77,13 +77,33 @@ impl Mutex {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn acquire(&self) -> Result<Guard, LockError> {
-        match self.campaign.run(false, &mut |_| {}).await? {
-            Grant::Held(guard, _) => Ok(guard),
-            Grant::Busy => Err(LockError::TimedOut {
-                path: self.path().to_owned(),
-                limit: Duration::ZERO,
-            }),
-        }
+        self.held(self.campaign.run(false, &mut |_| {}).await?)
+    }
+
+    /// Releases `guard`, goes to the end of the line and waits there until the lock is ours again: the turn of one who has more
+    /// to do, but lets the others go first. Alone in line, it is held again at once, with a new token.
+    ///
+    /// Both are one change of the tree, half of what [`Guard::release`] and [`Mutex::acquire`] need. In this process the lock
+    /// counts as released when the future is first polled. Else it does as `acquire`; dropping the future releases `guard` as well.
+    /// A guard of another lock is released, and this one acquired.
+    ///
+    /// ```no_run
+    /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut guard = mutex.acquire().await?;
+    /// for part in 0..10 {
+    ///     println!("part {part} under token {}", guard.token());
+    ///     guard = mutex.requeue(guard).await?;
+    /// }
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs a look; else as `acquire`. Nothing of
+    /// ours stays in the line.
+    pub async fn requeue(&self, guard: Guard) -> Result<Guard, LockError> {
+        self.held(self.campaign.run_again(guard, &mut |_| {}).await?)
     }
 
     /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
@@ -104,10 +124,21 @@ impl Mutex {
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
         match tokio::time::timeout(limit, self.acquire()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(LockError::TimedOut {
-                path: self.path().to_owned(),
-                limit,
-            }),
+            Err(_) => Err(self.timed_out(limit)),
+        }
+    }
+
+    fn held(&self, grant: Grant) -> Result<Guard, LockError> {
+        match grant {
+            Grant::Held(guard, _) => Ok(guard),
+            Grant::Busy => Err(self.timed_out(Duration::ZERO)),
+        }
+    }
+
+    fn timed_out(&self, limit: Duration) -> LockError {
+        LockError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
         }
     }
 }

@@ -112,6 +112,22 @@ pub(super) async fn hold_for(
     guard: impl Held,
     millis: u64,
 ) {
+    let Some(guard) = stay(stage, who, rooms, guard, millis).await else {
+        return;
+    };
+    // What a release may come to under faults is the guard's matter; the checks afterwards see what it left.
+    let outcome = guard.give_back().await;
+    stage.note(|| format!("{who} released: {outcome:?}"));
+}
+
+/// Holds for so long at most, asks the guard before each step, and hands it back.
+pub(super) async fn stay<G: Held>(
+    stage: &Stage,
+    who: &str,
+    rooms: &[(&Occupancy, usize, u64)],
+    guard: G,
+    millis: u64,
+) -> Option<G> {
     let guard = Arc::new(guard);
     for (room, weight, token) in rooms {
         let asked = Arc::downgrade(&guard);
@@ -125,12 +141,9 @@ pub(super) async fn hold_for(
         }
         stage.pause(millis / 3).await;
     }
-    match Arc::try_unwrap(guard) {
-        Ok(guard) => {
-            // What a release may come to under faults is the guard's matter; the checks afterwards see what it left.
-            let outcome = guard.give_back().await;
-            stage.note(|| format!("{who} released: {outcome:?}"));
-        }
-        Err(_) => stage.fail("a guard is held twice"),
+    let guard = Arc::into_inner(guard);
+    if guard.is_none() {
+        stage.fail("a guard is held twice");
     }
+    guard
 }

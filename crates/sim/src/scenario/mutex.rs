@@ -5,12 +5,14 @@ use std::time::Duration;
 use baton::{Dialect, LockError, Mutex, SimpleMutex};
 
 use super::Scenario;
-use super::hold::{hold, hold_for};
+use super::hold::{hold, hold_for, stay};
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/one";
 /// Three session timeouts.
 const STAY_MS: u64 = 12_000;
+/// How often each has the lock that goes round.
+const TURNS: usize = 3;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let keeps = |path: &str| path == "/locks" || path == PATH;
@@ -19,6 +21,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             Box::pin(async move { turns(stage, Dialect::Curator).await })
         })
         .keeps(keeps),
+        Scenario::new("mutex-requeue", 2, |stage| Box::pin(requeues(stage))).keeps(keeps),
         Scenario::new("mutex-kazoo", 2, |stage| {
             Box::pin(async move { turns(stage, Dialect::Kazoo).await })
         })
@@ -50,6 +53,38 @@ async fn turns(stage: Stage, dialect: Dialect) {
                     Some(Ok(guard)) => hold(&stage, &who, &room, guard).await,
                     Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
                 }
+            }
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+/// Each takes turn after turn without leaving the line, and ends with a hold.
+async fn requeues(stage: Stage) {
+    let room = stage.occupancy("the lock", 1);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
+                return stage.fail("no mutex");
+            };
+            let mut turn = stage.cancellable(mutex.acquire()).await;
+            for round in 0..TURNS {
+                let who = format!("client {number}, turn {round}");
+                let guard = match turn.take() {
+                    // Given up; or the guard had ended before it could be passed on.
+                    None | Some(Err(LockError::Lost { .. })) => return,
+                    Some(Err(error)) => return stage.fail(&format!("{who}: {error}")),
+                    Some(Ok(guard)) => guard,
+                };
+                if round + 1 == TURNS {
+                    return hold(&stage, &who, &room, guard).await;
+                }
+                let token = guard.token();
+                let Some(guard) = stay(&stage, &who, &[(&room, 1, token)], guard, 15).await else {
+                    return;
+                };
+                turn = stage.cancellable(mutex.requeue(guard)).await;
             }
         }
     };
