@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::builder::Builder;
 use crate::core::clock::{ServerTime, now};
 use crate::core::inbox::Inbox;
+use crate::core::notices::Notices;
 use crate::core::pipeline::Core;
 use crate::core::recover;
 use crate::core::shared::{Connections, Shared};
@@ -313,6 +314,7 @@ pub(crate) fn prepare(
         inbox: Inbox::default(),
         time: ServerTime::new(simulated_wall_ms),
         stats: Stats::new(),
+        notices: Notices::default(),
         sessions: 0.into(),
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
-use baton_proto::{ConnectResponse, ErrorCode, EventKind, Perms, ReplyHeader, frame};
+use baton_proto::{
+    ConnectResponse, ErrorCode, EventKind, MultiResult, Perms, ReplyHeader, Response, frame,
+};
 use baton_tree::{
     Batch, Change, ChangeKind, Command, Effects, Identity, Outcome, OverQuota, QuotaOf,
 };
@@ -14,6 +16,7 @@ use baton_tree::{
 use super::clock::SessionClocks;
 use super::conn::{Attached, CloseReason, Conn};
 use super::inbox::{Kind, Queued, Work};
+use super::notices::{Notice, Shown};
 use super::reads::{self, Asked, Flow, WatchAccess};
 use super::shared::Shared;
 use super::stats::{Stats, micros};
@@ -40,6 +43,8 @@ pub(crate) struct Step {
 /// Sends a change to those who watch.
 struct Deliver<'a> {
     shared: &'a Shared,
+    /// Who asked for it.
+    by: Option<&'a Conn>,
     watches: &'a mut WatchTable,
     wake: &'a mut Vec<Arc<Conn>>,
     hit: &'a mut Vec<u32>,
@@ -83,29 +88,30 @@ impl Effects for Deliver<'_> {
     }
 
     fn over_quota(&mut self, over: OverQuota<'_>) {
-        let counted = self
-            .shared
-            .stats
-            .over_quota(over.is_hard, self.shared.time.now_ms());
-        if counted.may_log {
-            let of = match over.of {
-                QuotaOf::Count => "znodes",
-                QuotaOf::Bytes => "bytes of data",
-            };
-            let what = if over.is_hard {
-                "refused"
-            } else {
-                "over the soft quota"
-            };
-            tracing::warn!(
-                "{what}: {} would have {} {of}, its quota is {}; raise the quota or delete something \
-                 ({} writes so far)",
-                over.path,
+        let (counter, what) = if over.is_hard {
+            (&self.stats.quota_hard_exceeded, "refused")
+        } else {
+            (&self.stats.quota_soft_exceeded, "over the soft quota")
+        };
+        counter.fetch_add(1, Relaxed);
+        let of = match over.of {
+            QuotaOf::Count => "znodes",
+            QuotaOf::Bytes => "bytes of data",
+        };
+        let peer: &dyn std::fmt::Display = match self.by {
+            Some(conn) => &conn.peer,
+            None => &"this server",
+        };
+        self.shared.notice(
+            Notice::Quota,
+            peer,
+            format_args!(
+                "{what}: {} would have {} {of}, its quota is {}; raise the quota or delete something",
+                Shown(over.path),
                 over.amount,
                 over.limit,
-                counted.so_far
-            );
-        }
+            ),
+        );
     }
 }
 
@@ -142,12 +148,14 @@ impl Applier {
             let mut tree = shared.tree.write();
             let mut watches = shared.watches.lock();
             for step in slice {
+                let group = step.group.and_then(|group| work.groups.get(group));
                 let outcome = if step.is_command {
                     let Some((item, identity)) = items.next() else {
                         break;
                     };
                     let mut deliver = Deliver {
                         shared,
+                        by: group.map(|group| &*group.conn),
                         watches: &mut watches,
                         wake: &mut self.wake,
                         hit: &mut self.hit,
@@ -161,7 +169,7 @@ impl Applier {
                 } else {
                     None
                 };
-                let Some(group) = step.group.and_then(|group| work.groups.get(group)) else {
+                let Some(group) = group else {
                     continue;
                 };
                 let Some(request) = work.requests.get(step.request) else {
@@ -207,10 +215,12 @@ impl Applier {
             shared.idle_since_ms.store(shared.time.now_ms(), Relaxed);
             if *reason == baton_tree::CloseReason::Expired {
                 shared.stats.sessions_expired.fetch_add(1, Relaxed);
-                tracing::info!(
-                    session = format_args!("0x{session_id:x}"),
-                    "session expired"
-                );
+                let peer: &dyn std::fmt::Display = match &ended.conn {
+                    Some(conn) => &conn.peer,
+                    None => &"none",
+                };
+                let what = format_args!("session expired session=0x{session_id:x}");
+                shared.notice(Notice::SessionExpired, peer, what);
                 if let Some(conn) = ended.conn {
                     conn.close(CloseReason::SessionExpired, &mut self.wake);
                 }
@@ -248,7 +258,10 @@ impl Applier {
             ) => {
                 let read_only = mirror_read_only.then_some(false);
                 if let Err(code) = &outcome.result {
-                    tracing::debug!(peer = %conn.peer, session = format_args!("0x{session_id:x}"), "session refused: {code}");
+                    let what = format_args!(
+                        "session 0x{session_id:x} refused: it has expired, or the password is another's ({code})"
+                    );
+                    shared.notice(Notice::BadCredentials, &conn.peer, what);
                     refuse_session(conn, read_only, &mut self.wake);
                     return;
                 }
@@ -286,6 +299,11 @@ impl Applier {
                 });
             }
             _ => {
+                if let Command::Write { op, body } = command
+                    && let Some(code) = refusal(&outcome.result)
+                {
+                    shared.refused(conn, op, body, code);
+                }
                 let header = |code: ErrorCode| ReplyHeader {
                     xid: request.xid,
                     zxid: outcome.zxid,
@@ -341,6 +359,25 @@ impl Applier {
         if flow == Flow::Close {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }
+    }
+}
+
+/// The error of a write, or of the part of a multi at which it failed.
+fn refusal(result: &Result<Response, ErrorCode>) -> Option<ErrorCode> {
+    match result {
+        Err(code) => Some(*code),
+        // Of a multi that failed, every part is an error, the last one too.
+        Ok(Response::Multi(parts)) if matches!(parts.last(), Some(MultiResult::Error(_))) => {
+            parts.iter().find_map(|part| match part {
+                MultiResult::Error(code)
+                    if !matches!(code, ErrorCode::Ok | ErrorCode::RuntimeInconsistency) =>
+                {
+                    Some(*code)
+                }
+                _ => None,
+            })
+        }
+        Ok(_) => None,
     }
 }
 

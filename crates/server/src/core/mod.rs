@@ -9,6 +9,7 @@ pub(crate) mod distribution;
 mod gather;
 mod ids;
 pub(crate) mod inbox;
+pub(crate) mod notices;
 pub(crate) mod pipeline;
 pub(crate) mod reads;
 pub(crate) mod recover;

@@ -3,6 +3,7 @@
 //! Never waits, never writes the tree.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use baton_proto::wire::{put_buffer, put_string, put_strings};
 use baton_proto::{
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::baton_node;
 use super::conn::Conn;
+use super::notices::Notice;
 use super::shared::Shared;
 use super::watches::{Kinds, WatchTable};
 
@@ -67,7 +69,8 @@ pub(crate) fn answer(
     let request = match Request::decode(asked.op, asked.body, &shared.limits) {
         Ok(request) => request,
         Err(error) => {
-            tracing::debug!(peer = %asked.conn.peer, op = %asked.op, %error, "a request that cannot be decoded");
+            let what = format_args!("refused {}: {error}", asked.op);
+            shared.notice(Notice::BadRecord, &asked.conn.peer, what);
             refuse(out, header, ErrorCode::MarshallingError);
             return Flow::Continue;
         }
@@ -198,6 +201,11 @@ pub(crate) fn answer(
         Request::Reconfig { .. } => Err(ErrorCode::Unimplemented),
         Request::Sasl { .. } => {
             // No mechanism is configured. A client that insists ends here, as with any wrong credentials.
+            let what = format_args!(
+                "connection closed: it asked for SASL, which this server does not have; use digest"
+            );
+            shared.stats.auth_failed.fetch_add(1, Relaxed);
+            shared.notice(Notice::BadCredentials, &asked.conn.peer, what);
             refuse(out, header, ErrorCode::AuthFailed);
             return Flow::Close;
         }
@@ -214,7 +222,10 @@ pub(crate) fn answer(
         Ok(response) => {
             frame::write_reply(out, header, Some(&response));
         }
-        Err(code) => refuse(out, header, code),
+        Err(code) => {
+            shared.refused(asked.conn, &asked.op, asked.body, code);
+            refuse(out, header, code);
+        }
     }
     Flow::Continue
 }

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use super::clock::ServerTime;
 use super::conn::{CloseReason, Conn, Peer};
 use super::inbox::Inbox;
+use super::notices::Notices;
 use super::stats::Stats;
 use super::watches::WatchTable;
 use crate::options::Options;
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Inbox,
     pub(crate) time: ServerTime,
     pub(crate) stats: Stats,
+    pub(crate) notices: Notices,
     /// The zxid of the last applied write. Set after every event up to it has been pushed.
     pub(crate) last_zxid: AtomicI64,
     /// Sessions that are open.

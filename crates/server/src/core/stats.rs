@@ -55,8 +55,6 @@ pub(crate) struct Stats {
     pub(crate) quota_soft_exceeded: AtomicU64,
     /// Writes that were refused for a hard quota.
     pub(crate) quota_hard_exceeded: AtomicU64,
-    /// Server time from which a quota's log line may be written again.
-    quota_log_after_ms: AtomicU64,
 }
 
 impl Stats {
@@ -102,24 +100,6 @@ impl Stats {
             children_watches: none(),
             quota_soft_exceeded: zero(),
             quota_hard_exceeded: zero(),
-            quota_log_after_ms: zero(),
-        }
-    }
-
-    /// Counts a write over a quota. The log hears of one a second at most, as whoever fills a tree writes often.
-    pub(crate) fn over_quota(&self, is_hard: bool, now_ms: u64) -> OverQuotaCounted {
-        let counter = if is_hard {
-            &self.quota_hard_exceeded
-        } else {
-            &self.quota_soft_exceeded
-        };
-        let may_log = now_ms >= self.quota_log_after_ms.load(Relaxed);
-        if may_log {
-            self.quota_log_after_ms.store(now_ms + 1000, Relaxed);
-        }
-        OverQuotaCounted {
-            so_far: counter.fetch_add(1, Relaxed) + 1,
-            may_log,
         }
     }
 
@@ -135,15 +115,6 @@ impl Stats {
         self.reads.reset();
         self.updates.reset();
     }
-}
-
-/// What [`Stats::over_quota`] counted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OverQuotaCounted {
-    /// Writes of this kind, this one among them.
-    pub(crate) so_far: u64,
-    /// Whether it is time for a line in the log.
-    pub(crate) may_log: bool,
 }
 
 /// Counters of one connection.

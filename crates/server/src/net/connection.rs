@@ -20,6 +20,7 @@ use super::{auth, handshake, words};
 use crate::core::clock::now;
 use crate::core::conn::{CloseReason, Conn, Outlet};
 use crate::core::inbox::{Kind, Work};
+use crate::core::notices::{Notice, Shown};
 use crate::core::reads::{self, Flow, WatchAccess};
 use crate::core::shared::Shared;
 use crate::core::stats::micros;
@@ -47,7 +48,7 @@ pub(crate) enum End {
     /// The server closes it; what waits has been written.
     Closed(CloseReason),
     /// The client broke the protocol: what it did.
-    Refused(String),
+    Refused(Notice, String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,7 @@ impl Connection {
                 let stats = &self.shared.stats;
                 stats.handshakes_timed_out.fetch_add(1, Relaxed);
                 Some(End::Refused(
+                    Notice::NoSession,
                     "it did not name its session in time".to_owned(),
                 ))
             }
@@ -363,10 +365,7 @@ impl Connection {
                     continue;
                 }
                 Err(error) => {
-                    if matches!(error, frame::FrameError::TooLong { .. }) {
-                        shared.stats.large_requests.fetch_add(1, Relaxed);
-                    }
-                    break Err(End::Refused(error.to_string()));
+                    break Err(End::Refused(self.no_frame(&error), error.to_string()));
                 }
             };
             *rest = after;
@@ -374,7 +373,7 @@ impl Connection {
             let mut decoder = Decoder::new(head, &shared.limits);
             let header = match RequestHeader::decode(&mut decoder) {
                 Ok(header) => header,
-                Err(error) => break Err(End::Refused(error.to_string())),
+                Err(error) => break Err(End::Refused(Notice::BadFrame, error.to_string())),
             };
             let body = decoder.rest();
             conn.stats.last_op.store(header.op as u32 as u64, Relaxed);
@@ -426,8 +425,9 @@ impl Connection {
                     self.last_taken = true;
                 }
                 Class::Auth => {
-                    let outcome = match Request::decode(OpCode::Auth, body, &shared.limits) {
-                        Ok(Request::Auth(packet)) => auth::add(&identity, &packet, &shared.options),
+                    let packet = Request::decode(OpCode::Auth, body, &shared.limits);
+                    let outcome = match &packet {
+                        Ok(Request::Auth(packet)) => auth::add(&identity, packet, &shared.options),
                         _ => Err(ErrorCode::MarshallingError),
                     };
                     let code = match outcome {
@@ -440,6 +440,17 @@ impl Connection {
                         }
                         Err(code) => {
                             shared.stats.auth_failed.fetch_add(1, Relaxed);
+                            let scheme = match &packet {
+                                Ok(Request::Auth(packet)) => Shown(packet.scheme),
+                                _ => Shown("(none)"),
+                            };
+                            shared.notice(
+                                Notice::BadCredentials,
+                                &conn.peer,
+                                format_args!(
+                                    "connection closed: credentials of scheme '{scheme}' are refused; clients are known by ip and digest only"
+                                ),
+                            );
                             code
                         }
                     };
@@ -452,7 +463,11 @@ impl Connection {
                         shared.zxid()
                     };
                     answered += self.in_turn(header.xid, zxid, code, true, &identity);
-                    tracing::debug!(peer = %conn.peer, op = header.op, "refused a request: {code}");
+                    shared.notice(
+                        Notice::BadFrame,
+                        &conn.peer,
+                        format_args!("connection closed: it asked for op {}: {code}", header.op),
+                    );
                 }
             }
             tree = None;
@@ -471,6 +486,16 @@ impl Connection {
             conn.stats.answered(answered, micros, shared.zxid(), now_ms);
         }
         outcome
+    }
+
+    /// What kind of line in the log a broken frame gets; one that is too long is counted.
+    fn no_frame(&self, error: &frame::FrameError) -> Notice {
+        if matches!(error, frame::FrameError::TooLong { .. }) {
+            let stats = &self.shared.stats;
+            stats.large_requests.fetch_add(1, Relaxed);
+            return Notice::LargeRequest;
+        }
+        Notice::BadFrame
     }
 
     fn queue(&mut self, xid: i32, kind: Kind, body: &[u8], identity: &Arc<baton_tree::Identity>) {
@@ -492,7 +517,14 @@ impl Connection {
         let stats = &self.shared.stats;
         stats.large_requests.fetch_add(1, Relaxed);
         let max = self.shared.limits.max_frame_bytes;
-        tracing::warn!(peer = %self.conn.peer, op = header.op, length, max, "refused a request over the limit of bytes; raise max_frame_bytes or send less");
+        self.shared.notice(
+            Notice::LargeRequest,
+            &self.conn.peer,
+            format_args!(
+                "refused a request of {length} bytes (op {}), the limit is {max}; raise max_frame_bytes or send less",
+                header.op
+            ),
+        );
         Some(header)
     }
 
@@ -547,9 +579,10 @@ impl Connection {
                     self.read_at,
                 )
                 .map(|()| Some(used))
+                .map_err(|what| (Notice::BadFrame, what))
             }
             Ok(None) => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err((self.no_frame(&error), error.to_string())),
         };
         self.input = input;
         match outcome {
@@ -562,7 +595,7 @@ impl Connection {
                 Ok(Need::Room)
             }
             Ok(None) => Ok(Need::Input),
-            Err(what) => Err(End::Refused(what)),
+            Err((notice, what)) => Err(End::Refused(notice, what)),
         }
     }
 }

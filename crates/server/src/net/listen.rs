@@ -15,7 +15,8 @@ use tokio::net::{TcpListener, UnixListener};
 use super::connection::{Connection, End};
 use super::facts::BACKLOG;
 use super::stream::Stream;
-use crate::core::conn::Peer;
+use crate::core::conn::{CloseReason, Peer};
+use crate::core::notices::Notice;
 use crate::core::shared::{Shared, TooMany};
 use crate::error::StartError;
 
@@ -176,7 +177,8 @@ pub(crate) fn take_on(
                 }
                 TooMany::Stopping => {}
             }
-            tracing::warn!(%peer, "connection refused: {why}");
+            let notice = Notice::ConnectionRefused;
+            shared.notice(notice, &peer, format_args!("connection refused: {why}"));
             return None;
         }
     };
@@ -187,11 +189,23 @@ pub(crate) fn take_on(
             shared: Arc::clone(&shared),
             conn: Arc::clone(&conn),
         };
-        let end = Connection::new(shared, conn, stream).serve().await;
+        let end = Connection::new(Arc::clone(&shared), conn, stream)
+            .serve()
+            .await;
         match end {
             End::Gone => tracing::debug!(%peer, "connection closed by the client"),
-            End::Closed(reason) => tracing::debug!(%peer, "connection closed: {}", reason.text()),
-            End::Refused(what) => tracing::warn!(%peer, "connection closed: {what}"),
+            End::Closed(reason) => {
+                let text = reason.text();
+                if reason == CloseReason::TooSlow {
+                    let what = format_args!("connection closed: {text}");
+                    shared.notice(Notice::SlowReader, &peer, what);
+                } else {
+                    tracing::debug!(%peer, "connection closed: {text}");
+                }
+            }
+            End::Refused(notice, what) => {
+                shared.notice(notice, &peer, format_args!("connection closed: {what}"));
+            }
         }
         drop(books);
     })

@@ -1,6 +1,7 @@
 //! `/commands/NAME`: what the four-letter words tell, as JSON, under the names and with the fields of ZooKeeper's admin
 //! server (protocol.md §7.2). A command that changes something asks for credentials; see [`may_change`].
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::http::StatusCode;
@@ -10,12 +11,14 @@ use serde_json::{Map, Value, json};
 
 use super::super::{auth, facts, metrics};
 use crate::core::conn::{CloseReason, Conn};
+use crate::core::notices::Notice;
 use crate::core::shared::Shared;
 
 /// A request for a command.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) name: String,
+    pub(super) peer: SocketAddr,
     pub(super) post: bool,
     pub(super) authorization: Option<Vec<u8>>,
     pub(super) query: String,
@@ -221,7 +224,16 @@ pub(super) fn run(shared: &Shared, asked: &Asked) -> (StatusCode, Value) {
             told.insert("error".to_owned(), Value::Null);
             (StatusCode::OK, Value::Object(told))
         }
-        Err((status, what)) => (status, failure(name, &what)),
+        Err((status, what)) => {
+            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                shared.notice(
+                    Notice::BadCredentials,
+                    &asked.peer,
+                    format_args!("refused the command {name}: {what}"),
+                );
+            }
+            (status, failure(name, &what))
+        }
     }
 }
 

@@ -5,16 +5,17 @@
 mod commands;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -57,8 +58,8 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             return;
         };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let router = router.clone();
+            Ok((stream, peer)) => {
+                let router = router.clone().layer(Extension(peer));
                 connections.spawn(async move {
                     serve(router, stream).await;
                     drop(place);
@@ -137,6 +138,7 @@ async fn list() -> Response {
 async fn command(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
+    Extension(peer): Extension<SocketAddr>,
     request: Request<Body>,
 ) -> Response {
     let (head, body) = request.into_parts();
@@ -147,6 +149,7 @@ async fn command(
     let authorization = head.headers.get(header::AUTHORIZATION);
     let asked = Asked {
         name,
+        peer,
         post: head.method == Method::POST,
         authorization: authorization.map(|value| value.as_bytes().to_vec()),
         query: head.uri.query().unwrap_or_default().to_owned(),

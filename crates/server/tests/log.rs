@@ -1,0 +1,224 @@
+//! What the log hears of bad input: one line for each case, with the peer and the cause, and of a flood no flood.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod support;
+
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, frame};
+use baton_server::Server;
+use support::{Wire, create, get, http, in_memory, set, word};
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+static LOG: LazyLock<Log> = LazyLock::new(|| {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
+        .with_max_level(tracing::level_filters::LevelFilter::INFO)
+        .init();
+    log
+});
+
+/// The lines with this in them.
+fn lines(with: &str) -> Vec<String> {
+    let log = String::from_utf8(LOG.0.lock().unwrap().clone()).unwrap();
+    let lines = log.lines().filter(|line| line.contains(with));
+    lines.map(str::to_owned).collect()
+}
+
+/// The one line with this in it, which has to name a peer; it is written before or just after the client's answer.
+async fn line(with: &str) {
+    let patience = async {
+        while lines(with).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let came = tokio::time::timeout(support::PATIENCE, patience).await;
+    assert!(came.is_ok(), "no line with {with:?}");
+    let found = lines(with);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("peer=127.0.0.1"), "{found:?}");
+}
+
+/// A request with this body, whatever that is.
+fn raw(op: OpCode, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let start = frame::begin(&mut bytes);
+    bytes.extend_from_slice(&7_i32.to_be_bytes());
+    bytes.extend_from_slice(&op.code().to_be_bytes());
+    bytes.extend_from_slice(body);
+    frame::finish(&mut bytes, start);
+    bytes
+}
+
+fn auth<'a>(scheme: &'a str, auth: &'a [u8]) -> Request<'a> {
+    Request::Auth(AuthPacket {
+        kind: 0,
+        scheme,
+        auth,
+    })
+}
+
+async fn refused(wire: &mut Wire, request: Request<'_>, code: ErrorCode, with: &str) {
+    assert_eq!(wire.call(request).await, Err(code));
+    line(with).await;
+}
+
+async fn start() -> (Server, String) {
+    LazyLock::force(&LOG);
+    let server = in_memory()
+        .http("127.0.0.1:0")
+        .with(|options| {
+            options.max_frame_bytes = 100_000;
+            options.max_connections_per_address = 20;
+            options.handshake_timeout = Duration::from_millis(300);
+        })
+        .start()
+        .await
+        .unwrap();
+    let to = server.connect_string();
+    (server, to)
+}
+
+#[tokio::test]
+async fn each_bad_input_has_its_line_with_peer_and_cause() {
+    let (server, to) = start().await;
+    let mut silent = Wire::silent(&to).await;
+    assert!(silent.is_closed().await);
+    line("connection closed: it did not name its session in time").await;
+    for (bytes, with) in [
+        (&(-7_i32).to_be_bytes()[..], "frame length -7 is negative"),
+        (&i32::MAX.to_be_bytes(), "frame of 2147483647 bytes exceeds"),
+        (b"\0\0\0\x03abc", "its first frame is not a ConnectRequest"),
+    ] {
+        let mut wire = Wire::silent(&to).await;
+        wire.send_bytes(bytes).await;
+        assert!(wire.is_closed().await, "{with}");
+        line(with).await;
+    }
+    let mut wire = Wire::open(&to).await;
+    for (op, with) in [
+        (OpCode::GetData, "refused getData: "),
+        (OpCode::SetData, "refused setData: "),
+        (OpCode::Multi, "refused multi: its record cannot be decoded"),
+    ] {
+        wire.send_bytes(&raw(op, &[0x7f, 0xff])).await;
+        assert_eq!(wire.reply().await.0.error(), ErrorCode::MarshallingError);
+        line(with).await;
+    }
+    let large = vec![7; 200_000];
+    let too_large = set("/a", &large);
+    let with = "refused a request of 2000";
+    refused(&mut wire, too_large, ErrorCode::BadArguments, with).await;
+
+    let readable = vec![Acl::new(Perms::READ, "world", "anyone")];
+    let closed = vec![Acl::new(Perms::ADMIN, "world", "anyone")];
+    for (path, acl) in [("/readable", readable), ("/closed", closed)] {
+        wire.create(path, b"", 0).await.unwrap();
+        let set_acl = Request::SetAcl {
+            path,
+            acl: Some(acl),
+            version: -1,
+        };
+        wire.call(set_acl).await.unwrap();
+    }
+    let denied = ErrorCode::NoAuth;
+    let with = "refused getData of /closed: ";
+    refused(&mut wire, get("/closed"), denied, with).await;
+    let with = "refused setData of /readable: ";
+    refused(&mut wire, set("/readable", b""), denied, with).await;
+    let set = Request::Multi(vec![MultiOp::SetData {
+        path: "/closed",
+        data: None,
+        version: -1,
+    }]);
+    wire.call(set).await.unwrap();
+    line("refused multi: NoAuth").await;
+    let mut nobody = create("/forged\n2026 WARN all is well", b"", 0);
+    if let Request::Create(create) = &mut nobody {
+        create.acl = Some(vec![Acl::new(Perms::ALL, "nonsense", "x")]);
+    }
+    let with = "refused create of /forged\\n2026 WARN all is well: ";
+    refused(&mut wire, nobody, ErrorCode::InvalidAcl, with).await;
+
+    let mut other = Wire::open(&to).await;
+    other.send(&[auth("kerb\neros", b"secret")]).await;
+    assert_eq!(other.reply().await.0.error(), ErrorCode::AuthFailed);
+    line("credentials of scheme 'kerb\\neros' are refused").await;
+    assert!(lines("secret").is_empty());
+    let mut other = Wire::open(&to).await;
+    let sasl = Request::Sasl { token: Some(b"x") };
+    let with = "it asked for SASL, which this server does not have";
+    refused(&mut other, sasl, ErrorCode::AuthFailed, with).await;
+    let mut other = Wire::open(&to).await;
+    other.send_bytes(&raw(OpCode::DeleteContainer, b"")).await;
+    assert!(other.reply().await.0.error() == ErrorCode::Unimplemented);
+    line("it asked for op 20: ").await;
+    let mut stolen = wire.session;
+    stolen.password = [9; 16];
+    let other = Wire::resume(&to, &stolen, 0).await.unwrap();
+    assert_eq!(other.session.timeout_ms, 0);
+    line(&format!("session 0x{:x} refused", stolen.session_id)).await;
+
+    let telling = server.http_addr().unwrap();
+    let wrong = "Authorization: digest me:hush\r\n";
+    assert_eq!(
+        http::ask(telling, "GET", "/commands/srst", wrong, "")
+            .await
+            .0,
+        403
+    );
+    line("refused the command stat_reset: ").await;
+    assert!(lines("hush").is_empty());
+
+    let mut held = Vec::new();
+    for _ in 0..25 {
+        held.push(Wire::silent(&to).await);
+    }
+    let refused = || !lines("connection refused: ").is_empty();
+    while !refused() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_bad_input_is_no_flood_in_the_log() {
+    let (_server, to) = start().await;
+    let mut wire = Wire::open(&to).await;
+    for _ in 0..50 {
+        let mut bytes = Vec::new();
+        for _ in 0..20 {
+            bytes.extend_from_slice(&raw(OpCode::AddWatch, b"\x7f"));
+        }
+        wire.send_bytes(&bytes).await;
+        for _ in 0..20 {
+            wire.reply().await;
+        }
+    }
+    assert!(word(&to, "ruok").await.contains("imok"));
+    let written = lines("refused addWatch").len();
+    assert!((1..=60).contains(&written), "{written} lines");
+}
