@@ -73,6 +73,16 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     .into())
 }
 
+/// The most memory that a process has had so far, in MiB; none once it has ended.
+pub(crate) fn peak_mib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1024)
+}
+
 /// Builds the release `baton` and returns its path; that of the one that `BATON_BIN` names, if it does.
 pub(crate) fn build_baton() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("BATON_BIN") {

@@ -76,6 +76,23 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Offli
     }
 }
 
+/// Refuses a folder that has something in it, before any work is done for it.
+///
+/// # Errors
+/// [`OfflineError::NotEmpty`], or the folder cannot be looked into.
+pub fn refuse_used(folder: &Path) -> Result<(), OfflineError> {
+    match std::fs::read_dir(folder) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(OfflineError::NotEmpty {
+                folder: folder.to_owned(),
+            }),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io("look into", folder)(error)),
+    }
+}
+
 /// Makes `folder` a data folder that begins with `tree`, for this user only. It is there only when it is whole and
 /// durable. Returns how many bytes the snapshot in it has. `time_ms` is written into it as the time when it was made.
 ///
@@ -84,17 +101,7 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Offli
 pub fn make_data_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, OfflineError> {
     use std::os::unix::fs::DirBuilderExt;
 
-    match std::fs::read_dir(folder) {
-        Ok(mut entries) => {
-            if entries.next().is_some() {
-                return Err(OfflineError::NotEmpty {
-                    folder: folder.to_owned(),
-                });
-            }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(io("look into", folder)(error)),
-    }
+    refuse_used(folder)?;
     let absolute = std::path::absolute(folder).map_err(io("find", folder))?;
     let mut unfinished = absolute.clone().into_os_string();
     unfinished.push(UNFINISHED);

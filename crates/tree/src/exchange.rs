@@ -128,6 +128,14 @@ impl Assembly {
         }
     }
 
+    /// Nothing yet, and room for so many znodes.
+    #[must_use]
+    pub fn with_capacity(znodes: usize) -> Self {
+        let mut assembly = Self::new();
+        assembly.arena.reserve(znodes);
+        assembly
+    }
+
     /// Adds an open session with the password that re-attaches it and its timeout in milliseconds.
     ///
     /// # Errors

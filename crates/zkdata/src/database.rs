@@ -110,12 +110,12 @@ impl Database {
     }
 
     /// Adds a znode; its parent is there.
-    pub(crate) fn insert(&mut self, path: &str, node: Node) {
+    pub(crate) fn insert(&mut self, path: String, node: Node) {
         if let Some(session) = session_of(node.stat.owner) {
             let paths = self.ephemerals.entry(session).or_default();
-            paths.insert(path.to_owned());
+            paths.insert(path.clone());
         }
-        self.nodes.insert(path.to_owned(), node);
+        self.nodes.insert(path, node);
     }
 
     /// Removes a znode and what a fuzzy snapshot has below it.

@@ -1,6 +1,5 @@
 //! What is wrong with a file of ZooKeeper's, where, and what to do. Owns the wording.
 
-use baton_proto::DecodeError;
 use baton_tree::AssembleError;
 
 /// Why ZooKeeper's files were not read. Nothing of what was read before it is used.
@@ -23,22 +22,24 @@ pub enum ZkDataError {
         /// The file.
         file: String,
     },
-    /// Compressed by a method that is not read here.
-    #[error(
-        "the snapshot {file} is compressed with snappy, which is not read here: let ZooKeeper write one with -Dzookeeper.snapshot.compression.method=gz, or uncompressed, and import that"
-    )]
-    Snappy {
-        /// The file.
-        file: String,
-    },
-    /// The gzip stream is damaged.
+    /// The compressed stream is damaged.
     #[error(
         "{file} cannot be decompressed: {reason}; restore it from a copy, or move it away to use an older snapshot"
     )]
-    Gzip {
+    Decompress {
         /// The file.
         file: String,
         /// What the decompressor says.
+        reason: String,
+    },
+    /// The system did not give the bytes.
+    #[error(
+        "cannot read {file}: {reason}; run this as the user that ZooKeeper runs as, and check the disk"
+    )]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// What the system says.
         reason: String,
     },
     /// A stored checksum does not match.
@@ -66,6 +67,18 @@ pub enum ZkDataError {
         offset: u64,
         /// What is wrong there.
         reason: String,
+    },
+    /// A kind of transaction that is in no ZooKeeper up to 3.9.
+    #[error(
+        "{file} at byte {offset}: a transaction of type {kind}, which is not known here; let ZooKeeper write a snapshot of all it has (start and stop it), and import that"
+    )]
+    UnknownTransaction {
+        /// The file.
+        file: String,
+        /// Where the transaction begins.
+        offset: u64,
+        /// Its type.
+        kind: i32,
     },
     /// Transactions that do not follow each other.
     #[error(
@@ -95,6 +108,18 @@ pub enum ZkDataError {
         /// Where it is stored.
         source_file: String,
     },
+    /// The snapshot has traces of transactions that no log has.
+    #[error(
+        "the snapshot {snapshot} was finished after transaction 0x{zxid:x}, but the logs end with 0x{last:x}: a log is missing; name ZooKeeper's dataLogDir, or put the log back; with --allow-digest-mismatch it is taken as it is"
+    )]
+    LogMissing {
+        /// The snapshot.
+        snapshot: String,
+        /// The last transaction before it was finished.
+        zxid: i64,
+        /// The last transaction that was read.
+        last: i64,
+    },
     /// A znode's ACL is in no file.
     #[error(
         "the ACL number {number} of the znode {path:?} is in no snapshot and no log: a log is missing"
@@ -108,15 +133,4 @@ pub enum ZkDataError {
     /// The znodes do not make a tree.
     #[error("{0}: a log is missing, or the files are of different servers")]
     Tree(#[from] AssembleError),
-}
-
-impl ZkDataError {
-    /// A record that cannot be read, `base` being where its bytes begin in the file.
-    pub(crate) fn record(file: &str, base: usize, error: &DecodeError) -> Self {
-        Self::Record {
-            file: file.to_owned(),
-            offset: (base + error.offset) as u64,
-            reason: format!("{}: {}", error.field, error.kind),
-        }
-    }
 }

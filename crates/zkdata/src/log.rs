@@ -1,12 +1,16 @@
 //! Reading a transaction log. Owns the framing: the checksum of each transaction, the zeros after the last one, and the
 //! torn write that a crash may leave at the very end.
 
+use std::io::Read;
+
+use baton_proto::DecodeErrorKind;
 use simd_adler32::adler32;
 
 use crate::database::{Database, StoredDigest};
 use crate::digest;
 use crate::error::ZkDataError;
-use crate::txn::Record;
+use crate::input::{Input, MAX_RECORD_BYTES};
+use crate::txn::{self, Record};
 
 /// "ZKLG", version 2.
 const HEADER: [u8; 8] = *b"ZKLG\0\0\0\x02";
@@ -30,44 +34,56 @@ pub struct Applied {
     pub gap: Option<(i64, i64)>,
 }
 
-/// Replays the transactions of `file`, whose bytes are `content`, that come after what is in `database`.
+/// Replays the transactions of the log that `file` names, read from its begin to its end, that come after what is in
+/// `database`. One transaction at a time is kept in memory.
 ///
 /// # Errors
 /// [`ZkDataError`] names the first transaction that is not as ZooKeeper wrote it, or does not follow.
 pub fn replay_log(
     database: &mut Database,
     file: &str,
-    content: &[u8],
+    from: impl Read,
 ) -> Result<Applied, ZkDataError> {
     let mut applied = Applied::default();
-    // A log that ends here was begun and never written to.
-    if content.iter().all(|byte| *byte == 0) {
-        return Ok(applied);
+    let mut from = Input::new(file, Box::new(from));
+    if !from.has(HEADER_BYTES)? || !from.rest().starts_with(&HEADER) {
+        // A log of nothing was begun and never written to.
+        return match from.first_not_zero()? {
+            None => Ok(applied),
+            Some(_) => Err(ZkDataError::NotOne {
+                file: file.to_owned(),
+                what: "transaction log",
+            }),
+        };
     }
-    if !content.starts_with(&HEADER) || content.len() < HEADER_BYTES {
-        return Err(ZkDataError::NotOne {
-            file: file.to_owned(),
-            what: "transaction log",
-        });
-    }
-    let mut at = HEADER_BYTES;
+    from.take(HEADER_BYTES);
     let mut last = i64::MIN;
     loop {
-        let (bytes, next) = match frame(file, content, at)? {
-            Frame::Whole { bytes, next } => (bytes, next),
+        let offset = from.at();
+        let length = match next_frame(file, &mut from)? {
+            Frame::Whole { length } => length,
             Frame::End => return Ok(applied),
             Frame::Torn => {
-                applied.torn_at = Some(at as u64);
+                applied.torn_at = Some(offset);
                 return Ok(applied);
             }
         };
-        let record = Record::decode(bytes)
-            .map_err(|error| ZkDataError::record(file, at + FRAME_BYTES, &error))?;
+        let bytes = body(&from, length);
+        let record = Record::decode(bytes).map_err(|error| match error.kind {
+            DecodeErrorKind::UnknownValue(kind) if error.field == txn::TYPE => {
+                let file = file.to_owned();
+                ZkDataError::UnknownTransaction { file, offset, kind }
+            }
+            _ => from.bad(
+                FRAME_BYTES + error.offset,
+                format!("{}: {}", error.field, error.kind),
+            ),
+        })?;
         let zxid = record.header.zxid;
         if zxid <= last {
             return Err(ZkDataError::OutOfOrder {
                 file: file.to_owned(),
-                offset: at as u64,
+                offset,
                 zxid,
                 after: last,
             });
@@ -80,7 +96,7 @@ pub fn replay_log(
             database.replay(file, record)?;
             applied.transactions += 1;
         }
-        at = next;
+        from.take(FRAME_BYTES + length + 1);
     }
 }
 
@@ -89,67 +105,87 @@ const fn follows(last: i64, next: i64) -> bool {
     next == last + 1 || (next >> 32 > last >> 32 && next & 0xffff_ffff <= 1)
 }
 
-enum Frame<'a> {
-    Whole { bytes: &'a [u8], next: usize },
+enum Frame {
+    /// It is in the window, with so many bytes between its head and its end mark.
+    Whole {
+        length: usize,
+    },
     End,
     Torn,
 }
 
-fn frame<'a>(file: &str, content: &'a [u8], at: usize) -> Result<Frame<'a>, ZkDataError> {
-    let rest = content.get(at..).unwrap_or_default();
-    let bad = |offset: usize, reason: &str| ZkDataError::Record {
-        file: file.to_owned(),
-        offset: offset as u64,
-        reason: reason.to_owned(),
-    };
+fn body<'i>(from: &'i Input<'_>, length: usize) -> &'i [u8] {
+    let frame = from.rest().get(FRAME_BYTES..FRAME_BYTES + length);
+    frame.unwrap_or_default()
+}
+
+fn next_frame(file: &str, from: &mut Input<'_>) -> Result<Frame, ZkDataError> {
+    let offset = from.at();
+    let whole_head = from.has(FRAME_BYTES)?;
     // Of the remaining zeros there may be fewer than a frame takes.
-    if rest.iter().take(FRAME_BYTES).all(|byte| *byte == 0) {
-        return match rest.iter().position(|byte| *byte != 0) {
+    if from.rest().iter().take(FRAME_BYTES).all(|byte| *byte == 0) {
+        return match from.first_not_zero()? {
             None => Ok(Frame::End),
-            Some(place) => Err(bad(
-                at + place,
-                "there are bytes after the last transaction",
-            )),
+            Some(offset) => Err(ZkDataError::Record {
+                file: file.to_owned(),
+                offset,
+                reason: "there are bytes after the last transaction".to_owned(),
+            }),
         };
     }
-    let Some((head, body)) = rest.split_first_chunk::<FRAME_BYTES>() else {
+    if !whole_head {
         return Ok(Frame::Torn);
-    };
-    let (sum, length) = head.split_at(8);
-    let stored = sum
-        .iter()
-        .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
-    let length = length
-        .iter()
-        .fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte));
-    if length == 0 || i32::try_from(length).is_err() {
-        return Err(bad(at + 8, "the transaction has an impossible length"));
     }
-    let Some((bytes, after)) = body.split_at_checked(length as usize) else {
+    let (stored, length) = head(from.rest());
+    let length = match usize::try_from(length) {
+        Ok(length) if (1..=MAX_RECORD_BYTES).contains(&length) => length,
+        _ => return Err(from.bad(8, "the transaction has an impossible length")),
+    };
+    if !from.has(FRAME_BYTES + length + 1)? {
+        let rest = from.rest();
         let padding = rest.iter().rev().take_while(|byte| **byte == 0).count();
         return if padding >= PADDING_BYTES {
-            Err(bad(at + 8, "the transaction is longer than the file"))
+            Err(from.bad(8, "the transaction is longer than the file"))
         } else {
             Ok(Frame::Torn)
         };
-    };
-    let computed = u64::from(adler32(&bytes));
-    if stored != computed {
-        return Err(ZkDataError::Checksum {
-            file: file.to_owned(),
-            offset: at as u64,
-            stored,
-            computed,
-            remedy: REMEDY,
+    }
+    let computed = u64::from(adler32(&body(from, length)));
+    let end = FRAME_BYTES + length;
+    let mark = from.rest().get(end).copied();
+    if mark == Some(END) && stored == computed {
+        return Ok(Frame::Whole { length });
+    }
+    // Its mark is written last: ZooKeeper, too, takes what has none for one that was never finished.
+    from.take(end);
+    if mark == Some(0) && from.first_not_zero()?.is_none() {
+        return Ok(Frame::Torn);
+    }
+    let file = file.to_owned();
+    if stored == computed {
+        return Err(ZkDataError::Record {
+            file,
+            offset: offset + end as u64,
+            reason: "the transaction does not end with its mark".to_owned(),
         });
     }
-    let next = at + FRAME_BYTES + bytes.len() + 1;
-    match after.first() {
-        Some(&END) => Ok(Frame::Whole { bytes, next }),
-        // ZooKeeper takes a transaction without its end for one that was never finished, too.
-        None => Ok(Frame::Torn),
-        Some(0) if after.iter().all(|byte| *byte == 0) => Ok(Frame::Torn),
-        Some(_) => Err(bad(next - 1, "the transaction does not end with its mark")),
+    Err(ZkDataError::Checksum {
+        file,
+        offset,
+        stored,
+        computed,
+        remedy: REMEDY,
+    })
+}
+
+/// Checksum and length, of the bytes at the begin.
+fn head(bytes: &[u8]) -> (u64, i32) {
+    match bytes.first_chunk::<FRAME_BYTES>() {
+        Some([a, b, c, d, e, f, g, h, i, j, k, l]) => (
+            u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
+            i32::from_be_bytes([*i, *j, *k, *l]),
+        ),
+        None => (0, 0),
     }
 }
 
@@ -184,22 +220,31 @@ impl Database {
     }
 
     /// Compares the tree with the digest that ZooKeeper stored for it last: of the newest transaction, or of the
-    /// snapshot if there was none after it.
+    /// snapshot if there was none after it. Tells whether there was one to compare with.
     ///
     /// # Errors
-    /// [`ZkDataError::Digest`].
-    pub fn check_digest(&self) -> Result<(), ZkDataError> {
+    /// [`ZkDataError::Digest`], and [`ZkDataError::LogMissing`] when the snapshot was finished after transactions that
+    /// no log brought.
+    pub fn check_digest(&self) -> Result<bool, ZkDataError> {
         if self.digests_ignored {
-            return Ok(());
+            return Ok(false);
         }
-        let awaited = self
-            .awaited
-            .iter()
-            .filter(|digest| digest.zxid == self.zxid);
-        let newest = self.newest.iter().filter(|digest| digest.zxid == self.zxid);
-        awaited
-            .chain(newest)
-            .try_for_each(|stored| self.hold_against(stored))
+        if let Some(awaited) = &self.awaited
+            && awaited.zxid > self.zxid
+        {
+            return Err(ZkDataError::LogMissing {
+                snapshot: awaited.file.clone(),
+                zxid: awaited.zxid,
+                last: self.zxid,
+            });
+        }
+        let stored = self.awaited.iter().chain(&self.newest);
+        let mut proved = false;
+        for stored in stored.filter(|digest| digest.zxid == self.zxid) {
+            self.hold_against(stored)?;
+            proved = true;
+        }
+        Ok(proved)
     }
 
     fn hold_against(&self, stored: &StoredDigest) -> Result<(), ZkDataError> {

@@ -92,7 +92,7 @@ impl Database {
                 ..Persisted::default()
             },
         };
-        self.insert(create.path, node);
+        self.insert(create.path.to_owned(), node);
     }
 
     fn delete(&mut self, header: &Header, path: &str) {

@@ -54,12 +54,14 @@ impl Database {
             }
             self.remove(path);
         }
-        let mut assembly = Assembly::new();
+        let nodes = std::mem::take(&mut self.nodes);
+        let mut assembly = Assembly::with_capacity(nodes.len());
         for (id, timeout_ms) in &self.sessions {
             assembly.session(*id, java_password(*id), *timeout_ms)?;
         }
         let mut config_cleared = false;
-        for (path, node) in &self.nodes {
+        // Each goes as it comes, so that they are never all there twice.
+        for (path, node) in nodes {
             let acl: &[_] = if node.acl == OPEN_ACL {
                 &[]
             } else {
@@ -75,7 +77,7 @@ impl Database {
             }
             let stat = &node.stat;
             assembly.znode(&Znode {
-                path,
+                path: &path,
                 data,
                 acl,
                 czxid: stat.czxid,

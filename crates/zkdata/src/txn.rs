@@ -3,7 +3,7 @@
 
 use baton_proto::{Acl, DecodeError, DecodeErrorKind, Decoder};
 
-use crate::snapshot::LIMITS;
+use crate::input::LIMITS;
 
 /// What a transaction does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +89,8 @@ mod code {
     pub(super) const ERROR: i32 = -1;
 }
 
+/// The field that an error names when the kind of a transaction is none that is known.
+pub(crate) const TYPE: &str = "TxnHeader.type";
 /// A digest takes so many bytes.
 const DIGEST_BYTES: usize = 12;
 
@@ -101,7 +103,7 @@ impl<'a> Record<'a> {
             session,
             zxid: from.i64("TxnHeader.zxid")?,
             time_ms: from.i64("TxnHeader.time")?,
-            kind: from.i32("TxnHeader.type")?,
+            kind: from.i32(TYPE)?,
         };
         let txn = if header.kind == code::CLOSE_SESSION {
             close_session(&mut from)
@@ -158,7 +160,7 @@ fn multi<'a>(from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeError> {
             kind,
             code::CREATE_SESSION | code::CLOSE_SESSION | code::MULTI
         ) {
-            return Err(at.error("Txn.type", DecodeErrorKind::UnknownValue(kind)));
+            return Err(at.error(TYPE, DecodeErrorKind::UnknownValue(kind)));
         }
         let inner = body(kind, &mut Decoder::new(bytes, &LIMITS));
         txns.push(inner.map_err(|error| at.error(error.field, error.kind))?);
@@ -234,7 +236,7 @@ fn body<'a>(kind: i32, from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeError> {
             from.i32("ErrorTxn.err")?;
             Txn::Nothing
         }
-        _ => return Err(from.error("TxnHeader.type", DecodeErrorKind::UnknownValue(kind))),
+        _ => return Err(from.error(TYPE, DecodeErrorKind::UnknownValue(kind))),
     })
 }
 

@@ -20,11 +20,11 @@ const LAST: &[u8] = include_bytes!("golden/snapshot.23.gz");
 const OWNER: i64 = 0x0100_00f2_e396_0000;
 
 fn first() -> Database {
-    read_snapshot("snapshot.0", 0, FIRST.to_vec()).unwrap()
+    read_snapshot("snapshot.0", 0, FIRST).unwrap()
 }
 
 fn last() -> Database {
-    read_snapshot("snapshot.23.gz", 0x23, LAST.to_vec()).unwrap()
+    read_snapshot("snapshot.23.gz", 0x23, LAST).unwrap()
 }
 
 fn replayed() -> Database {
@@ -108,7 +108,7 @@ fn replaying_what_the_snapshot_has_already_changes_nothing() {
     let expected = content(&tree(last()));
     for zxid in 0..=0x23 {
         // The file's name says when it was begun; its content may be as new as the end.
-        let mut fuzzy = read_snapshot("snapshot.gz", zxid, LAST.to_vec()).unwrap();
+        let mut fuzzy = read_snapshot("snapshot.gz", zxid, LAST).unwrap();
         replay_log(&mut fuzzy, "log.1", LOG).unwrap();
         fuzzy.check_digest().unwrap();
         let again = content(&tree(fuzzy));
@@ -123,7 +123,7 @@ fn what_is_written_is_read_back_the_same() {
     let exported = write_snapshot(&tree, &mut out).unwrap();
     assert_eq!(exported.znodes as usize, tree.node_count());
     assert_eq!((exported.ttls, exported.sessions_of_baton), (1, 0));
-    let again = read_snapshot("snapshot", tree.zxid(), out).unwrap();
+    let again = read_snapshot("snapshot", tree.zxid(), &*out).unwrap();
     let again = again.into_tree(OwnerForm::Extended).unwrap().tree;
     assert_eq!(content(&again), content(&tree));
     assert_eq!(again.digest(), tree.digest());
@@ -155,7 +155,7 @@ fn a_snapshot_cut_anywhere_is_unfinished_or_refused() {
     ] {
         let mut accepted = 0;
         for length in 0..bytes.len() {
-            if let Ok(database) = read_snapshot(name, 0x23, bytes[..length].to_vec()) {
+            if let Ok(database) = read_snapshot(name, 0x23, &bytes[..length]) {
                 // Cut at a seal, it is what a version of ZooKeeper without digests writes.
                 assert!(
                     name == "snapshot.0" && database.znode_count() == 4,
@@ -185,13 +185,13 @@ fn no_flipped_bit_goes_unseen() {
     for bytes in [FIRST, &whole] {
         for (at, damaged) in flipped(bytes) {
             assert!(
-                read_snapshot("snapshot.0", 0, damaged).is_err(),
+                read_snapshot("snapshot.0", 0, &*damaged).is_err(),
                 "byte {at}"
             );
         }
     }
     for (at, damaged) in flipped(LOG) {
-        match replay_log(&mut first(), "log.1", &damaged) {
+        match replay_log(&mut first(), "log.1", &*damaged) {
             Err(error) => assert!(error.to_string().contains("log.1"), "{error}"),
             // Without its end mark the last transaction was never finished.
             Ok(applied) => assert!(applied.torn_at.is_some(), "byte {at}"),
@@ -207,7 +207,7 @@ fn a_missing_transaction_shows_in_the_digest_and_as_a_gap() {
     let third = second + 12 + length_at(second) + 1;
     let mut log = LOG[..second].to_vec();
     log.extend_from_slice(&LOG[third..]);
-    let applied = replay_log(&mut database, "log.1", &log).unwrap();
+    let applied = replay_log(&mut database, "log.1", &*log).unwrap();
     assert_eq!(applied.gap, Some((1, 3)));
     let refused = database.check_digest().unwrap_err();
     assert!(matches!(refused, ZkDataError::Digest { .. }), "{refused}");
@@ -224,13 +224,11 @@ fn length_at(frame: usize) -> usize {
 fn other_files_are_refused_by_name() {
     for (name, bytes) in [
         ("snapshot.1", LOG),
-        ("snapshot.1", &[7; 40]),
+        ("snapshot.1", &[7; 40][..]),
         ("snapshot.1.gz", FIRST),
         ("snapshot.1.snappy", FIRST),
     ] {
-        let refused = read_snapshot(name, 1, bytes.to_vec())
-            .unwrap_err()
-            .to_string();
+        let refused = read_snapshot(name, 1, bytes).unwrap_err().to_string();
         assert!(
             refused.contains(name) && !refused.contains('\n'),
             "{refused}"
@@ -242,7 +240,7 @@ fn other_files_are_refused_by_name() {
     assert!(refused.contains("log.9"), "{refused}");
     // A log that was made ahead and never written to.
     assert_eq!(
-        replay_log(&mut first(), "log.9", &[0; 99])
+        replay_log(&mut first(), "log.9", &[0; 99][..])
             .unwrap()
             .transactions,
         0

@@ -77,8 +77,8 @@ impl Log {
     }
 
     fn replay(&self) -> Result<Database, ZkDataError> {
-        let mut database = read_snapshot("snapshot.0", 0, EMPTY.to_vec())?;
-        replay_log(&mut database, "log.1", &self.bytes)?;
+        let mut database = read_snapshot("snapshot.0", 0, EMPTY)?;
+        replay_log(&mut database, "log.1", &*self.bytes)?;
         Ok(database)
     }
 
@@ -183,8 +183,8 @@ fn a_subtree_that_was_deleted_and_made_again_while_the_snapshot_was_taken() {
     let tree = database.into_tree(OwnerForm::Extended).unwrap().tree;
     let mut written = Vec::new();
     baton_zkdata::write_snapshot(&tree, &mut written).unwrap();
-    let mut fuzzy = read_snapshot("snapshot.0", 0, written).unwrap();
-    replay_log(&mut fuzzy, "log.1", &log.bytes).unwrap();
+    let mut fuzzy = read_snapshot("snapshot.0", 0, &*written).unwrap();
+    replay_log(&mut fuzzy, "log.1", &*log.bytes).unwrap();
     let again = fuzzy.into_tree(OwnerForm::Extended).unwrap().tree;
     assert!(has(&again, "/a/d") && !has(&again, "/a/c"));
     assert_eq!(again.node_count(), tree.node_count());
@@ -319,7 +319,7 @@ proptest! {
         content.extend_from_slice(&bytes);
         content.extend_from_slice(&adler(&content).to_be_bytes());
         content.extend_from_slice(b"\0\0\0\x01/");
-        if let Err(error) = read_snapshot("snapshot.1", 1, content) {
+        if let Err(error) = read_snapshot("snapshot.1", 1, &*content) {
             prop_assert!(error.to_string().contains("snapshot.1"));
         }
     }

@@ -1,41 +1,44 @@
 //! A ZooKeeper's data moves to Baton, from there to a second ZooKeeper, and from that one's own snapshot to Baton again.
-//! On every server a client has to see the same, to go on with the same session, and to get the same next name; and the
-//! first and the last tree have to be the same, byte by byte.
+//! On every server a client has to see the same, to go on with the same sessions, and to get the same next name; and the
+//! first and the last tree have to be the same, byte by byte. Prints what each move took beside ZooKeeper's own start.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::process::{Kind, Server, output};
+use crate::process::{Kind, Owned, Server, output, peak_mib};
 use crate::{Result, java};
 
 const TOOL: &str = "TreeTool";
+const SESSION: &str = "session ";
 
 pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
     java::compile()?;
     let first = dir.join("first");
     let mut zookeeper = Server::start(&Kind::ZooKeeper, &first)?;
     let filled = tool(&["fill", &zookeeper.addr(), &znodes.to_string()])?;
-    let session: Vec<&str> = filled.split_whitespace().collect();
-    let [id, password] = session.as_slice() else {
-        return Err(format!("{TOOL} fill printed {filled:?}").into());
-    };
-    let expected = tool(&["dump", &zookeeper.addr()])?;
     zookeeper.kill();
+    let (sessions, expected): (Vec<_>, Vec<_>) =
+        filled.lines().partition(|line| line.starts_with(SESSION));
+    let sessions: Vec<&str> = sessions
+        .iter()
+        .filter_map(|line| line.strip_prefix(SESSION))
+        .collect();
+    println!(
+        "{} znodes made, {} sessions",
+        count(&expected),
+        sessions.len()
+    );
 
     let moved = dir.join("moved/Baton/data");
     let data = first.join("Apache-ZooKeeper/data");
-    println!("{}", timed("import", import(baton, &data, &moved))?);
+    println!("{}", timed("import", &mut import(baton, &data, &moved))?);
     let second = dir.join("second");
     let back = second.join("Apache-ZooKeeper/data");
-    println!("{}", timed("export", export(baton, &moved, &back))?);
+    println!("{}", timed("export", &mut export(baton, &moved, &back))?);
 
-    let begin = Instant::now();
-    let zookeeper = Server::start(&Kind::ZooKeeper, &second)?;
-    println!(
-        "ZooKeeper serves it after {:.1} s",
-        begin.elapsed().as_secs_f64()
-    );
+    let (zookeeper, took) = serving(&Kind::ZooKeeper, &second)?;
+    println!("ZooKeeper {took}");
     // Its own, written when it started, over the one that it loaded.
     let snapshot = only_snapshot(&back)?;
     let own = dir.join("own/version-2");
@@ -44,42 +47,68 @@ pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
         &snapshot,
         own.join(snapshot.file_name().unwrap_or_default()),
     )?;
-    same(
-        "ZooKeeper again",
-        &expected,
-        &tool(&["dump", &zookeeper.addr()])?,
-    )?;
-    let attached = tool(&["attach", &zookeeper.addr(), id, password])?;
+    let attached = attach(&zookeeper, &sessions)?;
+    let after = same("ZooKeeper again", &expected, &attached)?;
     drop(zookeeper);
 
-    let begin = Instant::now();
-    let server = Server::start(&Kind::Baton(baton.to_owned()), &dir.join("moved"))?;
-    println!(
-        "Baton serves it after {:.1} s",
-        begin.elapsed().as_secs_f64()
-    );
-    same("Baton", &expected, &tool(&["dump", &server.addr()])?)?;
-    let ours = tool(&["attach", &server.addr(), id, password])?;
-    same("the session on Baton", &attached, &ours)?;
+    let (server, took) = serving(&Kind::Baton(baton.to_owned()), &dir.join("moved"))?;
+    println!("Baton {took}");
+    let ours = attach(&server, &sessions)?;
+    if same("Baton", &expected, &ours)? != after {
+        return Err("the sessions or the next name are others on Baton".into());
+    }
     drop(server);
 
     let (again, last) = (dir.join("again"), dir.join("last"));
-    timed("import", import(baton, &dir.join("own"), &again))?;
-    timed("export", export(baton, &again, &last))?;
+    let mut import_own = import(baton, &dir.join("own"), &again);
+    import_own.arg("--zookeeper-log").arg(dir.join("own"));
+    timed("import", &mut import_own)?;
+    timed("export", &mut export(baton, &again, &last))?;
     let first_export = dir.join("first-export");
     let reimported = dir.join("reimported");
-    timed("import", import(baton, &data, &reimported))?;
-    timed("export", export(baton, &reimported, &first_export))?;
+    timed("import", &mut import(baton, &data, &reimported))?;
+    timed("export", &mut export(baton, &reimported, &first_export))?;
     if std::fs::read(only_snapshot(&first_export)?)? != std::fs::read(only_snapshot(&last)?)? {
         return Err("the tree that came back from ZooKeeper is another".into());
     }
     println!(
-        "{} lines of every kind and {znodes} more znodes: the same on ZooKeeper, on Baton, and on ZooKeeper again; \
-         the session went on with {}",
-        expected.lines().count(),
-        ours.trim()
+        "{} znodes: every field the same on ZooKeeper, on Baton, and on ZooKeeper again; {} sessions went on; {}",
+        count(&expected),
+        sessions.len(),
+        after.last().unwrap_or(&"")
     );
     Ok(())
+}
+
+/// How many znodes these lines tell of: one each, but for those of the many.
+fn count(lines: &[&str]) -> usize {
+    let lines = lines.iter().map(|line| match line.split_once("/* ") {
+        Some((_, many)) => many
+            .split_once(' ')
+            .and_then(|(count, _)| count.parse().ok())
+            .unwrap_or(0),
+        None => 1,
+    });
+    lines.sum()
+}
+
+fn attach(server: &Server, sessions: &[&str]) -> Result<String> {
+    let addr = server.addr();
+    let mut args = vec!["attach", &addr];
+    args.extend(sessions);
+    tool(&args)
+}
+
+/// A server on a folder that has data, and what its start took.
+fn serving(kind: &Kind, dir: &Path) -> Result<(Server, String)> {
+    let begin = Instant::now();
+    let server = Server::start(kind, dir)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let mib = peak_mib(server.pid()?).unwrap_or(0);
+    Ok((
+        server,
+        format!("serves it after {seconds:.1} s, with {mib} MiB at most"),
+    ))
 }
 
 fn tool(args: &[&str]) -> Result<String> {
@@ -100,12 +129,25 @@ fn export(baton: &Path, from: &Path, to: &Path) -> Command {
     command
 }
 
-/// Runs a command; what it said, and how long it took.
-fn timed(name: &str, mut command: Command) -> Result<String> {
+/// Runs a command; what it said, how long it took, and the most memory that it had.
+fn timed(name: &str, command: &mut Command) -> Result<String> {
     let begin = Instant::now();
-    let said = output(&mut command)?;
+    let mut child = Owned::start(command.stdout(Stdio::null()))?;
+    let mut mib = 0;
+    let status = loop {
+        mib = mib.max(peak_mib(child.pid()).unwrap_or(0));
+        if let Some(status) = child.0.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    if !status.success() {
+        return Err(format!("{command:?} ended with {status}").into());
+    }
     let seconds = begin.elapsed().as_secs_f64();
-    Ok(format!("{name} took {seconds:.1} s: {}", said.trim()))
+    Ok(format!(
+        "{name} took {seconds:.1} s, with {mib} MiB at most"
+    ))
 }
 
 fn only_snapshot(data: &Path) -> Result<PathBuf> {
@@ -125,13 +167,14 @@ fn only_snapshot(data: &Path) -> Result<PathBuf> {
     }
 }
 
-fn same(what: &str, expected: &str, found: &str) -> Result<()> {
-    let mut pairs = expected.lines().zip(found.lines());
-    if let Some((expected, found)) = pairs.find(|(expected, found)| expected != found) {
-        return Err(format!("{what} shows {found:?}, not {expected:?}").into());
+/// Holds the lines that a server shows against those that are expected; returns those that come after them.
+fn same<'f>(what: &str, expected: &[&str], found: &'f str) -> Result<Vec<&'f str>> {
+    let mut lines = found.lines();
+    for expected in expected {
+        match lines.next() {
+            Some(found) if found == *expected => {}
+            found => return Err(format!("{what} shows {found:?}, not {expected:?}").into()),
+        }
     }
-    if expected.lines().count() != found.lines().count() {
-        return Err(format!("{what} shows another number of znodes").into());
-    }
-    Ok(())
+    Ok(lines.collect())
 }

@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 
 use baton_server::offline;
 use baton_wal::{Access, DirStorage, Storage};
-use baton_zkdata::{ExportError, Exported};
+use baton_zkdata::{ExportError, Exported, Tree};
 use serde::Serialize;
 
 use crate::args::Context;
 use crate::exit::{self, Failure};
 use crate::verbs::import::VERSION_2;
 
-/// What a snapshot is called while it is written; ZooKeeper does not look at it.
-const UNFINISHED: &str = "unfinished";
+/// What the folder is called while it is written; ZooKeeper does not look at it.
+const UNFINISHED: &str = "version-2.unfinished";
+/// What a member of an ensemble has besides.
+const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];
 
 /// Make a ZooKeeper data folder from a data folder of Baton's.
 ///
@@ -48,6 +50,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         ));
     };
     let target = args.zookeeper_data.join(VERSION_2);
+    let unfinished = args.zookeeper_data.join(UNFINISHED);
     refuse_used(&target)?;
     let tree = offline::read_data_folder(folder).map_err(|error| match error {
         offline::OfflineError::Content(_) => {
@@ -61,15 +64,23 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             path.display()
         ))
     };
-    std::fs::create_dir_all(&target).map_err(|error| cannot(&target, &error))?;
-    // A member of an ensemble wants to know that it has seen the epoch of its last zxid.
-    for name in ["currentEpoch", "acceptedEpoch"] {
-        let path = target.join(name);
-        std::fs::write(&path, (tree.zxid() >> 32).to_string())
-            .map_err(|error| cannot(&path, &error))?;
+    std::fs::create_dir_all(&args.zookeeper_data)
+        .map_err(|error| cannot(&args.zookeeper_data, &error))?;
+    match std::fs::create_dir(&unfinished) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(Failure::baton(format!(
+                "{} is there: another export is under way, or one was cut off; remove it, then start again",
+                unfinished.display()
+            )));
+        }
+        made => made.map_err(|error| cannot(&unfinished, &error))?,
     }
     let snapshot = format!("snapshot.{:x}", tree.zxid());
-    let exported = write(&target, &snapshot, &tree).map_err(|error| match error {
+    let made = write(&args.zookeeper_data, &snapshot, &tree);
+    if made.is_err() {
+        let _ = std::fs::remove_dir_all(&unfinished);
+    }
+    let exported = made.map_err(|error| match error {
         ExportError::Io(error) => cannot(&target.join(&snapshot), &error),
         error => Failure::baton(error.to_string()),
     })?;
@@ -110,14 +121,24 @@ fn refuse_used(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Under its own name only when it is whole and durable.
-fn write(folder: &Path, name: &str, tree: &baton_zkdata::Tree) -> Result<Exported, ExportError> {
-    let mut file = File::create_new(folder.join(UNFINISHED))?;
-    let exported = baton_zkdata::write_snapshot(tree, &mut file)?;
-    let storage = DirStorage::open(folder)?;
-    storage.open(UNFINISHED, Access::Write)?.sync_data()?;
-    storage.rename(UNFINISHED, name)?;
+/// Under its own name only when all of it is whole and durable.
+fn write(data: &Path, snapshot: &str, tree: &Tree) -> Result<Exported, ExportError> {
+    let folder = data.join(UNFINISHED);
+    let exported =
+        baton_zkdata::write_snapshot(tree, &mut File::create_new(folder.join(snapshot))?)?;
+    // A member of an ensemble wants to know that it has seen the epoch of its last zxid.
+    let epoch = (tree.zxid() >> 32).to_string();
+    for name in EPOCHS {
+        std::fs::write(folder.join(name), &epoch)?;
+    }
+    let storage = DirStorage::open(&folder)?;
+    for name in EPOCHS.into_iter().chain([snapshot]) {
+        storage.open(name, Access::Write)?.sync_data()?;
+    }
     storage.sync_dir()?;
+    let above = DirStorage::open(data)?;
+    above.rename(UNFINISHED, VERSION_2)?;
+    above.sync_dir()?;
     Ok(exported)
 }
 

@@ -1,6 +1,7 @@
 //! `baton import`: a ZooKeeper server's data becomes a data folder of Baton's. Only reads the old folder; the new one is
 //! there only when it is whole. What the bytes mean is `baton_zkdata`'s.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     /// ZooKeeper's dataDir: the folder with version-2 in it.
     #[arg(long, value_name = "DIR")]
     zookeeper_data: PathBuf,
-    /// ZooKeeper's dataLogDir, if it has one of its own.
+    /// ZooKeeper's dataLogDir, if it has one of its own; a dataDir without any log needs it.
     #[arg(long, value_name = "DIR")]
     zookeeper_log: Option<PathBuf>,
     /// Read negative owners as TTLs, as a server with zookeeper.emulate353TTLNodes does.
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// Take the data although ZooKeeper's own digest of it is another.
     #[arg(long)]
     allow_digest_mismatch: bool,
+    /// Take the data although transactions seem to be missing, and no digest says that none are.
+    #[arg(long)]
+    allow_gap: bool,
 }
 
 #[derive(Serialize)]
@@ -62,6 +66,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             "import needs the folder to make: give --data-dir NEW",
         ));
     };
+    // Before the work, not after it.
+    offline::refuse_used(folder).map_err(|error| Failure::baton(error.to_string()))?;
     let snapshots = Source::open(&args.zookeeper_data)?;
     let logs = match &args.zookeeper_log {
         Some(folder) => Source::open(folder)?,
@@ -72,14 +78,36 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.allow_digest_mismatch {
         database.ignore_digests();
     }
-    let transactions = replay(&mut database, &logs, &mut notes)?;
-    database.check_digest().map_err(|error| damaged(&error))?;
+    if args.zookeeper_log.is_none() && !logs.has_log() {
+        return Err(Failure::baton(format!(
+            "{} has no log, and what ZooKeeper wrote after {snapshot} is in one: name its dataLogDir with --zookeeper-log, or this folder again if it had none",
+            logs.folder.display()
+        )));
+    }
+    let Replayed { transactions, gap } = replay(&mut database, &logs, &mut notes)?;
+    let proved = database.check_digest().map_err(|error| refused(&error))?;
+    if let Some(gap) = gap {
+        if !proved && !args.allow_gap {
+            return Err(Failure::new(
+                exit::NOTHING,
+                "damaged",
+                format!(
+                    "{gap}, and no digest says that nothing was between: put the missing log back, or take it as it is with --allow-gap"
+                ),
+            ));
+        }
+        notes.push(if proved {
+            format!("{gap}; by ZooKeeper's digest nothing of the tree is missing")
+        } else {
+            gap
+        });
+    }
     let form = if args.ttl_of_353 {
         OwnerForm::Of353
     } else {
         OwnerForm::Extended
     };
-    let mut moved = database.into_tree(form).map_err(|error| damaged(&error))?;
+    let mut moved = database.into_tree(form).map_err(|error| refused(&error))?;
     if moved.without_session > 0 {
         notes.push(format!(
             "ephemerals without a session, left out: {}, as ZooKeeper does when it starts; if they are TTL znodes of 3.5.3, use --ttl-of-353",
@@ -124,8 +152,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn damaged(error: &ZkDataError) -> Failure {
-    Failure::new(exit::NOTHING, "damaged", error.to_string())
+fn refused(error: &ZkDataError) -> Failure {
+    match error {
+        ZkDataError::Unreadable { .. } => Failure::baton(error.to_string()),
+        _ => Failure::new(exit::NOTHING, "damaged", error.to_string()),
+    }
 }
 
 /// A folder of ZooKeeper's files.
@@ -157,13 +188,19 @@ impl Source {
         })
     }
 
-    fn read(&self, name: &str) -> Result<(String, Vec<u8>), Failure> {
+    fn has_log(&self) -> bool {
+        let mut names = self.names.iter();
+        names.any(|name| baton_zkdata::log_file_zxid(name).is_some())
+    }
+
+    /// A file, and its path as it is shown.
+    fn file(&self, name: &str) -> Result<(String, File), Failure> {
         let path = self.folder.join(name);
         let shown = path.display().to_string();
-        match std::fs::read(&path) {
-            Ok(content) => Ok((shown, content)),
+        match File::open(&path) {
+            Ok(file) => Ok((shown, file)),
             Err(error) => Err(Failure::baton(format!(
-                "cannot read {shown}: {error}; is this the user that ZooKeeper runs as?"
+                "cannot read {shown}: {error}; run this as the user that ZooKeeper runs as"
             ))),
         }
     }
@@ -177,13 +214,13 @@ fn newest_snapshot(
     notes: &mut Vec<String>,
 ) -> Result<(Database, String), Failure> {
     for (zxid, name) in baton_zkdata::snapshots_newest_first(&source.names) {
-        let (shown, content) = source.read(&name)?;
-        match baton_zkdata::read_snapshot(&shown, zxid, content) {
+        let (shown, file) = source.file(&name)?;
+        match baton_zkdata::read_snapshot(&shown, zxid, file) {
             Ok(database) => return Ok((database, name)),
             Err(ZkDataError::Unfinished { .. }) => notes.push(format!(
                 "{shown} was never finished; an older snapshot and the logs after it are used, as ZooKeeper does"
             )),
-            Err(error) => return Err(damaged(&error)),
+            Err(error) => return Err(refused(&error)),
         }
     }
     let folder = source.folder.display();
@@ -197,28 +234,38 @@ fn newest_snapshot(
     )))
 }
 
-/// Replays every log after the snapshot; returns how many transactions there were.
+/// What the logs did.
+struct Replayed {
+    transactions: u64,
+    /// Between which transactions others are missing, if any are.
+    gap: Option<String>,
+}
+
+/// Replays every log after the snapshot.
 fn replay(
     database: &mut Database,
     source: &Source,
     notes: &mut Vec<String>,
-) -> Result<u64, Failure> {
-    let mut transactions = 0;
+) -> Result<Replayed, Failure> {
+    let mut replayed = Replayed {
+        transactions: 0,
+        gap: None,
+    };
     for (_, name) in baton_zkdata::logs_to_read(&source.names, database.zxid()) {
-        let (shown, content) = source.read(&name)?;
-        let applied = baton_zkdata::replay_log(database, &shown, &content)
-            .map_err(|error| damaged(&error))?;
-        transactions += applied.transactions;
+        let (shown, file) = source.file(&name)?;
+        let applied =
+            baton_zkdata::replay_log(database, &shown, file).map_err(|error| refused(&error))?;
+        replayed.transactions += applied.transactions;
         if let Some(offset) = applied.torn_at {
             notes.push(format!(
                 "{shown} was cut off inside a transaction at byte {offset}; that one, which nobody was told of, is left out"
             ));
         }
-        if let Some((before, after)) = applied.gap {
-            notes.push(format!(
-                "{shown} goes on with transaction 0x{after:x} after 0x{before:x}: if there were some between, a log is missing"
+        if let (Some((before, after)), None) = (applied.gap, &replayed.gap) {
+            replayed.gap = Some(format!(
+                "{shown} goes on with transaction 0x{after:x} after 0x{before:x}"
             ));
         }
     }
-    Ok(transactions)
+    Ok(replayed)
 }
