@@ -1,5 +1,5 @@
 //! Files that an Apache ZooKeeper 3.8.0 wrote (`cargo xtask interop --only import` makes the like): a snapshot before any
-//! znode, the log of everything after it, and a compressed snapshot of the end.
+//! znode, the log of everything after it, and snapshots of the end, compressed in both ways.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,6 +17,7 @@ use baton_zkdata::{
 const FIRST: &[u8] = include_bytes!("golden/snapshot.0");
 const LOG: &[u8] = include_bytes!("golden/log.1");
 const LAST: &[u8] = include_bytes!("golden/snapshot.23.gz");
+const SNAPPY: &[u8] = include_bytes!("golden/snapshot.23.snappy");
 const OWNER: i64 = 0x0100_00f2_e396_0000;
 
 fn first() -> Database {
@@ -59,6 +60,13 @@ fn the_log_leads_to_the_snapshot_that_zookeeper_wrote_after_it() {
     assert!(ours.zxid() >= 0x23 && theirs.zxid() == 0x23);
     assert!(ours.node_count() == 25);
     assert_eq!(content(&ours), content(&theirs));
+}
+
+#[test]
+fn both_compressions_hold_the_same() {
+    let snappy = read_snapshot("snapshot.23.snappy", 0x23, SNAPPY).unwrap();
+    assert!(snappy.check_digest().unwrap());
+    assert_eq!(content(&tree(snappy)), content(&tree(last())));
 }
 
 #[test]
@@ -152,6 +160,7 @@ fn a_snapshot_cut_anywhere_is_unfinished_or_refused() {
         ("snapshot.0", FIRST),
         ("snapshot.23", &whole),
         ("snapshot.23.gz", LAST),
+        ("snapshot.23.snappy", SNAPPY),
     ] {
         let mut accepted = 0;
         for length in 0..bytes.len() {
@@ -182,12 +191,20 @@ fn flipped(bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
 fn no_flipped_bit_goes_unseen() {
     let mut whole = Vec::new();
     write_snapshot(&tree(last()), &mut whole).unwrap();
-    for bytes in [FIRST, &whole] {
+    for (name, bytes) in [
+        ("snapshot.0", FIRST),
+        ("snapshot.23", &whole),
+        ("snapshot.23.snappy", SNAPPY),
+    ] {
         for (at, damaged) in flipped(bytes) {
-            assert!(
-                read_snapshot("snapshot.0", 0, &*damaged).is_err(),
-                "byte {at}"
-            );
+            match read_snapshot(name, 0x23, &*damaged) {
+                Err(error) => assert!(error.to_string().contains(name), "{error}"),
+                // A copy of a stretch may begin at another one with the same bytes.
+                Ok(same) => assert!(
+                    name.ends_with("snappy") && content(&tree(same)) == content(&tree(last())),
+                    "byte {at}"
+                ),
+            }
         }
     }
     for (at, damaged) in flipped(LOG) {
@@ -197,6 +214,52 @@ fn no_flipped_bit_goes_unseen() {
             Ok(applied) => assert!(applied.torn_at.is_some(), "byte {at}"),
         }
     }
+}
+
+/// ZooKeeper makes its logs longer ahead of what it writes, so a crash leaves zeros behind a torn transaction.
+#[test]
+fn a_transaction_cut_off_before_zeros_is_left_out() {
+    let mut at = 16;
+    let mut frames = Vec::new();
+    while at + 12 < LOG.len() && length_at(at) > 0 {
+        frames.push(at);
+        at += 12 + length_at(at) + 1;
+    }
+    let last = *frames.last().unwrap();
+    for length in last + 12..at {
+        let mut log = LOG[..length].to_vec();
+        log.resize(LOG.len() + 4096, 0);
+        let applied = replay_log(&mut first(), "log.1", &*log).unwrap();
+        assert_eq!(applied.torn_at, Some(last as u64), "{length}");
+        assert_eq!(applied.transactions as usize, frames.len() - 1);
+    }
+    // Not so when others come after it.
+    let mut log = LOG.to_vec();
+    log[last - 1] = 0;
+    let refused = replay_log(&mut first(), "log.1", &*log).unwrap_err();
+    let says = format!("log.1 at byte {}: the transaction does not end", last - 1);
+    assert!(refused.to_string().starts_with(&says), "{refused}");
+}
+
+#[test]
+fn a_snapshot_newer_than_its_logs_is_refused() {
+    // Begun at 0x10, but ZooKeeper's digest in it is of 0x23, where the log does not come to.
+    let mut database = read_snapshot("snapshot.10.gz", 0x10, LAST).unwrap();
+    let refused = database.check_digest().unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            ZkDataError::LogMissing {
+                zxid: 0x23,
+                last: 0x10,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("dataLogDir"), "{refused}");
+    replay_log(&mut database, "log.1", LOG).unwrap();
+    database.check_digest().unwrap();
 }
 
 #[test]
@@ -227,6 +290,7 @@ fn other_files_are_refused_by_name() {
         ("snapshot.1", &[7; 40][..]),
         ("snapshot.1.gz", FIRST),
         ("snapshot.1.snappy", FIRST),
+        ("snapshot.1", SNAPPY),
     ] {
         let refused = read_snapshot(name, 1, bytes).unwrap_err().to_string();
         assert!(

@@ -191,6 +191,23 @@ fn a_subtree_that_was_deleted_and_made_again_while_the_snapshot_was_taken() {
 }
 
 #[test]
+fn a_type_of_transaction_that_nobody_knows_is_named() {
+    let mut log = Log::new();
+    log.open(7);
+    log.txn(7, 99, &[]);
+    let refused = log.replay().unwrap_err();
+    assert!(
+        matches!(refused, ZkDataError::UnknownTransaction { kind: 99, .. }),
+        "{refused}"
+    );
+    let text = refused.to_string();
+    assert!(
+        text.starts_with("log.1 at byte ") && text.contains("write a snapshot"),
+        "{text}"
+    );
+}
+
+#[test]
 fn acls_are_set_and_a_ttl_is_kept() {
     let mut log = Log::new();
     let mut body = Vec::new();
