@@ -190,3 +190,38 @@ async fn a_watcher_type_that_does_not_exist_is_answered_as_zookeeper_does() {
     }
     server.shutdown().await.unwrap();
 }
+
+/// The answer to a ping does not wait for the core, which may be in the middle of an entry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_reply_has_a_lower_zxid_than_the_one_before_it() {
+    let server = start().await;
+    let to = server.connect_string();
+    Wire::open(&to).await.create("/a", b"", 0).await.unwrap();
+    let clients = (0..8).map(|_| {
+        let to = to.clone();
+        tokio::spawn(async move {
+            let mut wire = Wire::open(&to).await;
+            let mut highest = 0;
+            for round in 0..300 {
+                wire.send(&[set("/a", b"one"), set("/a", b"two")]).await;
+                for _ in 0..4 {
+                    wire.send(&[Request::Ping]).await;
+                }
+                for _ in 0..6 {
+                    let (header, _) = wire.reply().await;
+                    assert!(
+                        header.zxid >= highest,
+                        "round {round}: zxid {} in the reply with xid {}, after {highest}",
+                        header.zxid,
+                        header.xid
+                    );
+                    highest = header.zxid;
+                }
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+    server.shutdown().await.unwrap();
+}

@@ -164,6 +164,8 @@ impl Applier {
                     };
                     let outcome =
                         tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
+                    // After the events, which who sees this zxid finds in its outbox; before the reply that has it.
+                    shared.last_zxid.store(tree.zxid(), Release);
                     self.after_command(shared, clocks, &item.command, &outcome);
                     Some((outcome, item.command))
                 } else {
@@ -190,8 +192,6 @@ impl Applier {
                     }
                 }
             }
-            // After the events: who sees this zxid finds them in its outbox.
-            shared.last_zxid.store(tree.zxid(), Release);
         }
         self.told = self.wake.len();
         let direct = self.told <= DIRECT_CONNECTIONS;

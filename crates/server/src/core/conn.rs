@@ -123,6 +123,18 @@ pub(crate) struct Taken {
 }
 
 impl Outbox {
+    fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.bytes);
+        } else {
+            out.append(&mut self.bytes);
+        }
+        Taken {
+            answered: std::mem::take(&mut self.answered),
+            closing: self.closing,
+        }
+    }
+
     /// Writes all that waits, if the task is idle. `false`: the task has to do something.
     fn write_direct(&mut self) -> bool {
         let Some(outlet) = &self.idle else {
@@ -279,15 +291,19 @@ impl Conn {
         if full && outbox.closing.is_none() {
             return Taken::default();
         }
-        if out.is_empty() {
-            std::mem::swap(out, &mut outbox.bytes);
-        } else {
-            out.append(&mut outbox.bytes);
-        }
-        Taken {
-            answered: std::mem::take(&mut outbox.answered),
-            closing: outbox.closing,
-        }
+        outbox.take(out)
+    }
+
+    /// Moves all that waits, and asks for the zxid before more can come: every event up to it is among what is taken,
+    /// and no reply beyond it.
+    pub(crate) fn take_with_zxid(
+        &self,
+        out: &mut Vec<u8>,
+        zxid: impl FnOnce() -> i64,
+    ) -> (Taken, i64) {
+        let mut outbox = self.outbox.lock();
+        outbox.idle = None;
+        (outbox.take(out), zxid())
     }
 
     /// Asks to be woken when there is something to take. `false`: there is something already. With `full`, only being

@@ -382,9 +382,8 @@ impl Connection {
                 .store(header.xid as u32 as u64, Relaxed);
             match Class::of(header.op) {
                 Class::Ping => {
-                    // The zxid first: an event up to it is then among what is taken (protocol.md §3, watches).
-                    let zxid = shared.zxid();
-                    let taken = conn.take(&mut self.out, false);
+                    // protocol.md §3, watches; and zxids never fall from one reply to the next.
+                    let (taken, zxid) = conn.take_with_zxid(&mut self.out, || shared.zxid());
                     self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
                     reply(&mut self.out, header.xid, zxid, ErrorCode::Ok);
                     answered += 1;
