@@ -108,6 +108,9 @@ impl Generator {
         if self.quotas && self.random.one_in(12) {
             return quotas::set(self).into_iter().map(Act::Ask).collect();
         }
+        if self.random.one_in(500) {
+            return self.full();
+        }
         let length = match self.random.below(8) {
             0..4 => 1,
             4..7 => 2 + self.random.below(6),
@@ -128,12 +131,23 @@ impl Generator {
         burst
     }
 
+    /// As much data as there may be, and soon less again, so that not everybody reads it.
+    fn full(&mut self) -> Vec<Act> {
+        let over = usize::from(!self.differences.has("over-the-limit") && self.random.one_in(2));
+        let less = Request::SetData {
+            path: FOLDER,
+            data: self.data(),
+            version: -1,
+        };
+        vec![Act::Full { path: FOLDER, over }, Act::Ask(less)]
+    }
+
     fn add(&self, lines: &mut Vec<Line>, session: usize, burst: Vec<Act>) {
         let lost = matches!(burst.last(), Some(Act::Lose(_)));
         for (number, act) in burst.into_iter().enumerate() {
             let pending = self.quotas
                 && self.differences.has("pending-quota")
-                && (act.is_write() || matches!(act, Act::Cut(..)));
+                && (act.is_write() || matches!(act, Act::Cut(..) | Act::Length { .. }));
             lines.push(Line {
                 session,
                 joined: number > 0,
@@ -182,12 +196,58 @@ impl Generator {
                 Act::Op(self.random.pick(&[0, 10, 99, 12_345, -7, i32::MIN]))
             }
             8 => Act::Op(self.random.pick(&[-10, 20])),
+            13..19 => self.wrong_length(),
+            19 if self.random.one_in(4) => Act::Frame(self.random.pick(&[-1, i32::MIN, i32::MAX])),
             9..13 => match self.request() {
                 // Credentials that cannot be read end the connection in both, but not with one answer.
                 Request::Auth(_) | Request::WhoAmI | Request::Ping => Act::Ask(Request::WhoAmI),
                 request => Act::Cut(request, self.random.below(100)),
             },
             _ => Act::Ask(self.request()),
+        }
+    }
+
+    /// A number in place of a length: null, negative, too much, too little.
+    fn wrong_length(&mut self) -> Act {
+        let request = self.request();
+        let mut value = self
+            .random
+            .pick(&[-1, -1, -2, i32::MIN, i32::MAX, 0, 1, 9_999]);
+        let mut place = 0;
+        match &request {
+            // Credentials end the connection; ACLs and pings are sent alone.
+            Request::Auth(_) | Request::SetAcl { .. } | Request::Ping => {
+                return Act::Ask(Request::WhoAmI);
+            }
+            Request::Create(_) | Request::SetData { .. } => place = self.random.below(2),
+            Request::Delete { .. } => {}
+            Request::Multi(ops) if !ops.is_empty() => {
+                place = self.random.below(2);
+                value = match (place, value) {
+                    (0, 1) if self.differences.has("create-kind") => 99,
+                    (1, -1) if self.differences.has("null-path") => -2,
+                    _ => value,
+                };
+            }
+            Request::Sync { .. } | Request::GetEphemerals { .. }
+                if value == -1 && self.differences.has("null-path") =>
+            {
+                value = -2;
+            }
+            // A list that is too short reads as one with the empty path.
+            Request::SetWatches { .. } | Request::SetWatches2 { .. } => {
+                let below = value < 0 && self.differences.has("list-below-zero");
+                if below || (value == 1 && self.differences.has("empty-path")) {
+                    value = 9_999;
+                }
+            }
+            _ if value == 0 && self.differences.has("empty-path") => value = 1,
+            _ => {}
+        }
+        Act::Length {
+            request,
+            place,
+            value,
         }
     }
 
@@ -445,7 +505,8 @@ fn act_is_alone(act: &Act, differences: &Differences) -> bool {
         Act::Ask(
             Request::Sasl { .. } | Request::Check { .. } | Request::DeleteContainer { .. },
         )
-        | Act::Op(_) => true,
+        | Act::Op(_)
+        | Act::Full { .. } => true,
         _ => !act.is_sent(),
     }
 }

@@ -7,6 +7,7 @@
 
 mod differences;
 mod endings;
+mod frames;
 mod generate;
 mod normal;
 mod oracle;

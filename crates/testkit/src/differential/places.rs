@@ -74,6 +74,15 @@ impl Places {
             .collect()
     }
 
+    /// A request that sets this data.
+    pub(super) fn with_data<'a>(&'a self, path: &'static str, data: &'a [u8]) -> Request<'a> {
+        Request::SetData {
+            path: self.at(path),
+            data: Some(data),
+            version: -1,
+        }
+    }
+
     /// The request with full paths, and with its `relative_zxid` counted from `base`.
     pub(super) fn request<'a>(&'a self, request: &Request<'static>, base: i64) -> Request<'a> {
         match *request {

@@ -13,8 +13,19 @@ pub(super) enum Act {
     Ask(Request<'static>),
     /// A request of which only so many hundredths of the body are sent, in a frame of that length.
     Cut(Request<'static>, usize),
+    /// A request with another number in place of a length: of its first string, list or buffer, or of the one after.
+    /// In a multi the first such place is the operation's type.
+    Length {
+        request: Request<'static>,
+        place: usize,
+        value: i32,
+    },
+    /// As much data as a frame has room for, and so many bytes more.
+    Full { path: &'static str, over: usize },
     /// A header with this op code and no body.
     Op(i32),
+    /// A frame of this length, of which nothing comes.
+    Frame(i32),
     /// Its connection is lost, and the session taken up on another.
     Reattach,
     /// Somebody tries to take a session up, and may not.
@@ -150,7 +161,10 @@ impl Program {
 impl Act {
     /// Whether it is one frame on the session's connection.
     pub(super) fn is_sent(&self) -> bool {
-        matches!(self, Self::Ask(_) | Self::Cut(..) | Self::Op(_))
+        matches!(
+            self,
+            Self::Ask(_) | Self::Cut(..) | Self::Length { .. } | Self::Full { .. } | Self::Op(_)
+        )
     }
 
     pub(super) fn ends_a_burst(&self) -> bool {
@@ -179,6 +193,13 @@ impl fmt::Display for Line {
         match &self.act {
             Act::Ask(request) => write!(f, "{request:?}"),
             Act::Cut(request, percent) => write!(f, "the first {percent} % of {request:?}"),
+            Act::Length {
+                request,
+                place,
+                value,
+            } => write!(f, "with {value} for length {place}: {request:?}"),
+            Act::Full { path, over } => write!(f, "a full frame and {over}: set {path}"),
+            Act::Frame(length) => write!(f, "a frame of {length}"),
             Act::Op(op) => write!(f, "a request with op code {op}"),
             Act::Reattach => write!(f, "a new connection"),
             Act::Claim(claim) => write!(f, "a claim to the session: {claim:?}"),

@@ -11,6 +11,7 @@ use baton_proto::{
 use tokio::time::timeout;
 
 use super::differences::Differences;
+use super::frames;
 use super::generate::Generator;
 use super::normal::Normal;
 use super::places::Places;
@@ -155,8 +156,24 @@ impl<'a> Run<'a> {
             Act::Claim(claim) => self.claim(line.session, claim).await,
             Act::Reopen(how) => self.reopen(line.session, how).await,
             Act::Expire(how) => self.expire(line.session, how).await,
-            Act::Ask(_) | Act::Cut(..) | Act::Op(_) | Act::Lose(_) => Vec::new(),
+            Act::Frame(length) => self.frame(line.session, length).await,
+            _ => Vec::new(),
         }
+    }
+
+    /// The first four bytes of a frame, and no more.
+    async fn frame(&mut self, number: usize, length: i32) -> Vec<String> {
+        let mut heard = self.seated(number).await;
+        heard.extend(self.probe(number).await);
+        if let Some(seat) = self.seats.get_mut(number)
+            && let Some(client) = &mut seat.client
+        {
+            let _ = client.send_bytes(&length.to_be_bytes()).await;
+            let (normal, differences) = (&self.normal, self.differences);
+            seat.hear(OpCode::Ping, normal, differences, &mut heard)
+                .await;
+        }
+        heard
     }
 
     pub(super) async fn reattach(&mut self, number: usize) -> Vec<String> {
@@ -376,34 +393,7 @@ impl Seat {
 
     /// Appends the frame; returns the operation that the answer is to be read as.
     fn write(&mut self, act: &Act, places: &Places, base: i64, out: &mut Vec<u8>) -> OpCode {
-        let mut xid = self.next_xid;
-        let (op, code, body) = match act {
-            Act::Ask(request) | Act::Cut(request, _) => {
-                xid = match request {
-                    Request::Ping => xid::PING,
-                    Request::Auth(_) => xid::AUTH,
-                    Request::SetWatches { .. } | Request::SetWatches2 { .. } => xid::SET_WATCHES,
-                    _ => xid,
-                };
-                let mut body = Vec::new();
-                places.request(request, base).encode(&mut body);
-                if let Act::Cut(_, percent) = act {
-                    body.truncate(body.len() * percent / 100);
-                }
-                (request.op(), request.op().code(), body)
-            }
-            Act::Op(code) => (OpCode::Ping, *code, Vec::new()),
-            _ => return OpCode::Ping,
-        };
-        if xid > 0 {
-            self.next_xid += 1;
-        }
-        let start = frame::begin(out);
-        out.extend_from_slice(&xid.to_be_bytes());
-        out.extend_from_slice(&code.to_be_bytes());
-        out.extend_from_slice(&body);
-        frame::finish(out, start);
-        op
+        frames::write(act, &mut self.next_xid, places, base, out)
     }
 
     /// Hears the next reply, and the events before it.
