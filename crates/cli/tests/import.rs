@@ -171,6 +171,97 @@ fn a_torn_last_transaction_is_left_out_and_named() {
 }
 
 #[test]
+fn missing_files_are_refused_unless_asked_for() {
+    // The folder of snapshots alone; with it named as the folder of logs, the snapshot is all there is.
+    let home = Home::new();
+    zookeeper(&home, &["log.1"]);
+    refused(&import(&home, &[]), 125, "--zookeeper-log");
+    assert!(!home.path("new").exists());
+    let ran = import(&home, &["--zookeeper-log", "zookeeper"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+
+    // A snapshot that was finished after more than the logs have.
+    let home = Home::new();
+    let folder = zookeeper(&home, &["snapshot.0"]).join("version-2");
+    fs::rename(folder.join("snapshot.23.gz"), folder.join("snapshot.10.gz")).unwrap();
+    let log = fs::read(folder.join("log.1")).unwrap();
+    fs::write(folder.join("log.1"), &log[..1000]).unwrap();
+    let ran = import(&home, &[]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("a log is missing; name"), "{ran:?}");
+    assert!(!home.path("new").exists());
+
+    // Transactions are missing between snapshot and log: 1 to 3 of those in the log.
+    let home = Home::new();
+    let path = zookeeper(&home, &["snapshot.23.gz"]).join("version-2/log.1");
+    let mut at = 16;
+    for _ in 0..3 {
+        let length = u32::from_be_bytes(log[at + 8..at + 12].try_into().unwrap());
+        at += 12 + length as usize + 1;
+    }
+    fs::write(&path, [&log[..16], &log[at..]].concat()).unwrap();
+    refused(&import(&home, &[]), 1, "a file is missing");
+    assert!(!home.path("new").exists());
+    let ran = import(&home, &["--allow-digest-mismatch"]);
+    refused(&ran, 1, "goes on with transaction 0x4 after 0x0");
+    assert!(ran.err.contains("--allow-gap"), "{ran:?}");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    for name in ["log.1", "snapshot.0"] {
+        let home = Home::new();
+        let path = zookeeper(&home, &["snapshot.23.gz"])
+            .join("version-2")
+            .join(name);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let ran = import(&home, &[]);
+        refused(&ran, 125, "as the user that ZooKeeper runs as");
+        assert!(ran.err.contains(name), "{ran:?}");
+        assert!(!home.path("new").exists());
+    }
+}
+
+/// A limit on the size of files stands for a disk that is full.
+#[test]
+fn a_write_that_fails_leaves_nothing() {
+    let home = Home::new();
+    zookeeper(&home, &[]);
+    let limited = |args: &str| {
+        let baton = env!("CARGO_BIN_EXE_baton");
+        let script = format!("trap '' XFSZ; ulimit -f 1; exec '{baton}' {args}");
+        let ran = std::process::Command::new("bash")
+            .args(["-c", &script])
+            .current_dir(home.path("."))
+            .output()
+            .unwrap();
+        let err = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(125), "{err}");
+        assert!(err.contains("new") || err.contains("back"), "{err}");
+    };
+    let names = || {
+        let entries = fs::read_dir(home.path(".")).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    limited("import --zookeeper-data zookeeper --data-dir new");
+    assert_eq!(names(), before);
+    assert_eq!(import(&home, &[]).code, 0);
+    limited("export --data-dir new --zookeeper-data back");
+    assert!(!home.path("back/version-2").exists());
+    assert!(!home.path("back/version-2.unfinished").exists());
+    // Of one that was cut off it is told what to do.
+    fs::create_dir_all(home.path("back/version-2.unfinished")).unwrap();
+    let ran = home.run(&["export", "--data-dir", "new", "--zookeeper-data", "back"]);
+    refused(&ran, 125, "remove it");
+}
+
+#[test]
 fn wrong_folders_are_refused() {
     let home = Home::new();
     refused(&import(&home, &[]), 125, "cannot read ZooKeeper's folder");

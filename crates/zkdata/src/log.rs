@@ -30,6 +30,8 @@ pub struct Applied {
     pub transactions: u64,
     /// Where the file was cut off inside a transaction, in bytes from its begin; that one was dropped.
     pub torn_at: Option<u64>,
+    /// Whether there is nothing in the file: ZooKeeper made it, and never wrote to it.
+    pub empty: bool,
     /// The zxids on both sides of the first gap, which a missing file leaves.
     pub gap: Option<(i64, i64)>,
 }
@@ -49,7 +51,10 @@ pub fn replay_log(
     if !from.has(HEADER_BYTES)? || !from.rest().starts_with(&HEADER) {
         // A log of nothing was begun and never written to.
         return match from.first_not_zero()? {
-            None => Ok(applied),
+            None => {
+                applied.empty = true;
+                Ok(applied)
+            }
             Some(_) => Err(ZkDataError::NotOne {
                 file: file.to_owned(),
                 what: "transaction log",

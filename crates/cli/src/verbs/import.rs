@@ -256,6 +256,11 @@ fn replay(
         let applied =
             baton_zkdata::replay_log(database, &shown, file).map_err(|error| refused(&error))?;
         replayed.transactions += applied.transactions;
+        if applied.empty {
+            notes.push(format!(
+                "{shown} has nothing in it, as if ZooKeeper was stopped when it had just made it"
+            ));
+        }
         if let Some(offset) = applied.torn_at {
             notes.push(format!(
                 "{shown} was cut off inside a transaction at byte {offset}; that one, which nobody was told of, is left out"
