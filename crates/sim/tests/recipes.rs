@@ -41,6 +41,7 @@ macro_rules! scenarios {
 
 scenarios! {
     mutex: "mutex",
+    mutex_requeue: "mutex-requeue",
     mutex_with_kazoos_names: "mutex-kazoo",
     mutex_with_the_names_of_zookeeper_recipes: "mutex-recipes",
     simple_mutex: "simple-mutex",
