@@ -12,10 +12,10 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_proto::{EventKind, OpCode, Request};
+use baton_proto::{EventKind, OpCode, Request, Response};
 use baton_server::{Options, Server, StartError};
 use baton_wal::testing::{Fault, FaultStorage, Loss};
-use support::{Frame, PATIENCE, Wire, create, in_memory, set, watched};
+use support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched};
 
 fn options() -> Options {
     in_memory().options().clone()
@@ -267,40 +267,82 @@ async fn snapshots_are_written_while_requests_go_on_and_the_server_starts_from_t
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_loses_nothing_that_was_acknowledged() {
+async fn while_the_disk_is_full_reads_go_on_and_writes_wait_and_nothing_is_lost() {
+    let disk = FaultStorage::new();
+    disk.set_capacity(Some(3 << 20));
+    let options = in_memory().http("127.0.0.1:0").options().clone();
+    let server = Server::start_with(options, Arc::new(disk.clone()))
+        .await
+        .unwrap();
+    let to = server.connect_string();
+    let telling = server.http_addr().unwrap();
+    let mut writer = Wire::open(&to).await;
+    let mut reader = Wire::open(&to).await;
+    let big = vec![7_u8; 200_000];
+    let paths: Vec<String> = (0..30).map(|n| format!("/n{n}")).collect();
+    // More than there is room for: some are answered, the others wait.
+    for path in &paths {
+        writer.send(&[create(path, &big, 0)]).await;
+    }
+    let full = async {
+        while http::get(telling, "/readyz").await.0 == 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, full).await.unwrap();
+    let (status, why) = http::get(telling, "/readyz").await;
+    assert_eq!((status, why.contains("disk is full")), (503, true), "{why}");
+    assert_eq!(http::get(telling, "/healthz").await.0, 200);
+    assert!(
+        support::word(&to, "mntr")
+            .await
+            .contains("zk_baton_disk_full\t1\n")
+    );
+    assert_eq!(reader.get("/n0").await.unwrap(), big);
+    assert!(!reader.exists("/n29").await);
+    assert_eq!(reader.call(Request::Ping).await.unwrap(), Response::Empty);
+    // A machine that stops now has all that was acknowledged, and may not have a part of the rest.
+    let crashed = disk.crash(Loss::Everything);
+    crashed.set_capacity(None);
+    let mut acknowledged = 0;
+    disk.set_capacity(None);
+    for path in &paths {
+        let (header, body) = writer.reply().await;
+        support::decode(OpCode::Create, header, &body).unwrap();
+        acknowledged += usize::from(reader.get(path).await.unwrap() == big);
+    }
+    assert_eq!(acknowledged, paths.len());
+    assert_eq!(http::get(telling, "/readyz").await.0, 200);
+    server.shutdown().await.unwrap();
+    for disk in [crashed, disk.crash(Loss::Everything)] {
+        let server = on(&disk).await.unwrap();
+        let mut wire = Wire::open(&server.connect_string()).await;
+        assert_eq!(wire.get("/n0").await.unwrap(), big);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_waits_for_room_can_be_stopped_and_says_what_it_waited_for() {
     let disk = FaultStorage::new();
     disk.set_capacity(Some(3 << 20));
     let server = on(&disk).await.unwrap();
     let mut wire = Wire::open(&server.connect_string()).await;
-    let big = vec![7_u8; 200_000];
-    let mut acknowledged = Vec::new();
-    for n in 0..100 {
-        let path = format!("/n{n}");
-        wire.send(&[create(&path, &big, 0)]).await;
-        match wire.next().await {
-            Some(Frame::Reply(header, body)) if header.err == 0 => {
-                support::decode(OpCode::Create, header, &body).unwrap();
-                acknowledged.push(path);
-            }
-            _ => break,
-        }
+    let big = vec![7_u8; 500_000];
+    for n in 0..8 {
+        wire.send(&[create(&format!("/n{n}"), &big, 0)]).await;
     }
-    assert!(
-        (3..20).contains(&acknowledged.len()),
-        "{}",
-        acknowledged.len()
-    );
-    let why = tokio::time::timeout(PATIENCE, server.failed())
+    let first = wire.reply().await;
+    assert_eq!(first.0.err, 0);
+    let why = tokio::time::timeout(PATIENCE, server.shutdown())
         .await
         .unwrap()
+        .unwrap_err()
         .to_string();
-    assert!(why.contains("space"), "{why}");
-    drop(server);
+    assert!(why.contains("no space left"), "{why}");
+    assert!(!why.contains('\n'), "{why}");
     let disk = disk.crash(Loss::Everything);
     disk.set_capacity(None);
-    let server = on(&disk).await.unwrap();
-    let mut wire = Wire::open(&server.connect_string()).await;
-    for path in acknowledged {
-        assert_eq!(wire.get(&path).await.unwrap(), big);
-    }
+    let again = on(&disk).await.unwrap();
+    let mut wire = Wire::open(&again.connect_string()).await;
+    assert_eq!(wire.get("/n0").await.unwrap(), big);
 }

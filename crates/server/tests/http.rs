@@ -11,12 +11,13 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use baton_proto::Request;
+use baton_proto::{ConnectRequest, ErrorCode, Request};
 use baton_server::Server;
 use serde_json::Value;
 use support::http::{ask, get};
-use support::{PATIENCE, Wire, in_memory, word};
+use support::{PATIENCE, Wire, in_memory, no_session, set, word};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn serving() -> (Server, SocketAddr) {
@@ -127,6 +128,16 @@ async fn mntr_monitor_and_metrics_tell_the_same_figures() {
     let (server, to) = serving().await;
     let mut wire = Wire::open(&server.connect_string()).await;
     wire.create("/a", b"data", 0).await.unwrap();
+    for (path, text) in [
+        ("", ""),
+        ("/zookeeper_limits", "count=9,bytes=-1=;byteHardLimit=6"),
+        ("/zookeeper_stats", "count=0,bytes=0"),
+    ] {
+        let path = format!("/zookeeper/quota/a{path}");
+        wire.create(&path, text.as_bytes(), 0).await.unwrap();
+    }
+    let too_much = wire.call(set("/a", b"sevenchars")).await;
+    assert_eq!(too_much, Err(ErrorCode::QuotaExceeded));
     let (status, text) = get(to, "/metrics").await;
     assert_eq!(status, 200);
     let mut families = BTreeSet::new();
@@ -145,7 +156,9 @@ async fn mntr_monitor_and_metrics_tell_the_same_figures() {
     }
     let mut expected = BTreeSet::new();
     for (name, kind) in &families {
-        if kind == "gauge" || kind == "counter" {
+        if name.ends_with("_per_namespace") {
+            expected.insert(format!("a_{name}"));
+        } else if kind == "gauge" || kind == "counter" {
             expected.insert(name.clone());
         } else {
             for part in [
@@ -172,15 +185,71 @@ async fn mntr_monitor_and_metrics_tell_the_same_figures() {
         .filter(|key| !besides.contains(&key.as_str()))
         .collect();
     assert_eq!(told, expected);
-    assert_eq!(monitor["znode_count"], 6);
-    // The session's opening, and the znode.
-    assert_eq!(monitor["commit_count"], 2);
-    assert_eq!(monitor["sum_sync_processor_batch_size"], 2);
+    for (name, figure) in [
+        ("znode_count", 9),
+        // The session's opening, four znodes, and the write that was refused.
+        ("commit_count", 6),
+        ("sum_sync_processor_batch_size", 6),
+        ("op_count_create_session", 1),
+        ("op_count_create", 4),
+        ("op_count_set_data", 1),
+        ("op_count_total", 6),
+        ("last_client_response_size", 20),
+        ("min_client_response_size", 20),
+        ("a_quota_count_limit_per_namespace", 9),
+        ("a_quota_bytes_limit_per_namespace", 6),
+        ("a_quota_count_usage_per_namespace", 1),
+        ("a_quota_bytes_usage_per_namespace", 4),
+        ("a_quota_exceeded_error_per_namespace", 1),
+        ("cnt_baton_apply_seconds", 6),
+        ("cnt_baton_queue_seconds", 6),
+    ] {
+        assert_eq!(monitor[name], figure, "{name}");
+    }
+    let labelled = "\nquota_bytes_limit_per_namespace{key=\"a\"} 6\n";
+    assert!(text.contains(labelled), "{text}");
     assert!(
         text.contains("\nbaton_sync_seconds_bucket{le=\"+Inf\"} "),
         "{text}"
     );
     assert!(text.contains("\nfsynctime{quantile=\"0.5\"} "), "{text}");
+}
+
+#[tokio::test]
+async fn a_session_that_is_lost_with_what_it_held_is_told() {
+    let server = in_memory()
+        .http("127.0.0.1:0")
+        .tick(Duration::from_millis(20))
+        .min_session_timeout(Duration::from_millis(100))
+        .start()
+        .await
+        .unwrap();
+    let to = server.http_addr().unwrap();
+    for held in [false, true] {
+        let request = ConnectRequest {
+            timeout_ms: 100,
+            ..no_session()
+        };
+        let mut wire = Wire::open_with(&server.connect_string(), &request)
+            .await
+            .unwrap();
+        if held {
+            wire.create("/held", b"", 1).await.unwrap();
+        }
+        let left = command(to, "monitor").await["baton_session_time_left_min_seconds"].clone();
+        let left = left.as_f64().unwrap();
+        assert!((0.0..=0.1).contains(&left), "{left}");
+    }
+    let lost = async {
+        while command(to, "monitor").await["stale_sessions_expired"] != 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    let monitor = command(to, "monitor").await;
+    assert_eq!(monitor["baton_sessions_expired_holding"], 1);
+    assert_eq!(monitor["connection_drop_count"], 2);
+    assert_eq!(monitor["baton_session_time_left_min_seconds"], 0.0);
 }
 
 #[tokio::test]

@@ -327,7 +327,10 @@ async fn a_quota_is_kept_refused_at_its_hard_limit_and_counted() {
     assert_eq!(refused, Err(ErrorCode::QuotaExceeded));
     assert_eq!(wire.get(&stats).await.unwrap(), b"count=2,bytes=6");
     let mntr = word(&to, "mntr").await;
-    for line in ["zk_quota_soft_exceeded\t1", "zk_quota_hard_exceeded\t1"] {
+    for line in [
+        "zk_baton_quota_soft_exceeded\t1",
+        "zk_baton_quota_hard_exceeded\t1",
+    ] {
         assert!(mntr.lines().any(|there| there == line), "{line}: {mntr}");
     }
 }

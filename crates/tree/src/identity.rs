@@ -74,12 +74,11 @@ impl Identity {
 /// The id of the scheme `digest` for `user:password`: `user:base64(sha1(user:password))`.
 #[must_use]
 pub fn digest_id(user_and_password: &[u8]) -> String {
-    let user = user_and_password
-        .split(|byte| *byte == b':')
-        .next()
-        .unwrap_or_default();
-    let hash = STANDARD.encode(Sha1::digest(user_and_password));
-    format!("{}:{hash}", String::from_utf8_lossy(user))
+    // What is no text is replaced before it is hashed, as in ZooKeeper.
+    let text = String::from_utf8_lossy(user_and_password);
+    let user = text.split(':').next().unwrap_or_default();
+    let hash = STANDARD.encode(Sha1::digest(text.as_bytes()));
+    format!("{user}:{hash}")
 }
 
 /// Whether `list` allows some permission of `wanted` to `identity`. An empty list allows everything.
@@ -225,6 +224,10 @@ mod tests {
         assert_eq!(
             digest_id(b"super:test"),
             "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
+        );
+        assert_eq!(
+            digest_id(b"\xff\xfe"),
+            "\u{fffd}\u{fffd}:h1Dsnd/ik80dw5tCRcIcJw+PUrc="
         );
     }
 

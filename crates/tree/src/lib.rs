@@ -30,6 +30,7 @@ pub use batch::{BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, Close
 pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};
+pub use quota::QuotaState;
 pub use read::ChildNames;
 pub use reap::ReapCandidate;
 pub use restore::{Restore, RestoreError};

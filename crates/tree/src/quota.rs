@@ -60,6 +60,21 @@ fn stats_text(count: i64, bytes: i64) -> String {
     format!("count={count},bytes={bytes}")
 }
 
+/// A quota and what is used of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaState {
+    /// Of which path it is.
+    pub path: String,
+    /// Znodes allowed, by the hard limit if there is one, else by the soft one; -1 for none.
+    pub count_limit: i64,
+    /// Bytes of data allowed; -1 for none.
+    pub bytes_limit: i64,
+    /// Znodes there are.
+    pub count: i64,
+    /// Bytes of their data.
+    pub bytes: i64,
+}
+
 /// The quota that a path is under.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quota<'p> {
@@ -84,20 +99,48 @@ pub(crate) fn quotas(arena: &Arena) -> Result<NodeId, RestoreError> {
 }
 
 impl Tree {
-    /// Counts the figures of all quotas anew, in a tree that has no digest yet: ZooKeeper does not log them.
-    pub(crate) fn recount_quotas(&mut self) {
+    /// Every quota, in no order. Walks over them.
+    #[must_use]
+    pub fn quota_states(&self) -> Vec<QuotaState> {
+        let limit = |hard: i64, soft| if hard > -1 { hard } else { soft };
+        let all = self.quota_nodes().into_iter();
+        all.map(|(path, limits, stats)| {
+            let limits = Figures::read(self.arena.node(limits).data());
+            let used = Figures::read(self.arena.node(stats).data());
+            QuotaState {
+                path,
+                count_limit: limit(limits.count_hard, limits.count),
+                bytes_limit: limit(limits.bytes_hard, limits.bytes),
+                count: used.count,
+                bytes: used.bytes,
+            }
+        })
+        .collect()
+    }
+
+    /// The path of every quota, and the two znodes that are it.
+    fn quota_nodes(&self) -> Vec<(String, NodeId, NodeId)> {
+        let mut found = Vec::new();
         let mut pending = vec![self.quotas];
         while let Some(id) = pending.pop() {
             let below = self.arena.children(self.arena.node(id));
             pending.extend(below.map(|(child, _)| child));
             let part = |name: &str| self.arena.child(id, name.as_bytes());
-            if let (Some(_), Some(stats)) = (part(LIMITS), part(STATS)) {
+            if let (Some(limits), Some(stats)) = (part(LIMITS), part(STATS)) {
                 let path = self.arena.path_of(id);
                 let of = path.strip_prefix(QUOTA_PATH).unwrap_or_default();
-                let (count, bytes) = self.weigh(of);
-                let text = stats_text(count, bytes);
-                self.arena.set_data(stats, Some(text.as_bytes()));
+                found.push((of.to_owned(), limits, stats));
             }
+        }
+        found
+    }
+
+    /// Counts the figures of all quotas anew, in a tree that has no digest yet: ZooKeeper does not log them.
+    pub(crate) fn recount_quotas(&mut self) {
+        for (path, _, stats) in self.quota_nodes() {
+            let (count, bytes) = self.weigh(&path);
+            let text = stats_text(count, bytes);
+            self.arena.set_data(stats, Some(text.as_bytes()));
         }
     }
 

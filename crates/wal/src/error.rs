@@ -18,7 +18,7 @@ pub enum WalError {
     },
     /// No room on the disk. Nothing that waits to be synced was acknowledged. When `retryable`, it is still
     /// buffered and [`Wal::sync`](crate::Wal::sync) may be called again once there is room.
-    #[error("no space left to write {needed_bytes} bytes to {file}: free space on that disk{}",
+    #[error("no space left {} {file}: free space on that disk{}", room_wanted(*.needed_bytes),
         if *.retryable { "" } else { ", then start again" })]
     NoSpace {
         /// The file.
@@ -167,6 +167,14 @@ pub enum WalError {
         /// What would be accepted.
         accepted: &'static str,
     },
+}
+
+fn room_wanted(needed_bytes: u64) -> String {
+    match needed_bytes {
+        // Where the system did not get as far as the bytes.
+        0 => "for".to_owned(),
+        bytes => format!("to write {bytes} bytes to"),
+    }
 }
 
 impl WalError {

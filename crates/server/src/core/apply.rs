@@ -18,6 +18,7 @@ use super::conn::{Attached, CloseReason, Conn};
 use super::inbox::{Kind, Queued, Work};
 use super::notices::{Notice, Shown};
 use super::reads::{self, Asked, Flow, WatchAccess};
+use super::requests::Tally;
 use super::shared::Shared;
 use super::stats::{Stats, micros};
 use super::watches::WatchTable;
@@ -94,6 +95,9 @@ impl Effects for Deliver<'_> {
             (&self.stats.quota_soft_exceeded, "over the soft quota")
         };
         counter.fetch_add(1, Relaxed);
+        if over.is_hard {
+            self.stats.quota_refusals.count(over.path);
+        }
         let of = match over.of {
             QuotaOf::Count => "znodes",
             QuotaOf::Bytes => "bytes of data",
@@ -123,6 +127,7 @@ pub(crate) struct Applier {
     pub(crate) told: usize,
     hit: Vec<u32>,
     frame: Vec<u8>,
+    tally: Tally,
 }
 
 impl Applier {
@@ -162,10 +167,18 @@ impl Applier {
                         frame: &mut self.frame,
                         stats: &shared.stats,
                     };
+                    // What it held is gone once it has been applied.
+                    let held = expired_by(&item.command)
+                        .and_then(|session| tree.session(session))
+                        .is_some_and(|session| session.ephemerals > 0);
                     let outcome =
                         tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
                     // After the events, which who sees this zxid finds in its outbox; before the reply that has it.
                     shared.last_zxid.store(tree.zxid(), Release);
+                    if held && outcome.result.is_ok() {
+                        let stats = &shared.stats;
+                        stats.sessions_expired_holding.fetch_add(1, Relaxed);
+                    }
                     self.after_command(shared, clocks, &item.command, &outcome);
                     Some((outcome, item.command))
                 } else {
@@ -193,6 +206,7 @@ impl Applier {
                 }
             }
         }
+        shared.stats.requests.add(&std::mem::take(&mut self.tally));
         self.told = self.wake.len();
         let direct = self.told <= DIRECT_CONNECTIONS;
         for conn in self.wake.drain(..) {
@@ -309,13 +323,16 @@ impl Applier {
                     zxid: outcome.zxid,
                     err: code.code(),
                 };
+                let tally = &mut self.tally;
                 conn.push(1, &mut self.wake, |out| {
+                    let before = out.len();
                     match &outcome.result {
                         Ok(response) => {
                             frame::write_reply(out, header(ErrorCode::Ok), Some(response))
                         }
                         Err(code) => frame::write_reply(out, header(*code), None),
                     };
+                    tally.answer(out.len() - before);
                 });
                 if request.kind == Kind::CloseSession {
                     conn.close(CloseReason::SessionClosed, &mut self.wake);
@@ -335,6 +352,7 @@ impl Applier {
         asked: &InTurn<'_>,
     ) {
         let mut flow = Flow::Continue;
+        let tally = &mut self.tally;
         asked
             .conn
             .push(1, &mut self.wake, |out| match asked.request.kind {
@@ -346,7 +364,9 @@ impl Applier {
                         xid: asked.request.xid,
                         body: asked.body,
                     };
+                    let before = out.len();
                     flow = reads::answer(tree, shared, WatchAccess::Held(watches), &read, out);
+                    tally.answer(out.len() - before);
                 }
                 Kind::Ready { close_after } => {
                     out.extend_from_slice(asked.body);
@@ -359,6 +379,18 @@ impl Applier {
         if flow == Flow::Close {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }
+    }
+}
+
+/// The session that the command ends because its time is over.
+fn expired_by(command: &Command<'_>) -> Option<i64> {
+    match command {
+        Command::CloseSession { session_id, reason }
+            if *reason == baton_tree::CloseReason::Expired =>
+        {
+            Some(*session_id)
+        }
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_proto::OpCode;
 use baton_tree::Identity;
@@ -285,6 +285,14 @@ impl Inbox {
         }
     }
 
+    /// Waits so long, or until the core is asked to stop: whether it is.
+    pub(crate) fn stops_within(&self, pause: Duration) -> bool {
+        let until = super::clock::now() + pause;
+        let mut state = self.state.lock();
+        while !state.stop && !self.ready.wait_until(&mut state, until).timed_out() {}
+        state.stop
+    }
+
     /// Asks the core to finish what is there and to stop.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
@@ -315,8 +323,6 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::conn::tests::conn;
     use super::*;
 

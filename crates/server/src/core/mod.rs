@@ -13,6 +13,7 @@ pub(crate) mod notices;
 pub(crate) mod pipeline;
 pub(crate) mod reads;
 pub(crate) mod recover;
+pub(crate) mod requests;
 pub(crate) mod shared;
 pub(crate) mod snapshots;
 pub(crate) mod stats;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind};
 use baton_proto::PASSWORD_BYTES;
 use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identity};
-use baton_wal::{Record, Wal};
+use baton_wal::{Record, Wal, WalError};
 
 use super::apply::{self, Applier, Step};
 use super::clock::{SessionClocks, now};
@@ -19,11 +19,16 @@ use super::ids::SessionIds;
 use super::inbox::{Kind, Woken, Work};
 use super::shared::Shared;
 use super::snapshots::Snapshots;
-use super::stats::micros;
+use super::stats::{micros, micros_since};
 use crate::error::ServerError;
 
 /// Commands that go into one entry, in bytes, before another one is begun.
 const ENTRY_BYTES: usize = 1 << 20;
+/// A sync that takes longer is counted, as ZooKeeper does.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
+/// How often a full disk is tried again, and how often the log says that it still is.
+const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
 /// Containers and TTL znodes that one entry removes.
 const REAP_AT_ONCE: usize = 1000;
 
@@ -42,6 +47,8 @@ pub(crate) struct Core {
     last_sync: Duration,
     next_reap: Option<Instant>,
     nobody: Identity,
+    /// Whether a full disk is waited out: where the core has a thread of its own.
+    waits_for_room: bool,
 }
 
 impl Core {
@@ -71,6 +78,7 @@ impl Core {
             last_sync: Duration::ZERO,
             next_reap: (!reap.is_zero()).then(|| now() + reap),
             nobody: Identity::anonymous(),
+            waits_for_room: false,
             shared,
         };
         core.consensus.campaign()?;
@@ -97,6 +105,7 @@ impl Core {
     /// # Errors
     /// [`ServerError`]; nothing that was not acknowledged before will be.
     pub(crate) fn run(&mut self) -> Result<(), ServerError> {
+        self.waits_for_room = true;
         let mut work = Work::default();
         loop {
             if let Some(until) = self.gather.awake_until() {
@@ -127,7 +136,7 @@ impl Core {
             }
             self.turn(&work, now)?;
             if woken == Woken::Stop {
-                self.wal.sync()?;
+                self.with_room(Wal::sync)?;
                 return Ok(());
             }
         }
@@ -361,6 +370,9 @@ impl Core {
                 .map_err(|error| ConsensusError::Engine(error.to_string()))?;
             let commands = steps.iter().filter(|step| step.is_command).count() as u64;
             let stats = &self.shared.stats;
+            if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
+                stats.queue_time.record(micros_since(oldest.received));
+            }
             stats.commands.fetch_add(commands, Relaxed);
             stats.batch_requests.record(commands);
             stats.batch_bytes.record(bytes as u64);
@@ -371,8 +383,10 @@ impl Core {
                     continue;
                 }
                 let batch = decode(&entry)?;
+                let begun = now();
                 self.applier
                     .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
+                self.shared.stats.apply_time.record(micros_since(begun));
                 self.gather.told(self.applier.told, self.last_sync, now());
                 self.consensus.applied(entry.index)?;
             }
@@ -404,17 +418,62 @@ impl Core {
             if let Some(index) = effects.commit {
                 records.push(Record::Commit { index });
             }
-            self.wal.append(&records)?;
+            self.with_room(|wal| wal.append(&records))?;
             if effects.must_sync {
-                let report = self.wal.sync()?;
+                let report = self.with_room(Wal::sync)?;
                 self.forgive_stall(report.sync_time);
                 self.last_sync = report.sync_time;
                 self.shared.stats.sync_time.record(micros(report.sync_time));
+                if report.sync_time > SLOW_SYNC {
+                    self.shared.stats.slow_syncs.fetch_add(1, Relaxed);
+                }
             }
             self.consensus.persisted(effects.token);
             committed.extend(effects.committed);
         }
         Ok(committed)
+    }
+
+    /// Does something to the log, as often as it takes until the disk has room for it. Meanwhile nothing else is written or
+    /// applied, so writes wait and reads show what is on the disk; whoever stops the server is not kept waiting.
+    fn with_room<T>(
+        &mut self,
+        mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
+    ) -> Result<T, ServerError> {
+        let is_full = &self.shared.stats.disk_full;
+        let mut since = None;
+        let outcome = loop {
+            let error = match act(&mut self.wal) {
+                Err(error @ WalError::NoSpace { retryable, .. })
+                    if retryable && self.waits_for_room =>
+                {
+                    error
+                }
+                outcome => break outcome,
+            };
+            let late = now();
+            if since.is_none_or(|(_, told)| late >= told + FULL_DISK_REMINDER) {
+                tracing::error!("{error}; reads are answered, writes wait until there is room");
+                let begun = since.map_or(late, |(begun, _)| begun);
+                since = Some((begun, late));
+            }
+            is_full.store(true, Relaxed);
+            if self.shared.inbox.stops_within(FULL_DISK_PAUSE) {
+                break Err(error);
+            }
+        };
+        is_full.store(false, Relaxed);
+        if let Some((begun, _)) = since {
+            let waited = now().saturating_duration_since(begun);
+            // Sockets with writes that wait were not read further, so their sessions could not be heard.
+            self.shared
+                .time
+                .forgive(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+            if outcome.is_ok() {
+                tracing::info!(?waited, "there is room on the disk again; writes go on");
+            }
+        }
+        Ok(outcome?)
     }
 
     /// A disk that hung kept the sockets from being read once enough requests waited: their sessions could not be

@@ -1,11 +1,15 @@
 //! What the server counts of itself, for the four-letter words and `/metrics`. Counters are relaxed: they order nothing.
 //! How a figure is called and what it means is in the table of `net::metrics`.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::clock::now;
 use super::distribution::{Distribution, Spread};
+use super::requests::RequestCounts;
 
 /// ZooKeeper's trace mask before anybody sets it.
 const TRACE_MASK: i64 = 0x132;
@@ -25,6 +29,18 @@ pub(crate) struct Stats {
     pub(crate) sessions_reattached: AtomicU64,
     pub(crate) sessions_expired: AtomicU64,
     pub(crate) auth_failed: AtomicU64,
+    pub(crate) requests: RequestCounts,
+    /// Connections whose client went without closing its session.
+    pub(crate) connections_dropped: AtomicU64,
+    /// Sessions that expired while they had ephemerals.
+    pub(crate) sessions_expired_holding: AtomicU64,
+    /// Syncs that took longer than a second.
+    pub(crate) slow_syncs: AtomicU64,
+    /// Whether writes wait for room on the disk.
+    pub(crate) disk_full: AtomicBool,
+    /// From the arrival of an entry's oldest request until the entry is made, and of its application.
+    pub(crate) queue_time: Distribution,
+    pub(crate) apply_time: Distribution,
     pub(crate) commands: AtomicU64,
     pub(crate) reaped: AtomicU64,
     pub(crate) watch_bytes: AtomicU64,
@@ -55,6 +71,7 @@ pub(crate) struct Stats {
     pub(crate) quota_soft_exceeded: AtomicU64,
     /// Writes that were refused for a hard quota.
     pub(crate) quota_hard_exceeded: AtomicU64,
+    pub(crate) quota_refusals: Refusals,
 }
 
 impl Stats {
@@ -74,6 +91,13 @@ impl Stats {
             sessions_reattached: zero(),
             sessions_expired: zero(),
             auth_failed: zero(),
+            requests: RequestCounts::default(),
+            connections_dropped: zero(),
+            sessions_expired_holding: zero(),
+            slow_syncs: zero(),
+            disk_full: AtomicBool::new(false),
+            queue_time: none(),
+            apply_time: none(),
             commands: zero(),
             reaped: zero(),
             watch_bytes: zero(),
@@ -100,6 +124,7 @@ impl Stats {
             children_watches: none(),
             quota_soft_exceeded: zero(),
             quota_hard_exceeded: zero(),
+            quota_refusals: Refusals::default(),
         }
     }
 
@@ -112,8 +137,36 @@ impl Stats {
     pub(crate) fn reset(&self) {
         self.received.store(0, Relaxed);
         self.sent.store(0, Relaxed);
+        self.requests.sizes.reset();
         self.reads.reset();
         self.updates.reset();
+    }
+}
+
+/// Writes refused for a quota, by the first name of its path.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<BTreeMap<String, i64>>);
+
+impl Refusals {
+    /// Names that are counted; whoever may write quotas could make any number.
+    const MOST: usize = 1000;
+
+    pub(crate) fn count(&self, path: &str) {
+        let name = path.split('/').nth(1).unwrap_or_default();
+        let mut by_name = self.0.lock();
+        if let Some(count) = by_name.get_mut(name) {
+            *count += 1;
+        } else if by_name.len() < Self::MOST {
+            by_name.insert(name.to_owned(), 1);
+        }
+    }
+
+    pub(crate) fn by_namespace(&self) -> Vec<(String, i64)> {
+        let by_name = self.0.lock();
+        by_name
+            .iter()
+            .map(|(k, count)| (k.clone(), *count))
+            .collect()
     }
 }
 

@@ -22,6 +22,7 @@ use crate::core::conn::{CloseReason, Conn, Outlet};
 use crate::core::inbox::{Kind, Work};
 use crate::core::notices::{Notice, Shown};
 use crate::core::reads::{self, Flow, WatchAccess};
+use crate::core::requests::Tally;
 use crate::core::shared::Shared;
 use crate::core::stats::micros;
 
@@ -342,6 +343,8 @@ impl Connection {
         let mut under_lock = 0;
         let mut answered = 0;
         let mut received = 0;
+        let counts = &shared.stats.requests;
+        let mut tally = Tally::default();
         let outcome = loop {
             if self.close_after.is_some() || !self.has_room() {
                 break Ok(Need::Room);
@@ -376,6 +379,7 @@ impl Connection {
                 Err(error) => break Err(End::Refused(Notice::BadFrame, error.to_string())),
             };
             let body = decoder.rest();
+            tally.request(header.op, counts);
             conn.stats.last_op.store(header.op as u32 as u64, Relaxed);
             conn.stats
                 .last_cxid
@@ -406,7 +410,10 @@ impl Connection {
                         xid: header.xid,
                         body,
                     };
-                    match reads::answer(guard, &shared, watches, &request, &mut self.out) {
+                    let before = self.out.len();
+                    let flow = reads::answer(guard, &shared, watches, &request, &mut self.out);
+                    tally.answer(self.out.len() - before);
+                    match flow {
                         Flow::Continue => {}
                         Flow::Close => self.close_after = Some(CloseReason::BadRequest),
                     }
@@ -472,6 +479,7 @@ impl Connection {
             tree = None;
         };
         drop(tree);
+        counts.add(&tally);
         if received > 0 {
             shared.stats.received.fetch_add(received, Relaxed);
             conn.stats.received.fetch_add(received, Relaxed);

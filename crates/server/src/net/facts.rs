@@ -53,6 +53,37 @@ pub(super) fn file_bytes(shared: &Shared) -> (u64, u64) {
     bytes
 }
 
+/// Bytes of the last, the smallest and the largest answer; -1 before the first, as ZooKeeper has it.
+pub(super) fn reply_sizes(shared: &Shared) -> (i64, i64, i64) {
+    let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+    match shared.stats.requests.sizes.seen() {
+        Some(seen) => (signed(seen.last), signed(seen.min), signed(seen.max)),
+        None => (-1, -1, -1),
+    }
+}
+
+/// The first name of a path: `team` of `/team/queue`.
+pub(super) fn namespace(path: &str) -> &str {
+    path.split('/').nth(1).unwrap_or_default()
+}
+
+/// Time until the first session of these connections expires if nothing more is heard of it; 0 if none has a session.
+pub(super) fn least_time_left_ms(shared: &Shared, connections: &[Arc<Conn>]) -> u64 {
+    let now_ms = shared.time.now_ms();
+    let attached = connections.iter().filter_map(|conn| conn.attached());
+    let left = attached.map(|attached| {
+        let due_ms = attached
+            .touch
+            .last_ms()
+            .saturating_add(attached.timeout_ms.into());
+        due_ms.saturating_sub(now_ms)
+    });
+    // One that is being ended has no last touch.
+    left.filter(|left| *left <= u64::from(u32::MAX))
+        .min()
+        .unwrap_or(0)
+}
+
 /// What the wall clock read, or will read, at a moment of the server's time.
 pub(super) fn wall_ms(shared: &Shared, at_ms: u64) -> i64 {
     let now = i64::try_from(shared.time.now_ms()).unwrap_or(i64::MAX);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_proto::{ConnectRequest, PASSWORD_BYTES};
+use baton_proto::{ConnectRequest, OpCode, PASSWORD_BYTES};
 
 use crate::core::conn::Conn;
 use crate::core::inbox::{Kind, Work};
@@ -35,6 +35,7 @@ pub(super) fn request(
         &shared.options.min_session_timeout,
         &shared.options.max_session_timeout,
     );
+    shared.stats.requests.count(OpCode::CreateSession);
     let mirror_read_only = request.read_only.is_some();
     work.begin(conn, &conn.identity(), received);
     if request.session_id == 0 {

@@ -193,7 +193,11 @@ pub(crate) fn take_on(
             .serve()
             .await;
         match end {
-            End::Gone => tracing::debug!(%peer, "connection closed by the client"),
+            End::Gone => {
+                let stats = &shared.stats;
+                stats.connections_dropped.fetch_add(1, Relaxed);
+                tracing::debug!(%peer, "connection closed by the client");
+            }
             End::Closed(reason) => {
                 let text = reason.text();
                 if reason == CloseReason::TooSlow {

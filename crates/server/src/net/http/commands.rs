@@ -390,6 +390,8 @@ fn server_stats(shared: &Shared) -> Map<String, Value> {
     let stats = &shared.stats;
     let latency = stats.latency();
     let (snapshots, log) = facts::file_bytes(shared);
+    let (last, min, max) = facts::reply_sizes(shared);
+    let sizes = json!({"last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max});
     fields(json!({
         "version": facts::version(),
         "read_only": false,
@@ -403,10 +405,16 @@ fn server_stats(shared: &Shared) -> Map<String, Value> {
             "log_dir_size": log,
             "last_processed_zxid": shared.zxid(),
             "outstanding_requests": shared.inbox.queued_requests(),
+            "fsync_threshold_exceed_count": stats.slow_syncs.load(Relaxed),
+            "auth_failed_count": stats.auth_failed.load(Relaxed),
+            "non_mtlsremote_conn_count": 0,
+            "non_mtlslocal_conn_count": 0,
+            "client_response_stats": sizes,
             "server_state": "standalone",
             "num_alive_client_connections": shared.open_connections(),
             "uptime": shared.time.uptime_ms(),
         },
+        "client_response": sizes,
         "node_count": shared.tree.read().node_count() + 1,
     }))
 }

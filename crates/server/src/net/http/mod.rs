@@ -7,6 +7,7 @@ mod commands;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -108,6 +109,10 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     let waiting = shared.inbox.queued_bytes();
     if shared.inbox.is_closed() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server stops\n").into_response();
+    }
+    if shared.stats.disk_full.load(Relaxed) {
+        let text = "the disk is full: writes wait until there is room\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
     if waiting >= shared.options.max_queued_bytes {
         let text = format!("{waiting} bytes of requests wait for the disk\n");

@@ -50,7 +50,8 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
     let attached: usize = ends.attached.values().map(Vec::len).sum();
     let count = attached + ends.away.len();
     line(out, format_args!("SessionTracker dump:"));
-    line(out, format_args!("Session Sets ({count})/({count}):"));
+    let sets = ends.attached.len() + usize::from(!ends.away.is_empty());
+    line(out, format_args!("Session Sets ({sets})/({count}):"));
     for (end_ms, conns) in &ends.attached {
         let date = facts::date(*end_ms);
         line(out, format_args!("{} expire at {date}:", conns.len()));
@@ -84,7 +85,8 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
     }
     line(out, format_args!("Connections dump:"));
     let count = attached + ends.nameless.len();
-    line(out, format_args!("Connections Sets ({count})/({count}):"));
+    let sets = ends.attached.len() + usize::from(!ends.nameless.is_empty());
+    line(out, format_args!("Connections Sets ({sets})/({count}):"));
     if !ends.nameless.is_empty() {
         let date = facts::date(facts::wall_ms(
             shared,

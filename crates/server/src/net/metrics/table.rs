@@ -1,27 +1,25 @@
-//! Every figure that the server tells of itself, defined once: its name, what it is, what it means, where it comes from.
-//! `mntr`, `/commands/monitor` and `/metrics` are three ways to write this table down. Names are ZooKeeper's where it has
-//! one (protocol.md §7.3); what only Baton has begins with `baton_`.
+//! The table of figures, each defined once: its name, what it is, what it means, where it comes from. Names are ZooKeeper's
+//! where it has one (protocol.md §7.3); what only Baton has begins with `baton_`. docs/operations.md shows it to operators, with
+//! ZooKeeper's figures that are not here.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use serde_json::{Map, Number, Value as Json};
+use baton_proto::OpCode;
+use baton_tree::QuotaState;
 
+use super::super::facts;
 use crate::core::distribution::Spread;
+use crate::core::requests::COUNTED;
 use crate::core::shared::Shared;
 use crate::core::stats::Stats;
 use crate::core::watches::WatchCounts;
 
-/// Shares of which the summaries tell the quantile: of `/metrics`, and with their names in `mntr`.
-const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
-const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)];
-/// The bounds of histograms, as powers of two of microseconds: 16 µs to 17 s.
-const BOUNDS: std::ops::RangeInclusive<u32> = 4..=24;
 const MICROS_PER_SECOND: f64 = 1e6;
 
 /// What kind of figure it is, in Prometheus's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Gauge,
     Counter,
     Summary,
@@ -29,7 +27,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Gauge => "gauge",
             Kind::Counter => "counter",
@@ -41,8 +39,11 @@ impl Kind {
 
 /// One figure's value.
 #[derive(Debug)]
-enum Value {
+pub(super) enum Value {
     Count(u64),
+    Signed(i64),
+    /// A number for each znode under the root that has any.
+    ByNamespace(Vec<(String, i64)>),
     Real(f64),
     /// A number of things.
     Things(Spread),
@@ -52,15 +53,45 @@ enum Value {
     Seconds(Spread),
 }
 
-struct Metric {
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    read: fn(&Sample<'_>) -> Value,
+/// Where a figure comes from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Read(fn(&Sample<'_>) -> Value),
+    /// The number of requests of these kinds.
+    Requests(&'static [OpCode]),
+}
+
+/// One figure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+    source: Source,
+}
+
+impl Metric {
+    pub(super) fn value(&self, sample: &Sample<'_>) -> Value {
+        match self.source {
+            Source::Read(read) => read(sample),
+            Source::Requests(ops) => Value::Count(sample.stats.requests.of(ops)),
+        }
+    }
+}
+
+/// Every figure.
+pub(super) fn all() -> impl Iterator<Item = Metric> {
+    let requests = COUNTED.iter().map(|(name, ops)| Metric {
+        name,
+        kind: Kind::Counter,
+        help: "Requests of this kind.",
+        source: Source::Requests(ops),
+    });
+    TABLE.iter().copied().chain(requests)
 }
 
 /// What the figures are read from, taken once for all of them.
-struct Sample<'a> {
+pub(super) struct Sample<'a> {
     shared: &'a Shared,
     stats: &'a Stats,
     latency: Spread,
@@ -75,13 +106,17 @@ struct Sample<'a> {
     outbound_bytes: u64,
     outbound_bytes_max: u64,
     bytes: (u64, u64),
+    reply_sizes: (i64, i64, i64),
+    quotas: Vec<QuotaState>,
+    /// Of the attached session that is nearest to its end.
+    least_time_left_ms: u64,
     open_files: u64,
     max_files: u64,
 }
 
 impl<'a> Sample<'a> {
-    fn take(shared: &'a Shared) -> Self {
-        let (nodes, ephemerals, acls, data_bytes, sessions_with_ephemerals) = {
+    pub(super) fn take(shared: &'a Shared) -> Self {
+        let (nodes, ephemerals, acls, data_bytes, sessions_with_ephemerals, quotas) = {
             let tree = shared.tree.read();
             let holding = tree.sessions().filter(|session| session.ephemerals > 0);
             (
@@ -91,6 +126,7 @@ impl<'a> Sample<'a> {
                 tree.acl_count(),
                 tree.approximate_bytes(),
                 holding.count(),
+                tree.quota_states(),
             )
         };
         let connections = shared.all_connections();
@@ -114,10 +150,25 @@ impl<'a> Sample<'a> {
             outbound_bytes: waiting.clone().sum(),
             outbound_bytes_max: waiting.max().unwrap_or(0),
             bytes: shared.transferred_bytes(),
+            reply_sizes: facts::reply_sizes(shared),
+            quotas,
+            least_time_left_ms: facts::least_time_left_ms(shared, &connections),
             open_files,
             max_files,
         }
     }
+}
+
+/// Sums up, by the first name of their paths, what quotas say; as ZooKeeper does.
+fn by_namespace(quotas: &[QuotaState], what: fn(&QuotaState) -> i64) -> Value {
+    let mut sums = BTreeMap::<&str, i64>::new();
+    for quota in quotas {
+        let key = facts::namespace(&quota.path);
+        let sum = sums.entry(key).or_default();
+        *sum = sum.saturating_add(what(quota));
+    }
+    let sums = sums.into_iter();
+    Value::ByNamespace(sums.map(|(key, sum)| (key.to_owned(), sum)).collect())
 }
 
 fn count(value: usize) -> Value {
@@ -129,7 +180,7 @@ const fn gauge(name: &'static str, help: &'static str, read: fn(&Sample<'_>) -> 
         name,
         kind: Kind::Gauge,
         help,
-        read,
+        source: Source::Read(read),
     }
 }
 
@@ -158,7 +209,7 @@ const fn histogram(
     }
 }
 
-/// The table. docs/operations.md shows it to operators.
+/// The table, but for the requests of each kind.
 static TABLE: &[Metric] = &[
     gauge(
         "avg_latency",
@@ -227,6 +278,54 @@ static TABLE: &[Metric] = &[
         "Files and sockets that the process may open.",
         |s| Value::Count(s.max_files),
     ),
+    gauge(
+        "last_client_response_size",
+        "Bytes of the last answer to a request; -1 before the first.",
+        |s| Value::Signed(s.reply_sizes.0),
+    ),
+    gauge(
+        "min_client_response_size",
+        "Bytes of the smallest answer to a request; -1 before the first.",
+        |s| Value::Signed(s.reply_sizes.1),
+    ),
+    gauge(
+        "max_client_response_size",
+        "Bytes of the largest answer to a request; -1 before the first.",
+        |s| Value::Signed(s.reply_sizes.2),
+    ),
+    gauge(
+        "quota_count_limit_per_namespace",
+        "Znodes allowed by the quotas under each child of the root; -1 for no limit.",
+        |s| by_namespace(&s.quotas, |quota| quota.count_limit),
+    ),
+    gauge(
+        "quota_bytes_limit_per_namespace",
+        "Bytes of data allowed by them; -1 for no limit.",
+        |s| by_namespace(&s.quotas, |quota| quota.bytes_limit),
+    ),
+    gauge(
+        "quota_count_usage_per_namespace",
+        "Znodes that count against them.",
+        |s| by_namespace(&s.quotas, |quota| quota.count),
+    ),
+    gauge(
+        "quota_bytes_usage_per_namespace",
+        "Bytes of data that count against them.",
+        |s| by_namespace(&s.quotas, |quota| quota.bytes),
+    ),
+    counter(
+        "quota_exceeded_error_per_namespace",
+        "Writes refused because of one of them.",
+        |s| Value::ByNamespace(s.stats.quota_refusals.by_namespace()),
+    ),
+    counter("op_count_total", "Requests of all kinds below.", |s| {
+        Value::Count(s.stats.requests.total())
+    }),
+    counter(
+        "connection_drop_count",
+        "Connections whose client went without closing its session.",
+        |s| Value::Count(s.stats.connections_dropped.load(Relaxed)),
+    ),
     counter("auth_failed_count", "Credentials that were refused.", |s| {
         Value::Count(s.stats.auth_failed.load(Relaxed))
     }),
@@ -263,12 +362,12 @@ static TABLE: &[Metric] = &[
         |s| Value::Count(s.stats.large_requests.load(Relaxed)),
     ),
     counter(
-        "quota_soft_exceeded",
+        "baton_quota_soft_exceeded",
         "Writes that went over a soft quota.",
         |s| Value::Count(s.stats.quota_soft_exceeded.load(Relaxed)),
     ),
     counter(
-        "quota_hard_exceeded",
+        "baton_quota_hard_exceeded",
         "Writes refused because of a hard quota.",
         |s| Value::Count(s.stats.quota_hard_exceeded.load(Relaxed)),
     ),
@@ -356,6 +455,21 @@ static TABLE: &[Metric] = &[
         "Watchers told of changed children.",
         |s| Value::Things(s.stats.children_watches.spread()),
     ),
+    histogram(
+        "baton_queue_seconds",
+        "Time from the arrival of an entry's oldest request until the entry is made.",
+        |s| Value::Seconds(s.stats.queue_time.spread()),
+    ),
+    histogram(
+        "baton_apply_seconds",
+        "Time to apply a log entry and to answer those who wait for it.",
+        |s| Value::Seconds(s.stats.apply_time.spread()),
+    ),
+    gauge(
+        "baton_disk_full",
+        "1 while writes wait for room on the disk, else 0.",
+        |s| Value::Count(s.stats.disk_full.load(Relaxed).into()),
+    ),
     histogram("baton_sync_seconds", "Time of a sync of the log.", |s| {
         Value::Seconds(s.stats.sync_time.spread())
     }),
@@ -421,6 +535,16 @@ static TABLE: &[Metric] = &[
         |s| count(s.shared.sessions.load(Relaxed).saturating_sub(s.attached)),
     ),
     counter(
+        "baton_sessions_expired_holding",
+        "Sessions that expired while they had an ephemeral znode: what they held was taken from them.",
+        |s| Value::Count(s.stats.sessions_expired_holding.load(Relaxed)),
+    ),
+    gauge(
+        "baton_session_time_left_min_seconds",
+        "Time until the first session with a connection expires if its client stays silent; 0 without one.",
+        |s| Value::Real(s.least_time_left_ms as f64 / 1000.0),
+    ),
+    counter(
         "baton_znodes_reaped",
         "Empty containers and outlived TTL znodes removed.",
         |s| Value::Count(s.stats.reaped.load(Relaxed)),
@@ -437,137 +561,9 @@ static TABLE: &[Metric] = &[
     ),
 ];
 
-/// The figures by name, without a prefix, as `mntr` and `/commands/monitor` tell them: a distribution becomes several.
-fn flat(shared: &Shared) -> Vec<(String, Number)> {
-    let sample = Sample::take(shared);
-    let mut all = Vec::new();
-    for metric in TABLE {
-        let (spread, per) = match (metric.read)(&sample) {
-            Value::Count(count) => {
-                all.push((metric.name.to_owned(), count.into()));
-                continue;
-            }
-            Value::Real(real) => {
-                all.push((metric.name.to_owned(), rounded(real, metric.name)));
-                continue;
-            }
-            Value::Things(spread) => (spread, 1),
-            Value::Millis(spread) => (spread, 1000),
-            Value::Seconds(spread) => (spread, 1_000_000),
-        };
-        let name = |part: &str| format!("{part}_{}", metric.name);
-        let scaled = |micros: u64| -> Number {
-            if metric.kind == Kind::Histogram {
-                rounded(micros as f64 / per as f64, metric.name)
-            } else {
-                (micros / per).into()
-            }
-        };
-        let mean = rounded(spread.mean() / per as f64, metric.name);
-        all.push((name("avg"), mean));
-        all.push((name("min"), scaled(spread.min)));
-        all.push((name("max"), scaled(spread.max)));
-        all.push((name("cnt"), spread.count.into()));
-        all.push((name("sum"), scaled(spread.sum)));
-        for (part, share) in PERCENTILES {
-            all.push((name(part), scaled(spread.quantile(share))));
-        }
-    }
-    all
-}
-
-/// Four digits behind the point, as ZooKeeper writes them; for seconds, the microseconds.
-fn rounded(real: f64, name: &str) -> Number {
-    let steps = if name.ends_with("_seconds") {
-        MICROS_PER_SECOND
-    } else {
-        1e4
-    };
-    Number::from_f64((real * steps).round() / steps).unwrap_or_else(|| 0.into())
-}
-
-/// As `mntr` writes them.
-pub(super) fn as_lines(shared: &Shared, out: &mut String) {
-    for (name, value) in flat(shared) {
-        let _ = writeln!(out, "zk_{name}\t{value}");
-    }
-}
-
-/// As `/commands/monitor` writes them.
-pub(super) fn as_json(shared: &Shared) -> Map<String, Json> {
-    flat(shared)
-        .into_iter()
-        .map(|(name, value)| (name, Json::Number(value)))
-        .collect()
-}
-
-/// As Prometheus reads them.
-pub(super) fn as_exposition(shared: &Shared) -> String {
-    let sample = Sample::take(shared);
-    let mut out = String::new();
-    for metric in TABLE {
-        let name = metric.name;
-        let _ = writeln!(out, "# HELP {name} {}", metric.help);
-        let _ = writeln!(out, "# TYPE {name} {}", metric.kind.name());
-        let (spread, per) = match (metric.read)(&sample) {
-            Value::Count(count) => {
-                let _ = writeln!(out, "{name} {count}");
-                continue;
-            }
-            Value::Real(real) => {
-                let _ = writeln!(out, "{name} {real}");
-                continue;
-            }
-            Value::Things(spread) => (spread, 1.0),
-            Value::Millis(spread) => (spread, 1000.0),
-            Value::Seconds(spread) => (spread, MICROS_PER_SECOND),
-        };
-        if metric.kind == Kind::Histogram {
-            for power in BOUNDS {
-                let bound = 1_u64 << power;
-                let _ = writeln!(
-                    out,
-                    "{name}_bucket{{le=\"{}\"}} {}",
-                    bound as f64 / per,
-                    spread.below(bound)
-                );
-            }
-            let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", spread.count);
-        } else {
-            for share in QUANTILES {
-                let value = spread.quantile(share) as f64 / per;
-                let _ = writeln!(out, "{name}{{quantile=\"{share}\"}} {value}");
-            }
-        }
-        let _ = writeln!(out, "{name}_sum {}", spread.sum as f64 / per);
-        let _ = writeln!(out, "{name}_count {}", spread.count);
-    }
-    out
-}
-
 /// Open and allowed; 0 where the system does not tell.
 fn file_descriptors() -> (u64, u64) {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     (open, limit.current.unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_figure_has_one_name_and_docs_operations_shows_it() {
-        let docs = include_str!("../../../../docs/operations.md");
-        let mut names: Vec<_> = TABLE.iter().map(|metric| metric.name).collect();
-        for name in &names {
-            assert!(
-                docs.contains(&format!("`{name}`")),
-                "docs/operations.md does not show {name}"
-            );
-        }
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), TABLE.len(), "a name stands for two figures");
-    }
 }
