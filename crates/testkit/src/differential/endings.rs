@@ -19,8 +19,8 @@ use super::run::{PATIENCE, PROBE_XID, Run, probe_frame, refusal};
 /// Between two looks at the zxid.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// For so long no zxid is taken before what was under way counts as lost.
-const STANDSTILL: Duration = Duration::from_millis(100);
+/// For so long no zxid is taken before the session is taken up again, which sees what was carried out in the end.
+const STANDSTILL: Duration = Duration::from_millis(50);
 
 /// Asked for by a session that is to expire: less is not granted.
 const SHORTEST: Handshake = Handshake {
@@ -103,7 +103,11 @@ impl Run<'_> {
         }
         let ended = self.end_connection(number, &bytes, loss.end).await;
         let due = writes.len() + usize::from(loss.closing);
-        let done = self.settled(observer, begin, due).await;
+        let patience = match loss.end {
+            End::HalfClosed => PATIENCE,
+            End::Closed | End::Reset => STANDSTILL,
+        };
+        let done = self.settled(observer, begin, due, patience).await;
         if matches!(loss.end, End::HalfClosed) {
             heard.push(format!("{ended}; all was carried out: {}", done == due));
         }
@@ -146,15 +150,21 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until so many writes were carried out, or none for a while; returns how many were.
-    async fn settled(&mut self, observer: usize, begin: i64, due: usize) -> usize {
+    /// Waits until so many writes were carried out, or none for so long; returns how many were.
+    async fn settled(
+        &mut self,
+        observer: usize,
+        begin: i64,
+        due: usize,
+        patience: Duration,
+    ) -> usize {
         let (mut done, mut since) = (0, Instant::now());
         loop {
             let now = usize::try_from(self.zxid(observer).await - begin).unwrap_or(0);
             if now != done {
                 (done, since) = (now, Instant::now());
             }
-            if done >= due || since.elapsed() > STANDSTILL {
+            if done >= due || since.elapsed() > patience {
                 return done;
             }
             sleep(PAUSE).await;
@@ -164,7 +174,13 @@ impl Run<'_> {
     /// Sends again what was lost. The new connection's first reply comes after all that was carried out for the old
     /// one.
     async fn catch_up(&mut self, number: usize, begin: i64, writes: &[&Act], closing: bool) {
-        self.reattach(number).await;
+        let Some(before) = self.recall(number) else {
+            return;
+        };
+        if self.take_up(number, before.0.timeout_ms).await.is_err() {
+            // It was closed after all, but late.
+            return;
+        }
         let done = usize::try_from(self.zxid(number).await - begin).unwrap_or(0);
         for write in writes.iter().skip(done) {
             let bytes = self.frames(number, &[write]);

@@ -4,7 +4,7 @@
 use baton_proto::{AddWatchMode, AuthPacket, Create, Request};
 
 use super::differences::Differences;
-use super::places::FOLDER;
+use super::places::{FOLDER, QUOTA};
 use super::program::{Act, Claim, End, Handshake, Line, Loss, Program, Silence};
 use super::random::Random;
 use super::{quotas, writes};
@@ -210,6 +210,10 @@ impl Generator {
     /// A number in place of a length: null, negative, too much, too little.
     fn wrong_length(&mut self) -> Act {
         let request = self.request();
+        // It would be a quota that cannot be read.
+        if request.path().is_some_and(|path| path.starts_with(QUOTA)) {
+            return Act::Ask(request);
+        }
         let mut value = self
             .random
             .pick(&[-1, -1, -2, i32::MIN, i32::MAX, 0, 1, 9_999]);
@@ -226,6 +230,8 @@ impl Generator {
                 value = match (place, value) {
                     (0, 1) if self.differences.has("create-kind") => 99,
                     (1, -1) if self.differences.has("null-path") => -2,
+                    // A path with all sorts of bytes in it.
+                    (1, 9_999) if self.differences.has("utf-8") => i32::MAX,
                     _ => value,
                 };
             }

@@ -1,12 +1,10 @@
 //! The two servers side by side: runs a program on both, says where they differ, and cuts the program down to what
 //! shows it. Decides nothing about who is right.
 
-use std::fmt::Write as _;
-
 use super::differences::Differences;
-use super::generate::LARGE;
 use super::program::{Act, Program};
 use super::side::Side;
+use super::transcript::transcript;
 use crate::launch::{LaunchError, Target};
 use crate::raw::RawError;
 
@@ -151,29 +149,4 @@ fn simpler(program: &Program, at: usize) -> Vec<Program> {
         with(&|line| line.joined = false);
     }
     all
-}
-
-fn transcript(program: &Program, ours: &[Vec<String>], theirs: &[Vec<String>]) -> String {
-    let mut text = String::new();
-    for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-        match program.lines.get(index) {
-            Some(line) => _ = writeln!(text, "{line}"),
-            None => text.push_str("all sessions are closed\n"),
-        }
-        if ours == theirs {
-            for line in ours {
-                let _ = writeln!(text, "        {line}");
-            }
-            continue;
-        }
-        for (who, heard) in [("Baton    ", ours), ("ZooKeeper", theirs)] {
-            for line in heard {
-                let _ = writeln!(text, "  {who}: {line}");
-            }
-        }
-        break;
-    }
-    let large = String::from_utf8_lossy(LARGE);
-    text.replace(&format!("{LARGE:?}"), "LARGE")
-        .replace(large.as_ref(), "LARGE")
 }
