@@ -266,3 +266,68 @@ fn the_documents_have_every_setting() {
         );
     }
 }
+
+/// As distributions, images and projects ship them, without their comments; and one of a cluster that was made a server alone.
+#[test]
+fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
+    const QUORUM: &str = "initLimit, syncLimit (a server alone has no ensemble)";
+    const PURGE: &str = "autopurge.snapRetainCount, autopurge.purgeInterval (what a newer snapshot covers is removed by itself)";
+    let debian =
+        "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=/tmp/zookeeper\nclientPort=2181\n";
+    let kafka =
+        "dataDir=/tmp/zookeeper\nclientPort=2181\nmaxClientCnxns=0\nadmin.enableServer=false\n";
+    let solr = format!(
+        "{debian}autopurge.snapRetainCount=3\nautopurge.purgeInterval=1\n4lw.commands.whitelist=mntr,conf,ruok\n\
+         metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider\n\
+         metricsProvider.httpPort=7000\nmetricsProvider.exportJvmInfo=true\n"
+    );
+    let image = "dataDir=/data\ndataLogDir=/datalog\ntickTime=2000\ninitLimit=5\nsyncLimit=2\nautopurge.snapRetainCount=3\n\
+                 autopurge.purgeInterval=0\nmaxClientCnxns=60\nstandaloneEnabled=true\nadmin.enableServer=true\n\
+                 server.1=localhost:2888:3888;2181\n";
+    let bitnami = "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=/bitnami/zookeeper/data\nclientPort=2181\nmaxClientCnxns=60\n\
+                   preAllocSize=65536\nsnapCount=100000\nmaxCnxns=0\nreconfigEnabled=false\nquorumListenOnAllIPs=false\n\
+                   4lw.commands.whitelist=srvr, mntr\nmaxSessionTimeout=40000\nadmin.serverPort=8080\nadmin.enableServer=true\n";
+    let secured = "maxSessionTimeout = 60000000\ndataDir : /opt/zookeeper/data \nclientPort:2181\nsecureClientPort=2281\n\
+                   ssl.keyStore.location=/x\nauthProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                   readonlymode.enabled=true\nreconfigEnabled=true\nlocalSessionsEnabled=true\nskipACL=yes\njute.maxbuffer=4194304\n";
+    for (name, text, said) in [
+        ("zoo.cfg", debian, QUORUM.to_owned()),
+        ("zookeeper.properties", kafka, String::new()),
+        (
+            "zoo.cfg",
+            &solr,
+            format!(
+                "{QUORUM}; {PURGE}; metricsProvider.exportJvmInfo (HTTP is plain and has one set of paths on all its ports)"
+            ),
+        ),
+        (
+            "zoo.cfg",
+            image,
+            format!("dataLogDir (the log is in the data folder); {QUORUM}; {PURGE}"),
+        ),
+        (
+            "zoo.cfg",
+            bitnami,
+            "initLimit, syncLimit, quorumListenOnAllIPs (a server alone has no ensemble); \
+             preAllocSize (the log's files are cut by themselves)"
+                .to_owned(),
+        ),
+        (
+            "zoo.cfg",
+            secured,
+            "secureClientPort, ssl.keyStore.location (there is no TLS: clients must use the plain port); \
+             authProvider.1 (clients are known by ip and digest only); readonlymode.enabled (there is no read-only mode); \
+             reconfigEnabled (reconfig is refused); localSessionsEnabled (every session is a global one); \
+             skipACL (ACLs are checked)"
+                .to_owned(),
+        ),
+    ] {
+        let settings = load(name, text, &[]).unwrap();
+        let warning = settings.warning.as_deref().unwrap_or_default();
+        let named = warning.split_once("without effect: ").map_or("", |(_, named)| named);
+        assert_eq!(named, said, "{text}");
+        assert_eq!(settings.target().options.listen, ["0.0.0.0:2181"], "{text}");
+        let again = load("baton.toml", &settings.to_toml(), &[]).unwrap();
+        assert_eq!(again.to_toml().lines().count(), settings.to_toml().lines().count());
+    }
+}
