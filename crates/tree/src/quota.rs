@@ -230,14 +230,14 @@ impl Tree {
         let Some(quota) = quota else {
             return;
         };
-        if growth.count == 0 && growth.bytes == 0 {
-            return;
-        }
         let used = Figures::read(self.arena.node(quota.stats).data());
         let text = stats_text(
             used.count.saturating_add(growth.count),
             used.bytes.saturating_add(growth.bytes),
         );
+        if self.arena.node(quota.stats).data() == Some(text.as_bytes()) {
+            return;
+        }
         let path = format!("{QUOTA_PATH}{}/{STATS}", quota.path);
         self.put_stats(&path, quota.stats, &text, recorder);
     }

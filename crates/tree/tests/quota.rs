@@ -189,6 +189,18 @@ fn figures_that_are_missing_or_are_none_limit_nothing() {
 }
 
 #[test]
+fn figures_that_somebody_wrote_are_put_in_form_by_the_next_write() {
+    let mut driver = with_a("count=9,bytes=-1");
+    let path = "/zookeeper/quota/a/zookeeper_stats";
+    for (figures, then) in [("", "count=-1,bytes=-1"), ("bytes=7", "count=-1,bytes=7")] {
+        send(&mut driver, &set(path, figures.as_bytes())).0.unwrap();
+        send(&mut driver, &set("/a", b"same")).0.unwrap();
+        let (data, _) = driver.tree.get_data(path, &driver.identity).unwrap();
+        assert_eq!(data, Some(then.as_bytes()));
+    }
+}
+
+#[test]
 fn a_tree_from_elsewhere_has_its_figures_counted_anew() {
     let mut assembly = Assembly::new();
     for (path, data) in [
