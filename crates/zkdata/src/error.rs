@@ -130,6 +130,18 @@ pub enum ZkDataError {
         /// The number.
         number: i64,
     },
+    /// More data than Baton's snapshots can hold in one znode.
+    #[error(
+        "the znode {path:?} has {bytes} bytes of data, which is larger than the {limit} that can be stored here: make it smaller in ZooKeeper, then import"
+    )]
+    TooLarge {
+        /// The znode.
+        path: String,
+        /// Of data.
+        bytes: usize,
+        /// The most.
+        limit: usize,
+    },
     /// The znodes do not make a tree.
     #[error("{0}: a log is missing, or the files are of different servers")]
     Tree(#[from] AssembleError),

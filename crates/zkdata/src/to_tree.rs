@@ -10,6 +10,8 @@ use crate::password::java_password;
 const CONFIG: &str = "/zookeeper/config";
 const EXTENDED: i64 = 0xff << 56;
 const MAX_TTL_MS: i64 = (1 << 40) - 1;
+/// The most data that fits into one chunk of Baton's snapshot, with room for the rest of it.
+const MAX_DATA_BYTES: usize = 15 << 20;
 
 /// How the owners of TTL znodes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +76,16 @@ impl Database {
             if path == CONFIG && data.is_some_and(|data| !data.is_empty()) {
                 data = Some(b"");
                 config_cleared = true;
+            }
+            if let Some(bytes) = data
+                .map(<[u8]>::len)
+                .filter(|bytes| *bytes > MAX_DATA_BYTES)
+            {
+                return Err(ZkDataError::TooLarge {
+                    path,
+                    bytes,
+                    limit: MAX_DATA_BYTES,
+                });
             }
             let stat = &node.stat;
             assembly.znode(&Znode {

@@ -275,6 +275,24 @@ fn what_does_not_make_a_tree_is_refused() {
     );
 }
 
+#[test]
+fn a_znode_too_large_to_be_stored_is_refused_by_name() {
+    let mut log = Log::new();
+    let mut body = Vec::new();
+    put_string(&mut body, "/large");
+    put_buffer(&mut body, Some(&vec![b'L'; 16 << 20]));
+    Acl::encode_list(Some(&[Acl::open_unsafe()]), &mut body);
+    body.push(0);
+    log.txn(7, CREATE, &body);
+    let database = log.replay().unwrap();
+    let refused = database.into_tree(OwnerForm::Extended).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("/large") && text.contains("16777216"),
+        "{text}"
+    );
+}
+
 fn any_txn() -> impl Strategy<Value = (i32, Vec<u8>)> {
     let kinds = prop::sample::select(vec![
         -11, -10, -1, 1, 2, 5, 7, 13, 14, 15, 16, 19, 20, 21, 99,

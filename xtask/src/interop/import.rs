@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, Owned, Server, output, peak_mib};
+use crate::process::{Kind, Owned, Server, cpu_seconds, output, peak_mib};
 use crate::{Result, java};
 
 const TOOL: &str = "TreeTool";
@@ -104,10 +104,11 @@ fn serving(kind: &Kind, dir: &Path) -> Result<(Server, String)> {
     let begin = Instant::now();
     let server = Server::start(kind, dir)?;
     let seconds = begin.elapsed().as_secs_f64();
-    let mib = peak_mib(server.pid()?).unwrap_or(0);
+    let pid = server.pid()?;
+    let (cpu, mib) = (cpu_seconds(pid).unwrap_or(0.0), peak_mib(pid).unwrap_or(0));
     Ok((
         server,
-        format!("serves it after {seconds:.1} s, with {mib} MiB at most"),
+        format!("serves it after {seconds:.1} s, {cpu:.1} s of CPU, with {mib} MiB at most"),
     ))
 }
 
@@ -133,8 +134,10 @@ fn export(baton: &Path, from: &Path, to: &Path) -> Command {
 fn timed(name: &str, command: &mut Command) -> Result<String> {
     let begin = Instant::now();
     let mut child = Owned::start(command.stdout(Stdio::null()))?;
-    let mut mib = 0;
+    let (mut cpu, mut mib) = (0.0, 0);
     let status = loop {
+        // Both only grow; of a child that has just ended the figures are gone.
+        cpu = cpu_seconds(child.pid()).unwrap_or(cpu);
         mib = mib.max(peak_mib(child.pid()).unwrap_or(0));
         if let Some(status) = child.0.try_wait()? {
             break status;
