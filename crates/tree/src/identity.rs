@@ -248,6 +248,24 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_ipv6_have_ranges_and_an_ipv4_one_stays_what_it_is() {
+        for (address, range, expected) in [
+            ("fe80::1", "fe80::1", true),
+            ("fe80::1", "FE80:0::0:1", true),
+            ("fe80::1", "fe80::/10", true),
+            ("fe80::1", "fec0::/10", false),
+            ("fe80::1", "::/0", true),
+            ("fe80::1", "0.0.0.0/0", false),
+            ("::ffff:10.1.2.3", "10.1.0.0/16", true),
+            ("::ffff:10.1.2.3", "::ffff:0:0/96", false),
+        ] {
+            let identity = Identity::from_ip(address.parse().unwrap());
+            let permitted = permits(&[acl("ip", range)], &identity, Perms::READ);
+            assert_eq!(permitted, expected, "{address} in {range}");
+        }
+    }
+
+    #[test]
     fn permissions_not_named_are_not_given() {
         let list = [Acl::read_unsafe()];
         assert!(permits(&list, &someone(), Perms::READ));
