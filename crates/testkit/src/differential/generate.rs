@@ -223,7 +223,14 @@ impl Generator {
             Request::Auth(_) | Request::SetAcl { .. } | Request::Ping => {
                 return Act::Ask(Request::WhoAmI);
             }
-            Request::Create(_) | Request::SetData { .. } => place = self.random.below(2),
+            Request::Create(Create { path, .. }) | Request::SetData { path, .. } => {
+                place = self.random.below(2);
+                // An empty path that is made null leaves a whole request behind it.
+                if place == 0 && value == -1 && path.is_empty() && self.differences.has("null-path")
+                {
+                    value = -2;
+                }
+            }
             Request::Delete { .. } => {}
             Request::Multi(ops) if !ops.is_empty() => {
                 place = self.random.below(2);
