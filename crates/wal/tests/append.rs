@@ -233,6 +233,44 @@ fn a_folder_in_memory_is_a_data_folder_like_any_other() {
 }
 
 #[test]
+fn a_tail_that_was_replaced_before_a_snapshot_of_its_middle_is_read_back() {
+    let disk = FaultStorage::new();
+    let options = WalOptions {
+        segment_bytes: 4096,
+        extend_bytes: 4096,
+        ..WalOptions::default()
+    };
+    let (mut wal, _) = Wal::open(Arc::new(disk.clone()), options).unwrap();
+    let large = |index| {
+        Record::Entry(Entry {
+            index,
+            term: 1,
+            kind: 1,
+            payload: Bytes::from(vec![0; 500]),
+        })
+    };
+    wal.append(&(1..=10).map(large).collect::<Vec<_>>())
+        .unwrap();
+    wal.sync().unwrap();
+    // Another segment begins with entry 11; then all from 8 on is replaced, committed, and covered up to 10.
+    wal.append(&[entry(11, 1), entry(12, 1)]).unwrap();
+    wal.append(&(8..=12).map(|index| entry(index, 2)).collect::<Vec<_>>())
+        .unwrap();
+    wal.append(&[Record::Commit { index: 12 }]).unwrap();
+    wal.sync().unwrap();
+    assert_eq!(wal.segment_count(), 2);
+    let point = SnapshotMeta {
+        term: 2,
+        ..meta(10)
+    };
+    let mut writer = wal.snapshots().writer(point).unwrap();
+    writer.chunk(1, b"state").unwrap();
+    writer.finish().unwrap();
+    drop(wal);
+    assert_eq!(terms(&disk), [(11, 2), (12, 2)]);
+}
+
+#[test]
 fn an_unfinished_snapshot_is_no_snapshot_and_is_cleared_away() {
     let disk = FaultStorage::new();
     let (mut wal, _) = Wal::open(Arc::new(disk.clone()), WalOptions::default()).unwrap();
