@@ -13,9 +13,6 @@ use baton::{CreateMode, Dialect, LockError, LostReason, ReleaseError, TxnError};
 use baton_client::{Acl, ErrorCode, Op, OpCode, Perms};
 use baton_testkit::{Action, FrameKind, Match, Variant};
 use common::{CUTS, LONG, SHORT, Stage, mutex, plant, session, within};
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Long enough for a client to notice a silent connection and come back on another.
@@ -234,19 +231,6 @@ async fn h09_a_node_at_our_path_that_is_not_ours_satisfies_no_guard_and_is_not_d
     );
 }
 
-/// Polls an acquire `polls` times, letting everything else happen between, then drops it.
-async fn poll_then_drop<F: Future>(work: F, polls: usize) -> bool {
-    let mut work = pin!(work);
-    for _ in 0..polls {
-        if let Poll::Ready(_held) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        tokio::task::yield_now().await;
-    }
-    false
-}
-
 #[tokio::test]
 async fn h10_an_acquire_dropped_at_any_point_leaves_no_node() {
     for behind_a_holder in [false, true] {
@@ -259,7 +243,7 @@ async fn h10_an_acquire_dropped_at_any_point_leaves_no_node() {
                 false => None,
             };
             let lock = mutex(&client, &stage.path);
-            let acquired = poll_then_drop(lock.acquire(), polls).await;
+            let acquired = common::polled(lock.acquire(), polls).await.is_some();
             stage.until_children(usize::from(behind_a_holder)).await;
             drop(held);
             stage.until_children(0).await;
@@ -278,7 +262,7 @@ async fn h10_an_acquire_dropped_at_any_point_leaves_no_node() {
     }
 }
 
-/// Drops an acquire while its `nth` such frame is held back on the wire; `false` if there is no such frame.
+/// Drops an acquire while such a frame is held back on the wire; `false` if there is no such frame.
 async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
     let stage = Stage::new("h10c").await;
     let held = match behind_a_holder {
@@ -290,15 +274,8 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
         false => None,
     };
     let (client, proxy) = stage.proxied(LONG).await;
-    let at = proxy.on(frame).then(Action::Hold);
     let lock = mutex(&client, &stage.path);
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let met = tokio::time::timeout(Duration::from_millis(400), at.fired())
-        .await
-        .is_ok();
-    acquiring.abort();
-    drop(acquiring.await);
-    at.release();
+    let met = common::dropped_at(&proxy, frame, async move { lock.acquire().await }).await;
     stage.until_children(usize::from(behind_a_holder)).await;
     drop(held);
     stage.until_children(0).await;
@@ -308,13 +285,7 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
 #[tokio::test]
 async fn h10_an_acquire_dropped_at_any_frame_on_the_wire_leaves_no_node() {
     for behind_a_holder in [false, true] {
-        for frames in [Match::any_request, Match::any_reply] {
-            let mut nth = 1;
-            while drop_at_frame(frames().nth(nth), behind_a_holder).await {
-                nth += 1;
-            }
-            assert!(nth > 3, "some frames were met: {nth}");
-        }
+        common::at_each_frame(async |frame| drop_at_frame(frame, behind_a_holder).await).await;
     }
 }
 

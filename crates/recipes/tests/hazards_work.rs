@@ -238,20 +238,8 @@ async fn h69_a_take_dropped_at_any_point_leaves_no_claim_that_nobody_has() {
     let queue = queue(&client, &stage.path);
     for polls in 0..30 {
         within(queue.put(polls.to_string().as_str())).await.unwrap();
-        let mut taken = None;
-        {
-            let mut take = std::pin::pin!(queue.take());
-            for _ in 0..polls {
-                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-                if let std::task::Poll::Ready(claim) = take.as_mut().poll(&mut cx) {
-                    taken = Some(claim.unwrap());
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-        let claim = match taken {
-            Some(claim) => claim,
+        let claim = match common::polled(queue.take(), polls).await {
+            Some(taken) => taken.unwrap(),
             None => within(queue.take()).await.unwrap(),
         };
         assert_eq!(claim.payload(), polls.to_string().as_str());

@@ -13,7 +13,6 @@ use baton::{Client, CreateMode, LockingQueue, LostReason, QueueError};
 use baton_client::{Op, OpCode};
 use baton_testkit::{Action, Match, Variant, inspect};
 use common::{CUTS, LONG, SHORT, Stage, session, within};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 const ROOMY: Duration = Duration::from_secs(4);
@@ -254,16 +253,8 @@ async fn h69_a_take_dropped_at_any_point_leaves_the_item_free() {
     let queue = queue(&client, &stage.path);
     within(queue.offer(b"work")).await.unwrap();
     for polls in 0..25 {
-        {
-            let mut take = std::pin::pin!(queue.take());
-            for _ in 0..polls {
-                let mut cx = Context::from_waker(Waker::noop());
-                if let Poll::Ready(item) = take.as_mut().poll(&mut cx) {
-                    assert_eq!(item.unwrap().data(), b"work");
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+        if let Some(item) = common::polled(queue.take(), polls).await {
+            assert_eq!(item.unwrap().data(), b"work");
         }
         let item = within(queue.take()).await.unwrap();
         assert_eq!(item.data(), b"work");

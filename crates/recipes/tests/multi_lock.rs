@@ -252,7 +252,7 @@ async fn h01_h49_a_lost_multi_leaves_one_node_in_each_line() {
     }
 }
 
-/// Drops an acquire while its `nth` such frame is held back on the wire; `false` if there is no such frame.
+/// Drops an acquire while such a frame is held back on the wire; `false` if there is no such frame.
 async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
     let stage = Stage::new("h10m").await;
     let held = match behind_a_holder {
@@ -264,15 +264,8 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
         false => None,
     };
     let (client, proxy) = stage.proxied(LONG).await;
-    let at = proxy.on(frame).then(Action::Hold);
     let lock = all(&client, &stage);
-    let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let met = tokio::time::timeout(Duration::from_millis(300), at.fired())
-        .await
-        .is_ok();
-    acquiring.abort();
-    drop(acquiring.await);
-    at.release();
+    let met = common::dropped_at(&proxy, frame, async move { lock.acquire().await }).await;
     until(&stage, [0, usize::from(behind_a_holder), 0]).await;
     drop(held);
     until(&stage, [0; 3]).await;
@@ -282,13 +275,7 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
 #[tokio::test]
 async fn h10_h49_an_acquire_dropped_at_any_frame_on_the_wire_leaves_no_node() {
     for behind_a_holder in [false, true] {
-        for frames in [Match::any_request, Match::any_reply] {
-            let mut nth = 1;
-            while drop_at_frame(frames().nth(nth), behind_a_holder).await {
-                nth += 1;
-            }
-            assert!(nth > 3, "some frames were met: {nth}");
-        }
+        common::at_each_frame(async |frame| drop_at_frame(frame, behind_a_holder).await).await;
     }
 }
 

@@ -168,20 +168,8 @@ async fn h65_a_take_dropped_at_any_point_loses_no_item() {
         within(queue.offer(polls.to_string().as_bytes()))
             .await
             .unwrap();
-        let mut taken = None;
-        {
-            let mut take = std::pin::pin!(queue.take());
-            for _ in 0..polls {
-                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-                if let std::task::Poll::Ready(item) = take.as_mut().poll(&mut cx) {
-                    taken = Some(item.unwrap());
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-        let item = match taken {
-            Some(item) => item,
+        let item = match common::polled(queue.take(), polls).await {
+            Some(taken) => taken.unwrap(),
             None => within(queue.take()).await.unwrap(),
         };
         assert_eq!(item, polls.to_string());

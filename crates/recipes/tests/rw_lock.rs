@@ -13,8 +13,6 @@ use baton::{Client, CreateMode, LockError, LostReason, ReadGuard, RwDialect, RwL
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match, Proxy};
 use common::{CUTS, LONG, Stage, plant, session, within};
-use std::pin::pin;
-use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -278,15 +276,7 @@ async fn h10_a_downgrade_dropped_at_any_point_leaves_nothing() {
     let client = stage.client().await;
     for polls in 0..6 {
         let write = within(lock(&client, &stage).write()).await.unwrap();
-        let mut downgrading = Box::pin(write.downgrade());
-        for _ in 0..polls {
-            let mut context = Context::from_waker(Waker::noop());
-            if pin!(&mut downgrading).poll(&mut context).is_ready() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        drop(downgrading);
+        drop(common::polled(write.downgrade(), polls).await);
         stage.until_children(0).await;
     }
 }

@@ -411,7 +411,7 @@ async fn h01_a_lost_answer_to_the_minting_yields_the_token_that_the_tree_has() {
     }
 }
 
-/// Drops an acquire while its `nth` such frame is held back on the wire; `false` if there is no such frame.
+/// Drops an acquire while such a frame is held back on the wire; `false` if there is no such frame.
 async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
     let stage = Stage::new("h10s").await;
     let held = match behind_a_holder {
@@ -419,15 +419,8 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
         false => None,
     };
     let (client, proxy) = stage.proxied(LONG).await;
-    let at = proxy.on(frame).then(Action::Hold);
     let of = semaphore(&client, &stage, 2);
-    let acquiring = tokio::spawn(async move { of.acquire(2).await });
-    let met = tokio::time::timeout(Duration::from_millis(300), at.fired())
-        .await
-        .is_ok();
-    acquiring.abort();
-    drop(acquiring.await);
-    at.release();
+    let met = common::dropped_at(&proxy, frame, async move { of.acquire(2).await }).await;
     until(&stage, usize::from(behind_a_holder), 0).await;
     drop(held);
     until(&stage, 0, 0).await;
@@ -437,13 +430,7 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
 #[tokio::test]
 async fn h10_an_acquire_dropped_at_any_frame_on_the_wire_leaves_no_node() {
     for behind_a_holder in [false, true] {
-        for frames in [Match::any_request, Match::any_reply] {
-            let mut nth = 1;
-            while drop_at_frame(frames().nth(nth), behind_a_holder).await {
-                nth += 1;
-            }
-            assert!(nth > 3, "some frames were met: {nth}");
-        }
+        common::at_each_frame(async |frame| drop_at_frame(frame, behind_a_holder).await).await;
     }
 }
 

@@ -5,9 +5,11 @@ use baton::{Client, Config, Mutex};
 use baton_client::{LeaseOptions, Session};
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
-use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant};
+use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -181,6 +183,47 @@ pub async fn within<F: Future>(work: F) -> F::Output {
     tokio::time::timeout(PATIENCE, work)
         .await
         .expect("should have happened long ago")
+}
+
+/// Polls `work` at most so many times, letting everything else happen between, and drops it: what it came to, if to anything.
+pub async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
+    let mut work = pin!(work);
+    for _ in 0..polls {
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(output) = work.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+/// Drops `work` while such a frame of its client is held back on the wire; `false` if there is no such frame.
+pub async fn dropped_at<F>(proxy: &Proxy, frame: Match, work: F) -> bool
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let at = proxy.on(frame).then(Action::Hold);
+    let working = tokio::spawn(work);
+    let met = tokio::time::timeout(Duration::from_millis(400), at.fired())
+        .await
+        .is_ok();
+    working.abort();
+    drop(working.await);
+    at.release();
+    met
+}
+
+/// Makes the experiment with the first request, the second, and so on while it finds one; then so with the replies.
+pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
+    for frames in [Match::any_request, Match::any_reply] {
+        let mut nth = 1;
+        while experiment(frames().nth(nth)).await {
+            nth += 1;
+        }
+        assert!(nth > 3, "some frames were met: {nth}");
+    }
 }
 
 /// Creates an ephemeral node by exact name, as another program might.
