@@ -9,8 +9,10 @@
 
 mod common;
 
-use baton::{LostReason, ReleaseError, Semaphore};
-use common::{LONG, Stage, connect, elsewhere, mutex, within};
+use baton::{LostReason, ReleaseError, Semaphore, SimpleMutex};
+use baton_client::EventKind;
+use baton_testkit::{Action, Match};
+use common::{LONG, Stage, connect, elsewhere, mutex, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -90,6 +92,37 @@ async fn h39_an_answer_of_no_or_a_panic_or_none_gives_all_nodes_of_the_guard_awa
             "{error}"
         );
         assert_eq!(again.check(), Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn h39_a_lock_given_away_spares_the_next_holders_node_of_the_same_name() {
+    let stage = Stage::new("h39d").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let other = stage.client().await;
+    let lock = SimpleMutex::new(&client, &stage.path).unwrap();
+    let guard = within(lock.acquire()).await.unwrap();
+    // Its watch on its node is set.
+    within(session(&client).await.sync("/")).await.unwrap();
+    // Somebody takes the lock away and another gets it, and the holder has not heard of it.
+    let unheard = proxy
+        .on(Match::event(EventKind::NodeDeleted))
+        .then(Action::Hold);
+    within(session(&other).await.delete(guard.node(), None))
+        .await
+        .unwrap();
+    let lock = SimpleMutex::new(&other, &stage.path).unwrap();
+    let next = within(lock.acquire()).await.unwrap();
+    assert_eq!(next.node(), guard.node());
+    within(unheard.fired()).await;
+    let guard = guard.with_liveness(LONG, || async { false });
+    assert_eq!(within(guard.lost()).await, LostReason::NotAlive);
+    unheard.release();
+    // Behind all that the old holder has sent, and what that has brought about.
+    for _ in 0..2 {
+        let seen = within(session(&client).await.exists(next.node())).await;
+        let seen = seen.unwrap().expect("the next holder's node is there");
+        assert_eq!(u64::try_from(seen.czxid).unwrap(), next.token());
     }
 }
 

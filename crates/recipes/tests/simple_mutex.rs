@@ -11,11 +11,8 @@ mod common;
 
 use baton::{Client, LockError, LostReason, Record, SimpleMutex};
 use baton_client::{EventKind, OpCode};
-use baton_testkit::{Action, Match};
+use baton_testkit::{Action, Match, Variant};
 use common::{CUTS, LONG, SHORT, Stage, mutex, plant, session, within};
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 /// Long enough for a client to notice a silent connection and come back on another.
@@ -150,15 +147,7 @@ async fn h10_an_acquire_dropped_at_any_point_leaves_nothing_and_spares_the_holde
                 false => None,
             };
             assert_eq!(holder.is_some(), held);
-            let mut acquiring = Box::pin(lock.acquire());
-            for _ in 0..polls {
-                let mut context = Context::from_waker(Waker::noop());
-                if pin!(&mut acquiring).poll(&mut context).is_ready() {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            drop(acquiring);
+            drop(common::polled(lock.acquire(), polls).await);
             if let Some(holder) = holder {
                 session(&client).await.sync("/").await.unwrap();
                 assert_eq!(holder.check(), Ok(()), "{polls}");
@@ -201,6 +190,26 @@ async fn h09_h38_a_node_that_another_has_put_in_the_place_of_ours_ends_the_guard
     drop(guard);
     within(client.close(LONG)).await.unwrap();
     stage.until_children(1).await;
+}
+
+#[tokio::test]
+async fn h09_h38_a_node_that_was_replaced_while_its_holder_was_away_ends_the_guard() {
+    let stage = Stage::new("away").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let guard = within(simple(&client, &stage).acquire()).await.unwrap();
+    // Its watch on its node is set.
+    within(session(&client).await.sync("/")).await.unwrap();
+    proxy.refuse();
+    proxy.cut_all(Variant::Rst);
+    let other = stage.client().await;
+    within(session(&other).await.delete(guard.node(), None))
+        .await
+        .unwrap();
+    let next = within(simple(&other, &stage).acquire()).await.unwrap();
+    assert_eq!(next.node(), guard.node());
+    proxy.heal();
+    assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
+    assert_eq!(next.check(), Ok(()));
 }
 
 #[tokio::test]

@@ -10,7 +10,9 @@
 mod common;
 
 use baton::{Client, CreateMode, WorkError, WorkItem, WorkQueue};
-use common::{Stage, session, within};
+use baton_client::OpCode;
+use baton_testkit::{Match, Proxy};
+use common::{LONG, Stage, connect, session, within};
 use std::time::Duration;
 
 fn queue(client: &Client, path: &str) -> WorkQueue {
@@ -50,6 +52,20 @@ async fn items_come_out_by_priority_and_then_in_order_and_leave_nothing_behind()
     assert_eq!(drain(&queue).await, ["urgent", "a", "b", "c", "d", "idle"]);
     let depth = within(queue.depth()).await.unwrap().unwrap();
     assert_eq!((depth.items, depth.oldest), (0, None));
+}
+
+#[tokio::test]
+async fn an_item_that_is_done_is_deleted_with_its_claim_and_not_once_more() {
+    let stage = Stage::new("once").await;
+    let proxy = Proxy::start_recording(stage.addr).await.unwrap();
+    let client = connect(proxy.addr(), LONG).await;
+    let queue = queue(&client, &stage.path);
+    within(queue.put("x")).await.unwrap();
+    let claim = within(queue.take()).await.unwrap();
+    within(claim.ack()).await.unwrap();
+    // Behind all that the end of the claim has sent.
+    within(session(&client).await.sync("/")).await.unwrap();
+    assert_eq!(proxy.count(&Match::request(OpCode::Delete)), 0);
 }
 
 #[tokio::test]

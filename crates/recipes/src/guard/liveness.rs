@@ -6,6 +6,7 @@
 
 use super::Guard;
 use super::core::{Core, LostReason};
+use crate::line::{Contender, Removal};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,11 +44,7 @@ impl Guard {
         let session_runs_on = self.session().runtime();
         let watch = Watch {
             core: Arc::clone(&self.core),
-            nodes: self
-                .nodes
-                .iter()
-                .map(|node| (node.path().to_owned(), node.czxid()))
-                .collect(),
+            nodes: self.nodes.iter().map(Contender::removal).collect(),
             application: Handle::try_current().unwrap_or_else(|_| session_runs_on.clone()),
             period,
         };
@@ -58,8 +55,7 @@ impl Guard {
 
 struct Watch {
     core: Arc<Core>,
-    /// Path and `czxid`.
-    nodes: Vec<(String, i64)>,
+    nodes: Vec<Removal>,
     application: Handle,
     period: Duration,
 }
@@ -98,8 +94,8 @@ impl Watch {
 
     fn give_away(&self) {
         if self.core.end_and_see(LostReason::NotAlive).is_ok() {
-            for (path, czxid) in &self.nodes {
-                drop(self.core.session().delete_marked(path, *czxid));
+            for node in &self.nodes {
+                drop(node.begin(self.core.session()));
             }
         }
     }

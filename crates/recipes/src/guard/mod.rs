@@ -218,7 +218,7 @@ impl Guard {
 
     /// The node went in a change of the caller's: nothing is left to release.
     pub(crate) fn dissolve(mut self) {
-        for node in &mut self.nodes {
+        for mut node in std::mem::take(&mut self.nodes) {
             node.disown();
         }
     }

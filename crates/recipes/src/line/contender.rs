@@ -199,11 +199,35 @@ impl Contender {
         self.awaited && self.marked
     }
 
+    /// For whoever may have to delete the node while the contender stands.
+    pub(crate) fn removal(&self) -> Removal {
+        Removal {
+            path: self.path.clone(),
+            czxid: self.czxid,
+            marked: self.marked,
+        }
+    }
+
     fn delete(&self) -> Deletion {
+        self.removal().begin(&self.session)
+    }
+}
+
+/// How a node of ours is deleted, and no other that may have come to its path.
+#[derive(Debug)]
+pub(crate) struct Removal {
+    path: String,
+    czxid: i64,
+    marked: bool,
+}
+
+impl Removal {
+    /// Queues the request.
+    pub(crate) fn begin(&self, session: &Session) -> Deletion {
         if self.marked {
-            self.session.delete_marked(&self.path, self.czxid)
+            session.delete_marked(&self.path, self.czxid)
         } else {
-            self.session.delete_created(&self.path, self.czxid)
+            session.delete_created(&self.path, self.czxid)
         }
     }
 }

@@ -17,6 +17,8 @@ const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 pub(crate) struct OwnNode {
     session: Session,
     path: String,
+    /// What stands at the path with another one is another's (H09).
+    czxid: i64,
     state: State,
     asked_back: bool,
 }
@@ -42,16 +44,17 @@ pub(crate) enum News {
 impl OwnNode {
     /// Starts to watch: the request is queued before this returns.
     pub(crate) fn watch(contender: &Contender) -> Self {
-        Self::at(contender.session(), contender.path())
+        Self::at(contender.session(), contender.path(), contender.czxid())
     }
 
     /// As [`OwnNode::watch`], for a node of `session` outside a line.
-    pub(crate) fn at(session: &Session, path: &str) -> Self {
+    pub(crate) fn at(session: &Session, path: &str, czxid: i64) -> Self {
         let (session, path) = (session.clone(), path.to_owned());
         let state = State::Asked(Box::new(session.get_data_watch(&path)));
         Self {
             session,
             path,
+            czxid,
             state,
             asked_back: false,
         }
@@ -76,6 +79,9 @@ impl OwnNode {
         loop {
             match &mut self.state {
                 State::Asked(asked) => match asked.await {
+                    Ok((read, _)) if read.stat.czxid != self.czxid => {
+                        return News::Gone(LostReason::NodeGone);
+                    }
                     Ok((read, watch)) => {
                         self.state = State::Watching(watch);
                         if !self.asked_back && REVOCATIONS.contains(&&*read.data) {

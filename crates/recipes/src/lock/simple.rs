@@ -24,7 +24,8 @@ const NODE: &str = "lock";
 /// goes: a herd. For teaching, and to share a path with programs that lock in this way; otherwise use [`Mutex`](crate::Mutex).
 ///
 /// No order of arrival: whoever is quickest gets it, so a waiter may wait for ever while others come and go. All else is as for
-/// the mutex: the guard, the fencing token, lost connections, cancellation.
+/// the mutex: the guard, the fencing token, lost connections, cancellation. Only [`Guard::txn`] knows less: it asks for a node of
+/// this name, and a later holder's has the same.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -52,7 +52,7 @@ impl Claim {
     fn new(session: &Session, path: &str, czxid: i64, lease: Arc<LeaseHold>) -> Self {
         let token = u64::try_from(czxid).unwrap_or_default();
         let core = Arc::new(Core::new(session.clone(), vec![path.to_owned()], token));
-        let own_node = OwnNode::at(session, path);
+        let own_node = OwnNode::at(session, path, czxid);
         tokio::spawn(guard::watch(own_node, Arc::clone(&core)));
         Self {
             core,
