@@ -3,7 +3,7 @@
 use baton::LeaderElection;
 
 use super::Scenario;
-use super::hold::hold;
+use super::hold::{granted, hold};
 use crate::stage::Stage;
 
 const PATH: &str = "/elections/one";
@@ -26,10 +26,9 @@ async fn terms(stage: Stage) {
             };
             for round in 0..2 {
                 let who = format!("candidate {number}, round {round}");
-                match stage.cancellable(election.campaign()).await {
-                    None => {}
-                    Some(Ok(leadership)) => hold(&stage, &who, &room, leadership).await,
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                let outcome = stage.cancellable(election.campaign()).await;
+                if let Some(leadership) = granted(&stage, &who, outcome) {
+                    hold(&stage, &who, &room, leadership).await;
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Holding something for a while under the eyes of an [`Occupancy`], whatever kind of guard it is.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -15,76 +16,51 @@ pub(super) trait Held: Send + Sync + 'static {
     fn give_back(self) -> impl Future<Output = Result<(), ReleaseError>> + Send;
 }
 
-impl Held for Guard {
-    fn valid(&self) -> bool {
-        self.check().is_ok()
-    }
-    fn number(&self) -> u64 {
-        self.token()
-    }
-    async fn give_back(self) -> Result<(), ReleaseError> {
-        self.release().await
-    }
+/// A kind of guard by its token and its release.
+macro_rules! held {
+    ($guard:ty, $number:expr, $give_back:expr) => {
+        impl Held for $guard {
+            fn valid(&self) -> bool {
+                self.check().is_ok()
+            }
+            fn number(&self) -> u64 {
+                $number(self)
+            }
+            async fn give_back(self) -> Result<(), ReleaseError> {
+                $give_back(self).await
+            }
+        }
+    };
 }
 
-impl Held for ReadGuard {
-    fn valid(&self) -> bool {
-        self.check().is_ok()
-    }
-    fn number(&self) -> u64 {
-        self.token()
-    }
-    async fn give_back(self) -> Result<(), ReleaseError> {
-        self.release().await
-    }
-}
+held!(Guard, Guard::token, Guard::release);
+held!(ReadGuard, Guard::token, ReadGuard::release);
+held!(WriteGuard, Guard::token, WriteGuard::release);
+held!(ReentrantGuard, Guard::token, ReentrantGuard::release);
+held!(
+    MultiGuard,
+    |many: &Self| many.guard().token(),
+    MultiGuard::release
+);
+// Terms are numbered one by one.
+held!(
+    Leadership,
+    |leads: &Self| leads.term().epoch,
+    Leadership::resign
+);
 
-impl Held for WriteGuard {
-    fn valid(&self) -> bool {
-        self.check().is_ok()
-    }
-    fn number(&self) -> u64 {
-        self.token()
-    }
-    async fn give_back(self) -> Result<(), ReleaseError> {
-        self.release().await
-    }
-}
-
-impl Held for ReentrantGuard {
-    fn valid(&self) -> bool {
-        self.check().is_ok()
-    }
-    fn number(&self) -> u64 {
-        self.token()
-    }
-    async fn give_back(self) -> Result<(), ReleaseError> {
-        self.release().await
-    }
-}
-
-impl Held for MultiGuard {
-    fn valid(&self) -> bool {
-        self.check().is_ok()
-    }
-    fn number(&self) -> u64 {
-        self.guard().token()
-    }
-    async fn give_back(self) -> Result<(), ReleaseError> {
-        self.release().await
-    }
-}
-
-impl Held for Leadership {
-    fn valid(&self) -> bool {
-        self.check().is_ok()
-    }
-    /// Terms are numbered one by one.
-    fn number(&self) -> u64 {
-        self.term().epoch
-    }
-    async fn give_back(self) -> Result<(), ReleaseError> {
-        self.resign().await
+/// What an acquire has come to, which may have been cancelled. An error is a failure of the run.
+pub(super) fn granted<G>(
+    stage: &Stage,
+    who: &str,
+    outcome: Option<Result<G, impl Display>>,
+) -> Option<G> {
+    match outcome? {
+        Ok(guard) => Some(guard),
+        Err(error) => {
+            stage.fail(&format!("{who}: {error}"));
+            None
+        }
     }
 }
 

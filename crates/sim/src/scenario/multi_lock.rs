@@ -3,7 +3,7 @@
 use baton::{MultiLock, Mutex};
 
 use super::Scenario;
-use super::hold::{hold, hold_in};
+use super::hold::{granted, hold, hold_in};
 use crate::stage::Stage;
 
 const ONE: &str = "/many/a";
@@ -27,25 +27,21 @@ async fn turns(stage: Stage) {
                     let Ok(mutex) = Mutex::new(stage.client(number), OTHER) else {
                         return stage.fail("no mutex");
                     };
-                    match stage.cancellable(mutex.acquire()).await {
-                        None => {}
-                        Some(Ok(guard)) => hold(&stage, &who, &other, guard).await,
-                        Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                    let outcome = stage.cancellable(mutex.acquire()).await;
+                    if let Some(guard) = granted(&stage, &who, outcome) {
+                        hold(&stage, &who, &other, guard).await;
                     }
                     continue;
                 }
                 let Ok(both) = MultiLock::new(stage.client(number), [ONE, OTHER]) else {
                     return stage.fail("no locks");
                 };
-                match stage.cancellable(both.acquire()).await {
-                    None => {}
-                    Some(Ok(guard)) => {
-                        let tokens = [ONE, OTHER].map(|path| guard.token(path).unwrap_or(0));
-                        let [first, second] = tokens;
-                        let rooms = [(&one, 1, first), (&other, 1, second)];
-                        hold_in(&stage, &who, &rooms, guard).await;
-                    }
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                let outcome = stage.cancellable(both.acquire()).await;
+                if let Some(guard) = granted(&stage, &who, outcome) {
+                    let tokens = [ONE, OTHER].map(|path| guard.token(path).unwrap_or(0));
+                    let [first, second] = tokens;
+                    let rooms = [(&one, 1, first), (&other, 1, second)];
+                    hold_in(&stage, &who, &rooms, guard).await;
                 }
             }
         }

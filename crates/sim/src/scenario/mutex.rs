@@ -5,7 +5,7 @@ use std::time::Duration;
 use baton::{Dialect, LockError, Mutex, SimpleMutex};
 
 use super::Scenario;
-use super::hold::{hold, hold_for, stay};
+use super::hold::{granted, hold, hold_for, stay};
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/one";
@@ -37,21 +37,28 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
+fn mutex(stage: &Stage, client: usize) -> Option<Mutex> {
+    granted(
+        stage,
+        "no mutex",
+        Some(Mutex::new(stage.client(client), PATH)),
+    )
+}
+
 async fn turns(stage: Stage, dialect: Dialect) {
     let room = stage.occupancy("the lock", 1);
     let act = |stage: Stage, number: usize| {
         let room = room.clone();
         async move {
-            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
-                return stage.fail("no mutex");
+            let Some(mutex) = mutex(&stage, number) else {
+                return;
             };
             let mutex = mutex.dialect(dialect);
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
-                match stage.cancellable(mutex.acquire()).await {
-                    None => {}
-                    Some(Ok(guard)) => hold(&stage, &who, &room, guard).await,
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                let outcome = stage.cancellable(mutex.acquire()).await;
+                if let Some(guard) = granted(&stage, &who, outcome) {
+                    hold(&stage, &who, &room, guard).await;
                 }
             }
         }
@@ -65,8 +72,8 @@ async fn requeues(stage: Stage) {
     let act = |stage: Stage, number: usize| {
         let room = room.clone();
         async move {
-            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
-                return stage.fail("no mutex");
+            let Some(mutex) = mutex(&stage, number) else {
+                return;
             };
             let mut turn = stage.cancellable(mutex.acquire()).await;
             for round in 0..TURNS {
@@ -101,10 +108,9 @@ async fn scrambles(stage: Stage) {
             };
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
-                match stage.cancellable(mutex.acquire()).await {
-                    None => {}
-                    Some(Ok(guard)) => hold(&stage, &who, &room, guard).await,
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                let outcome = stage.cancellable(mutex.acquire()).await;
+                if let Some(guard) = granted(&stage, &who, outcome) {
+                    hold(&stage, &who, &room, guard).await;
                 }
             }
         }
@@ -119,17 +125,14 @@ async fn stays(stage: Stage) {
     let act = |stage: Stage, number: usize| {
         let room = room.clone();
         async move {
-            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
-                return stage.fail("no mutex");
+            let Some(mutex) = mutex(&stage, number) else {
+                return;
             };
             let who = format!("client {number}");
-            match stage.cancellable(mutex.acquire()).await {
-                None => {}
-                Some(Ok(guard)) => {
-                    let token = guard.token();
-                    hold_for(&stage, &who, &[(&room, 1, token)], guard, STAY_MS).await;
-                }
-                Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+            let outcome = stage.cancellable(mutex.acquire()).await;
+            if let Some(guard) = granted(&stage, &who, outcome) {
+                let token = guard.token();
+                hold_for(&stage, &who, &[(&room, 1, token)], guard, STAY_MS).await;
             }
         }
     };
@@ -141,8 +144,8 @@ async fn tries(stage: Stage) {
     let act = |stage: Stage, number: usize| {
         let room = room.clone();
         async move {
-            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
-                return stage.fail("no mutex");
+            let Some(mutex) = mutex(&stage, number) else {
+                return;
             };
             for round in 0..3 {
                 let who = format!("client {number}, round {round}");
@@ -162,8 +165,8 @@ async fn limited(stage: Stage) {
     let act = |stage: Stage, number: usize| {
         let room = room.clone();
         async move {
-            let Ok(mutex) = Mutex::new(stage.client(number), PATH) else {
-                return stage.fail("no mutex");
+            let Some(mutex) = mutex(&stage, number) else {
+                return;
             };
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");

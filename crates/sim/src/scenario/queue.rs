@@ -6,6 +6,7 @@ use std::time::Duration;
 use baton::{
     Client, DelayQueue, DistributedQueue, IdQueue, LockingQueue, PriorityQueue, QueueError,
 };
+use bytes::Bytes;
 
 use super::Scenario;
 use super::ledger::Ledger;
@@ -26,10 +27,23 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         receipts || ["/queues", PATH, "/queues/one/entries", "/queues/one/taken"].contains(&path)
     };
     vec![
-        Scenario::new("queue", 3, |stage| Box::pin(polled(stage))).keeps(keeps),
+        Scenario::new("queue", 3, |stage| {
+            Box::pin(polled(stage, 3, 8, |client| {
+                DistributedQueue::new(client, PATH)
+            }))
+        })
+        .keeps(keeps),
         Scenario::new("queue-take", 2, |stage| Box::pin(taken(stage))).keeps(keeps),
-        Scenario::new("priority-queue", 2, |stage| Box::pin(by_priority(stage))).keeps(keeps),
-        Scenario::new("delay-queue", 2, |stage| Box::pin(delayed(stage))).keeps(keeps),
+        Scenario::new("priority-queue", 2, |stage| {
+            Box::pin(polled(stage, 2, 8, |client| {
+                PriorityQueue::new(client, PATH)
+            }))
+        })
+        .keeps(keeps),
+        Scenario::new("delay-queue", 2, |stage| {
+            Box::pin(polled(stage, 2, 12, |client| DelayQueue::new(client, PATH)))
+        })
+        .keeps(keeps),
         Scenario::new("id-queue", 2, |stage| Box::pin(by_id(stage))).keeps(keeps),
         Scenario::new("locking-queue", 3, |stage| {
             Box::pin(locked(stage, |client| LockingQueue::new(client, PATH)))
@@ -47,18 +61,97 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
+/// A queue whose items are taken out as they are handed out.
+trait Queue: Send + Sync + 'static {
+    /// Offers the item with this number.
+    fn put(&self, item: &str, number: usize) -> impl Future<Output = Put> + Send;
+    fn next(&self) -> impl Future<Output = Next> + Send;
+}
+
+type Put = Result<(), QueueError>;
+type Next = Result<Option<Bytes>, QueueError>;
+
+impl Queue for DistributedQueue {
+    async fn put(&self, item: &str, _: usize) -> Put {
+        self.offer(item.as_bytes()).await
+    }
+    async fn next(&self) -> Next {
+        self.poll().await
+    }
+}
+
+impl Queue for PriorityQueue {
+    async fn put(&self, item: &str, number: usize) -> Put {
+        let priority = 10 - i32::try_from(number).unwrap_or(0);
+        self.offer(item.as_bytes(), priority).await
+    }
+    async fn next(&self) -> Next {
+        self.poll().await
+    }
+}
+
+impl Queue for DelayQueue {
+    async fn put(&self, item: &str, number: usize) -> Put {
+        let delay = Duration::from_millis(10 * number as u64);
+        self.offer(item.as_bytes(), delay).await
+    }
+    async fn next(&self) -> Next {
+        self.poll().await
+    }
+}
+
+impl Queue for IdQueue {
+    async fn put(&self, item: &str, _: usize) -> Put {
+        self.offer(item.as_bytes(), item).await
+    }
+    /// An item that comes with another id than its own is none that was offered.
+    async fn next(&self) -> Next {
+        let item = self.poll().await?;
+        Ok(item.map(|item| match item.id.as_bytes() == &*item.data {
+            true => item.data,
+            false => format!("item {:?} as {:?}", item.data, item.id).into(),
+        }))
+    }
+}
+
+async fn put_all(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
+    let put = |item: String, number| async move { queue.put(&item, number).await };
+    produce(stage, ledger, put).await;
+}
+
 /// Offers every item, once, in calls that may be cancelled.
-async fn produce<'a, F>(
-    stage: &'a Stage,
+async fn produce<F: Future<Output = Put>>(
+    stage: &Stage,
     ledger: &Ledger,
-    offer: impl Fn(&'a Stage, String, usize) -> F,
-) where
-    F: Future<Output = Result<(), QueueError>>,
-{
+    offer: impl Fn(String, usize) -> F,
+) {
     for number in 0..ITEMS {
         let item = format!("item {number}");
-        let outcome = stage.cancellable(offer(stage, item.clone(), number)).await;
+        let outcome = stage.cancellable(offer(item.clone(), number)).await;
         ledger.offered(stage, &item, outcome.as_ref());
+    }
+}
+
+/// Asks for as many items as there are, in calls that may be cancelled.
+async fn consume(stage: &Stage, ledger: &Ledger, queue: &impl Queue, pause_ms: u64) {
+    for _ in 0..ITEMS {
+        match stage.cancellable(queue.next()).await {
+            None | Some(Ok(None)) => stage.pause(pause_ms).await,
+            Some(Ok(Some(item))) => ledger.taken(stage, &item),
+            Some(Err(error)) => ledger.failed(stage, &error),
+        }
+    }
+}
+
+/// Takes out what is there once all that was cancelled has come to its end: what came back to this handle is nobody else's.
+async fn drain(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
+    stage.pause(BACKGROUND_MS).await;
+    loop {
+        match queue.next().await {
+            Ok(Some(item)) => ledger.taken(stage, &item),
+            Ok(None) => break,
+            Err(error) => ledger.failed(stage, &error),
+        }
     }
 }
 
@@ -74,47 +167,29 @@ fn judge(stage: &Stage, ledger: &Ledger, folder: &str) {
     });
 }
 
-macro_rules! drained {
-    ($stage:expr, $ledger:expr, $queue:expr) => {
-        loop {
-            match $queue.poll().await {
-                Ok(Some(item)) => $ledger.taken($stage, item.as_ref()),
-                Ok(None) => break,
-                Err(error) => $ledger.failed($stage, &error),
-            }
-        }
-    };
-}
-
-async fn polled(stage: Stage) {
+/// One offers, the others ask.
+async fn polled<Q: Queue>(
+    stage: Stage,
+    clients: usize,
+    pause_ms: u64,
+    open: fn(&Client) -> Result<Q, QueueError>,
+) {
     let ledger = Ledger::default();
     let act = |stage: Stage, number: usize| {
         let ledger = ledger.clone();
         async move {
-            let Ok(queue) = DistributedQueue::new(stage.client(number), PATH) else {
+            let Ok(queue) = open(stage.client(number)) else {
                 return stage.fail("no queue");
             };
             if number == 0 {
-                let offer = |_, item: String, _| {
-                    let queue = queue.clone();
-                    async move { queue.offer(item.as_bytes()).await }
-                };
-                produce(&stage, &ledger, offer).await;
+                put_all(&stage, &ledger, &queue).await;
             } else {
-                for _ in 0..ITEMS {
-                    match stage.cancellable(queue.poll()).await {
-                        None | Some(Ok(None)) => stage.pause(8).await,
-                        Some(Ok(Some(item))) => ledger.taken(&stage, &item),
-                        Some(Err(error)) => ledger.failed(&stage, &error),
-                    }
-                }
+                consume(&stage, &ledger, &queue, pause_ms).await;
             }
-            stage.pause(BACKGROUND_MS).await;
-            // What came back to this handle is nobody else's.
-            drained!(&stage, ledger, queue);
+            drain(&stage, &ledger, &queue).await;
         }
     };
-    stage.crew(3, act).await;
+    stage.crew(clients, act).await;
     judge(&stage, &ledger, PATH);
 }
 
@@ -128,11 +203,7 @@ async fn taken(stage: Stage) {
             };
             if number == 0 {
                 stage.pause(20).await;
-                let offer = |_, item: String, _| {
-                    let queue = queue.clone();
-                    async move { queue.offer(item.as_bytes()).await }
-                };
-                produce(&stage, &ledger, offer).await;
+                put_all(&stage, &ledger, &queue).await;
             } else {
                 for _ in 0..ITEMS {
                     // What was cancelled or never offered does not come: so long, and no longer.
@@ -144,72 +215,7 @@ async fn taken(stage: Stage) {
                     }
                 }
             }
-            stage.pause(BACKGROUND_MS).await;
-            drained!(&stage, ledger, queue);
-        }
-    };
-    stage.crew(2, act).await;
-    judge(&stage, &ledger, PATH);
-}
-
-async fn by_priority(stage: Stage) {
-    let ledger = Ledger::default();
-    let act = |stage: Stage, number: usize| {
-        let ledger = ledger.clone();
-        async move {
-            let Ok(queue) = PriorityQueue::new(stage.client(number), PATH) else {
-                return stage.fail("no queue");
-            };
-            if number == 0 {
-                let offer = |_, item: String, number: usize| {
-                    let queue = queue.clone();
-                    let priority = 10 - i32::try_from(number).unwrap_or(0);
-                    async move { queue.offer(item.as_bytes(), priority).await }
-                };
-                produce(&stage, &ledger, offer).await;
-            } else {
-                for _ in 0..ITEMS {
-                    match stage.cancellable(queue.poll()).await {
-                        None | Some(Ok(None)) => stage.pause(8).await,
-                        Some(Ok(Some(item))) => ledger.taken(&stage, &item),
-                        Some(Err(error)) => ledger.failed(&stage, &error),
-                    }
-                }
-            }
-            stage.pause(BACKGROUND_MS).await;
-            drained!(&stage, ledger, queue);
-        }
-    };
-    stage.crew(2, act).await;
-    judge(&stage, &ledger, PATH);
-}
-
-async fn delayed(stage: Stage) {
-    let ledger = Ledger::default();
-    let act = |stage: Stage, number: usize| {
-        let ledger = ledger.clone();
-        async move {
-            let Ok(queue) = DelayQueue::new(stage.client(number), PATH) else {
-                return stage.fail("no queue");
-            };
-            if number == 0 {
-                let offer = |_, item: String, number: usize| {
-                    let queue = queue.clone();
-                    let delay = Duration::from_millis(10 * number as u64);
-                    async move { queue.offer(item.as_bytes(), delay).await }
-                };
-                produce(&stage, &ledger, offer).await;
-            } else {
-                for _ in 0..ITEMS {
-                    match stage.cancellable(queue.poll()).await {
-                        None | Some(Ok(None)) => stage.pause(12).await,
-                        Some(Ok(Some(item))) => ledger.taken(&stage, &item),
-                        Some(Err(error)) => ledger.failed(&stage, &error),
-                    }
-                }
-            }
-            stage.pause(BACKGROUND_MS).await;
-            drained!(&stage, ledger, queue);
+            drain(&stage, &ledger, &queue).await;
         }
     };
     stage.crew(2, act).await;
@@ -226,11 +232,7 @@ async fn by_id(stage: Stage) {
                 return stage.fail("no queue");
             };
             if number == 0 {
-                let offer = |_, item: String, _| {
-                    let queue = queue.clone();
-                    async move { queue.offer(item.as_bytes(), &item).await }
-                };
-                produce(&stage, &ledger, offer).await;
+                put_all(&stage, &ledger, &queue).await;
                 let removed = stage.cancellable(queue.remove("item 1")).await;
                 stage.note(|| format!("removed by id: {removed:?}"));
                 match removed {
@@ -238,27 +240,9 @@ async fn by_id(stage: Stage) {
                     None | Some(Err(_)) => ledger.perhaps(b"item 1"),
                 }
             } else {
-                for _ in 0..ITEMS {
-                    match stage.cancellable(queue.poll()).await {
-                        None | Some(Ok(None)) => stage.pause(12).await,
-                        Some(Ok(Some(item))) => {
-                            stage.expect(item.id.as_bytes() == &*item.data, || {
-                                format!("item {:?} came as {:?}", item.data, item.id)
-                            });
-                            ledger.taken(&stage, &item.data);
-                        }
-                        Some(Err(error)) => ledger.failed(&stage, &error),
-                    }
-                }
+                consume(&stage, &ledger, &queue, 12).await;
             }
-            stage.pause(BACKGROUND_MS).await;
-            loop {
-                match queue.poll().await {
-                    Ok(Some(item)) => ledger.taken(&stage, &item.data),
-                    Ok(None) => break,
-                    Err(error) => ledger.failed(&stage, &error),
-                }
-            }
+            drain(&stage, &ledger, &queue).await;
         }
     };
     stage.crew(2, act).await;
@@ -275,11 +259,9 @@ async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueErr
                 return stage.fail("no queue");
             };
             if number == 0 {
-                let offer = |_, item: String, _| {
-                    let queue = queue.clone();
-                    async move { queue.offer(item.as_bytes()).await }
-                };
-                return produce(&stage, &ledger, offer).await;
+                let queue = &queue;
+                let put = |item: String, _| async move { queue.offer(item.as_bytes()).await };
+                return produce(&stage, &ledger, put).await;
             }
             for _ in 0..ITEMS {
                 if let Some(Ok(Some(item))) = stage.cancellable(queue.poll()).await {

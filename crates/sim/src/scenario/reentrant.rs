@@ -3,7 +3,7 @@
 use baton::{OwnerId, ReentrantMutex};
 
 use super::Scenario;
-use super::hold::hold;
+use super::hold::{granted, hold};
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/again";
@@ -26,10 +26,9 @@ async fn turns(stage: Stage) {
             let owner = OwnerId::from("the program");
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
-                let outer = match stage.cancellable(lock.acquire(&owner)).await {
-                    None => continue,
-                    Some(Ok(guard)) => guard,
-                    Some(Err(error)) => return stage.fail(&format!("{who}: {error}")),
+                let outcome = stage.cancellable(lock.acquire(&owner)).await;
+                let Some(outer) = granted(&stage, &who, outcome) else {
+                    continue;
                 };
                 let inner = match stage.cancellable(lock.acquire(&owner)).await {
                     // Lost in the meantime, or nobody waited for it: there is the outer one alone.

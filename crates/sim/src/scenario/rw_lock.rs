@@ -3,7 +3,7 @@
 use baton::{RwDialect, RwLock};
 
 use super::Scenario;
-use super::hold::hold_in;
+use super::hold::{granted, hold_in};
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/shared";
@@ -41,29 +41,18 @@ async fn turns(stage: Stage, dialect: RwDialect) {
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
                 // One writes, one reads, one does both in turn.
-                let failed = if number == 0 || (number == 2 && round == 1) {
-                    match stage.cancellable(lock.write()).await {
-                        None => None,
-                        Some(Ok(guard)) => {
-                            let token = guard.token();
-                            hold_in(&stage, &who, &[(&room, WHOLE, token)], guard).await;
-                            None
-                        }
-                        Some(Err(error)) => Some(error),
+                if number == 0 || (number == 2 && round == 1) {
+                    let outcome = stage.cancellable(lock.write()).await;
+                    if let Some(guard) = granted(&stage, &who, outcome) {
+                        let token = guard.token();
+                        hold_in(&stage, &who, &[(&room, WHOLE, token)], guard).await;
                     }
                 } else {
-                    match stage.cancellable(lock.read()).await {
-                        None => None,
-                        Some(Ok(guard)) => {
-                            let token = guard.token();
-                            hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
-                            None
-                        }
-                        Some(Err(error)) => Some(error),
+                    let outcome = stage.cancellable(lock.read()).await;
+                    if let Some(guard) = granted(&stage, &who, outcome) {
+                        let token = guard.token();
+                        hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
                     }
-                };
-                if let Some(error) = failed {
-                    stage.fail(&format!("{who}: {error}"));
                 }
             }
         }
@@ -80,10 +69,9 @@ async fn downgrades(stage: Stage) {
                 return stage.fail("no lock");
             };
             let who = format!("client {number}");
-            let guard = match stage.cancellable(lock.write()).await {
-                None => return,
-                Some(Ok(guard)) => guard,
-                Some(Err(error)) => return stage.fail(&format!("{who}: {error}")),
+            let outcome = stage.cancellable(lock.write()).await;
+            let Some(guard) = granted(&stage, &who, outcome) else {
+                return;
             };
             let token = guard.token();
             stage.note(|| format!("{who} writes, token {token}"));

@@ -3,7 +3,7 @@
 use baton::Semaphore;
 
 use super::Scenario;
-use super::hold::hold_in;
+use super::hold::{granted, hold_in};
 use crate::stage::Stage;
 
 const PATH: &str = "/pools/one";
@@ -28,13 +28,10 @@ async fn turns(stage: Stage) {
             let wanted = u32::try_from(number).unwrap_or(0) + 1;
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
-                match stage.cancellable(semaphore.acquire(wanted)).await {
-                    None => {}
-                    Some(Ok(guard)) => {
-                        let token = guard.token();
-                        hold_in(&stage, &who, &[(&room, number + 1, token)], guard).await;
-                    }
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                let outcome = stage.cancellable(semaphore.acquire(wanted)).await;
+                if let Some(guard) = granted(&stage, &who, outcome) {
+                    let token = guard.token();
+                    hold_in(&stage, &who, &[(&room, number + 1, token)], guard).await;
                 }
             }
         }

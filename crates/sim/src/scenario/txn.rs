@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use baton::{CreateMode, Guard, Mutex, TxnError};
 
 use super::Scenario;
-use super::hold::hold;
+use super::hold::{granted, hold};
 use crate::stage::Stage;
 
 const LOCK: &str = "/locks/one";
@@ -42,15 +42,12 @@ async fn write(stage: Stage) {
             };
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
-                match stage.cancellable(mutex.acquire()).await {
-                    None => {}
-                    Some(Ok(guard)) => {
-                        for _ in 0..2 {
-                            commit(&stage, &guard, &expected).await;
-                        }
-                        hold(&stage, &who, &room, guard).await;
+                let outcome = stage.cancellable(mutex.acquire()).await;
+                if let Some(guard) = granted(&stage, &who, outcome) {
+                    for _ in 0..2 {
+                        commit(&stage, &guard, &expected).await;
                     }
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
+                    hold(&stage, &who, &room, guard).await;
                 }
             }
         }

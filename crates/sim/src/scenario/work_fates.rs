@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Scenario;
 use crate::stage::Stage;
 
-const PATH: &str = "/work/one";
+const PATH: &str = "/jobs/one";
 const DELAYED: &str = "delayed";
 const DELAY: Duration = Duration::from_millis(30);
 const DOOMED: &str = "doomed";
@@ -24,7 +24,7 @@ const BACKGROUND_MS: u64 = 20_000;
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("work-queue-fates", 3, |stage| Box::pin(work(stage)))
-            .keeps(|path| path.starts_with("/work")),
+            .keeps(|path| path.starts_with("/jobs")),
     ]
 }
 

@@ -8,7 +8,7 @@ use baton::{WorkError, WorkItem, WorkQueue};
 use super::Scenario;
 use crate::stage::Stage;
 
-const PATH: &str = "/work/one";
+const PATH: &str = "/jobs/one";
 const ITEMS: usize = 3;
 /// Until every claim of a lost session has come back, and what cancelled calls had begun is over.
 const BACKGROUND_MS: u64 = 20_000;
@@ -16,7 +16,7 @@ const BACKGROUND_MS: u64 = 20_000;
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("work-queue", 3, |stage| Box::pin(work(stage)))
-            .keeps(|path| path.starts_with("/work")),
+            .keeps(|path| path.starts_with("/jobs")),
     ]
 }
 
