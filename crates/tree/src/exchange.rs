@@ -296,9 +296,7 @@ impl Tree {
         &self,
         mut visit: impl FnMut(&Znode<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut path = String::new();
-        let mut show = |path: &str, id: NodeId| {
-            let node = self.arena.node(id);
+        self.arena.walk(|path, _, node| {
             let family = self.arena.family(node);
             visit(&Znode {
                 path,
@@ -314,22 +312,6 @@ impl Tree {
                 creates: family.creates,
                 owner: node.owner,
             })
-        };
-        show("/", ROOT)?;
-        let mut pending = vec![(self.arena.children(self.arena.node(ROOT)), 0)];
-        while let Some((children, parent_len)) = pending.last_mut() {
-            let Some((id, node)) = children.next() else {
-                pending.pop();
-                continue;
-            };
-            path.truncate(*parent_len);
-            path.push('/');
-            path.push_str(std::str::from_utf8(node.name()).unwrap_or_default());
-            show(&path, id)?;
-            if self.arena.family(node).num_children > 0 {
-                pending.push((self.arena.children(node), path.len()));
-            }
-        }
-        Ok(())
+        })
     }
 }

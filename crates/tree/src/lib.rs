@@ -23,6 +23,7 @@ mod sessions;
 mod snapshot;
 mod tree;
 mod varint;
+mod walk;
 mod write;
 
 pub use acl_table::AclList;

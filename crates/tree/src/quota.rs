@@ -9,9 +9,7 @@
 use baton_proto::{ErrorCode, path};
 
 use crate::arena::{Arena, NodeId};
-use crate::digest;
 use crate::effects::{OverQuota, QuotaOf};
-use crate::multi::Undo;
 use crate::restore::RestoreError;
 use crate::tree::Tree;
 use crate::write::Recorder;
@@ -269,24 +267,7 @@ impl Tree {
 
     /// Writes figures, which nobody wrote: no version, no zxid and no event goes with it.
     fn put_stats(&mut self, path: &str, id: NodeId, text: &str, recorder: &mut impl Recorder) {
-        self.save(id);
-        let hash = digest::hash_path(path);
-        let node = self.arena.node(id);
-        self.digest.remove(digest::data_term(hash, node));
-        if let Some(journal) = recorder.journal() {
-            let (mzxid, mtime, version) = (node.mzxid, node.mtime, node.version);
-            journal.push(Undo::Set {
-                id,
-                old: self.arena.swap_data(id, Some(text.as_bytes())),
-                mzxid,
-                mtime,
-                version,
-            });
-        } else {
-            self.arena.set_data(id, Some(text.as_bytes()));
-        }
-        self.digest
-            .add(digest::data_term(hash, self.arena.node(id)));
+        self.replace_data(path, id, Some(text.as_bytes()), recorder, |_| {});
     }
 }
 

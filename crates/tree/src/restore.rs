@@ -2,11 +2,12 @@
 //! that the content is whole and consistent: what it hands out is exactly the tree that was written, or an error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use baton_proto::{Acl, Perms};
 
 use crate::acl_table::{AclId, AclTable, OPEN};
-use crate::arena::{Arena, NewNode, Node, NodeId, ROOT};
+use crate::arena::{Arena, NewNode, ROOT};
 use crate::digest::{self, Digest};
 use crate::kind::{Kind, is_session_id};
 use crate::quota;
@@ -352,10 +353,11 @@ impl Restore {
 
 /// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes it met.
 pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
-    let mut path = String::new();
     let mut kinds = Vec::new();
     let mut sum = Digest::default();
-    let mut visit = |path: &str, id: NodeId, node: &Node| {
+    let mut reached = 0;
+    let met: Result<(), Infallible> = tree.arena.walk(|path, id, node| {
+        reached += 1;
         let hash = digest::hash_path(path);
         sum.add(digest::data_term(hash, node));
         sum.add(tree.family_term(hash, node));
@@ -363,25 +365,9 @@ pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
         if kind != Kind::Persistent {
             kinds.push((kind, id));
         }
-    };
-    let root = tree.arena.node(ROOT);
-    visit("/", ROOT, root);
-    let mut reached = 1;
-    let mut pending = vec![(tree.arena.children(root), 0)];
-    while let Some((children, parent_len)) = pending.last_mut() {
-        let Some((id, node)) = children.next() else {
-            pending.pop();
-            continue;
-        };
-        path.truncate(*parent_len);
-        path.push('/');
-        path.push_str(std::str::from_utf8(node.name()).unwrap_or_default());
-        visit(&path, id, node);
-        reached += 1;
-        if tree.arena.family(node).num_children > 0 {
-            pending.push((tree.arena.children(node), path.len()));
-        }
-    }
+        Ok(())
+    });
+    let Ok(()) = met;
     for (kind, id) in kinds {
         if let Kind::Ephemeral(session) = kind
             && tree.sessions.get(session).is_none()

@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use baton_proto::{Acl, Create, ErrorCode, Perms, Response, Stat, path};
 
 use crate::acl_table::{AclId, AclTable, OPEN};
-use crate::arena::{NewNode, NodeId};
+use crate::arena::{NewNode, Node, NodeId};
 use crate::digest;
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::identity::{self, Identity};
@@ -306,6 +306,26 @@ impl Tree {
         self.within_quota(quota.as_ref(), growth, recorder)?;
         let next = next_version(node.version, version)?;
         let acl = node.acl;
+        self.replace_data(path, id, data, recorder, |node| {
+            node.version = next;
+            node.mzxid = context.zxid;
+            node.mtime = context.time_ms;
+        });
+        let stat = self.stat_of(self.arena.node(id));
+        self.tell(context, recorder, ChangeKind::DataChanged, path, acl);
+        self.charge(quota.as_ref(), growth, recorder);
+        Ok(stat)
+    }
+
+    /// Puts other data into a znode, and into its record what `note` does.
+    pub(crate) fn replace_data(
+        &mut self,
+        path: &str,
+        id: NodeId,
+        data: Option<&[u8]>,
+        recorder: &mut impl Recorder,
+        note: impl FnOnce(&mut Node),
+    ) {
         self.save(id);
         let hash = digest::hash_path(path);
         let node = self.arena.node(id);
@@ -322,16 +342,9 @@ impl Tree {
         } else {
             self.arena.set_data(id, data);
         }
-        let node = self.arena.node_mut(id);
-        node.version = next;
-        node.mzxid = context.zxid;
-        node.mtime = context.time_ms;
-        let node = self.arena.node(id);
-        self.digest.add(digest::data_term(hash, node));
-        let stat = self.stat_of(node);
-        self.tell(context, recorder, ChangeKind::DataChanged, path, acl);
-        self.charge(quota.as_ref(), growth, recorder);
-        Ok(stat)
+        note(self.arena.node_mut(id));
+        self.digest
+            .add(digest::data_term(hash, self.arena.node(id)));
     }
 
     pub(crate) fn set_acl(
