@@ -219,14 +219,7 @@ async fn h29_a_grant_that_arrives_after_the_deadline_is_a_loss() {
     peer.answer_next_probe().await;
     let watching = s.get_data_watch("/predecessor");
     let asked = peer.expect(OpCode::GetData).await;
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     let (_, watch) = watching.await.unwrap();
     world.clock.jump(T + Duration::from_millis(1));
     peer.event(EventKind::NodeDeleted, "/predecessor").await;

@@ -56,14 +56,7 @@ async fn what_is_queued_goes_out_in_one_write_and_answers_come_in_order() {
         );
     }
     let asked = peer.expect(OpCode::GetData).await;
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: Stat::default(),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, Stat::default()).await;
     assert!(last.await.unwrap().data.is_empty());
     assert_eq!(s.last_zxid(), 150);
 }
@@ -109,14 +102,7 @@ async fn a_lost_connection_leaves_sent_writes_unknown_repeats_reads_and_keeps_wh
     let mut peer = world.accept(SESSION).await;
     assert_eq!(peer.last_zxid_seen, 100, "it does not travel back in time");
     let asked = peer.expect(OpCode::GetData).await;
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: Stat::default(),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, Stat::default()).await;
     read.await.unwrap();
     let asked = peer.expect(OpCode::SetData).await;
     assert_eq!(asked.path(), "/stuck");

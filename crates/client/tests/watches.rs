@@ -22,14 +22,7 @@ async fn data_watch(s: &Session, peer: &mut Peer, path: &str) -> Watch {
         asked.request(),
         Request::GetData { watch: true, .. }
     ));
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     pending.await.unwrap().1
 }
 
@@ -77,14 +70,7 @@ async fn h53_a_watch_dropped_while_another_is_being_set_does_not_take_that_one_a
     let setting = s.get_data_watch("/n");
     let asked = peer.expect(OpCode::GetData).await;
     drop(old);
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     let (_, watch) = setting.await.unwrap();
     settle().await;
     peer.event(EventKind::NodeDataChanged, "/n").await;
@@ -103,14 +89,7 @@ async fn h53_a_watch_dropped_while_another_is_being_set_does_not_take_that_one_a
     // And a watch whose future was dropped before the answer.
     drop(s.get_data_watch("/k"));
     let asked = peer.expect(OpCode::GetData).await;
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     assert_eq!(
         removal(&mut peer).await,
         ("/k".to_owned(), WatcherKind::Data.code())
@@ -141,14 +120,7 @@ async fn h31_an_event_of_an_earlier_watch_does_not_reach_one_whose_read_is_not_a
     let setting = s.get_data_watch("/n");
     let asked = peer.expect(OpCode::GetData).await;
     peer.event(EventKind::NodeDataChanged, "/n").await;
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     old.await.unwrap();
     let (_, mut new) = setting.await.unwrap();
     settle().await;
@@ -302,14 +274,7 @@ async fn a_one_shot_watch_beside_a_persistent_one_leaves_the_servers_watch_alone
         matches!(asked.request(), Request::GetData { watch: false, .. }),
         "it would replace the persistent one"
     );
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     let (_, watch) = reading.await.unwrap();
     peer.event(EventKind::NodeDataChanged, "/n").await;
     assert_eq!(watch.await.unwrap().kind, EventKind::NodeDataChanged);
@@ -320,14 +285,7 @@ async fn a_one_shot_watch_beside_a_persistent_one_leaves_the_servers_watch_alone
     // A one-shot watch that outlives it still has the server's persistent watch behind it.
     let reading = s.get_data_watch("/n");
     let asked = peer.expect(OpCode::GetData).await;
-    peer.ok(
-        &asked,
-        Some(Response::Data {
-            data: None,
-            stat: stat(1, 0),
-        }),
-    )
-    .await;
+    peer.no_data(&asked, stat(1, 0)).await;
     let (_, watch) = reading.await.unwrap();
     drop(node);
     settle().await;

@@ -214,6 +214,12 @@ impl Peer {
         self.reply(asked.xid, 0, response).await;
     }
 
+    /// Answers a read of data: there is none.
+    pub async fn no_data(&mut self, asked: &Asked, stat: Stat) {
+        self.ok(asked, Some(Response::Data { data: None, stat }))
+            .await;
+    }
+
     pub async fn refuse(&mut self, asked: &Asked, code: ErrorCode) {
         self.reply(asked.xid, code.code(), None).await;
     }
