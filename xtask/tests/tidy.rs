@@ -128,6 +128,45 @@ fn crates_depend_downwards_only() {
     refuse(&problems);
 }
 
+/// A dependency that nothing names is one too many.
+#[test]
+fn each_dependency_is_used() {
+    let mut manifests = Vec::new();
+    for dir in ["crates", "xtask"] {
+        files(&root().join(dir), "Cargo.toml", &mut manifests);
+    }
+    let mut problems = Vec::new();
+    for manifest in manifests {
+        let dir = manifest.parent().unwrap().strip_prefix(root()).unwrap();
+        let all = sources(&dir.display().to_string());
+        let library = dir.join("src").display().to_string();
+        let mut dev = None;
+        for line in fs::read_to_string(&manifest).unwrap().lines() {
+            if line.starts_with('[') {
+                dev = match line.trim_end_matches(']').rsplit('.').next() {
+                    Some("[dependencies" | "dependencies") => Some(false),
+                    Some("[dev-dependencies" | "dev-dependencies") => Some(true),
+                    _ => None,
+                };
+                continue;
+            }
+            let name = line.split(['.', ' ', '=']).next().unwrap_or("");
+            let (Some(dev), false) = (dev, name.is_empty() || name.starts_with('#')) else {
+                continue;
+            };
+            let word = name.replace('-', "_");
+            let used = all
+                .iter()
+                .filter(|(file, _)| dev || file.starts_with(&library))
+                .any(|(_, text)| text.contains(&word));
+            if !used {
+                problems.push(format!("{}: nothing uses `{name}`", dir.display()));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
 /// Invariants 2 and 3: no clock, file, socket, chance or hash order in the pure crates; only `wal` syncs a file.
 #[test]
 fn banned_calls_stay_out() {

@@ -197,11 +197,6 @@ impl Consensus {
         Ok(ReadId(id))
     }
 
-    /// Whether [`drain`](Consensus::drain) would hand out anything.
-    pub fn has_effects(&self) -> bool {
-        self.node.has_ready()
-    }
-
     /// Takes what has to be done now; `None` when there is nothing. The engine counts what is handed out in
     /// `append` as stored but not as durable until [`persisted`](Consensus::persisted).
     pub fn drain(&mut self) -> Option<Effects> {
@@ -318,11 +313,6 @@ impl Consensus {
     /// The newest index of the log, durable or not.
     pub fn last_index(&self) -> u64 {
         self.node.raft.raft_log.last_index()
-    }
-
-    /// The newest index that [`applied`](Consensus::applied) was told.
-    pub fn applied_index(&self) -> u64 {
-        self.applied
     }
 
     /// How many entries are held in memory, for limits and metrics.

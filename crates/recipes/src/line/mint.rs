@@ -11,10 +11,6 @@ use baton_client::Data;
 ///
 /// `data` is what the node was created with. Where an answer is lost, the node is read and changed again; only what was
 /// acknowledged becomes a token. Cancel-safe.
-#[allow(
-    dead_code,
-    reason = "for locks that are not granted in order of creation"
-)]
 pub(crate) async fn mint(contender: &Contender, data: &[u8]) -> Result<i64, Trouble> {
     let session = contender.session();
     let mut data = data.to_vec();

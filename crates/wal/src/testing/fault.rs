@@ -104,11 +104,6 @@ impl FaultStorage {
         self.disk().operations
     }
 
-    /// Whether the plan has stopped the machine.
-    pub fn has_crashed(&self) -> bool {
-        self.disk().crashed
-    }
-
     /// Power loss: another disk, without faults, as this one would be found after it.
     pub fn crash(&self, loss: Loss) -> FaultStorage {
         let disk = self.disk();
