@@ -19,6 +19,7 @@ use crate::values::SessionExport;
 mod cleanup;
 mod connection;
 pub(crate) mod core;
+mod decode;
 mod driver;
 pub(crate) mod entry;
 mod ops;

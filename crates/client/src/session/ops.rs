@@ -1,23 +1,22 @@
 //! The operations of a session.
 //!
-//! Owns the translation from a call to a request, and from a reply to a value. It must never retry: an operation is sent once,
-//! and its outcome told as it is.
+//! Owns the translation from a call to a request. It must never retry: an operation is sent once, and its outcome told as it is.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use baton_proto::{
-    Acl, AddWatchMode, AuthPacket, ClientInfo, Create, CreateMode, ErrorCode, MultiResult, OpCode,
-    Request, Response, Stat, path, xid,
+    Acl, AddWatchMode, AuthPacket, ClientInfo, Create, CreateMode, ErrorCode, OpCode, Request,
+    Response, Stat, path, xid,
 };
-use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::config::AuthInfo;
 use crate::error::Reason;
 use crate::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
 use crate::session::Session;
-use crate::session::core::{Credential, Phase, Reply, Submission};
+use crate::session::core::{Credential, Phase, Submission};
+use crate::session::decode::{children, created, data, exists, multi, stat, watch};
 use crate::session::entry::{Done, Fate, Resend, Unfinished};
 use crate::session::watches::{Arm, Class, OneShotSender, Ticket};
 use crate::values::{Children, Created, Data, Op, OpResult};
@@ -592,94 +591,4 @@ fn check(path: &str, shape: Shape, version: Option<i32>) -> Option<Reason> {
     (version == Some(-1)).then(|| {
         Reason::BadArgument("version -1 means any on the wire; pass None for any".to_owned())
     })
-}
-
-fn watch(luggage: &mut Luggage) -> Result<Watch, Fault> {
-    luggage
-        .watch
-        .take()
-        .ok_or_else(|| Fault::Garbled("answered twice".to_owned()))
-}
-
-fn created(reply: Reply, chroot: &str) -> Result<Created, Fault> {
-    match body(reply, OpCode::Create2)? {
-        Response::PathStat(path, stat) => Ok(Created {
-            path: local_path(chroot, path),
-            stat,
-        }),
-        _ => unexpected(OpCode::Create2),
-    }
-}
-
-fn stat(reply: Reply, op: OpCode) -> Result<Stat, Fault> {
-    match body(reply, op)? {
-        Response::Stat(stat) => Ok(stat),
-        _ => unexpected(op),
-    }
-}
-
-fn exists(reply: Reply) -> Result<Option<Stat>, Fault> {
-    if reply.err == ErrorCode::NoNode {
-        return Ok(None);
-    }
-    stat(reply, OpCode::Exists).map(Some)
-}
-
-fn data(reply: Reply) -> Result<Data, Fault> {
-    match body(reply, OpCode::GetData)? {
-        // Copied, so that a value kept for long does not keep the whole read buffer.
-        Response::Data { data, stat } => {
-            let data = data
-                .map(|bytes| Bytes::copy_from_slice(&bytes))
-                .unwrap_or_default();
-            Ok(Data { data, stat })
-        }
-        _ => unexpected(OpCode::GetData),
-    }
-}
-
-fn children(reply: Reply) -> Result<Children, Fault> {
-    match body(reply, OpCode::GetChildren2)? {
-        Response::Children2 { children, stat } => Ok(Children {
-            names: children,
-            stat,
-        }),
-        _ => unexpected(OpCode::GetChildren2),
-    }
-}
-
-/// A refused multi comes as a success with the codes inside: 0 before the culprit, -2 behind it (`protocol.md` §1.9).
-fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, Fault> {
-    let Response::Multi(results) = body(reply, OpCode::Multi)? else {
-        return unexpected(OpCode::Multi);
-    };
-    let codes: Vec<ErrorCode> = results.iter().filter_map(MultiResult::error).collect();
-    if !codes.is_empty() {
-        let culprit =
-            |code: &ErrorCode| !matches!(code, ErrorCode::Ok | ErrorCode::RuntimeInconsistency);
-        let index = codes.iter().position(culprit);
-        let index = index
-            .or_else(|| codes.iter().position(|code| *code != ErrorCode::Ok))
-            .unwrap_or(0);
-        return Err(Fault::Part(
-            index,
-            codes.get(index).copied().unwrap_or(ErrorCode::SystemError),
-        ));
-    }
-    let one = |result| match result {
-        MultiResult::Create2 { path, stat } => Ok(OpResult::Created {
-            path: local_path(chroot, path),
-            stat: Some(stat),
-        }),
-        // Apache ZooKeeper 3.8 answers op 15 within a multi as if it were op 1.
-        MultiResult::Create { path } => Ok(OpResult::Created {
-            path: local_path(chroot, path),
-            stat: None,
-        }),
-        MultiResult::Delete => Ok(OpResult::Deleted),
-        MultiResult::SetData(stat) => Ok(OpResult::DataSet(stat)),
-        MultiResult::Check => Ok(OpResult::Checked),
-        _ => unexpected(OpCode::Multi),
-    };
-    results.into_iter().map(one).collect()
 }

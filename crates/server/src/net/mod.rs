@@ -2,6 +2,7 @@
 //! behind its lock, and each connection's outbound bytes.
 
 mod auth;
+mod class;
 mod connection;
 mod facts;
 mod handshake;
