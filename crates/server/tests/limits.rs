@@ -51,7 +51,7 @@ async fn a_request_over_the_limit_is_answered_in_its_turn_and_the_connection_goe
     let to = server.connect_string();
     let mut wire = Wire::open(&to).await;
     wire.create("/a", b"before", 0).await.unwrap();
-    for length in [1_048_576_usize, 1_100_000, 20 << 20] {
+    for length in [1_048_576_usize, 1_100_000, 2_097_000] {
         let large = vec![b'x'; length];
         let first = wire
             .send(&[set("/a", b"kept"), set("/a", &large), get("/a")])
@@ -70,6 +70,19 @@ async fn a_request_over_the_limit_is_answered_in_its_turn_and_the_connection_goe
     }
     assert_eq!(wire.get("/a").await.unwrap(), b"kept");
     assert!((figure(&to, "large_requests_rejected").await - 3.0).abs() < 0.1);
+}
+
+#[tokio::test]
+async fn a_request_of_more_than_twice_the_limit_ends_its_connection_as_kazoo_expects() {
+    let server = start().await;
+    let to = server.connect_string();
+    let mut wire = Wire::open(&to).await;
+    wire.create("/a", b"before", 0).await.unwrap();
+    wire.send(&[set("/a", &vec![b'x'; 2 << 20])]).await;
+    assert!(wire.is_closed().await);
+    let mut next = Wire::open(&to).await;
+    assert_eq!(next.get("/a").await.unwrap(), b"before");
+    assert!((figure(&to, "large_requests_rejected").await - 1.0).abs() < 0.1);
 }
 
 #[tokio::test]

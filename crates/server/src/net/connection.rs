@@ -36,9 +36,10 @@ const READS_PER_LOCK: usize = 32;
 /// How long a closed connection's last bytes may take to be fetched.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// The longest request that is answered with an error when it is over the limit: its bytes are read and thrown away, so
-/// that the connection goes on. What claims to be longer closes its connection.
-const MAX_DISCARDED_BYTES: usize = 64 << 20;
+/// The longest request that is answered with an error when it is over the limit, in limits: its bytes are read and thrown
+/// away, so that the connection goes on. What claims to be longer closes its connection, as clients expect of ZooKeeper:
+/// kazoo's own tests send two MiB where one is allowed, and want a lost connection.
+const DISCARDED_LIMITS: usize = 2;
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
 
@@ -353,7 +354,9 @@ impl Connection {
             let (head, after) = match whole_frame(rest, shared.limits.max_frame_bytes) {
                 Ok(Some(split)) => split,
                 Ok(None) => break Ok(Need::Input),
-                Err(frame::FrameError::TooLong { length, .. }) if length <= MAX_DISCARDED_BYTES => {
+                Err(frame::FrameError::TooLong { length, .. })
+                    if length <= DISCARDED_LIMITS * shared.limits.max_frame_bytes =>
+                {
                     let Some(header) = self.discard_large(rest, length) else {
                         break Ok(Need::Input);
                     };
