@@ -2,6 +2,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.zookeeper.CreateMode;
 import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.Watcher;
@@ -16,6 +17,9 @@ import org.apache.zookeeper.recipes.queue.DistributedQueue;
 /** The recipes that come with Apache ZooKeeper, as its documentation says to use them. */
 final class ZooKeeperRecipes {
     private static final List<ACL> OPEN = ZooDefs.Ids.OPEN_ACL_UNSAFE;
+
+    /** Between two looks whether the library has hung. */
+    private static final long LOOK_MILLIS = 200;
 
     private ZooKeeperRecipes() {}
 
@@ -34,9 +38,13 @@ final class ZooKeeperRecipes {
         }
         switch (recipe) {
             case "zk-lock":
-                return new Lock(session, path);
+                return new Lock(session, path, false);
+            case "zk-lock-retried":
+                return new Lock(session, path, true);
             case "zk-election":
-                return new Election(session, path, name);
+                return new Election(session, path, name, false);
+            case "zk-election-retried":
+                return new Election(session, path, name, true);
             case "zk-queue":
                 return items(new DistributedQueue(session, path, OPEN));
             default:
@@ -55,11 +63,13 @@ final class ZooKeeperRecipes {
     private static final class Lock implements Peer.Turn {
         private final ZooKeeper session;
         private final String path;
+        private final boolean retried;
         private volatile WriteLock lock;
 
-        Lock(ZooKeeper session, String path) {
+        Lock(ZooKeeper session, String path, boolean retried) {
             this.session = session;
             this.path = path;
+            this.retried = retried;
         }
 
         @Override
@@ -77,9 +87,28 @@ final class ZooKeeperRecipes {
                 @Override
                 public void lockReleased() {}
             });
-            if (!lock.lock()) {
-                acquired.await();
+            if (lock.lock()) {
+                return;
             }
+            while (retried && !acquired.await(LOOK_MILLIS, TimeUnit.MILLISECONDS)) {
+                if (first() && !acquired.await(LOOK_MILLIS, TimeUnit.MILLISECONDS)) {
+                    Peer.say("stuck", System.nanoTime(), "first in the line, and neither granted nor told");
+                    release();
+                    acquire();
+                    return;
+                }
+            }
+            acquired.await();
+        }
+
+        /** Whether nobody stands before it (H31: it may not know). */
+        private boolean first() throws Exception {
+            long own = number(lock.getId());
+            return session.getChildren(path, false).stream().allMatch(name -> number(name) >= own);
+        }
+
+        private static long number(String name) {
+            return Long.parseLong(name.substring(name.lastIndexOf('-') + 1));
         }
 
         @Override
@@ -101,19 +130,31 @@ final class ZooKeeperRecipes {
         private final ZooKeeper session;
         private final String path;
         private final String name;
+        private final boolean retried;
         private LeaderElectionSupport support;
         private volatile boolean leader;
 
-        Election(ZooKeeper session, String path, String name) throws Exception {
+        Election(ZooKeeper session, String path, String name, boolean retried) throws Exception {
             this.session = session;
             this.path = path;
             this.name = name;
+            this.retried = retried;
             ensure(session, path);
         }
 
         @Override
         public void acquire() throws Exception {
+            while (!elected()) {
+                Peer.say("stuck", System.nanoTime(), "failed, and its znode stays in the line");
+                support.stop();
+            }
+            leader = true;
+        }
+
+        /** False if the election failed, as it does when a znode goes between its two looks (H60). */
+        private boolean elected() throws Exception {
             CountDownLatch elected = new CountDownLatch(1);
+            AtomicBoolean failed = new AtomicBoolean();
             support = new LeaderElectionSupport();
             support.setZooKeeper(session);
             support.setRootNodeName(path);
@@ -121,13 +162,16 @@ final class ZooKeeperRecipes {
             support.addListener(event -> {
                 if (event == LeaderElectionSupport.EventType.ELECTED_COMPLETE) {
                     elected.countDown();
+                } else if (event == LeaderElectionSupport.EventType.FAILED && retried) {
+                    failed.set(true);
+                    elected.countDown();
                 } else if (event == LeaderElectionSupport.EventType.FAILED) {
                     Peer.say("error", System.nanoTime(), "election failed");
                 }
             });
             support.start();
             elected.await();
-            leader = true;
+            return !failed.get();
         }
 
         @Override

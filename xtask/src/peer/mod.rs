@@ -8,7 +8,7 @@
 //! | `acquire`, `release` | `enter LANE`; `leave LANE`, before the release, and `released LANE` after it |
 //! | `held` | `held true`: what the library itself says |
 //! | `act told MS`, `act held MS` | `act LANE` every so often while it was not told of trouble, or while the library says "held"; `done act` |
-//! | `loop HOLD_MS THINK_MS` | turns until `stop`; Baton says `act` all along, and `lost LANE` instead of `leave` |
+//! | `loop HOLD_MS THINK_MS` | turns until `stop`; Baton says `act` all along, and `lost LANE` instead of `leave`; a recipe that ends in `-retried` says `stuck WHY` when its library has hung or failed, and stands in line anew |
 //! | `crowd N HOLD_MS THINK_MS` | the same by several contenders in the process, one lane each |
 //! | `put ITEM`; `drain`, until `stop` | `put ITEM`, once it is in the tree; `item ITEM` for each, taken and done with |
 //! | any other | `done COMMAND RESULT` |
@@ -101,6 +101,13 @@ impl Log {
     pub(crate) fn len(&self) -> usize {
         let book = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         book.events.len()
+    }
+
+    /// How often this was said at or after this place in the log.
+    pub(crate) fn count(&self, from: usize, what: &str) -> usize {
+        let book = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = book.events.iter().skip(from);
+        events.filter(|event| event.what == what).count()
     }
 
     /// All of it up to now.

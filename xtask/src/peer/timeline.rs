@@ -54,6 +54,8 @@ pub(crate) struct Tally {
     pub(crate) longest_overlap_nanos: u64,
     /// Guards that ended before they were released.
     pub(crate) lost: usize,
+    /// Times that a library hung or failed in the line, as its process found.
+    pub(crate) stuck: usize,
 }
 
 #[derive(Debug)]
@@ -68,8 +70,10 @@ pub(super) fn tally(events: &[Event], recipes: &[String], rule: Rule) -> Tally {
     let recipe = |peer: usize| recipes.get(peer).map_or("", String::as_str);
     let mut holdings = holdings(events, |peer| recipe(peer).starts_with("baton-"));
     holdings.sort_by_key(|holding| holding.from);
+    let said = |what: &str| events.iter().filter(|event| event.what == what).count();
     let mut tally = Tally {
-        lost: events.iter().filter(|event| event.what == "lost").count(),
+        lost: said("lost"),
+        stuck: said("stuck"),
         ..Tally::default()
     };
     let mut last_library = None;
