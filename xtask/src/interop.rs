@@ -3,17 +3,21 @@
 
 mod curator;
 mod import;
+mod kazoo;
 mod main_job;
 mod matrix;
 mod meetings;
 mod mixed;
 mod page;
 mod queues;
+mod soak;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use baton_testkit::Target;
+use clap::ValueEnum;
 
 use crate::process::{Kind, build_baton, succeed, work_dir};
 use crate::{Result, hazards, java, root};
@@ -30,13 +34,13 @@ pub(crate) struct Args {
     /// Znodes of one kind that move besides some of each kind.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     znodes: usize,
-    /// Seconds for which each mixed group runs on each server.
+    /// Seconds for which each mixed group runs on each server, and for which the soak runs.
     #[arg(long, value_name = "N", default_value_t = 30)]
     seconds: u64,
-    /// Only mixed groups whose name contains this.
+    /// Only mixed groups, or recipes of the soak, whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     group: String,
-    /// Mixed groups only on this server.
+    /// Mixed groups only on this server; the soak on this one instead of Baton's.
     #[arg(long, value_enum)]
     server: Option<OnServer>,
     /// Leave docs/peers.md as it is.
@@ -45,7 +49,7 @@ pub(crate) struct Args {
     /// Seed of the crashes and pauses in mixed groups.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Folder of a kazoo conformance pack, to run it against Baton's server.
+    /// Folder of the kazoo conformance pack [default: ../shared/conformance/kazoo beside the repository].
     #[arg(long, value_name = "DIR")]
     kazoo: Option<PathBuf>,
     /// Folder for the servers' data [default: the build's folder].
@@ -55,16 +59,20 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// The hazards' tests on Apache ZooKeeper.
-    Hazards,
-    /// Curator and `baton lock` in one line for one lock.
-    Curator,
-    /// Lock, election and queue with processes and servers killed.
-    MainJob,
-    /// A ZooKeeper's data to Baton and back, with `--znodes`.
-    Import,
+    /// kazoo's own test suite on Baton's server.
+    Kazoo,
     /// Groups of Baton's processes and another library's on one path, with crashes and pauses.
     Mixed,
+    /// A ZooKeeper's data to Baton and back, with `--znodes`.
+    Import,
+    /// Curator and `baton lock` in one line for one lock.
+    Curator,
+    /// Curator's recipes under load while the server is killed and connections are cut.
+    CuratorSoak,
+    /// Lock, election and queue with processes and servers killed.
+    MainJob,
+    /// The hazards' tests on Apache ZooKeeper.
+    Hazards,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -82,41 +90,72 @@ impl OnServer {
     }
 }
 
+/// How a part ended that did not fail.
+enum Done {
+    Passed,
+    /// What it needs is missing.
+    Skipped(String),
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    java::require()?;
-    let wanted = |part| args.only.is_empty() || args.only.contains(&part);
-    if wanted(Part::Mixed) {
-        mixed::run(args)?;
-    }
-    if wanted(Part::Import) {
-        let dir = work_dir(args.dir.as_deref())?;
-        import::run(&build_baton()?, args.znodes, dir.path())?;
-    }
-    if !(wanted(Part::Curator) || wanted(Part::MainJob) || args.kazoo.is_some()) {
-        return if wanted(Part::Hazards) {
-            hazards_on_zookeeper()
-        } else {
-            Ok(())
+    let parts: Vec<Part> = Part::value_variants()
+        .iter()
+        .copied()
+        .filter(|part| args.only.is_empty() || args.only.contains(part))
+        .collect();
+    let mut failed = Vec::new();
+    let mut summary = Vec::new();
+    for part in parts {
+        let name = part
+            .to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned());
+        let begin = Instant::now();
+        let outcome = match run_part(part, args) {
+            Ok(Done::Passed) => "passed".to_owned(),
+            Ok(Done::Skipped(why)) => format!("skipped: {why}"),
+            Err(error) => {
+                failed.push(format!("{name}: {error}"));
+                "FAILED".to_owned()
+            }
         };
+        let seconds = begin.elapsed().as_secs();
+        summary.push(format!("interop {name}: {outcome} ({seconds} s)"));
     }
-    let baton = build_baton()?;
-    let dir = work_dir(args.dir.as_deref())?;
-    let kinds = [Kind::Baton(baton.clone()), Kind::ZooKeeper];
-    if wanted(Part::Curator) {
-        for kind in &kinds {
-            curator::run(kind, &baton, args.turns, dir.path())?;
+    if summary.len() > 1 {
+        println!("{}", summary.join("\n"));
+    }
+    match failed.as_slice() {
+        [] => Ok(()),
+        some => Err(some.join("; ").into()),
+    }
+}
+
+fn run_part(part: Part, args: &Args) -> Result<Done> {
+    match part {
+        Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
+        Part::Hazards => hazards_on_zookeeper()?,
+        Part::Mixed => mixed::run(args)?,
+        Part::CuratorSoak => soak::run(args)?,
+        Part::Curator => {
+            java::require()?;
+            let (baton, dir) = (build_baton()?, work_dir(args.dir.as_deref())?);
+            for kind in [Kind::Baton(baton.clone()), Kind::ZooKeeper] {
+                curator::run(&kind, &baton, args.turns, dir.path())?;
+            }
+        }
+        Part::MainJob => {
+            java::require()?;
+            let (baton, dir) = (build_baton()?, work_dir(args.dir.as_deref())?);
+            let kinds = [Kind::Baton(baton.clone()), Kind::ZooKeeper];
+            main_job::run(&kinds, &baton, dir.path())?;
+        }
+        Part::Import => {
+            java::require()?;
+            let dir = work_dir(args.dir.as_deref())?;
+            import::run(&build_baton()?, args.znodes, dir.path())?;
         }
     }
-    if wanted(Part::MainJob) {
-        main_job::run(&kinds, &baton, dir.path())?;
-    }
-    if wanted(Part::Hazards) {
-        hazards_on_zookeeper()?;
-    }
-    if let Some(kazoo) = &args.kazoo {
-        run_kazoo(kazoo, &baton)?;
-    }
-    Ok(())
+    Ok(Done::Passed)
 }
 
 fn hazards_on_zookeeper() -> Result<()> {
@@ -140,20 +179,5 @@ fn hazards_on_zookeeper() -> Result<()> {
         command
             .env("BATON_TEST_TARGET", "zookeeper")
             .current_dir(root()),
-    )
-}
-
-/// What Baton's server says in `envi`; one of kazoo's tests compares it with what the pack is told.
-const REPORTED_VERSION: &str = "3.9.5";
-
-fn run_kazoo(folder: &Path, baton: &Path) -> Result<()> {
-    let serve = format!("{} serve --config {{cfg}}", baton.display());
-    let mut command = Command::new("bash");
-    succeed(
-        command
-            .arg(folder.join("run.sh"))
-            .args(["--size", "1"])
-            .env("SERVER_CMD", serve)
-            .env("ZOOKEEPER_VERSION", REPORTED_VERSION),
     )
 }

@@ -1,0 +1,45 @@
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.state.ConnectionState;
+import org.apache.curator.retry.BoundedExponentialBackoffRetry;
+
+/** One session of the soak, and what became of it. */
+final class SoakClient {
+    /** All outages of a soak are shorter than these retries together. */
+    private static final int RETRIES = 29;
+
+    final String name;
+    final CuratorFramework session;
+    /** Whether its way to the server is cut for longer than its timeout now and then. */
+    final boolean mayLoseSession;
+    final AtomicInteger suspended = new AtomicInteger();
+    private final long firstSessionId;
+
+    SoakClient(String name, String servers, int timeoutMillis, boolean mayLoseSession) throws Exception {
+        this.name = name;
+        this.mayLoseSession = mayLoseSession;
+        session = CuratorFrameworkFactory.newClient(
+                servers, timeoutMillis, timeoutMillis, new BoundedExponentialBackoffRetry(20, 1_000, RETRIES));
+        session.getConnectionStateListenable().addListener((client, state) -> {
+            if (state == ConnectionState.SUSPENDED) {
+                suspended.incrementAndGet();
+            }
+        });
+        session.start();
+        if (!session.blockUntilConnected(30, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("no server at " + servers);
+        }
+        firstSessionId = sessionId();
+    }
+
+    long sessionId() throws Exception {
+        return session.getZookeeperClient().getZooKeeper().getSessionId();
+    }
+
+    /** Whether the session is another than at the start. */
+    boolean lostSession() throws Exception {
+        return sessionId() != firstSessionId;
+    }
+}
