@@ -21,6 +21,7 @@
 mod builder;
 mod core;
 mod error;
+pub mod http;
 mod net;
 pub mod offline;
 mod options;

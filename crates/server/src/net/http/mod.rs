@@ -1,44 +1,26 @@
 //! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus, `/healthz` and
-//! `/readyz`. What one caller can take is bounded: connections, bytes of a request, time of a request and of a connection.
-//! Never hands out a znode's data.
+//! `/readyz`. Never hands out a znode's data. What one caller can take is [`crate::http`]'s to bound.
 
 mod commands;
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
 
 use self::commands::Asked;
 use super::metrics;
 use crate::core::shared::Shared;
 
-/// Connections at a time; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 32;
-/// Bytes of a request's head, and of its body.
-const MAX_HEAD_BYTES: usize = 16 << 10;
+/// Bytes of a request's body.
 const MAX_BODY_BYTES: usize = 4 << 10;
-/// How long a head may take to arrive, an answer to be made, and a connection to live.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long to wait when the system has no file descriptor left for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until it is aborted, and its connections with it.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
@@ -49,51 +31,8 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
         .route("/commands", get(list))
         .route("/commands/", get(list))
         .route("/commands/{name}", any(command))
-        .layer(middleware::from_fn(in_time))
         .with_state(shared);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let router = router.clone().layer(Extension(peer));
-                connections.spawn(async move {
-                    serve(router, stream).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept an HTTP connection; raise the limit of open files if this goes on");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn serve(router: Router, stream: TcpStream) {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
-        tracing::debug!(%error, "an HTTP connection broke");
-    }
-}
-
-async fn in_time(request: Request, next: Next) -> Result<Response, Infallible> {
-    let answer = tokio::time::timeout(ANSWER_TIMEOUT, next.run(request)).await;
-    Ok(answer.unwrap_or_else(|_| {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the answer took too long\n",
-        )
-            .into_response()
-    }))
+    crate::http::serve(router, listener).await;
 }
 
 /// The process answers and its core has not ended.
