@@ -56,7 +56,7 @@ pub use election::{
     ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
 };
 pub use fence::{Fence, StaleToken};
-pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Txn, TxnError};
+pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Standing, Txn, TxnError};
 pub use lock::{
     LockError, MultiGuard, MultiLock, Mutex, OwnerId, ReadGuard, ReentrantGuard, ReentrantMutex,
     RwLock, SimpleMutex, UpgradeRefused, WriteGuard,

@@ -3,7 +3,7 @@
 //! Owns the way out of it: first this process no longer takes itself for the leader, then the offer is deleted (H59).
 
 use super::{Shared, Stage, Term};
-use crate::guard::{Guard, LostReason, ReleaseError, Txn};
+use crate::guard::{Guard, LostReason, ReleaseError, Standing, Txn};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,6 +83,12 @@ impl Leadership {
     /// Begins a set of changes to the tree that is applied only while this participant leads. See [`Guard::txn`].
     pub fn txn(&self) -> Txn<'_> {
         self.guard.txn()
+    }
+
+    /// Whether this participant leads, for those who do not have the leadership. See [`Guard::standing`].
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.guard.standing()
     }
 
     /// Full path of the offer.

@@ -33,7 +33,7 @@ impl std::fmt::Display for LostReason {
             Self::LeaseEnded => {
                 "the lease ended (no server answered in time, or this process was paused)"
             }
-            Self::NodeGone => "the lock node was deleted by somebody",
+            Self::NodeGone => "its node was deleted by somebody",
             Self::SessionLost => "the session was lost",
             Self::Released => "it was released",
             Self::ClaimTimedOut => "the claim was not extended in time",

@@ -6,6 +6,7 @@
 mod core;
 mod liveness;
 mod releasing;
+mod standing;
 mod txn;
 
 pub(crate) use self::core::Core;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub use self::core::LostReason;
 pub use releasing::{ReleaseError, Releasing};
+pub use standing::Standing;
 pub use txn::{Committed, Txn, TxnError};
 
 /// The lock is held while this lives and [`Guard::check`] says so.
@@ -121,6 +123,12 @@ impl Guard {
     pub(crate) fn asking_back(&self) -> impl Fn() + Send + Sync + 'static {
         let core = Arc::clone(&self.core);
         move || core.ask_back()
+    }
+
+    /// The same answers for those who do not have the guard. It does not borrow the guard.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing::new(&self.core)
     }
 
     /// Full path of the lock node.
