@@ -223,7 +223,7 @@ impl Campaign {
                     })
                 }
                 Ok(Place::Behind { .. }) => return Ok(Grant::Busy),
-                Err(trouble) => Err(trouble),
+                Err(trouble) => Err(Box::pin(line::leave(contender, trouble)).await),
             }
         } else {
             let step = |step: Step<'_>| report(Report::Step(step));

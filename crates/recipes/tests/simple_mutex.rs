@@ -160,6 +160,20 @@ async fn h10_an_acquire_dropped_at_any_point_leaves_nothing_and_spares_the_holde
 }
 
 #[tokio::test]
+async fn h13_who_was_refused_does_not_meet_its_own_node_when_it_asks_otherwise() {
+    let stage = Stage::new("h13").await;
+    let (holder, client) = (stage.client().await, stage.client().await);
+    let held = within(mutex(&holder, &stage.path).acquire()).await.unwrap();
+    for _ in 0..10 {
+        let error = within(simple(&client, &stage).acquire()).await.unwrap_err();
+        assert!(matches!(error, LockError::Foreign { .. }), "{error}");
+        let busy = within(mutex(&client, &stage.path).try_acquire()).await;
+        assert!(busy.unwrap().is_none());
+    }
+    within(held.release()).await.unwrap();
+}
+
+#[tokio::test]
 async fn h13_a_simple_lock_and_a_queue_do_not_hold_one_path_together() {
     let stage = Stage::new("h13").await;
     let client = stage.client().await;

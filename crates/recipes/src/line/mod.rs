@@ -16,4 +16,6 @@ pub(crate) use group::{Seat, join_all};
 pub(crate) use mint::{mint, read_own};
 pub(crate) use own_node::{News, OwnNode};
 pub(crate) use parents::{Parents, ensure as ensure_parents};
-pub(crate) use place::{Granted, Place, Stance, Step, Trouble, arranged, look, stand, until_gone};
+pub(crate) use place::{
+    Granted, Place, Stance, Step, Trouble, arranged, leave, look, stand, until_gone,
+};

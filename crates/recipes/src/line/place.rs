@@ -86,7 +86,10 @@ pub(crate) async fn stand(
 ) -> Result<Granted, Trouble> {
     report(Step::Looking);
     // Boxed: what is over soon is not to make every wait larger.
-    let mut place = Box::pin(look(&contender, listing, stance)).await?;
+    let mut place = match Box::pin(look(&contender, listing, stance)).await {
+        Ok(place) => place,
+        Err(trouble) => return Err(Box::pin(leave(contender, trouble)).await),
+    };
     let mut own_node = OwnNode::watch(&contender);
     loop {
         let (position, predecessor) = match place {
@@ -134,9 +137,21 @@ pub(crate) async fn stand(
         place = if alone || was_held {
             Place::First
         } else {
-            Box::pin(look(&contender, None, stance)).await?
+            match Box::pin(look(&contender, None, stance)).await {
+                Ok(place) => place,
+                Err(trouble) => return Err(Box::pin(leave(contender, trouble)).await),
+            }
         };
     }
+}
+
+/// Leaves the line because of `trouble`. A refusal is told when our node is gone, so that whoever asks again at once, in another
+/// dialect, does not meet it; no longer than the connection lasts, and it is deleted in any case.
+pub(crate) async fn leave(contender: Contender, trouble: Trouble) -> Trouble {
+    if matches!(trouble, Trouble::Foreign { .. }) {
+        let _ = contender.withdraw().await;
+    }
+    trouble
 }
 
 /// Our place in the line right now, or as of `listing`, which must have been taken after our creation.

@@ -141,7 +141,9 @@ impl SimpleMutex {
             };
             match settled {
                 Ok(Some(contender)) => {
-                    self.alone(self.children(session).await?)?;
+                    if let Err(trouble) = self.alone(self.children(session).await?) {
+                        return Err(line::leave(contender, trouble).await);
+                    }
                     let own_node = OwnNode::watch(&contender);
                     return Ok(Some(Granted {
                         contender,
