@@ -243,7 +243,7 @@ pub struct SessionLost(pub EndReason);
 pub enum ConnectError {
     /// No server could be reached in time.
     #[error(
-        "no server of {servers} answered within {waited:?}; last attempt: {last}; check that one is running there"
+        "no server of {servers} answered within {waited:.1?}; last attempt: {last}; check that one is running there"
     )]
     Unreachable {
         /// The server list.
