@@ -4,6 +4,7 @@
 
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Success.
@@ -79,7 +80,10 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let json = std::env::args()
         .take_while(|argument| argument != "--")
         .any(|argument| argument == "--json");
-    let mut line = usage_line(&error.render().to_string());
+    let mut line = usage_line(
+        &error.render().to_string(),
+        &verbs_of(std::env::args().skip(1)),
+    );
     if let Some(tip) = forgotten_dashes(error) {
         line = format!("{tip}; {line}");
     }
@@ -100,28 +104,37 @@ fn forgotten_dashes(error: &clap::Error) -> Option<String> {
         .then(|| format!("the command goes after two dashes: -- {word} ..."))
 }
 
-/// Makes the parser's several lines one: the complaint, its tips, and where to read more.
-fn usage_line(rendered: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    let mut usage = None;
-    for line in rendered
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-    {
-        if let Some(rest) = line.strip_prefix("Usage:") {
-            usage = Some(rest.trim());
-        } else if !line.starts_with("For more information") && usage.is_none() {
-            parts.push(line.strip_prefix("error:").unwrap_or(line).trim());
+/// The verb of a command line, with the verb below it if there is one: whose help to read.
+fn verbs_of(arguments: impl Iterator<Item = String>) -> String {
+    let cli = crate::args::Cli::command();
+    let mut known = &cli;
+    let mut found = String::new();
+    for argument in arguments {
+        if argument == "--" {
+            break;
+        }
+        if let Some(verb) = known.find_subcommand(&argument) {
+            found.push(' ');
+            found.push_str(verb.get_name());
+            known = verb;
         }
     }
+    found
+}
+
+/// Makes the parser's several lines one: the complaint, its tips, and where to read more.
+fn usage_line(rendered: &str, verbs: &str) -> String {
+    let parts: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"))
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        // It would have an option taken for the command to run.
+        .filter(|line| !line.starts_with("tip: to pass"))
+        .map(|line| line.strip_prefix("error:").unwrap_or(line).trim())
+        .collect();
     let complaint = parts.join("; ").replace(":; ", ": ");
-    let verb = usage
-        .and_then(|usage| usage.split_whitespace().nth(1))
-        .filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase()))
-        .map(|verb| format!(" {verb}"))
-        .unwrap_or_default();
-    format!("{complaint}; see baton{verb} --help")
+    format!("{complaint}; see baton{verbs} --help")
 }
 
 #[cfg(test)]
@@ -133,11 +146,23 @@ mod tests {
         let line = usage_line(
             "error: unexpected argument '--wai' found\n\n  tip: a similar argument exists: '--wait'\n\n\
              Usage: baton lock --wait <DUR> <PATH>\n\nFor more information, try '--help'.\n",
+            " lock",
         );
         assert_eq!(
             line,
             "unexpected argument '--wai' found; tip: a similar argument exists: '--wait'; see baton lock --help"
         );
+    }
+
+    #[test]
+    fn the_help_to_read_is_that_of_the_verb_in_use() {
+        let verbs = |line: &str| verbs_of(line.split(' ').map(str::to_owned));
+        assert_eq!(verbs("lock /lock --wait x"), " lock");
+        assert_eq!(
+            verbs("--json queue work /q --jobs x -- lock"),
+            " queue work"
+        );
+        assert_eq!(verbs("frobnicate"), "");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod local;
 mod output;
 mod settings;
 mod signals;
+mod stop;
 mod supervise;
 mod tenure;
 mod verbs;

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use baton::{Claim, Guard, Leadership, LockError, LostReason, ReleaseError};
+use baton::{Claim, LockError, LostReason, ReleaseError};
 use baton_client::LeaseError;
 
 use crate::args::Context;
@@ -16,6 +16,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::health::{Health, HealthOptions};
 use crate::signals::{self, Signals};
+use crate::stop::Stop;
 use crate::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
 
 /// How long the server's word on a release is waited for.
@@ -23,36 +24,27 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Something that is held under a lease.
 pub(crate) trait Tenure {
+    /// What it is, for remarks: "the lock".
+    fn what(&self) -> &'static str;
     /// For how long it is known to be held if no server answers from now on.
     fn remaining(&self) -> Duration;
     /// Resolves when it is no longer held.
     fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static;
-}
-
-impl Tenure for Guard {
-    fn remaining(&self) -> Duration {
-        Guard::remaining(self)
-    }
-    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        Guard::lost(self)
+    /// Resolves when somebody asks its holder to give it up. It is held until then.
+    fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
+        std::future::pending()
     }
 }
 
 impl Tenure for Claim {
+    fn what(&self) -> &'static str {
+        "the claim on the item"
+    }
     fn remaining(&self) -> Duration {
         Claim::remaining(self)
     }
     fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         Claim::lost(self)
-    }
-}
-
-impl Tenure for Leadership {
-    fn remaining(&self) -> Duration {
-        Leadership::remaining(self)
-    }
-    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        Leadership::lost(self)
     }
 }
 
@@ -204,13 +196,13 @@ pub(crate) fn not_acquired(error: &LockError) -> Failure {
     }
 }
 
-/// How a command ended, and whether it was held to the end.
+/// How a command ended, and whether it was left to end by itself.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// The command's own end.
     pub(crate) ended: Ended,
-    /// Why what was held is no longer, if that came first.
-    pub(crate) lost: Option<LostReason>,
+    /// Why it was to be stopped, if that came first.
+    pub(crate) stop: Option<Stop>,
 }
 
 /// Runs a command while `tenure` lasts and it is well. Signals that arrive are passed on to it.
@@ -239,8 +231,10 @@ pub(crate) async fn run(
     let mut lease_end = begun + tenure.remaining();
     let (notice_at, kill_at) = deadlines(lease_end);
     let mut child = Supervised::start(command, notice_at, kill_at)?;
-    let mut lost = None;
+    let mut stop: Option<Stop> = None;
     let mut losing = std::pin::pin!(tenure.lost());
+    let mut asked = false;
+    let mut asking = std::pin::pin!(tenure.asked());
     let failing = async {
         match health {
             Some(health) => health.fails(&command.environment).await,
@@ -251,37 +245,46 @@ pub(crate) async fn run(
     let mut look = tokio::time::interval(
         (session_timeout / 40).clamp(Duration::from_millis(10), Duration::from_millis(250)),
     );
+    let what = tenure.what();
+    let ignored = command.on_lost == OnLost::Ignore;
     loop {
         tokio::select! {
             event = child.next() => match event? {
                 Event::Started(pid) => output.verbose(|| format!("running, pid {pid}")),
-                Event::Resumed => output.note("the command holds a lock, so it cannot be suspended; it goes on"),
-                Event::Notice if lost.is_some() => {}
+                Event::Resumed => output.note(format!("the command runs under {what}, so it cannot be suspended; it goes on")),
+                Event::Notice if stop.is_some() => {}
                 Event::Notice => output.note(format!(
                     "no server answers and the lease is running out: stopping the command (KILL in {})",
                     duration::show(notice)
                 )),
                 Event::Ended(ended) => {
                     output.verbose(|| format!("the command ended after {}", duration::show(boottime().saturating_sub(begun))));
-                    return Ok(Outcome { ended, lost });
+                    return Ok(Outcome { ended, stop });
                 }
             },
-            reason = &mut losing, if lost.is_none() => {
-                lost = Some(reason);
-                let now = boottime();
-                if command.on_lost == OnLost::Ignore {
-                    output.note(format!("the lock is lost: {reason}; the command runs on, as --on-lost ignore says"));
-                } else {
-                    output.note(format!("the lock is lost: {reason}; stopping the command"));
+            reason = &mut losing, if stop.is_none() => {
+                stop = Some(Stop::Lost(reason));
+                output.note(Stop::Lost(reason).remark(what, ignored));
+                if !ignored {
+                    let now = boottime();
                     // With the lease the time to be polite is over; a lock that was taken away was taken on purpose.
                     let over = matches!(reason, LostReason::LeaseEnded | LostReason::ClaimTimedOut);
                     let grace = if over { Duration::ZERO } else { notice };
                     child.lease(now, now + grace).await;
                 }
             }
-            wrong = &mut failing, if lost.is_none() => {
+            () = &mut asking, if !asked && stop.is_none() => {
+                asked = true;
+                output.note(Stop::Asked.remark(what, ignored));
+                if !ignored {
+                    stop = Some(Stop::Asked);
+                    let now = boottime();
+                    child.lease(now, (now + notice).min(lease_end.saturating_sub(margin))).await;
+                }
+            }
+            wrong = &mut failing, if stop.is_none() => {
                 // The lock is ours still, and stays so until the command has ended.
-                lost = Some(LostReason::NotAlive);
+                stop = Some(Stop::Unwell);
                 output.note(format!("{wrong}; stopping the command"));
                 let now = boottime();
                 child.lease(now, (now + notice).min(lease_end.saturating_sub(margin))).await;
@@ -290,7 +293,7 @@ pub(crate) async fn run(
                 output.verbose(|| format!("passing {} on to the command", signals::name(number)));
                 child.signal(number).await;
             }
-            _ = look.tick(), if lost.is_none() => {
+            _ = look.tick(), if stop.is_none() => {
                 let end = boottime() + tenure.remaining();
                 if end > lease_end + Duration::from_millis(1) {
                     lease_end = end;
@@ -304,21 +307,13 @@ pub(crate) async fn run(
 
 /// The exit code that an outcome gives, and what is said about it.
 pub(crate) fn verdict(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<u8, Failure> {
-    let stopped = outcome.ended.stopped || (outcome.lost.is_some() && on_lost != OnLost::Ignore);
+    let stopped = outcome.ended.stopped || (outcome.stop.is_some() && on_lost != OnLost::Ignore);
     if !stopped {
         return Ok(outcome.ended.exit_code());
     }
-    let why = outcome.lost.map_or(
-        "no server answered before its lease ran out".to_owned(),
-        |reason| reason.to_string(),
-    );
-    Err(Failure::new(
-        exit::LOST,
-        "lost",
-        format!(
-            "{what} was lost ({why}) and the command stopped; run it again, it may have done part of its work"
-        ),
-    ))
+    // Without a word from the session, it was the guardian that knew the lease's end.
+    let stop = outcome.stop.unwrap_or(Stop::Lost(LostReason::LeaseEnded));
+    Err(stop.failure_of_command(what))
 }
 
 /// Ends a tenure whose command has ended and was reaped: now, and not before, `releasing` may let the next one in. What was lost
@@ -347,10 +342,11 @@ pub(crate) async fn conclude(
     outcome
 }
 
-/// Waits, without a command, for a signal to end or for the loss.
-pub(crate) async fn hold(tenure: &impl Tenure, signals: &mut Signals) -> Result<i32, LostReason> {
+/// Waits, without a command, for a signal to end, for the loss, or until somebody asks for what is held.
+pub(crate) async fn hold(tenure: &impl Tenure, signals: &mut Signals) -> Result<i32, Stop> {
     tokio::select! {
         number = signals.stop() => Ok(number),
-        reason = tenure.lost() => Err(reason),
+        reason = tenure.lost() => Err(Stop::Lost(reason)),
+        () = tenure.asked() => Err(Stop::Asked),
     }
 }

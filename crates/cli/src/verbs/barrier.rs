@@ -199,6 +199,9 @@ struct Membership<'a> {
 }
 
 impl Tenure for Membership<'_> {
+    fn what(&self) -> &'static str {
+        "the place at the barrier"
+    }
     fn remaining(&self) -> Duration {
         self.session.lease().remaining()
     }

@@ -14,9 +14,11 @@ use crate::args::Context;
 use crate::connect::Connection;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
+use crate::stop::Stop;
 use crate::supervise::Command;
 use crate::tenure::{self, RunOptions, Tenure};
-use crate::verbs::leaders;
+use crate::verbs::endpoint::Endpoint;
+use crate::verbs::{held, leaders};
 
 /// Run a command while being the leader of a group of processes.
 ///
@@ -34,6 +36,7 @@ use crate::verbs::leaders;
   baton elect watch /scheduler --json          one line for each new leader
   baton elect show /scheduler
   baton elect resign /scheduler                ask the leader to stop and let the next one lead
+  baton elect --http 127.0.0.1:4040 /scheduler -- ./scheduler      and: curl -f 127.0.0.1:4040
   baton elect --on-elected 'ip addr add …' --on-demoted 'ip addr del …' /vip
 
 CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE BATON_TOKEN BATON_SESSION
@@ -65,6 +68,11 @@ pub(crate) struct Args {
     /// Run this line with sh -c after a term, when CMD has ended. An orderly resignation waits for it.
     #[arg(long, value_name = "LINE")]
     on_demoted: Option<OsString>,
+    /// Tell on this address, by HTTP, who leads: GET / is 200 while this process does, else 503.
+    ///
+    /// The answer is JSON: `leading`, `lease_ms`, `term`; `name` and `token` of the leader, and `age_ms`, how old that news may be.
+    #[arg(long, value_name = "HOST:PORT")]
+    http: Option<String>,
     #[command(flatten)]
     run: RunOptions,
 }
@@ -128,11 +136,16 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 async fn elect(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
     let options = &args.run;
+    // Before there is a session: who asks is told that we do not lead.
+    let endpoint = match &args.http {
+        Some(address) => Some(Endpoint::open(address, path, context).await?),
+        None => None,
+    };
     let (connection, mut signals) = match options.open(context).await? {
         ControlFlow::Continue(opened) => opened,
         ControlFlow::Break(code) => return Ok(code),
     };
-    let outcome = lead(args, path, context, &connection, &mut signals).await;
+    let outcome = lead(args, path, context, &connection, endpoint, &mut signals).await;
     connection.close().await;
     outcome
 }
@@ -142,11 +155,15 @@ async fn lead(
     path: &str,
     context: &Context,
     connection: &Connection,
+    mut endpoint: Option<Endpoint>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let mut election = election(connection, path, args.dialect)?.name(&args.run.shown_name());
     if let Some(data) = own_data(args)? {
         election = election.data(&data);
+    }
+    if let Some(endpoint) = &mut endpoint {
+        endpoint.observe(&connection.client, &election);
     }
     let mut stages = election.stages();
     let output = context.output.clone();
@@ -159,6 +176,9 @@ async fn lead(
         leadership = election.campaign() => leadership.map_err(|error| failure(&error))?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
+    if let Some(endpoint) = &endpoint {
+        endpoint.leads(&leadership);
+    }
     let serving = Serving {
         leadership: &leadership,
         environment: environment(path, connection, &leadership).await?,
@@ -195,18 +215,17 @@ struct Serving<'a> {
 }
 
 impl Tenure for Serving<'_> {
+    fn what(&self) -> &'static str {
+        "leadership"
+    }
     fn remaining(&self) -> Duration {
         self.leadership.remaining()
     }
     fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let lost = self.leadership.lost();
-        let asked = self.leadership.on_resignation_request();
-        async move {
-            tokio::select! {
-                reason = lost => reason,
-                Ok(()) = asked => LostReason::Released,
-            }
-        }
+        self.leadership.lost()
+    }
+    fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
+        held::asked(self.leadership.on_resignation_request())
     }
 }
 
@@ -277,10 +296,8 @@ async fn under(
     context.output.result(&leading, text);
     match tenure::hold(serving, signals).await {
         Ok(_) => Ok(exit::OK),
-        Err(reason) => Err(asked(serving, path).unwrap_or_else(|| {
-            let text = format!("leadership of {path} was lost: {reason}; run it again");
-            Failure::new(exit::LOST, "lost", text)
-        })),
+        Err(Stop::Asked) => Err(resigned(path)),
+        Err(stop) => Err(stop.failure(&format!("leadership of {path}"))),
     }
 }
 
@@ -317,20 +334,16 @@ async fn serve(
         signals,
     )
     .await?;
-    if outcome.lost == Some(LostReason::Released)
-        && let Some(failure) = asked(serving, path)
-    {
-        return Err(failure);
+    if outcome.stop == Some(Stop::Asked) {
+        return Err(resigned(path));
     }
     tenure::verdict(&outcome, args.run.on_lost, &format!("leadership of {path}"))
 }
 
 /// What to say where the term ended because somebody asked for it.
-fn asked(serving: &Serving<'_>, path: &str) -> Option<Failure> {
-    serving.leadership.resignation_requested().then(|| {
-        let text = format!("{path}: asked to resign, and did; run it again to stand anew");
-        Failure::new(exit::LOST, "resigned", text)
-    })
+fn resigned(path: &str) -> Failure {
+    let text = format!("{path}: asked to resign, and did; run it again to stand anew");
+    Failure::new(exit::LOST, "resigned", text)
 }
 
 /// Runs the hook for the end of a term to its end, whoever leads by then.

@@ -6,7 +6,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use baton::{Guard, LockError, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreError, WriteGuard};
+use baton::{
+    Guard, LockError, LostReason, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreError, WriteGuard,
+};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -14,7 +16,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
 use crate::supervise::Command;
-use crate::tenure::{self, RunOptions};
+use crate::tenure::{self, RunOptions, Tenure};
 
 /// How long to wait, and what to say if that was not enough.
 #[derive(Debug, clap::Args)]
@@ -91,7 +93,7 @@ async fn hold(
             guard.token()
         )
     });
-    let outcome = under(context, options, path, &guard, signals).await;
+    let outcome = under(context, options, (path, wanted.what()), &guard, signals).await;
     tenure::conclude(context, outcome, options.on_lost, path, guard.release()).await
 }
 
@@ -99,11 +101,12 @@ async fn hold(
 async fn under(
     context: &Context,
     options: &RunOptions,
-    path: &str,
+    (path, what): (&str, &'static str),
     guard: &Guard,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let session = guard.session();
+    let holding = Holding { guard, what };
     let acquired_at_ms = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| {
@@ -123,13 +126,9 @@ async fn under(
             held.token, held.node, held.session
         );
         context.output.result(&held, text);
-        return match tenure::hold(guard, signals).await {
+        return match tenure::hold(&holding, signals).await {
             Ok(_) => Ok(exit::OK),
-            Err(reason) => Err(Failure::new(
-                exit::LOST,
-                "lost",
-                format!("{path} was lost: {reason}; run it again to wait in line"),
-            )),
+            Err(stop) => Err(stop.failure(path)),
         };
     }
     let timeout = session.timeout();
@@ -148,11 +147,56 @@ async fn under(
         input: None,
     };
     let health = options.health()?;
-    let outcome = tenure::run(context, guard, &command, health.as_ref(), timeout, signals).await?;
+    let outcome = tenure::run(
+        context,
+        &holding,
+        &command,
+        health.as_ref(),
+        timeout,
+        signals,
+    )
+    .await?;
     tenure::verdict(&outcome, options.on_lost, path)
 }
 
+/// A guard, and what it is over.
+struct Holding<'a> {
+    guard: &'a Guard,
+    what: &'static str,
+}
+
+impl Tenure for Holding<'_> {
+    fn what(&self) -> &'static str {
+        self.what
+    }
+    fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+    fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
+        self.guard.lost()
+    }
+    fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
+        asked(self.guard.on_revoke())
+    }
+}
+
+/// Resolves if somebody asks, and never if the guard ends first: that is said elsewhere.
+pub(super) async fn asked(asking: impl Future<Output = Result<(), LostReason>>) {
+    if asking.await.is_err() {
+        std::future::pending().await
+    }
+}
+
 impl Wanted {
+    fn what(&self) -> &'static str {
+        match self {
+            Self::Lock(_) => "the lock",
+            Self::Read(_) => "the shared lock",
+            Self::Write(_) => "the exclusive lock",
+            Self::Permits(..) => "the semaphore's permit",
+        }
+    }
+
     fn path(&self) -> &str {
         match self {
             Self::Lock(mutex) => mutex.path(),
@@ -183,7 +227,7 @@ impl Wanted {
                 )
             }
             Self::Permits(_, permits) => format!(
-                "{path}: {permits} permit(s) not acquired{waited}: others hold them; see them: baton ls {path}/leases"
+                "{path}: {permits} permit(s) not acquired{waited}: others hold them; see who: baton lock show {path}"
             ),
         };
         Failure::new(wait.conflict_exit_code, "not_acquired", why)
@@ -223,6 +267,11 @@ async fn acquire_to_write(lock: &RwLock, wait: &WaitOptions) -> Result<Option<Gu
 fn in_time(outcome: Result<Option<Guard>, LockError>) -> Result<Option<Guard>, Failure> {
     match outcome {
         Err(LockError::TimedOut { .. }) => Ok(None),
+        Err(LockError::Foreign {
+            path, child, why, ..
+        }) => Err(Failure::baton(format!(
+            "{path}: refused, because of its child {child:?}: {why}; one path has either plain locks, or locks with -s and -x, or permits"
+        ))),
         Err(error) => Err(tenure::not_acquired(&error)),
         Ok(guard) => Ok(guard),
     }
@@ -242,6 +291,9 @@ async fn acquire_permits(
     match outcome {
         Err(SemaphoreError::TimedOut { .. }) => Ok(None),
         Err(SemaphoreError::Lock(error)) => Err(tenure::not_acquired(&error)),
+        Err(error @ SemaphoreError::NoMaximum { .. }) => {
+            Err(Failure::baton(format!("{error}: --slots K")))
+        }
         Err(error) => Err(Failure::baton(error.to_string())),
         Ok(guard) => Ok(guard),
     }

@@ -119,17 +119,7 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     }
-    let who = leader.map(|leader| match &leader.record {
-        Some(record) => {
-            let name = record
-                .name
-                .as_deref()
-                .map(|name| format!(" ({name})"))
-                .unwrap_or_default();
-            format!("{}:{}{name}", record.host, record.pid)
-        }
-        None => String::from_utf8_lossy(&leader.data).into_owned(),
-    });
+    let who = leader.map(name);
     let text = match (leader, &who) {
         (Some(leader), Some(who)) => format!("{path} led by {who} token {}", leader.token),
         _ => format!("{path} has no leader"),
@@ -144,4 +134,19 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
         reason,
     };
     context.output.result(&shown, text);
+}
+
+/// Who a leader is, for people: host, process and name of one of ours, else what its offer holds.
+pub(super) fn name(leader: &Leader) -> String {
+    match &leader.record {
+        Some(record) => {
+            let name = record
+                .name
+                .as_deref()
+                .map(|name| format!(" ({name})"))
+                .unwrap_or_default();
+            format!("{}:{}{name}", record.host, record.pid)
+        }
+        None => String::from_utf8_lossy(&leader.data).into_owned(),
+    }
 }

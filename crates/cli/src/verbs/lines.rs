@@ -1,119 +1,35 @@
-//! The line at a lock, as anyone may see it: who holds, who waits. Reads the tree only, except to break a lock.
+//! Locks as anyone may look at them: `baton lock ls`, `show`, `revoke` and `break`.
 //!
-//! Order is that of creation (`czxid`), which is the order in line for every dialect (`hazards.md` §2.1, H21), but for a writer
-//! that has become a reader: it keeps its place (H43).
+//! Owns what they say, and the two changes. Both are bound to the holder that was seen: whoever holds by then is left alone (H18).
 
-use baton::Record;
-use baton_client::{Op, Session};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use baton_client::{Error, Op, Session};
 use serde::Serialize;
 
 use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
+use crate::duration;
 use crate::exit::{self, Failure};
+use crate::verbs::places::{self, Kind, Line, Place};
 
-/// One place in line.
-#[derive(Debug, Serialize)]
-struct Place {
-    node: String,
-    token: i64,
-    session: String,
-    since_ms: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<Record>,
-    /// The `czxid` that counts for the order.
-    #[serde(skip)]
-    rank: i64,
-    #[serde(skip)]
-    reads: bool,
-    #[serde(skip)]
-    version: i32,
-}
+/// What Curator's revocable locks take for a request to let go; Baton's do too.
+const REQUEST: &[u8] = b"__REVOKE__";
 
-impl Place {
-    fn who(&self) -> String {
-        match &self.holder {
-            Some(record) => {
-                let name = record
-                    .name
-                    .as_deref()
-                    .map(|name| format!(" ({name})"))
-                    .unwrap_or_default();
-                format!("{}:{}{name}", record.host, record.pid)
-            }
-            None => "another program".to_owned(),
-        }
-    }
-}
-
-/// What stands before the number in the name of a node that reads.
-const READS: [&str; 3] = ["__READ__", "__rlock__", "-R-"];
-/// The same where it writes beside such.
-const WRITES: [&str; 2] = ["__WRIT__", "-W-"];
-/// The same where it does either alone. (Kazoo's writers are called like its locks.)
-const ALONE: [&str; 3] = ["lock-", "latch-", "__lock__"];
-
-/// What stands before the number in a node's name, if that is the name of a place in line: ten digits, or more, that the server
-/// gave, perhaps with a sign.
-fn token_of(name: &str) -> Option<&'static str> {
-    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    if name.len() - stem.len() < 9 {
-        return None;
-    }
-    let tokens = READS.into_iter().chain(WRITES).chain(ALONE);
-    tokens.into_iter().find(|token| {
-        stem.ends_with(token) || stem.strip_suffix('-').is_some_and(|s| s.ends_with(token))
-    })
-}
-
-fn is_place(name: &str) -> bool {
-    token_of(name).is_some()
-}
-
-/// How many of a line hold: the first, or all readers up to the first writer.
-fn holders(line: &[Place]) -> usize {
-    let readers = line.iter().take_while(|place| place.reads).count();
-    readers.max(line.len().min(1))
-}
-
-async fn places(session: &Session, path: &str) -> Result<Vec<Place>, Failure> {
-    let names = match session.children(path).await {
-        Ok(children) => children.names,
-        Err(error) if error.is_no_node() => Vec::new(),
-        Err(error) => return Err(Failure::baton(error.to_string())),
+/// Runs `work` on a session, once `path` is known to be one.
+async fn looking<F>(context: &Context, path: &str, work: F) -> Result<u8, Failure>
+where
+    F: AsyncFnOnce(&Session) -> Result<u8, Failure>,
+{
+    baton_proto::path::validate(path)
+        .map_err(|error| Failure::usage(format!("{path:?}: no legal path for a lock: {error}")))?;
+    let connection = Connection::open(context, BRIEF).await?;
+    let outcome = match connection.session().await {
+        Ok(session) => work(&session).await,
+        Err(failure) => Err(failure),
     };
-    let mut places = Vec::new();
-    let shared = names
-        .iter()
-        .any(|name| token_of(name).is_some_and(|token| !ALONE.contains(&token)));
-    for name in &names {
-        let Some(token) = token_of(name) else {
-            continue;
-        };
-        let node = baton_proto::path::join(path, name);
-        match session.get_data(&node).await {
-            Ok(read) => {
-                let holder = Record::from_bytes(&read.data);
-                let czxid = read.stat.czxid;
-                let kept = holder.as_ref().and_then(|record| record.place);
-                places.push(Place {
-                    // Among readers and writers the token is minted at the grant, by a change of the node.
-                    token: if shared { read.stat.mzxid } else { czxid },
-                    rank: kept.map_or(czxid, |place| place.min(czxid)),
-                    reads: READS.contains(&token),
-                    session: format!("0x{:x}", read.stat.ephemeral_owner),
-                    since_ms: read.stat.ctime,
-                    holder,
-                    version: read.stat.version,
-                    node,
-                });
-            }
-            // It has left the line since.
-            Err(error) if error.is_no_node() => {}
-            Err(error) => return Err(Failure::baton(error.to_string())),
-        }
-    }
-    places.sort_by_key(|place| place.rank);
-    Ok(places)
+    connection.close().await;
+    outcome
 }
 
 /// Lists what is held at or below `prefix`.
@@ -121,46 +37,60 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
     #[derive(Serialize)]
     struct Lock<'a> {
         path: &'a str,
+        kind: Kind,
+        holding: usize,
         waiting: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        permits: Option<u32>,
         #[serde(flatten)]
         first: &'a Place,
     }
-    let connection = Connection::open(context, BRIEF).await?;
-    let session = connection.session().await?;
-    let mut todo = vec![prefix.to_owned()];
-    while let Some(path) = todo.pop() {
-        let line = places(&session, &path).await?;
-        if let Some(first) = line.first() {
-            let waiting = line.len() - holders(&line);
-            let lock = Lock {
-                path: &path,
-                waiting,
-                first,
-            };
-            context.output.result(
-                &lock,
-                format!(
-                    "{path}  token {}  {}  {waiting} waiting",
+    looking(context, prefix, async |session: &Session| {
+        // With the folders of a semaphore's own, whose nodes have been told already.
+        let mut todo = vec![(prefix.to_owned(), false)];
+        while let Some((path, told)) = todo.pop() {
+            let (line, mut others) = places::read(session, &path).await?;
+            let mut semaphore = false;
+            if let Some(line) = line.filter(|_| !told)
+                && let Some(first) = line.places.first()
+            {
+                semaphore = line.kind == Kind::Semaphore;
+                let (holding, waiting) = (line.holding, line.waiting());
+                let permits = line.permits;
+                let lock = Lock {
+                    path: &path,
+                    kind: line.kind,
+                    holding,
+                    waiting,
+                    permits,
+                    first,
+                };
+                let held = match (line.kind, permits) {
+                    (Kind::Semaphore, Some(permits)) => format!("  {holding} of {permits} held"),
+                    (Kind::Semaphore, None) => format!("  {holding} held"),
+                    _ if holding > 1 => format!("  {holding} read"),
+                    _ => String::new(),
+                };
+                let text = format!(
+                    "{path}  token {}  {}{held}  {waiting} waiting",
                     first.token,
                     first.who()
-                ),
-            );
+                );
+                context.output.result(&lock, text);
+            }
+            others.sort_unstable_by(|one, other| other.cmp(one));
+            for name in &others {
+                let own = semaphore && ["leases", "locks"].contains(&&**name);
+                // Where those wait who want a permit of kazoo's semaphore beside it.
+                let beside = name
+                    .strip_suffix("-__lock__")
+                    .is_some_and(|stem| others.iter().any(|name| name == stem));
+                todo.push((baton_proto::path::join(&path, name), own || beside));
+            }
         }
-        let mut names = match session.children(&path).await {
-            Ok(children) => children.names,
-            Err(error) if error.is_no_node() => Vec::new(),
-            Err(error) => return Err(Failure::baton(error.to_string())),
-        };
-        names.retain(|name| !is_place(name));
-        names.sort_unstable_by(|one, other| other.cmp(one));
-        todo.extend(
-            names
-                .iter()
-                .map(|name| baton_proto::path::join(&path, name)),
-        );
-    }
-    connection.close().await;
-    Ok(exit::OK)
+        Ok(exit::OK)
+    })
+    .await
 }
 
 /// Shows the line at `path`.
@@ -168,31 +98,88 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,
+        kind: Kind,
         state: &'a str,
         #[serde(flatten)]
         place: &'a Place,
     }
-    let connection = Connection::open(context, BRIEF).await?;
-    let session = connection.session().await?;
-    let line = places(&session, path).await?;
-    let holders = holders(&line);
-    for (at, place) in line.iter().enumerate() {
-        let state = if at < holders { "holds" } else { "waits" };
-        let text = format!(
-            "{state}  token {}  {}  session {}  {}",
-            place.token,
-            place.who(),
-            place.session,
-            place.node
-        );
-        context.output.result(&Shown { path, state, place }, text);
+    looking(context, path, async |session: &Session| {
+        let (line, _) = places::read(session, path).await?;
+        let Some(line) = line else {
+            context.output.note(format!("nobody holds {path}"));
+            return Ok(exit::NOTHING);
+        };
+        for (at, place) in line.places.iter().enumerate() {
+            let state = if at < line.holding { "holds" } else { "waits" };
+            let text = format!(
+                "{state}  token {}  {}  for {}  session {}  {}",
+                place.token,
+                place.who(),
+                duration::show(age(place)),
+                place.session,
+                place.node
+            );
+            let shown = Shown {
+                path,
+                kind: line.kind,
+                state,
+                place,
+            };
+            context.output.result(&shown, text);
+        }
+        Ok(exit::OK)
+    })
+    .await
+}
+
+/// How long ago the node was made, to the second: the server's clock and ours may differ.
+fn age(place: &Place) -> Duration {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let since = Duration::from_millis(u64::try_from(place.since_ms).unwrap_or_default());
+    Duration::from_secs(now.saturating_sub(since).as_secs())
+}
+
+/// Asks those who hold, or only the one with `token`, to let go.
+pub(super) async fn revoke(
+    context: &Context,
+    path: &str,
+    token: Option<u64>,
+) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Asked<'a> {
+        path: &'a str,
+        asked: &'a str,
+        token: i64,
     }
-    connection.close().await;
-    if line.is_empty() {
-        context.output.note(format!("nobody holds {path}"));
-        return Ok(exit::NOTHING);
-    }
-    Ok(exit::OK)
+    looking(context, path, async |session: &Session| {
+        let (line, _) = places::read(session, path).await?;
+        let mut asked = 0;
+        for holder in holders(line.as_ref(), token) {
+            let set = session.set_data(&holder.node, REQUEST, Some(holder.version));
+            match set.await {
+                Ok(_) => {
+                    asked += 1;
+                    let record = Asked {
+                        path,
+                        asked: &holder.node,
+                        token: holder.token,
+                    };
+                    let text = format!("{path}: asked {} to let go", holder.who());
+                    context.output.result(&record, text);
+                }
+                // It has let go by itself, or was asked by somebody else.
+                Err(error) if error.is_no_node() || error.is_bad_version() => {}
+                Err(error) => return Err(refused(path, &error)),
+            }
+        }
+        if asked == 0 {
+            return Err(changed(path, token));
+        }
+        Ok(exit::OK)
+    })
+    .await
 }
 
 /// Deletes the holder's node, if it is still the one with this token.
@@ -202,94 +189,55 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         broken: &'a str,
         token: u64,
     }
-    let connection = Connection::open(context, BRIEF).await?;
-    let session = connection.session().await?;
-    let line = places(&session, path).await?;
-    let Some(holder) = line
-        .iter()
-        .take(holders(&line))
-        .find(|holder| u64::try_from(holder.token) == Ok(token))
-    else {
-        connection.close().await;
-        return Err(Failure::new(
-            exit::NOTHING,
-            "changed",
-            format!(
-                "{path} is not held with token {token}; see who holds it: baton lock show {path}"
-            ),
-        ));
-    };
-    // The name is unique to this holder, so nobody else's node can be hit (H18).
-    let broken = session
-        .multi(&[Op::delete(&holder.node, Some(holder.version))])
-        .await;
-    let outcome = match broken {
-        Ok(_) => {
-            context.output.result(
-                &Broken {
-                    broken: &holder.node,
-                    token,
-                },
-                format!("broke {path}: {} was told", holder.who()),
-            );
-            Ok(exit::OK)
+    looking(context, path, async |session: &Session| {
+        let (line, _) = places::read(session, path).await?;
+        let Some(holder) = holders(line.as_ref(), Some(token)).next() else {
+            return Err(changed(path, Some(token)));
+        };
+        // The name is unique to this holder, so nobody else's node can be hit. Only a simple lock's holders share one: whoever
+        // takes it within this very round trip is hit in the other's place, and is told.
+        let broken = session
+            .multi(&[Op::delete(&holder.node, Some(holder.version))])
+            .await;
+        match broken {
+            Ok(_) => {
+                context.output.result(
+                    &Broken {
+                        broken: &holder.node,
+                        token,
+                    },
+                    format!("broke {path}: {} was told", holder.who()),
+                );
+                Ok(exit::OK)
+            }
+            Err(error) if error.is_no_node() || error.is_bad_version() => Err(Failure::new(
+                exit::NOTHING,
+                "changed",
+                format!("{path} was released just now; nothing to break"),
+            )),
+            Err(error) => Err(refused(path, &error)),
         }
-        Err(error) if error.is_no_node() => Err(Failure::new(
-            exit::NOTHING,
-            "changed",
-            format!("{path} was released just now; nothing to break"),
-        )),
-        Err(error) => Err(Failure::baton(error.to_string())),
-    };
-    connection.close().await;
-    outcome
+    })
+    .await
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{Place, holders, is_place, token_of};
+/// Those who hold, or only the one with `token`.
+fn holders(line: Option<&Line>, token: Option<u64>) -> impl Iterator<Item = &Place> {
+    let holders = line.map(Line::holders).unwrap_or_default();
+    holders
+        .iter()
+        .filter(move |holder| token.is_none_or(|token| u64::try_from(holder.token) == Ok(token)))
+}
 
-    #[test]
-    fn places_are_told_from_other_children() {
-        for place in [
-            "_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-0000000007",
-            "_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-__READ__0000000007",
-            "0123456789abcdef__lock__0000000012",
-            "host.0123456789abcdef-W-0000000012",
-            "_c_x-lock--2147483648",
-        ] {
-            assert!(is_place(place), "{place}");
-        }
-        for other in ["deploy", "lock-7", "order-0000000001", "lock", "0000000001"] {
-            assert!(!is_place(other), "{other}");
-        }
-        assert_eq!(token_of("0123__rlock__0000000012"), Some("__rlock__"));
-    }
+fn changed(path: &str, token: Option<u64>) -> Failure {
+    let with = token.map_or_else(String::new, |token| format!(" with token {token}"));
+    Failure::new(
+        exit::NOTHING,
+        "changed",
+        format!("{path} is not held{with}; see who holds it: baton lock show {path}"),
+    )
+}
 
-    #[test]
-    fn one_holds_or_all_readers_before_the_first_writer() {
-        let line = |kinds: &str| -> Vec<Place> {
-            let place = |kind| Place {
-                node: String::new(),
-                token: 0,
-                session: String::new(),
-                since_ms: 0,
-                holder: None,
-                rank: 0,
-                reads: kind == 'R',
-                version: 0,
-            };
-            kinds.chars().map(place).collect()
-        };
-        for (kinds, expected) in [
-            ("", 0),
-            ("W", 1),
-            ("WW", 1),
-            ("RRW", 2),
-            ("WRR", 1),
-            ("RR", 2),
-        ] {
-            assert_eq!(holders(&line(kinds)), expected, "{kinds}");
-        }
-    }
+fn refused(path: &str, error: &Error) -> Failure {
+    Failure::baton(format!("{path}: {error}"))
 }

@@ -17,14 +17,15 @@ use crate::verbs::{lines, sem};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "ls|show|break",
-    override_usage = "baton lock [OPTIONS] PATH [-- CMD...]\n       baton lock ls [PREFIX]\n       baton lock show PATH\n       baton lock break PATH --token N",
+    subcommand_value_name = "ls|show|revoke|break",
+    override_usage = "baton lock [OPTIONS] PATH [-- CMD...]\n       baton lock ls [PREFIX]\n       baton lock show PATH\n       baton lock revoke PATH [--token N]\n       baton lock break PATH --token N",
     after_help = "Examples:
   baton lock /deploy -- ./deploy.sh            wait as long as it takes
   baton lock -n /nightly -- backup             only if it is free now, else exit 124
   baton lock -w 30s /deploy -c 'make && make install'
   baton lock /deploy                           hold it until Ctrl-C
   baton lock show /deploy                      who holds it, who waits
+  baton lock revoke /deploy                    ask the holder to stop and let go
   baton lock -s /config -- ./read-it           with others who use -s, while nobody uses -x
   baton lock -x /config -- ./change-it
 
@@ -34,7 +35,7 @@ CMD finds in its environment:
   BATON_TOKEN        the fencing token: grows with every grant. Pass it on to what CMD writes to,
                      and have a smaller one refused there than was seen before.
 
-Exit codes:  CMD's own   128+N CMD died of signal N   113 the lock was lost and CMD stopped
+Exit codes:  CMD's own   128+N CMD died of signal N   113 the lock was lost, or asked for, and CMD stopped
              124 not acquired in time (-E changes it)   125 baton failed   2 usage
              126 CMD cannot be run   127 CMD not found
 Signals:     INT TERM HUP QUIT USR1 USR2 are passed on to CMD's process group."
@@ -73,6 +74,14 @@ enum Admin {
         /// The lock's path.
         path: String,
     },
+    /// Ask whoever holds a lock to let go: `baton lock` stops its command and releases. Exits with 1 if nobody holds it.
+    Revoke {
+        /// The lock's path.
+        path: String,
+        /// Only the holder with this token, as `lock show` tells it.
+        #[arg(long, value_name = "N")]
+        token: Option<u64>,
+    },
     /// Take a lock away from its holder: it is told, and stops. Exits with 1 if the holder has changed.
     Break {
         /// The lock's path.
@@ -89,6 +98,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         match (&args.admin, &args.path) {
             (Some(Admin::Ls { prefix }), _) => lines::list(context, prefix).await,
             (Some(Admin::Show { path }), _) => lines::show(context, path).await,
+            (Some(Admin::Revoke { path, token }), _) => lines::revoke(context, path, *token).await,
             (Some(Admin::Break { path, token }), _) => {
                 lines::break_holder(context, path, *token).await
             }

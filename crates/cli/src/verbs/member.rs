@@ -218,7 +218,7 @@ async fn join(
             ran = tenure::run(context, &tenure, &command, None, timeout, signals) => ran?,
             never = tell_troubles(&registration, context) => match never {},
         };
-        match ran.lost {
+        match ran.stop {
             Some(_) => Err(ended(&registration)),
             None => Ok(ran.ended.exit_code()),
         }
@@ -232,6 +232,10 @@ async fn join(
 struct Place<'a>(&'a Registration);
 
 impl Tenure for Place<'_> {
+    fn what(&self) -> &'static str {
+        "the place in the group"
+    }
+
     fn remaining(&self) -> Duration {
         const YEARS: Duration = Duration::from_secs(1 << 30);
         YEARS

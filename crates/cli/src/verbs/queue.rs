@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use baton::QueueError;
+use baton::{IdQueue, QueueError};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -28,6 +28,8 @@ const MANY: usize = 10_000;
   baton queue put /jobs --priority -5 urgent   the lowest number comes first
   baton queue put /teas --delay 3m ready       handed out in three minutes
   baton queue take /jobs --layout priority     the layout that it was put with
+  baton queue put /mails --id 17 hello         can be taken back:
+  baton queue remove /mails 17
   baton queue depth /mail
 
 An item leaves the queue when it is taken: a consumer that dies with it has lost it. Where it is to come back instead:
@@ -75,6 +77,14 @@ enum Act {
     Peek {
         #[command(flatten)]
         which: Which,
+    },
+    /// Remove all items of these ids, and print how many there were. Exits with 1 if there were none.
+    Remove {
+        /// The path of a queue whose items were put with --id.
+        path: String,
+        /// The ids.
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
     },
     /// List the names of the items, first to last.
     Ls {
@@ -179,6 +189,27 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 None => Ok(exit::NOTHING),
             }
         }
+        Act::Remove { path, ids } => {
+            #[derive(Serialize)]
+            struct Removed<'a> {
+                path: &'a str,
+                removed: usize,
+            }
+            let queue = IdQueue::new(&connection.client, path);
+            let queue = queue.map_err(|error| Failure::usage(error.to_string()))?;
+            let mut removed = 0;
+            for id in ids {
+                removed += queue.remove(id).await.map_err(failure)?;
+            }
+            context
+                .output
+                .result(&Removed { path, removed }, removed.to_string());
+            Ok(if removed == 0 {
+                exit::NOTHING
+            } else {
+                exit::OK
+            })
+        }
         Act::Ls { which } => {
             #[derive(Serialize)]
             struct Item<'a> {
@@ -256,5 +287,8 @@ fn tell(context: &Context, path: &str, item: &[u8]) {
 }
 
 fn failure(error: QueueError) -> Failure {
-    Failure::baton(error.to_string())
+    match error {
+        QueueError::BadArgument { .. } => Failure::usage(error.to_string()),
+        error => Failure::baton(error.to_string()),
+    }
 }

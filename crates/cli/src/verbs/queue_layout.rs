@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use baton::{
-    Client, DelayQueue, DistributedQueue, LockingQueue, PriorityQueue, QueueError, QueueLayout,
+    Client, DelayQueue, DistributedQueue, IdQueue, LockingQueue, PriorityQueue, QueueError,
+    QueueLayout,
 };
 
 use crate::duration;
@@ -22,6 +23,8 @@ pub(super) enum Layout {
     Priority,
     /// Curator's DistributedDelayQueue.
     Delay,
+    /// Curator's DistributedIdQueue.
+    Id,
     /// kazoo's Queue.
     Kazoo,
     /// kazoo's LockingQueue.
@@ -50,6 +53,9 @@ pub(super) struct How {
     /// Hand the item out after this time. Means --layout delay.
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse, conflicts_with = "priority")]
     delay: Option<Duration>,
+    /// An id by which the items can be removed. Means --layout id.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["priority", "delay"])]
+    id: Option<String>,
 }
 
 /// A queue of any layout.
@@ -57,6 +63,7 @@ pub(super) enum Queue {
     Fifo(DistributedQueue),
     Priority(PriorityQueue),
     Delay(DelayQueue),
+    Id(IdQueue),
     Locking(LockingQueue),
 }
 
@@ -68,20 +75,32 @@ impl Which {
 
     /// The queue, where items are put as `how` says.
     pub(super) fn open_for(&self, client: &Client, how: &How) -> Result<Queue, Failure> {
-        let layout = match (how.priority, how.delay) {
-            (Some(_), _) => Layout::Priority,
-            (None, Some(_)) => Layout::Delay,
-            (None, None) => Layout::Qn,
+        let layout = match (how.priority, how.delay, &how.id) {
+            (Some(_), _, _) => Layout::Priority,
+            (None, Some(_), _) => Layout::Delay,
+            (None, None, Some(_)) => Layout::Id,
+            (None, None, None) => Layout::Qn,
         };
         let queue = self.open_as(client, layout)?;
+        let (priority, delay, id) = (
+            how.priority.is_some(),
+            how.delay.is_some(),
+            how.id.is_some(),
+        );
         let fits = match &queue {
-            Queue::Fifo(_) => how.priority.is_none() && how.delay.is_none(),
-            Queue::Priority(_) | Queue::Locking(_) => how.delay.is_none(),
-            Queue::Delay(_) => how.priority.is_none(),
+            Queue::Fifo(_) => !priority && !delay && !id,
+            Queue::Priority(_) | Queue::Locking(_) => !delay && !id,
+            Queue::Delay(_) => !priority && !id,
+            Queue::Id(_) => !priority && !delay,
         };
         if !fits {
             return Err(Failure::usage(
-                "this layout holds no such thing; --priority goes with --layout priority, kazoo or locking, --delay with delay",
+                "this layout holds no such thing; --priority goes with --layout priority, kazoo or locking, --delay with delay, --id with id",
+            ));
+        }
+        if matches!(queue, Queue::Id(_)) && !id {
+            return Err(Failure::usage(
+                "items of this layout have an id; add --id TEXT",
             ));
         }
         Ok(queue)
@@ -105,6 +124,7 @@ impl Which {
             }
             (Layout::Priority, None) => PriorityQueue::new(client, path).map(Queue::Priority),
             (Layout::Delay, None) => DelayQueue::new(client, path).map(Queue::Delay),
+            (Layout::Id, None) => IdQueue::new(client, path).map(Queue::Id),
             (Layout::Kazoo, None) => {
                 PriorityQueue::with_layout(client, path, QueueLayout::Kazoo).map(Queue::Priority)
             }
@@ -138,6 +158,11 @@ impl Queue {
                 queue.offer(item, priority).await
             }
             (Self::Delay(queue), _) => queue.offer(item, how.delay.unwrap_or_default()).await,
+            (Self::Id(queue), _) => {
+                queue
+                    .offer(item, how.id.as_deref().unwrap_or_default())
+                    .await
+            }
             (Self::Locking(queue), None) => queue.offer(item).await,
             (Self::Locking(queue), Some(priority)) => {
                 queue.offer_with_priority(item, priority).await
@@ -151,6 +176,7 @@ impl Queue {
             Self::Fifo(queue) => queue.poll().await?,
             Self::Priority(queue) => queue.poll().await?,
             Self::Delay(queue) => queue.poll().await?,
+            Self::Id(queue) => queue.poll().await?.map(|item| item.data),
             Self::Locking(queue) => {
                 return match queue.poll().await? {
                     Some(item) => {
@@ -173,6 +199,7 @@ impl Queue {
             Self::Fifo(queue) => show(&queue.take().await?),
             Self::Priority(queue) => show(&queue.take().await?),
             Self::Delay(queue) => show(&queue.take().await?),
+            Self::Id(queue) => show(&queue.take().await?.data),
             Self::Locking(queue) => {
                 let item = queue.take().await?;
                 show(item.data());
@@ -188,6 +215,7 @@ impl Queue {
             Self::Fifo(queue) => queue.recover().await,
             Self::Priority(queue) => queue.recover().await,
             Self::Delay(queue) => queue.recover().await,
+            Self::Id(queue) => queue.recover().await.map(|item| item.data),
             // What is locked for nobody is freed.
             Self::Locking(_) => None,
         };
@@ -203,6 +231,7 @@ impl Queue {
             Self::Fifo(queue) => queue.peek().await?,
             Self::Priority(queue) => queue.peek().await?,
             Self::Delay(queue) => queue.peek().await?,
+            Self::Id(queue) => queue.peek().await?.map(|item| item.data),
             Self::Locking(queue) => {
                 let Some(item) = queue.poll().await? else {
                     return Ok(None);
@@ -220,6 +249,7 @@ impl Queue {
             Self::Fifo(queue) => queue.names().await,
             Self::Priority(queue) => queue.names().await,
             Self::Delay(queue) => queue.names().await,
+            Self::Id(queue) => queue.names().await,
             Self::Locking(queue) => queue.names().await,
         }
     }
@@ -229,6 +259,7 @@ impl Queue {
             Self::Fifo(queue) => queue.depth().await,
             Self::Priority(queue) => queue.depth().await,
             Self::Delay(queue) => queue.depth().await,
+            Self::Id(queue) => queue.depth().await,
             Self::Locking(queue) => queue.depth().await,
         }
     }

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use baton::{Claim, LostReason, WorkError, WorkItem, WorkQueue};
+use baton::{Claim, WorkError, WorkItem, WorkQueue};
 use clap::Subcommand;
 use tokio::sync::watch;
 
@@ -15,6 +15,7 @@ use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
+use crate::stop::Stop;
 use crate::supervise::{Command, OnLost};
 use crate::tenure::{self, Outcome, RunOptions};
 use crate::verbs::work_admin::{self, Looked};
@@ -360,10 +361,10 @@ impl Worker<'_> {
         outcome: &Outcome,
     ) -> Result<Result<(), WorkError>, Failure> {
         let ended = outcome.ended;
-        if let Some(reason @ LostReason::NotAlive) = outcome.lost {
-            return Ok(claim.nack(&reason.to_string()).await);
+        if outcome.stop == Some(Stop::Unwell) {
+            return Ok(claim.nack("the command was not well").await);
         }
-        let lost = outcome.lost.is_some() && self.args.run.on_lost != OnLost::Ignore;
+        let lost = outcome.stop.is_some() && self.args.run.on_lost != OnLost::Ignore;
         if ended.stopped || lost {
             // The note that it was lost has been made. Dropped, what may be left of the claim is ended.
             drop(claim);
