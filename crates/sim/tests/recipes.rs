@@ -65,6 +65,7 @@ scenarios! {
     locking_queue: "locking-queue",
     work_queue: "work-queue",
     work_queue_delays_deaths_and_ids: "work-queue-fates",
+    work_queue_visibility: "work-queue-visibility",
     mutex_with_guarded_changes: "mutex-txn",
     barrier: "barrier",
     double_barrier_abort: "double-barrier-abort",
@@ -75,6 +76,7 @@ scenarios! {
     membership: "membership",
     membership_takeover: "membership-takeover",
     membership_close: "membership-close",
+    membership_of_one_id: "membership-one-id",
     tree_cache: "tree-cache",
     partitioner: "partitioner",
 }

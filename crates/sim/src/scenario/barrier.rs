@@ -69,12 +69,14 @@ where
     }
 }
 
-/// Nobody is inside before the other has come, and both are told of the same round.
+/// Nobody is inside before the other has come, nor out before the other goes, and both are told of the same round.
 async fn meeting(stage: Stage) {
     let come = Arc::new(AtomicUsize::new(0));
+    let going = Arc::new(AtomicUsize::new(0));
     let rounds = Arc::new(std::sync::Mutex::new(Vec::new()));
     let act = |stage: Stage, number: usize| {
-        let (come, rounds) = (Arc::clone(&come), Arc::clone(&rounds));
+        let (come, going) = (Arc::clone(&come), Arc::clone(&going));
+        let rounds = Arc::clone(&rounds);
         async move {
             let Ok(barrier) = DoubleBarrier::new(stage.client(number), PATH, 2) else {
                 return stage.fail("no barrier");
@@ -99,9 +101,16 @@ async fn meeting(stage: Stage) {
             if let Ok(mut rounds) = rounds.lock() {
                 rounds.push(entered.round());
             }
-            stage.pause(4).await;
+            stage.pause(4 + 6 * number as u64).await;
+            going.fetch_add(1, SeqCst);
             let left = stage.cancellable(entered.leave_timeout(PATIENCE)).await;
             stage.note(|| format!("member {number} left: {left:?}"));
+            if let Some(Ok(left)) = left {
+                let going = going.load(SeqCst);
+                stage.expect(going == 2 || left.lost > 0, || {
+                    format!("member {number} was let out while the other was inside")
+                });
+            }
         }
     };
     stage.crew(2, act).await;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use baton::{CreateMode, MemberError, Membership, NodeState, TreeCache};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Scenario;
@@ -21,6 +22,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         Scenario::new("membership-close", 2, |stage| Box::pin(come_and_go(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
         Scenario::new("membership-takeover", 2, |stage| Box::pin(succeed(stage)))
+            .keeps(|path| path == "/groups" || path == GROUP),
+        Scenario::new("membership-one-id", 2, |stage| Box::pin(contend(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
         Scenario::new("tree-cache", 2, |stage| Box::pin(mirror(stage)))
             .keeps(|path| path.starts_with("/trees")),
@@ -134,6 +137,54 @@ async fn succeed(stage: Stage) {
                 stage.pause(SETTLED_MS).await;
             }
             registration.close().await;
+        }
+    };
+    stage.crew(2, act).await;
+}
+
+/// Two of one id, strangers to each other: one is registered at a time, and the other when that one has gone.
+async fn contend(stage: Stage) {
+    let room = stage.occupancy("the id", 1);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            stage.pause(8 * number as u64).await;
+            let registration = Membership::new(stage.client(number), GROUP)
+                .and_then(|group| group.join("member", b""));
+            let registration = match registration {
+                Ok(registration) => Arc::new(registration),
+                Err(error) => return stage.fail(&error.to_string()),
+            };
+            let who = format!("process {number}");
+            let limit = Duration::from_millis(3 * SETTLED_MS);
+            let mut seen = NodeState::Absent;
+            let until = Instant::now() + limit;
+            let mut times = 0;
+            loop {
+                let next = registration.node().state_other_than(&seen);
+                match tokio::time::timeout_at(until, next).await {
+                    Ok(state) => seen = state,
+                    Err(_) => break,
+                }
+                let NodeState::Present(now) = seen else {
+                    continue;
+                };
+                times += 1;
+                let asked = Arc::downgrade(&registration);
+                let token = u64::try_from(now.czxid).unwrap_or(0);
+                room.enter(&who, 1, token, move || {
+                    asked.upgrade().is_some_and(|registration| {
+                        registration.node().state() == NodeState::Present(now)
+                    })
+                });
+                stage.pause(30).await;
+                break;
+            }
+            stage.expect(times > 0, || format!("{who} was never registered"));
+            match Arc::into_inner(registration) {
+                Some(registration) => registration.close().await,
+                None => stage.fail("a registration is held twice"),
+            }
         }
     };
     stage.crew(2, act).await;

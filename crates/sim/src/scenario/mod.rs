@@ -21,6 +21,7 @@ mod txn;
 mod value;
 mod work_fates;
 mod work_queue;
+mod work_visibility;
 
 /// One scenario.
 #[derive(Clone, Copy)]
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Scenario> {
     all.extend(queue::scenarios());
     all.extend(work_queue::scenarios());
     all.extend(work_fates::scenarios());
+    all.extend(work_visibility::scenarios());
     all.extend(txn::scenarios());
     all.extend(barrier::scenarios());
     all.extend(value::scenarios());

@@ -1,4 +1,4 @@
-//! Several locks at once, beside somebody who wants only one of them.
+//! Several locks at once, named in either order, beside somebody who wants only one of them.
 
 use baton::{MultiLock, Mutex};
 
@@ -33,7 +33,12 @@ async fn turns(stage: Stage) {
                     }
                     continue;
                 }
-                let Ok(both) = MultiLock::new(stage.client(number), [ONE, OTHER]) else {
+                let named = if number == 0 {
+                    [ONE, OTHER]
+                } else {
+                    [OTHER, ONE]
+                };
+                let Ok(both) = MultiLock::new(stage.client(number), named) else {
                     return stage.fail("no locks");
                 };
                 let outcome = stage.cancellable(both.acquire()).await;

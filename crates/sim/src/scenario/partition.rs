@@ -1,7 +1,7 @@
-//! The partitioner: each item is one member's at a time, and somebody's once all has passed.
+//! The partitioner: each item is one member's at a time, and somebody's once all has passed; nobody has all of them then.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use baton::{Guard, PartitionEvent, Partitioner};
@@ -26,6 +26,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 type Rooms = BTreeMap<&'static str, Occupancy>;
+/// To whom each item was given last.
+type Owners = Arc<Mutex<BTreeMap<Arc<str>, usize>>>;
 
 async fn spread(stage: Stage) {
     let begun = Instant::now();
@@ -33,23 +35,31 @@ async fn spread(stage: Stage) {
         .iter()
         .map(|item| (*item, stage.occupancy(item, 1)))
         .collect();
+    let owners = Owners::default();
     let judge = async {
         tokio::time::sleep_until(begun + DISTURBED).await;
         stage.calm();
         tokio::time::sleep_until(begun + SETTLED).await;
+        let owners: BTreeSet<usize> = owners.lock().map_or_else(
+            |_| BTreeSet::new(),
+            |owners| owners.values().copied().collect(),
+        );
+        stage.expect(owners.len() == 2, || {
+            format!("only {owners:?} of two members have items")
+        });
         for (item, room) in &rooms {
             let held = room.held();
             stage.expect(held == 1, || format!("{item} is held by {held} members"));
         }
     };
     let act = |stage: Stage, number: usize| {
-        let rooms = rooms.clone();
-        async move { take_part(&stage, number, &rooms, begun + SETTLED * 2).await }
+        let (rooms, owners) = (rooms.clone(), Arc::clone(&owners));
+        async move { take_part(&stage, number, &rooms, &owners, begun + SETTLED * 2).await }
     };
     tokio::join!(stage.crew(2, act), judge);
 }
 
-async fn take_part(stage: &Stage, number: usize, rooms: &Rooms, until: Instant) {
+async fn take_part(stage: &Stage, number: usize, rooms: &Rooms, owners: &Owners, until: Instant) {
     // The second comes when the first has settled: items change hands.
     stage.pause(25 * number as u64).await;
     let joined = Partitioner::new(stage.client(number), PATH, ITEMS)
@@ -73,6 +83,9 @@ async fn take_part(stage: &Stage, number: usize, rooms: &Rooms, until: Instant) 
                     room.enter(&who, 1, guard.token(), move || {
                         asked.upgrade().is_some_and(|guard| guard.check().is_ok())
                     });
+                }
+                if let Ok(mut owners) = owners.lock() {
+                    owners.insert(Arc::clone(&item), number);
                 }
                 mine.insert(item, guard);
             }

@@ -1,5 +1,8 @@
 //! The read/write lock: readers together, a writer alone, and the way from a writer to a reader.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use baton::{RwDialect, RwLock};
 
 use super::Scenario;
@@ -60,10 +63,12 @@ async fn turns(stage: Stage, dialect: RwDialect) {
     stage.crew(3, act).await;
 }
 
+/// Who becomes a reader has been the last writer until then.
 async fn downgrades(stage: Stage) {
     let room = stage.occupancy("the lock", WHOLE);
+    let newest = Arc::new(AtomicU64::new(0));
     let act = |stage: Stage, number: usize| {
-        let room = room.clone();
+        let (room, newest) = (room.clone(), Arc::clone(&newest));
         async move {
             let Ok(lock) = RwLock::new(stage.client(number), PATH) else {
                 return stage.fail("no lock");
@@ -73,11 +78,16 @@ async fn downgrades(stage: Stage) {
             let Some(guard) = granted(&stage, &who, outcome) else {
                 return;
             };
-            let token = guard.token();
-            stage.note(|| format!("{who} writes, token {token}"));
+            let written = guard.token();
+            stage.note(|| format!("{who} writes, token {written}"));
+            newest.fetch_max(written, SeqCst);
             stage.pause(3).await;
             // Where the write lock is lost on the way, so is what comes of it.
             if let Some(Ok(guard)) = stage.cancellable(guard.downgrade()).await {
+                let newest = newest.load(SeqCst);
+                stage.expect(guard.check().is_err() || newest == written, || {
+                    format!("{who} wrote with token {written} and reads, {newest} wrote between")
+                });
                 let token = guard.token();
                 hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
             }
