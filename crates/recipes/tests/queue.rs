@@ -182,7 +182,7 @@ async fn h65_what_a_dropped_take_brings_can_be_waited_for_before_the_program_end
     let stage = Stage::new("h65d").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let queue = queue(&client, &stage.path);
-    assert_eq!(within(queue.recover()).await, None);
+    assert_eq!(within(queue.recover()).await, Ok(None));
     within(queue.offer(b"precious")).await.unwrap();
     let held = proxy.on(Match::reply(OpCode::Multi)).then(Action::Hold);
     tokio::select! {
@@ -191,9 +191,39 @@ async fn h65_what_a_dropped_take_brings_can_be_waited_for_before_the_program_end
     }
     let recovering = queue.recover();
     held.release();
-    assert_eq!(within(recovering).await.unwrap(), "precious");
-    assert_eq!(within(queue.recover()).await, None);
+    assert_eq!(within(recovering).await.unwrap().unwrap(), "precious");
+    assert_eq!(within(queue.recover()).await, Ok(None));
     assert!(stage.names().await.is_empty());
+}
+
+#[tokio::test]
+async fn h65_what_was_perhaps_taken_for_a_take_that_was_dropped_is_told_to_the_next_caller() {
+    let stage = Stage::new("h65e").await;
+    let producer = queue(&stage.client().await, &stage.path);
+    within(producer.offer(b"precious")).await.unwrap();
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let cut = proxy
+        .on(Match::reply(OpCode::Multi))
+        .then(Action::Cut(Variant::Rst));
+    let consumer = queue(&client, &stage.path);
+    tokio::select! {
+        item = consumer.take() => panic!("{item:?}"),
+        _ = cut.fired() => {}
+    }
+    proxy.partition();
+    session(&client).await.ended().await;
+    proxy.heal();
+    for nth in 0..2 {
+        let told = match nth {
+            0 => within(consumer.recover()).await,
+            _ => within(consumer.poll()).await,
+        };
+        match (nth, told) {
+            (0, Err(QueueError::TakeUnknown { item, .. })) => assert_eq!(&item[..], b"precious"),
+            (1, Ok(None)) => {}
+            (_, other) => panic!("{nth}: {other:?}"),
+        }
+    }
 }
 
 #[tokio::test]

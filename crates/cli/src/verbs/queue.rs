@@ -148,22 +148,20 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                     (false, Some(limit)) => {
                         match tokio::time::timeout(*limit, queue.take(show)).await {
                             Ok(taken) => taken.map(|()| true),
-                            Err(_) => Ok(queue.recover(show).await),
+                            Err(_) => queue.recover(show).await,
                         }
                     }
                 }
             };
-            let taken = tokio::select! {
-                taken = taking => taken,
-                number = signals.stop() => {
-                    queue.recover(show).await;
-                    return Ok(signals::exit_code(number));
-                }
+            let (taken, stopped) = tokio::select! {
+                taken = taking => (taken, None),
+                number = signals.stop() => (queue.recover(show).await, Some(number)),
             };
-            match taken {
-                Ok(true) => Ok(exit::OK),
-                Ok(false) if *no_wait => Ok(exit::NOTHING),
-                Ok(false) => Err(Failure::new(
+            match (taken, stopped) {
+                (Ok(_), Some(number)) => Ok(signals::exit_code(number)),
+                (Ok(true), None) => Ok(exit::OK),
+                (Ok(false), None) if *no_wait => Ok(exit::NOTHING),
+                (Ok(false), None) => Err(Failure::new(
                     exit::NOT_ACQUIRED,
                     "empty",
                     format!(
@@ -172,11 +170,11 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                     ),
                 )),
                 // The item is not to be lost for the doubt about who else gets it.
-                Err(QueueError::TakeUnknown { node, item, source }) => {
+                (Err(QueueError::TakeUnknown { node, item, source }), _) => {
                     tell(context, path, &item);
                     Err(failure(QueueError::TakeUnknown { node, item, source }))
                 }
-                Err(error) => Err(failure(error)),
+                (Err(error), _) => Err(failure(error)),
             }
         }
         Act::Peek { which } => {

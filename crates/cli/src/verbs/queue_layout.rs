@@ -210,19 +210,19 @@ impl Queue {
     }
 
     /// After a `poll` or `take` was given up: shows what it took all the same, if anything.
-    pub(super) async fn recover(&self, show: impl FnOnce(&[u8])) -> bool {
+    pub(super) async fn recover(&self, show: impl FnOnce(&[u8])) -> Result<bool, QueueError> {
         let item = match self {
             Self::Fifo(queue) => queue.recover().await,
             Self::Priority(queue) => queue.recover().await,
             Self::Delay(queue) => queue.recover().await,
             Self::Id(queue) => queue.recover().await.map(|item| item.data),
             // What is locked for nobody is freed.
-            Self::Locking(_) => None,
-        };
+            Self::Locking(_) => Ok(None),
+        }?;
         if let Some(item) = &item {
             show(item);
         }
-        item.is_some()
+        Ok(item.is_some())
     }
 
     /// The first item that could be taken, left where it is. Where items are locked first, it is for that moment.

@@ -5,7 +5,7 @@
 
 use super::QueueError;
 use super::layout::{Format, Key};
-use super::local::{Item, Relist, Shared};
+use super::local::{Item, Relist, Returned, Shared};
 use crate::line::{Parents, ensure_parents};
 use crate::link;
 use crate::order::{self, Rival};
@@ -87,8 +87,13 @@ impl Folder {
     /// The first item that could be taken now, left where it is.
     pub(super) async fn peek(&self) -> Result<Option<Item>, QueueError> {
         'again: loop {
-            if let Some(item) = self.shared.local().returned.front() {
-                return Ok(Some(item.clone()));
+            let returned = {
+                let local = self.shared.local();
+                let certain = local.returned.iter().find(|one| one.doubt.is_none());
+                certain.map(|one| one.item.clone())
+            };
+            if returned.is_some() {
+                return Ok(returned);
             }
             let session = self.session().await?;
             let listed = self.due(&session).await;
@@ -172,8 +177,22 @@ impl Folder {
     }
 
     /// What was taken for a caller who had gone by then, once no taking is under way any more.
-    pub(super) async fn recover(&self) -> Option<Item> {
-        self.shared.recover().await
+    pub(super) async fn recover(&self) -> Result<Option<Item>, QueueError> {
+        let returned = self.shared.recover().await;
+        returned.map(|one| self.certain(one)).transpose()
+    }
+
+    /// What was brought back for the next caller, or the error that has it.
+    fn certain(&self, returned: Returned) -> Result<Item, QueueError> {
+        let Returned { item, doubt } = returned;
+        match doubt {
+            None => Ok(item),
+            Some(source) => Err(QueueError::TakeUnknown {
+                node: baton_proto::path::join(&self.path, &item.name),
+                item: item.data,
+                source,
+            }),
+        }
     }
 
     /// Waits until the folder has changed, an item has been brought back, or one of class `next` can be taken.
@@ -374,8 +393,9 @@ impl Folder {
             self.shared.local().heads.clear();
         }
         loop {
-            if let Some(item) = self.shared.local().returned.pop_front() {
-                return Ok(Found::Item(item));
+            let returned = self.shared.local().returned.pop_front();
+            if let Some(returned) = returned {
+                return self.certain(returned).map(Found::Item);
             }
             let session = self.session().await?;
             let head = self.shared.local().heads.pop_front();

@@ -4,7 +4,7 @@
 //! deleted from the tree (H65).
 
 use crate::receipt::{self, Outcome, Receipts};
-use baton_client::{Op, Session};
+use baton_client::{Error, Op, Session};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,10 +30,17 @@ pub(super) struct Shared {
     claimed: Notify,
 }
 
+/// An item taken from the tree for a caller that had gone by then.
+#[derive(Clone, Debug)]
+pub(super) struct Returned {
+    pub item: Item,
+    /// Why it is not known whether it was taken: it may still be in the tree.
+    pub doubt: Option<Error>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Local {
-    /// Items taken from the tree for callers that had gone by then.
-    pub returned: VecDeque<Item>,
+    pub returned: VecDeque<Returned>,
     /// The head of the queue as last listed. Where items come out as they went in, later ones come behind these.
     pub heads: VecDeque<String>,
 }
@@ -84,12 +91,12 @@ impl Shared {
     }
 
     /// What a claim has brought whose caller had gone, once no claim is under way any more.
-    pub(super) async fn recover(&self) -> Option<Item> {
+    pub(super) async fn recover(&self) -> Option<Returned> {
         loop {
             let mut claimed = std::pin::pin!(self.claimed.notified());
             claimed.as_mut().enable();
-            if let Some(item) = self.local().returned.pop_front() {
-                return Some(item);
+            if let Some(returned) = self.local().returned.pop_front() {
+                return Some(returned);
             }
             if self.claiming.load(Ordering::Acquire) == 0 {
                 return None;
@@ -98,18 +105,18 @@ impl Shared {
         }
     }
 
-    /// The caller of a claim has gone: keeps what was taken for the next one.
+    /// The caller of a claim has gone: keeps what was taken, or perhaps taken, for the next one.
     fn settle_for_nobody(&self, outcome: Outcome, item: Item) {
-        match outcome {
-            Outcome::Applied => {
-                self.local().returned.push_back(item);
-                self.returned.notify_one();
-            }
+        let doubt = match outcome {
+            Outcome::Applied => None,
             Outcome::Unknown(error) => {
-                tracing::error!(%error, item = item.name, bytes = item.data.len(), "item perhaps taken, and its taker gone");
+                tracing::warn!(%error, item = item.name, "item perhaps taken, and its taker gone: the next one is told");
+                Some(error)
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.local().returned.push_back(Returned { item, doubt });
+        self.returned.notify_one();
     }
 }
 

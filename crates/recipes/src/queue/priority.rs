@@ -112,9 +112,12 @@ impl PriorityQueue {
     /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
     /// `take` and is about to end, so that the item does not end with it (H65).
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends.
-    pub async fn recover(&self) -> Option<Bytes> {
-        self.folder.recover().await.map(|item| item.data)
+    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it until it says `None`.
+    ///
+    /// # Errors
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known.
+    pub async fn recover(&self) -> Result<Option<Bytes>, QueueError> {
+        Ok(self.folder.recover().await?.map(|item| item.data))
     }
 
     /// The names of the items in the tree, the most urgent first.
