@@ -215,7 +215,7 @@ impl Queue {
             Self::Fifo(queue) => queue.recover().await,
             Self::Priority(queue) => queue.recover().await,
             Self::Delay(queue) => queue.recover().await,
-            Self::Id(queue) => queue.recover().await.map(|item| item.data),
+            Self::Id(queue) => Ok(queue.recover().await?.map(|item| item.data)),
             // What is locked for nobody is freed.
             Self::Locking(_) => Ok(None),
         }?;
