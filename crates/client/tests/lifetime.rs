@@ -118,7 +118,13 @@ async fn h91_an_answer_that_only_a_follower_can_have_given_extends_no_strict_lea
         .await;
     settle().await;
     let deadline = s.lease().deadline;
-    // From now on the follower answers pings by itself, and gets no write through.
+    // From now on the follower answers reads and pings by itself, and gets no write through.
+    tokio::time::sleep(T / 10).await;
+    let read = s.exists("/x");
+    let asked = peer.expect(OpCode::Exists).await;
+    peer.ok(&asked, Some(Response::Stat(stat(1, 0)))).await;
+    read.await.unwrap();
+    assert_eq!(s.lease().deadline, deadline, "a read proves nothing");
     let mut writes = 0;
     while s.lease().is_valid() {
         tokio::select! {
@@ -178,7 +184,8 @@ async fn h27_bytes_from_the_server_do_not_keep_a_session_alive_whose_requests_ar
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     });
-    assert_eq!(states.next().await, Some(State::Suspended));
+    let noticed = tokio::time::timeout(T * 2, states.next()).await;
+    assert_eq!(noticed.expect("it is noticed"), Some(State::Suspended));
     let after = s.clock().now().saturating_duration_since(started);
     assert!(after >= T * 2 / 3 && after < T, "{after:?}");
     assert_eq!(states.next().await, Some(State::Expired));
@@ -282,6 +289,7 @@ async fn h37_a_server_that_hands_out_another_session_ends_ours() {
     peer.frame().await.unwrap();
     peer.answer_hello(SESSION + 5).await;
     assert_eq!(s.ended().await, EndReason::ExpiredByServer);
+    assert!(!s.lease().is_valid(), "though its time is not over");
     assert_eq!(s.id(), SESSION);
     assert!(create.await.unwrap_err().is_maybe_applied());
     assert!(

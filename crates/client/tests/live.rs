@@ -250,9 +250,14 @@ async fn h07_a_delete_whose_answer_is_lost_is_finished_by_the_cleanup() {
             } else {
                 Match::reply(OpCode::Delete)
             };
-            let _fault = bench.proxy.on(at).then(Action::Cut(variant));
+            let _fault = bench.proxy.on(at.clone()).then(Action::Cut(variant));
             let e = s.delete("/gone", None).await.unwrap_err();
             assert!(e.is_maybe_applied(), "{e}");
+            s.delete_eventually("/gone", made.stat.czxid).await.unwrap();
+            assert_eq!(s.exists("/gone").await.unwrap(), None);
+            // The same of the cleanup itself.
+            let made = s.create("/gone", b"", CreateMode::Ephemeral).await.unwrap();
+            let _fault = bench.proxy.on(at).then(Action::Cut(variant));
             s.delete_eventually("/gone", made.stat.czxid).await.unwrap();
             assert_eq!(s.exists("/gone").await.unwrap(), None);
             s.close(LONG).await.unwrap();

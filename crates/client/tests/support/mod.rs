@@ -16,6 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 pub const T: Duration = Duration::from_secs(4);
 pub const TICK: Duration = Duration::from_secs(1);
 pub const SESSION: i64 = 0x77;
+/// How long a peer waits for the client, by the test's clock: one that never does what is due fails the test.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The world of one test.
 pub struct World {
@@ -79,7 +81,8 @@ impl World {
     }
 
     pub async fn accept_raw(&mut self) -> Peer {
-        let stream = self.listener.accept().await.unwrap();
+        let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await;
+        let stream = accepted.expect("the client connects").unwrap();
         Peer {
             stream,
             buffer: BytesMut::new(),
@@ -195,7 +198,9 @@ impl Peer {
 
     /// The next request, which must be `op`.
     pub async fn expect(&mut self, op: OpCode) -> Asked {
-        let asked = self.next().await.expect("the client is there");
+        let asked = tokio::time::timeout(PATIENCE, self.next()).await;
+        let asked = asked.unwrap_or_else(|_| panic!("no {op} within {PATIENCE:?}"));
+        let asked = asked.expect("the client is there");
         assert_eq!(asked.op, op, "{asked:?}");
         asked
     }
