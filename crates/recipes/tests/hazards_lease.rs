@@ -12,7 +12,7 @@ mod common;
 use baton::{CreateMode, LostReason, TxnError};
 use baton_client::{AddWatchMode, EventKind, OpCode, State};
 use baton_testkit::{Action, Match, Variant};
-use common::{LONG, SHORT, Stage, elsewhere, mutex, session, within};
+use common::{LONG, SHORT, SleptClock, Stage, elsewhere, mutex, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -68,6 +68,23 @@ async fn h25_run_asks_before_each_step_of_the_work() {
     let work = guard.run(async {
         tokio::task::yield_now().await;
         std::thread::sleep(2 * SHORT);
+        tokio::task::yield_now().await;
+        steps_after.store(true, Ordering::Relaxed);
+    });
+    assert!(is_over(within(work).await.unwrap_err()));
+    assert!(!steps_after.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn h25_run_asks_the_clock_and_waits_for_no_timer() {
+    let stage = Stage::new("h25c").await;
+    let clock = Arc::new(SleptClock::default());
+    let client = stage.client_by(&clock).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let steps_after = AtomicBool::new(false);
+    let work = guard.run(async {
+        tokio::task::yield_now().await;
+        clock.sleep(2 * LONG);
         tokio::task::yield_now().await;
         steps_after.store(true, Ordering::Relaxed);
     });

@@ -15,7 +15,8 @@ use baton::{
 };
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
-use common::{CUTS, LONG, SHORT, Stage, session, within};
+use common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -196,6 +197,19 @@ async fn h80_a_reconnect_of_the_same_session_does_not_touch_the_registration() {
     let update = within(view.next()).await.unwrap();
     assert_eq!(ids(&update), ["a", "b"]);
     assert!(update.changed.is_empty() && update.left.is_empty());
+}
+
+#[tokio::test]
+async fn h81_after_a_pause_the_first_look_says_that_it_is_not_registered() {
+    let stage = Stage::new("h81b").await;
+    let clock = Arc::new(SleptClock::default());
+    let client = stage.client_by(&clock).await;
+    let me = group(&client, &stage.path).join("me", b"").unwrap();
+    let registered = within(me.registered()).await.unwrap();
+    assert_eq!(me.node().state(), NodeState::Present(registered));
+    clock.sleep(2 * LONG);
+    // No task has run since.
+    assert_eq!(me.node().state(), NodeState::Absent);
 }
 
 #[tokio::test]

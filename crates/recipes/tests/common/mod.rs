@@ -2,13 +2,14 @@
 #![allow(dead_code)]
 
 use baton::{Client, Config, Mutex};
-use baton_client::{LeaseOptions, Session};
+use baton_client::{BootInstant, BoxFuture, Clock, LeaseOptions, Session, SystemClock};
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant};
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -112,6 +113,12 @@ impl Stage {
         connect(self.addr, timeout).await
     }
 
+    /// A client on a machine that may be made to have slept.
+    pub async fn client_by(&self, clock: &Arc<SleptClock>) -> Client {
+        let config = config(self.addr, LONG).clock(Arc::clone(clock) as Arc<dyn Clock>);
+        within(Client::connect(config)).await.unwrap()
+    }
+
     /// A client through a proxy of its own.
     pub async fn proxied(&self, timeout: Duration) -> (Client, Proxy) {
         let proxy = Proxy::start(self.addr).await.unwrap();
@@ -158,16 +165,43 @@ pub fn elsewhere() -> &'static Runtime {
     })
 }
 
-pub async fn connect(addr: SocketAddr, timeout: Duration) -> Client {
+/// The machine's clock and the time that it has slept, of which no timer knows yet.
+#[derive(Default)]
+pub struct SleptClock(AtomicU64);
+
+impl SleptClock {
+    pub fn sleep(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap();
+        self.0.fetch_add(nanos, Ordering::AcqRel);
+    }
+}
+
+impl Clock for SleptClock {
+    fn now(&self) -> BootInstant {
+        SystemClock.now() + Duration::from_nanos(self.0.load(Ordering::Acquire))
+    }
+
+    fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<()> {
+        let left = deadline.saturating_duration_since(self.now());
+        Box::pin(tokio::time::sleep(left))
+    }
+}
+
+fn config(addr: SocketAddr, timeout: Duration) -> Config {
     let lease = LeaseOptions {
         tick: TICK,
         ..LeaseOptions::default()
     };
-    let config = Config::new(&addr.to_string())
+    Config::new(&addr.to_string())
         .unwrap()
         .session_timeout(timeout)
-        .lease(lease);
-    within(Client::connect(config)).await.unwrap()
+        .lease(lease)
+}
+
+pub async fn connect(addr: SocketAddr, timeout: Duration) -> Client {
+    within(Client::connect(config(addr, timeout)))
+        .await
+        .unwrap()
 }
 
 pub async fn session(client: &Client) -> Session {
