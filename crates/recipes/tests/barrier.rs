@@ -594,6 +594,31 @@ async fn h64_a_wait_at_a_gate_goes_on_with_the_next_session_and_ends() {
 }
 
 #[tokio::test]
+async fn h64_neither_an_event_nor_a_new_session_opens_a_closed_gate() {
+    let stage = Stage::new("h64").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let other = stage.client().await;
+    let gate = Barrier::new(&other, &stage.path).unwrap();
+    within(gate.close()).await.unwrap();
+    let waiting = Barrier::new(&client, &stage.path).unwrap();
+    let looks = Match::reply(OpCode::GetData).path_contains(&*stage.path);
+    let looks = proxy.on(looks.every()).observe();
+    let waiting = tokio::spawn(async move { waiting.wait().await });
+    within(looks.fired_times(1)).await;
+    let touched = session(&other).await.set_data(&stage.path, b"", None).await;
+    touched.unwrap();
+    within(looks.fired_times(2)).await;
+    let old = session(&client).await;
+    proxy.partition();
+    within(old.ended()).await;
+    proxy.heal();
+    within(looks.fired_times(3)).await;
+    assert!(!waiting.is_finished());
+    within(gate.open()).await.unwrap();
+    within(waiting).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_gate_closed_anew_is_not_opened_by_an_answer_that_was_lost() {
     for variant in CUTS {
         let stage = Stage::new("reclosed").await;

@@ -359,14 +359,15 @@ async fn a_leader_that_is_asked_to_resign_stops_its_work_first_and_one_that_is_d
 async fn h59_a_leader_that_resigns_is_a_follower_in_memory_before_its_offer_is_deleted() {
     let stage = Stage::new("h59").await;
     let (client, proxy) = stage.proxied(LONG).await;
-    let leadership = within(election(&client, &stage.path).campaign())
-        .await
-        .unwrap();
+    let candidate = election(&client, &stage.path);
+    let leadership = within(candidate.campaign()).await.unwrap();
+    let mut stages = candidate.stages();
     let deletion = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
     let lost = leadership.lost();
     let resigning = tokio::spawn(leadership.resign());
     within(deletion.fired()).await;
     assert_eq!(within(lost).await, LostReason::Released);
+    until(&mut stages, |s| matches!(s, Step::StopStart)).await;
     assert_eq!(stage.children().await.len(), 1, "the offer is still there");
     deletion.release();
     within(resigning).await.unwrap().unwrap();
@@ -397,6 +398,34 @@ async fn h60_a_sibling_that_vanishes_fails_nobody_and_a_lost_offer_is_made_again
     within(leader.resign()).await.unwrap();
     let leadership = within(campaign).await.unwrap().unwrap();
     assert_ne!(leadership.node(), node);
+}
+
+#[tokio::test]
+async fn h60_a_sibling_that_vanishes_while_all_of_them_are_read_fails_nobody() {
+    let stage = Stage::new("h60").await;
+    let admin = session(&stage.client().await).await;
+    let leader = within(election(&stage.client().await, &stage.path).campaign())
+        .await
+        .unwrap();
+    // With such a number the names do not tell the order.
+    let last = "latch-2147483647";
+    let bystander = format!(
+        "{}/_c_5c1b0f54-6d3c-4f0b-9d0e-0a4b7d3f2e11-{last}",
+        stage.path
+    );
+    plant(&admin, &bystander).await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let read = proxy
+        .on(Match::request(OpCode::GetData).path_contains(last))
+        .then(Action::Hold);
+    let candidate = election(&client, &stage.path);
+    let campaign = tokio::spawn(async move { candidate.campaign().await });
+    within(read.fired()).await;
+    within(admin.delete(&bystander, None)).await.unwrap();
+    read.release();
+    within(leader.resign()).await.unwrap();
+    let leadership = within(campaign).await.unwrap().unwrap();
+    assert_eq!(leadership.check(), Ok(()));
 }
 
 #[tokio::test]

@@ -210,11 +210,12 @@ async fn h09_a_node_at_our_path_that_is_not_ours_satisfies_no_guard_and_is_not_d
     let admin = session(&stage.client().await).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let node = guard.node().to_owned();
-    admin.delete(&node, None).await.unwrap();
-    admin
-        .create(&node, b"not yours", CreateMode::Persistent)
-        .await
-        .unwrap();
+    // In one change: whoever looks again finds a node.
+    let replaced = admin.multi(&[
+        Op::delete(&*node, None),
+        Op::create(&*node, &b"not yours"[..], CreateMode::Persistent),
+    ]);
+    within(replaced).await.unwrap();
     assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
     let txn = guard
         .txn()
@@ -454,6 +455,27 @@ async fn h16_two_acquires_of_one_session_are_two_contenders() {
         within(within(third).await.unwrap().unwrap().release())
             .await
             .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn h16_a_create_that_never_arrived_is_not_found_in_another_node_of_the_session() {
+    for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
+        let stage = Stage::new("h16").await;
+        let (client, proxy) = stage.proxied(ROOMY).await;
+        let lock = || mutex(&client, &stage.path).dialect(dialect);
+        let first = within(lock().acquire()).await.unwrap();
+        proxy
+            .on(Match::request(OpCode::Create2))
+            .then(Action::Cut(Variant::Rst));
+        let second = lock();
+        let second = tokio::spawn(async move { second.acquire().await });
+        stage.until_children(2).await;
+        assert_eq!(first.check(), Ok(()), "{dialect}");
+        assert!(!second.is_finished(), "{dialect}");
+        within(first.release()).await.unwrap();
+        let second = within(second).await.unwrap().unwrap();
+        within(second.release()).await.unwrap();
     }
 }
 

@@ -220,6 +220,29 @@ async fn h45_a_reader_whose_node_has_vanished_is_not_granted() {
 }
 
 #[tokio::test]
+async fn h45_a_contender_whose_node_vanished_before_it_looked_is_not_granted() {
+    let stage = Stage::new("h45").await;
+    let admin = session(&stage.client().await).await;
+    within(admin.create(&stage.path, b"", CreateMode::Container))
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(LONG).await;
+    let look = proxy
+        .on(Match::request(OpCode::GetChildren2))
+        .then(Action::Hold);
+    let lock = lock(&client, &stage);
+    let reading = tokio::spawn(async move { lock.read().await });
+    let gone = stage.until_children(1).await;
+    within(look.fired()).await;
+    within(admin.delete(&gone[0].path, None)).await.unwrap();
+    look.release();
+    let read = within(reading).await.unwrap().unwrap();
+    assert_ne!(read.node(), gone[0].path);
+    let nodes = stage.until_children(1).await;
+    assert_eq!(nodes[0].path, read.node());
+}
+
+#[tokio::test]
 async fn h52_a_release_wakes_only_those_who_can_now_go() {
     let stage = Stage::new("h52").await;
     let dialect = RwDialect::Curator;

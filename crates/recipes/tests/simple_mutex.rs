@@ -9,10 +9,10 @@
 
 mod common;
 
-use baton::{Client, LockError, LostReason, Record, SimpleMutex};
-use baton_client::{EventKind, OpCode};
+use baton::{Client, CreateMode, LockError, LostReason, Record, SimpleMutex};
+use baton_client::{EventKind, Op, OpCode};
 use baton_testkit::{Action, Match, Variant};
-use common::{CUTS, LONG, SHORT, Stage, mutex, plant, session, within};
+use common::{CUTS, LONG, SHORT, Stage, mutex, session, within};
 use std::time::Duration;
 
 /// Long enough for a client to notice a silent connection and come back on another.
@@ -198,10 +198,29 @@ async fn h09_h38_a_node_that_another_has_put_in_the_place_of_ours_ends_the_guard
     let admin = session(&stage.client().await).await;
     let guard = within(simple(&client, &stage).acquire()).await.unwrap();
     let node = guard.node().to_owned();
-    admin.delete(&node, None).await.unwrap();
-    plant(&admin, &node).await;
+    let replace = || {
+        within(admin.multi(&[
+            Op::delete(&*node, None),
+            Op::create(&*node, &b"planted"[..], CreateMode::Ephemeral),
+        ]))
+    };
+    replace().await.unwrap();
     assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
     drop(guard);
+    within(client.close(LONG)).await.unwrap();
+    stage.until_children(1).await;
+    within(admin.delete(&node, None)).await.unwrap();
+
+    // A guard that is dropped before the news comes looks first at what is there.
+    let (client, proxy) = stage.proxied(LONG).await;
+    let guard = within(simple(&client, &stage).acquire()).await.unwrap();
+    let event = proxy
+        .on(Match::event(EventKind::NodeDeleted))
+        .then(Action::Hold);
+    replace().await.unwrap();
+    within(event.fired()).await;
+    drop(guard);
+    event.release();
     within(client.close(LONG)).await.unwrap();
     stage.until_children(1).await;
 }
