@@ -129,9 +129,9 @@ async fn each_bad_input_has_its_line_with_peer_and_cause() {
         assert_eq!(wire.reply().await.0.error(), ErrorCode::MarshallingError);
         line(with).await;
     }
-    let large = vec![7; 200_000];
+    let large = vec![7; 150_000];
     let too_large = set("/a", &large);
-    let with = "refused a request of 2000";
+    let with = "refused a request of 1500";
     refused(&mut wire, too_large, ErrorCode::BadArguments, with).await;
 
     let readable = vec![Acl::new(Perms::READ, "world", "anyone")];
