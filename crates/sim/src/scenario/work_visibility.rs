@@ -12,7 +12,7 @@ use super::Scenario;
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
-const PATH: &str = "/work/one";
+const PATH: &str = "/jobs/one";
 const ITEMS: [&str; 2] = ["first", "second"];
 const VISIBILITY: Duration = Duration::from_millis(40);
 /// As in the plain scenario.
@@ -21,7 +21,7 @@ const BACKGROUND_MS: u64 = 20_000;
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("work-queue-visibility", 3, |stage| Box::pin(work(stage)))
-            .keeps(|path| path.starts_with("/work")),
+            .keeps(|path| path.starts_with("/jobs")),
     ]
 }
 
