@@ -188,9 +188,14 @@ impl Running {
         signal(self.pid(), name);
     }
 
-    /// Waits for its end.
+    /// Waits for its end, which has to come.
     pub fn end(mut self) -> Ran {
-        let status = self.child.wait().unwrap();
+        let mut status = None;
+        until("it ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
         let mut out = String::new();
         let _ = self.lines.take().unwrap().read_to_string(&mut out);
         let err = self.errors.take().unwrap().join().unwrap();
