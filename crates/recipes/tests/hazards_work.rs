@@ -10,7 +10,7 @@
 mod common;
 
 use baton::{Client, CreateMode, LostReason, WorkError, WorkItem, WorkQueue};
-use baton_client::{EventKind, OpCode};
+use baton_client::{Acl, EventKind, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
 use common::{CUTS, LONG, SHORT, Stage, session, within};
 use std::collections::HashSet;
@@ -391,6 +391,24 @@ async fn h72_what_cannot_be_read_is_kept_with_its_bytes_and_blocks_nobody() {
     let claim = within(queue.take()).await.unwrap();
     assert_eq!(&claim.payload()[..], b"\x00\xffno header");
     within(claim.ack()).await.unwrap();
+}
+
+#[tokio::test]
+async fn h73_a_put_that_the_server_refuses_is_reported() {
+    let stage = Stage::new("h73c").await;
+    let client = stage.client().await;
+    let producer = queue(&client, &stage.path);
+    within(producer.put("first")).await.unwrap();
+    let session = session(&client).await;
+    let items = format!("{}/items", stage.path);
+    for lane in session.children(&items).await.unwrap().names {
+        let read_only = Acl::new(Perms::READ | Perms::ADMIN, "world", "anyone");
+        let lane = format!("{items}/{lane}");
+        let set = session.set_acl(&lane, &[read_only], None);
+        within(set).await.unwrap();
+    }
+    let error = within(producer.put("second")).await.unwrap_err();
+    assert!(matches!(error, WorkError::Client { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -166,10 +166,13 @@ async fn h79_a_restarted_process_takes_over_by_its_instance_and_the_old_one_give
     assert_eq!(update.changed[0].data, "new");
     assert_eq!(update.changed[0].czxid, second.czxid);
     assert_ne!(first.session_id, second.session_id);
-    let mut state = old.node().state();
-    while !matches!(state, NodeState::Ended(MemberError::Superseded { .. })) {
-        state = within(old.node().state_other_than(&state)).await;
-    }
+    within(async {
+        let mut state = old.node().state();
+        while !matches!(state, NodeState::Ended(MemberError::Superseded { .. })) {
+            state = old.node().state_other_than(&state).await;
+        }
+    })
+    .await;
     assert_eq!(within(new.registered()).await.unwrap(), second);
 }
 
