@@ -177,6 +177,33 @@ async fn h79_a_restarted_process_takes_over_by_its_instance_and_the_old_one_give
 }
 
 #[tokio::test]
+async fn h79_a_process_that_was_superseded_does_not_write_into_its_successors_node() {
+    let stage = Stage::new("successor").await;
+    let (old_client, proxy) = stage.proxied(LONG).await;
+    let new_client = stage.client().await;
+    let id = Uuid::new_v4();
+    let old = group(&old_client, &stage.path).instance(id);
+    let old = old.join("a", b"old").unwrap();
+    within(old.registered()).await.unwrap();
+    let late = proxy.on(Match::request(OpCode::SetData)).then(Action::Hold);
+    old.set_data(b"too late").unwrap();
+    within(late.fired()).await;
+    let new = group(&new_client, &stage.path).instance(id);
+    let new = new.join("a", b"new").unwrap();
+    within(new.registered()).await.unwrap();
+    late.release();
+    within(async {
+        let mut state = old.node().state();
+        while !matches!(state, NodeState::Ended(MemberError::Superseded { .. })) {
+            state = old.node().state_other_than(&state).await;
+        }
+    })
+    .await;
+    let members = within(group(&new_client, &stage.path).members()).await;
+    assert_eq!(members.unwrap()[0].data, "new");
+}
+
+#[tokio::test]
 async fn h80_a_reconnect_of_the_same_session_does_not_touch_the_registration() {
     let stage = Stage::new("h80").await;
     let others = group(&stage.client().await, &stage.path);

@@ -279,11 +279,17 @@ impl Keeper<'_> {
     async fn take_over(&mut self, found: Data) -> Result<Look, End> {
         let wanted = self.shared.wanted();
         self.own.written = None;
+        let path = &*self.shared.path;
         let version = Some(found.stat.version).filter(|version| *version != -1);
-        let change = self.session.multi(&[
-            Op::delete(&*self.shared.path, version),
-            Op::create(&*self.shared.path, wanted.data, CreateMode::Ephemeral),
-        ]);
+        let mut change = vec![
+            Op::delete(path, version),
+            Op::create(path, wanted.data.clone(), CreateMode::Ephemeral),
+        ];
+        // One that still believes in the node that was writes under its version, which must not be that of the new one.
+        if found.stat.version == 0 {
+            change.push(Op::set_data(path, wanted.data, None));
+        }
+        let change = self.session.multi(&change);
         let look = self.look();
         match change.await {
             Ok(_) => {
