@@ -214,6 +214,8 @@ async fn h09_h38_a_node_that_another_has_put_in_the_place_of_ours_ends_the_guard
     // A guard that is dropped before the news comes looks first at what is there.
     let (client, proxy) = stage.proxied(LONG).await;
     let guard = within(simple(&client, &stage).acquire()).await.unwrap();
+    // Its watch on its node is set.
+    within(session(&client).await.sync("/")).await.unwrap();
     let event = proxy
         .on(Match::event(EventKind::NodeDeleted))
         .then(Action::Hold);
