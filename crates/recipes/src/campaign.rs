@@ -129,8 +129,8 @@ impl Campaign {
             path: self.path.to_string(),
             reason,
         })?;
-        // A node of another line is deleted by being dropped here.
-        if let Some(node) = node.filter(|node| node.dir() == &*self.path) {
+        // A node of another line is deleted by being dropped here, and so is one whose name others use, after a look.
+        if let Some(node) = node.filter(|node| node.is_marked() && node.dir() == &*self.path) {
             let manner = Manner::Requeue(Box::new(node));
             match self.attempt(session, lease, manner, report).await {
                 Err(Attempt::Again) => {}

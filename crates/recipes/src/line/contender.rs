@@ -73,6 +73,11 @@ impl Contender {
         &self.path
     }
 
+    /// Whether no other node ever has this name.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marked
+    }
+
     pub(crate) fn name(&self) -> &str {
         baton_proto::path::name(&self.path)
     }
