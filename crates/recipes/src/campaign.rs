@@ -214,16 +214,16 @@ impl Campaign {
         let (contender, listing) = Box::pin(self.join(&session, mark, node)).await?;
         report(Report::Offered(contender.path()));
         let granted = if only_if_free {
-            match Box::pin(line::look(&contender, listing, stance)).await {
-                Ok(Place::First) => {
+            match Box::pin(line::look_or_leave(contender, listing, stance)).await {
+                Ok((contender, Place::First)) => {
                     let own_node = OwnNode::watch(&contender);
                     Ok(Granted {
                         contender,
                         own_node,
                     })
                 }
-                Ok(Place::Behind { .. }) => return Ok(Grant::Busy),
-                Err(trouble) => Err(Box::pin(line::leave(contender, trouble)).await),
+                Ok((_, Place::Behind { .. })) => return Ok(Grant::Busy),
+                Err(trouble) => Err(trouble),
             }
         } else {
             let step = |step: Step<'_>| report(Report::Step(step));

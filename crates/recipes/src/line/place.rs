@@ -79,17 +79,14 @@ pub(crate) enum Place {
 /// `listing` is what was seen right after its creation; without it the line is listed again. Cancel-safe: dropping the
 /// future deletes the node.
 pub(crate) async fn stand(
-    mut contender: Contender,
+    contender: Contender,
     listing: Option<Vec<String>>,
     stance: Stance<'_>,
     mut report: impl FnMut(Step<'_>),
 ) -> Result<Granted, Trouble> {
     report(Step::Looking);
     // Boxed: what is over soon is not to make every wait larger.
-    let mut place = match Box::pin(look(&contender, listing, stance)).await {
-        Ok(place) => place,
-        Err(trouble) => return Err(Box::pin(leave(contender, trouble)).await),
-    };
+    let (mut contender, mut place) = Box::pin(look_or_leave(contender, listing, stance)).await?;
     let mut own_node = OwnNode::watch(&contender);
     loop {
         let (position, predecessor) = match place {
@@ -134,14 +131,23 @@ pub(crate) async fn stand(
         // reader. If the one that has gone was alone there, or has held, nobody is before us now, and there is nothing left to
         // list.
         let alone = position == 1 && !stance.grammar.is_overtaken(stance.kind);
-        place = if alone || was_held {
-            Place::First
+        if alone || was_held {
+            place = Place::First;
         } else {
-            match Box::pin(look(&contender, None, stance)).await {
-                Ok(place) => place,
-                Err(trouble) => return Err(Box::pin(leave(contender, trouble)).await),
-            }
-        };
+            (contender, place) = Box::pin(look_or_leave(contender, None, stance)).await?;
+        }
+    }
+}
+
+/// As [`look`]; one who cannot stand in the line leaves it.
+pub(crate) async fn look_or_leave(
+    contender: Contender,
+    listing: Option<Vec<String>>,
+    stance: Stance<'_>,
+) -> Result<(Contender, Place), Trouble> {
+    match look(&contender, listing, stance).await {
+        Ok(place) => Ok((contender, place)),
+        Err(trouble) => Err(leave(contender, trouble).await),
     }
 }
 
