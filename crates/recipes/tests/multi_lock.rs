@@ -181,6 +181,49 @@ async fn h49_an_error_on_one_lock_gives_back_the_others_at_once() {
     }
 }
 
+/// A refusal of the second of three locks, with the deletes of our nodes held back on their way.
+async fn refused_with_deletes_held(first_is_free: bool) {
+    let stage = Stage::new("h13").await;
+    prepare(&stage).await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let [a, b, _] = paths(&stage);
+    let admin = session(&stage.client().await).await;
+    let foreign = "5c1b0f546d3c4f0b9d0e0a4b7d3f2e11__lock__0000000001";
+    plant(&admin, &format!("{b}/{foreign}")).await;
+    let before = match first_is_free {
+        true => None,
+        false => {
+            let first = mutex(&stage.client().await, &a);
+            Some(within(first.acquire()).await.unwrap())
+        }
+    };
+    let lock = all(&client, &stage);
+    let mut acquiring = tokio::spawn(async move { lock.acquire().await });
+    if let Some(before) = before {
+        // Those behind the first one that is not free are left at once.
+        until(&stage, [2, 1, 0]).await;
+        within(before.release()).await.unwrap();
+    }
+    let delete = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
+    within(delete.fired()).await;
+    let told = tokio::time::timeout(Duration::from_millis(50), &mut acquiring).await;
+    assert!(told.is_err(), "told while nodes of ours stand: {told:?}");
+    delete.release();
+    let error = within(acquiring).await.unwrap().unwrap_err();
+    assert!(matches!(error, LockError::Foreign { .. }), "{error}");
+    let mut left = Vec::new();
+    for path in paths(&stage) {
+        left.push(nodes(&stage, &path).await.len());
+    }
+    assert_eq!(left, [0, 1, 0]);
+}
+
+#[tokio::test]
+async fn h13_who_was_refused_one_lock_has_left_all_lines_when_it_is_told() {
+    refused_with_deletes_held(true).await;
+    refused_with_deletes_held(false).await;
+}
+
 #[tokio::test]
 async fn h49_one_deadline_holds_for_all_locks_together() {
     let stage = Stage::new("deadline").await;

@@ -12,11 +12,12 @@ mod common;
 use baton::{Client, CreateMode, Guard, LockError, LostReason, Semaphore, SemaphoreError};
 use baton_client::OpCode;
 use baton_testkit::inspect::{self, Znode};
-use baton_testkit::{Action, Match};
+use baton_testkit::{Action, Match, Proxy};
 use common::{CUTS, LONG, SHORT, Stage, plant, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);
@@ -530,4 +531,56 @@ async fn what_is_no_semaphore_of_ours_is_refused_and_nothing_stays_behind() {
         "{error}"
     );
     until(&stage, 0, 0).await;
+}
+
+/// Fails with an error that leaves nodes of ours behind for a moment, and tells it while their deletes are held back.
+async fn is_told_when_all_is_gone(
+    stage: &Stage,
+    proxy: &Proxy,
+    mut acquiring: JoinHandle<Result<Guard, SemaphoreError>>,
+) -> SemaphoreError {
+    let delete = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
+    within(delete.fired()).await;
+    let told = tokio::time::timeout(Duration::from_millis(50), &mut acquiring).await;
+    assert!(told.is_err(), "told while nodes of ours stand: {told:?}");
+    delete.release();
+    let error = within(acquiring).await.unwrap().unwrap_err();
+    assert_eq!(nodes(stage, "locks").await.len(), 0, "{error}");
+    error
+}
+
+#[tokio::test]
+async fn h13_who_was_refused_has_left_the_line_and_its_leases_when_it_is_told() {
+    let stage = Stage::new("h13").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let admin = session(&stage.client().await).await;
+    let of = semaphore(&client, &stage, 2);
+    drop(within(of.acquire(1)).await.unwrap());
+    until(&stage, 0, 0).await;
+
+    // A child of another library's semaphore.
+    let child = format!("{}/5c1b0f546d3c4f0b9d0e0a4b7d3f2e11", stage.path);
+    plant(&admin, &child).await;
+    let asking = of.clone();
+    let acquiring = tokio::spawn(async move { asking.acquire(2).await });
+    let error = is_told_when_all_is_gone(&stage, &proxy, acquiring).await;
+    assert!(matches!(error, SemaphoreError::Foreign { .. }), "{error}");
+    assert_eq!(nodes(&stage, "leases").await.len(), 0);
+    within(admin.delete(&child, None)).await.unwrap();
+
+    // Fewer permits than are waited for, first in line with leases.
+    let held = take(&stage.client().await, &stage, 2, 1).await;
+    let asking = of.clone();
+    let acquiring = tokio::spawn(async move { asking.acquire(2).await });
+    until(&stage, 3, 1).await;
+    let resizer = semaphore(&stage.client().await, &stage, 2);
+    let resizing = tokio::spawn(async move { resizer.resize(1).await });
+    let error = is_told_when_all_is_gone(&stage, &proxy, acquiring).await;
+    assert!(
+        matches!(error, SemaphoreError::BadPermits { .. }),
+        "{error}"
+    );
+    assert_eq!(within(resizing).await.unwrap().unwrap(), 2);
+    assert_eq!(nodes(&stage, "leases").await.len(), 1);
+    drop(held);
 }

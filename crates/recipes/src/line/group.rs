@@ -74,6 +74,15 @@ pub(crate) async fn join_all(
     }
 }
 
+/// Leaves where `contenders` stand, before a refusal is told: returns when they are gone, no later than the connection is lost; they
+/// are deleted in any case. All requests are queued at the first poll, so that dropping the future takes none of them back.
+pub(crate) async fn withdraw_all(contenders: impl IntoIterator<Item = Contender>) {
+    let deletions: Vec<_> = contenders.into_iter().map(Contender::withdraw).collect();
+    for deletion in deletions {
+        let _ = deletion.await;
+    }
+}
+
 fn lacks_a_directory(error: &Error, conditions: &[Op]) -> bool {
     error.is_no_node()
         && error

@@ -12,10 +12,10 @@ mod parents;
 mod place;
 
 pub(crate) use contender::{Contender, Removal, join};
-pub(crate) use group::{Seat, join_all};
+pub(crate) use group::{Seat, join_all, withdraw_all};
 pub(crate) use mint::{mint, read_own};
 pub(crate) use own_node::{News, OwnNode};
 pub(crate) use parents::{Parents, ensure as ensure_parents};
 pub(crate) use place::{
-    Granted, Place, Stance, Step, Trouble, arranged, leave, look, look_or_leave, stand, until_gone,
+    Granted, Place, Stance, Step, Trouble, arranged, leave, look_or_leave, stand, until_gone,
 };

@@ -161,7 +161,7 @@ pub(crate) async fn leave(contender: Contender, trouble: Trouble) -> Trouble {
 }
 
 /// Our place in the line right now, or as of `listing`, which must have been taken after our creation.
-pub(crate) async fn look(
+async fn look(
     contender: &Contender,
     listing: Option<Vec<String>>,
     stance: Stance<'_>,

@@ -174,22 +174,15 @@ impl MultiLock {
         };
         let (session, lease) = first.enter().await?;
         let mut taken = Vec::with_capacity(self.lines.len());
-        let mut place = None;
-        if only_if_free || self.lines.len() <= MOST_IN_ONE_MULTI {
-            place = self.take_free(&session, at, &mut taken).await?;
-            if only_if_free && place.is_some() {
-                return Ok(None);
+        let all = match self.take_all(&session, only_if_free, at, &mut taken).await {
+            Ok(all) => all,
+            Err(stop) => {
+                let taken = taken.into_iter().map(|granted| granted.contender);
+                return Err(left(taken, stop).await);
             }
-        }
-        while let Some(line) = self.lines.get(taken.len()) {
-            at.store(taken.len(), Ordering::Relaxed);
-            let standing = stand(line, &session, place.take());
-            let granted = tokio::select! {
-                biased;
-                () = one_gone(&mut taken) => return Err(Attempt::Again),
-                granted = standing => granted?,
-            };
-            taken.push(granted);
+        };
+        if !all {
+            return Ok(None);
         }
         let tokens = self.lines.iter().zip(&taken).map(|(line, granted)| {
             let token = u64::try_from(granted.contender.czxid()).unwrap_or_default();
@@ -201,6 +194,34 @@ impl MultiLock {
             .hold(taken, greatest.unwrap_or_default(), lease)
             .await?;
         Ok(Some(MultiGuard { guard, tokens }))
+    }
+
+    /// Takes one line after the other; `false` where one is not free and `only_if_free`.
+    async fn take_all(
+        &self,
+        session: &Session,
+        only_if_free: bool,
+        at: &AtomicUsize,
+        taken: &mut Vec<Granted>,
+    ) -> Result<bool, Attempt> {
+        let mut place = None;
+        if only_if_free || self.lines.len() <= MOST_IN_ONE_MULTI {
+            place = self.take_free(session, at, taken).await?;
+            if only_if_free && place.is_some() {
+                return Ok(false);
+            }
+        }
+        while let Some(line) = self.lines.get(taken.len()) {
+            at.store(taken.len(), Ordering::Relaxed);
+            let standing = stand(line, session, place.take());
+            let granted = tokio::select! {
+                biased;
+                () = one_gone(taken) => return Err(Attempt::Again),
+                granted = standing => granted?,
+            };
+            taken.push(granted);
+        }
+        Ok(true)
     }
 
     /// Joins all lines in one multi, and takes those up to the first that is not free. There it keeps its place, which it
@@ -220,9 +241,8 @@ impl MultiLock {
             .await
             .map_err(failed)?;
         let mut place = None;
-        for ((line, contender), listing) in
-            self.lines.iter().zip(group.contenders).zip(group.listings)
-        {
+        let mut stands = self.lines.iter().zip(group.contenders).zip(group.listings);
+        while let Some(((line, contender), listing)) = stands.next() {
             if place.is_some() {
                 // Standing there any longer, it could be waited for by the one that we are going to wait for.
                 drop(contender.withdraw());
@@ -230,13 +250,16 @@ impl MultiLock {
             }
             at.store(taken.len(), Ordering::Relaxed);
             let listing = listing.ok().map(|listing| listing.names);
-            let looked = line::look(&contender, listing, line.stance()).await;
-            match looked.map_err(|trouble| line.trouble(session, trouble))? {
-                Place::First => taken.push(Granted {
+            match line::look_or_leave(contender, listing, line.stance()).await {
+                Ok((contender, Place::First)) => taken.push(Granted {
                     own_node: OwnNode::watch(&contender),
                     contender,
                 }),
-                Place::Behind { .. } => place = Some(contender),
+                Ok((contender, Place::Behind { .. })) => place = Some(contender),
+                Err(trouble) => {
+                    let later = stands.map(|((_, contender), _)| contender);
+                    return Err(left(later, line.trouble(session, trouble)).await);
+                }
             }
         }
         Ok(place)
@@ -287,6 +310,14 @@ async fn stand(
     line::stand(contender, listing, line.stance(), |_| {})
         .await
         .map_err(trouble)
+}
+
+/// Leaves the other lines because of `stop`: a refusal is told when `nodes` of ours are gone.
+async fn left(nodes: impl IntoIterator<Item = Contender>, stop: Attempt) -> Attempt {
+    if matches!(stop, Attempt::Failed(_)) {
+        line::withdraw_all(nodes).await;
+    }
+    stop
 }
 
 /// Resolves when one of the nodes is gone, or the session of all. Cancel-safe.

@@ -253,14 +253,30 @@ impl Semaphore {
             return Ok(None);
         }
         let mut place = self.first_in_line(&session).await?;
-        let mut asked = self.ask(&session, permits).await?;
-        if !asked.granted {
-            self.wait(&session, &mut asked, &mut place).await?;
-        }
+        let asked = match self.ask_and_wait(&session, permits, &mut place).await {
+            Ok(asked) => asked,
+            Err(stop) => return Err(left([place.contender], stop).await),
+        };
         let (granted, token) = self.grant(&session, asked).await?;
         // Not before the token is minted: the next one's must be greater.
         drop(place);
         Ok(Some(self.base.hold(granted, token, lease).await?))
+    }
+
+    /// As the first in line: leases that count.
+    async fn ask_and_wait(
+        &self,
+        session: &Session,
+        permits: u32,
+        place: &mut Granted,
+    ) -> Result<Asked, Stop> {
+        let mut asked = self.ask(session, permits).await?;
+        if !asked.granted
+            && let Err(stop) = self.wait(session, &mut asked, place).await
+        {
+            return Err(left(asked.leases, stop).await);
+        }
+        Ok(asked)
     }
 
     /// Puts leases into the tree, under the number of permits that the tree has at that instant, and looks how they stand.
@@ -308,12 +324,12 @@ impl Semaphore {
                 }
             };
             if let Some((child, whose)) = leases::foreign(&above.names) {
-                return Err(SemaphoreError::Foreign {
+                let refusal = SemaphoreError::Foreign {
                     path: self.path().to_owned(),
                     child: child.to_owned(),
                     whose,
-                }
-                .into());
+                };
+                return Err(left(asked.leases, refusal.into()).await);
             }
             if !agreed.is_that_of(&above.stat) {
                 self.maximum.forget();
@@ -463,4 +479,12 @@ impl Semaphore {
             error.into()
         }
     }
+}
+
+/// A refusal is told when `nodes` of ours are gone, so that whoever asks again at once does not meet them.
+async fn left(nodes: impl IntoIterator<Item = Contender>, stop: Stop) -> Stop {
+    if matches!(stop, Stop::Failed(_)) {
+        line::withdraw_all(nodes).await;
+    }
+    stop
 }
