@@ -137,10 +137,16 @@ impl LockedItem {
                 reason,
             })
         };
+        if let Err(reason) = core.check() {
+            return lost(reason);
+        }
         parts.push(Op::delete(core.path(), Some(claim::VERSION)));
+        // Here the item counts as let go of from now on, so that the end of its claim is not taken for another's doing. Whether
+        // it was still ours is the server's to say.
+        core.end(LostReason::Released);
         loop {
-            if let Err(reason) = core.check() {
-                return lost(reason);
+            if core.session().state().is_final() {
+                return lost(LostReason::SessionLost);
             }
             match self.folder.apply(core.session(), parts.clone()).await {
                 Outcome::Applied => {
@@ -149,8 +155,7 @@ impl LockedItem {
                 }
                 Outcome::NotApplied => {}
                 Outcome::Refused(error) if error.is_no_node() || error.is_bad_version() => {
-                    core.end(LostReason::NodeGone);
-                    return lost(core.check().err().unwrap_or(LostReason::NodeGone));
+                    return lost(LostReason::NodeGone);
                 }
                 Outcome::Refused(error) => return Err(self.folder.client_error(error)),
                 Outcome::Failed(error) => {
