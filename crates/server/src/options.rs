@@ -45,6 +45,11 @@ pub struct Options {
     /// Bytes of one connection that wait to be written. Past them the server reads no further requests from it; past
     /// sixteen times as many, which only watch events can cause, it closes the connection. Default: 1 MiB.
     pub max_outbound_bytes: usize,
+    /// Bytes of all connections together that wait to be written. Past half of them a connection's requests wait until
+    /// its answers have left; past them the server closes the connections that hold most, and for
+    /// longest. At least sixteen times
+    /// [`Options::max_outbound_bytes`]. Default: 256 MiB.
+    pub max_outbound_bytes_in_all: usize,
     /// Bytes of requests that wait for the log, over all connections, before sockets are read no further.
     /// Default: 64 MiB.
     pub max_queued_bytes: usize,
@@ -90,6 +95,7 @@ impl Default for Options {
             max_connections: 10_000,
             max_requests_in_flight: 1024,
             max_outbound_bytes: 1 << 20,
+            max_outbound_bytes_in_all: 256 << 20,
             max_queued_bytes: 64 << 20,
             handshake_timeout: Duration::from_secs(10),
             snapshot_every_entries: 100_000,
@@ -107,6 +113,9 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How many times [`Options::max_outbound_bytes`] may wait for a connection before it is closed.
+    pub(crate) const EVENTS_BEYOND_REPLIES: usize = 16;
+
     /// Refuses settings that contradict each other.
     ///
     /// # Errors
@@ -143,6 +152,12 @@ impl Options {
             return refuse(
                 "max_requests_in_flight, max_outbound_bytes, max_queued_bytes",
                 "must be at least 1",
+            );
+        }
+        if self.max_outbound_bytes_in_all / Self::EVENTS_BEYOND_REPLIES < self.max_outbound_bytes {
+            return refuse(
+                "max_outbound_bytes_in_all",
+                "must be at least 16 times max_outbound_bytes, which is what one connection may have before it is closed",
             );
         }
         if self.snapshot_every_entries == 0 || self.snapshot_every_bytes == 0 {

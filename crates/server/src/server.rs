@@ -17,6 +17,7 @@ use crate::builder::Builder;
 use crate::core::clock::{ServerTime, now};
 use crate::core::inbox::Inbox;
 use crate::core::notices::Notices;
+use crate::core::outbound::Outbound;
 use crate::core::pipeline::Core;
 use crate::core::recover;
 use crate::core::shared::{Connections, Shared};
@@ -306,6 +307,7 @@ pub(crate) fn prepare(
     let recovered = now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let shared = Arc::new(Shared {
+        outbound: Outbound::new(&options),
         limits: baton_proto::Limits::with_max_frame_bytes(options.max_frame_bytes),
         options,
         last_zxid: begun.tree.zxid().into(),

@@ -145,6 +145,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         help: "The bytes that may wait for one slow reader before its requests do",
     },
     Setting {
+        name: "max_outbound_bytes_in_all",
+        flag: Flag::Own("BYTES"),
+        zoo: None,
+        field: Field::Count(|to| &mut to.options.max_outbound_bytes_in_all),
+        help: "The bytes that may wait for all slow readers before those with most are closed",
+    },
+    Setting {
         name: "max_queued_bytes",
         flag: Flag::Own("BYTES"),
         zoo: None,

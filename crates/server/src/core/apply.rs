@@ -86,6 +86,9 @@ impl Effects for Deliver<'_> {
             }
         }
         self.stats.watch_bytes.fetch_add(told, Relaxed);
+        if self.shared.outbound.is_over() {
+            self.shared.relieve(self.wake);
+        }
     }
 
     fn over_quota(&mut self, over: OverQuota<'_>) {
@@ -376,6 +379,9 @@ impl Applier {
                 }
                 _ => {}
             });
+        if shared.outbound.is_over() {
+            shared.relieve(&mut self.wake);
+        }
         if flow == Flow::Close {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }

@@ -16,6 +16,7 @@ use baton_tree::Identity;
 use parking_lot::Mutex;
 
 use super::clock::Touch;
+use super::outbound::Outbound;
 use super::stats::ConnStats;
 
 /// The other end of a connection.
@@ -57,6 +58,8 @@ pub(crate) enum CloseReason {
     SessionMoved,
     /// The client does not read what the server writes.
     TooSlow,
+    /// Neither do others, and together they have more waiting than all may.
+    AllTooSlow,
     /// A request after which the protocol closes the connection.
     BadRequest,
     /// An operator sheds connections.
@@ -76,6 +79,9 @@ impl CloseReason {
             CloseReason::SessionMoved => "its session moved to another connection",
             CloseReason::TooSlow => {
                 "it does not read what is sent to it; let the client read faster or set fewer watches"
+            }
+            CloseReason::AllTooSlow => {
+                "it reads too slowly, and more waits for all clients together than may; let clients read faster or raise max_outbound_bytes_in_all"
             }
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
             CloseReason::Shed => "an operator shed it",
@@ -102,9 +108,14 @@ pub(crate) trait Outlet: Send + Sync {
 /// The most that the core writes by itself: more is the socket task's, which can wait for the client to read it.
 const DIRECT_BYTES: usize = 16 << 10;
 
+/// Less than this in an outbox is not counted in [`Outbound`]: it is on its way to the task, which counts what stays.
+const COUNTED_BYTES: usize = DIRECT_BYTES;
+
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
+    /// How many of them are counted.
+    counted: usize,
     /// Requests answered by the core since the socket task last looked.
     answered: u32,
     closing: Option<CloseReason>,
@@ -123,6 +134,17 @@ pub(crate) struct Taken {
 }
 
 impl Outbox {
+    fn count(&mut self, outbound: &Outbound) {
+        let bytes = match self.bytes.len() {
+            few if few < COUNTED_BYTES => 0,
+            many => many,
+        };
+        if bytes != self.counted {
+            outbound.change(self.counted, bytes);
+            self.counted = bytes;
+        }
+    }
+
     fn take(&mut self, out: &mut Vec<u8>) -> Taken {
         if out.is_empty() {
             std::mem::swap(out, &mut self.bytes);
@@ -169,7 +191,7 @@ pub(crate) struct Conn {
     attached: OnceLock<Attached>,
     identity: Mutex<Arc<Identity>>,
     outbox: Mutex<Outbox>,
-    max_bytes: usize,
+    outbound: Arc<Outbound>,
 }
 
 impl fmt::Debug for Conn {
@@ -182,13 +204,13 @@ impl fmt::Debug for Conn {
 }
 
 impl Conn {
-    /// `max_bytes` is what may wait before the client counts as too slow.
+    /// `outbound` is where what waits is counted, and says when a client is too slow.
     pub(crate) fn new(
         id: u32,
         peer: Peer,
         identity: Identity,
         since_ms: u64,
-        max_bytes: usize,
+        outbound: &Arc<Outbound>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -198,7 +220,7 @@ impl Conn {
             attached: OnceLock::new(),
             identity: Mutex::new(Arc::new(identity)),
             outbox: Mutex::new(Outbox::default()),
-            max_bytes,
+            outbound: Arc::clone(outbound),
         })
     }
 
@@ -238,10 +260,11 @@ impl Conn {
         }
         write(&mut outbox.bytes);
         outbox.answered = outbox.answered.wrapping_add(answered);
-        if outbox.bytes.len() > self.max_bytes {
+        if outbox.bytes.len() > self.outbound.too_slow_bytes() {
             outbox.bytes = Vec::new();
             outbox.closing = Some(CloseReason::TooSlow);
         }
+        outbox.count(&self.outbound);
         if !outbox.listed {
             outbox.listed = true;
             wake.push(Arc::clone(self));
@@ -250,14 +273,64 @@ impl Conn {
 
     /// No frame is taken after this; those before it are still written. The caller wakes as after [`Conn::push`].
     pub(crate) fn close(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) {
+        self.stop(reason, true, wake);
+    }
+
+    /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the client gets has no gap.
+    pub(crate) fn end(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) {
+        self.stop(reason, false, wake);
+    }
+
+    fn stop(self: &Arc<Self>, reason: CloseReason, keep: bool, wake: &mut Vec<Arc<Conn>>) {
         let mut outbox = self.outbox.lock();
         if outbox.closing.is_none() {
             outbox.closing = Some(reason);
+            if !keep {
+                outbox.bytes = Vec::new();
+                outbox.count(&self.outbound);
+            }
             if !outbox.listed {
                 outbox.listed = true;
                 wake.push(Arc::clone(self));
             }
         }
+    }
+
+    /// Bytes of it that are counted, and whether it may be made to end. `None`: it ends, and they go with it.
+    pub(crate) fn holds(&self) -> Option<(usize, bool)> {
+        let outbox = self.outbox.lock();
+        if let Some(CloseReason::TooSlow | CloseReason::AllTooSlow) = outbox.closing {
+            return None;
+        }
+        let unwritten = self.stats.unwritten.load(Relaxed);
+        let bytes = outbox.counted + usize::try_from(unwritten).unwrap_or(usize::MAX);
+        Some((bytes, outbox.closing.is_none()))
+    }
+
+    /// Told by its task: what the socket has not taken, at `now_ms`.
+    pub(crate) fn set_unwritten(&self, bytes: usize, now_ms: impl FnOnce() -> u64) {
+        let after = bytes as u64;
+        let before = self.stats.unwritten.load(Relaxed);
+        if after == before {
+            return;
+        }
+        let sent = self.stats.bytes_out.load(Relaxed);
+        if before == 0 || sent >= self.stats.waits_until_sent.load(Relaxed) {
+            self.stats.waits_since_ms.store(now_ms(), Relaxed);
+            self.stats.waits_until_sent.store(sent + after, Relaxed);
+        }
+        self.stats.unwritten.store(after, Relaxed);
+        let before = usize::try_from(before).unwrap_or(usize::MAX);
+        self.outbound.change(before, bytes);
+    }
+
+    /// For how long the first byte that the socket does not take has been waiting, or somewhat less. What its task has not
+    /// seen yet does not count: that is not the client's fault.
+    pub(crate) fn waits_ms(&self, now_ms: u64) -> u64 {
+        if self.stats.unwritten.load(Relaxed) == 0 {
+            return 0;
+        }
+        now_ms.saturating_sub(self.stats.waits_since_ms.load(Relaxed))
     }
 
     /// Sees to it that what was pushed goes out: the socket task is woken, or, with `direct`, the bytes are written here
@@ -270,6 +343,7 @@ impl Conn {
                 let before = outbox.bytes.len();
                 let done = outbox.write_direct();
                 let written = before - outbox.bytes.len();
+                outbox.count(&self.outbound);
                 self.stats.bytes_out.fetch_add(written as u64, Relaxed);
                 if done {
                     return;
@@ -291,7 +365,9 @@ impl Conn {
         if full && outbox.closing.is_none() {
             return Taken::default();
         }
-        outbox.take(out)
+        let taken = outbox.take(out);
+        outbox.count(&self.outbound);
+        taken
     }
 
     /// Moves all that waits, and asks for the zxid before more can come: every event up to it is among what is taken,
@@ -303,7 +379,9 @@ impl Conn {
     ) -> (Taken, i64) {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
-        (outbox.take(out), zxid())
+        let taken = outbox.take(out);
+        outbox.count(&self.outbound);
+        (taken, zxid())
     }
 
     /// Asks to be woken when there is something to take. `false`: there is something already. With `full`, only being
@@ -328,6 +406,10 @@ impl Conn {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
         outbox.closing.get_or_insert(CloseReason::SocketGone);
+        outbox.bytes = Vec::new();
+        outbox.count(&self.outbound);
+        drop(outbox);
+        self.set_unwritten(0, || 0);
     }
 
     /// Gives memory back that a burst needed.
@@ -350,9 +432,17 @@ pub(crate) mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
+    use crate::options::Options;
+
+    fn outbound(max_outbound_bytes: usize) -> Arc<Outbound> {
+        Outbound::new(&Options {
+            max_outbound_bytes,
+            ..Options::default()
+        })
+    }
 
     pub(crate) fn conn(id: u32) -> Arc<Conn> {
-        Conn::new(id, Peer::Local, Identity::default(), 0, 64)
+        Conn::new(id, Peer::Local, Identity::default(), 0, &outbound(4))
     }
 
     #[test]
@@ -398,7 +488,7 @@ pub(crate) mod tests {
     /// Pushes `bytes` to a connection whose task waits with an outlet of that room; what the outlet got, what is left to
     /// the task, and whether it was woken.
     fn answered_while_idle(room: usize, bytes: &[u8], direct: bool) -> (Vec<u8>, Vec<u8>, bool) {
-        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, 1 << 20);
+        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
         let pipe = Arc::new(Pipe {
             room,
             got: Mutex::default(),

@@ -10,6 +10,7 @@ mod gather;
 mod ids;
 pub(crate) mod inbox;
 pub(crate) mod notices;
+pub(crate) mod outbound;
 pub(crate) mod pipeline;
 pub(crate) mod reads;
 pub(crate) mod recover;

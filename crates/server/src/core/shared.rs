@@ -16,6 +16,7 @@ use super::clock::ServerTime;
 use super::conn::{CloseReason, Conn, Peer};
 use super::inbox::Inbox;
 use super::notices::Notices;
+use super::outbound::Outbound;
 use super::stats::Stats;
 use super::watches::WatchTable;
 use crate::options::Options;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     /// Server time at which the last session or connection ended.
     pub(crate) idle_since_ms: AtomicU64,
     pub(crate) connections: Mutex<Connections>,
+    pub(crate) outbound: Arc<Outbound>,
 }
 
 /// Every open connection.
@@ -97,8 +99,7 @@ impl Shared {
             peer.ip()
                 .unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
         );
-        let max_bytes = options.max_outbound_bytes.saturating_mul(16);
-        let conn = Conn::new(id, peer, identity, self.time.now_ms(), max_bytes);
+        let conn = Conn::new(id, peer, identity, self.time.now_ms(), &self.outbound);
         connections.open.insert(id, Arc::clone(&conn));
         Ok(conn)
     }

@@ -22,6 +22,7 @@ use crate::core::clock::now;
 use crate::core::conn::{CloseReason, Conn, Outlet};
 use crate::core::inbox::{Kind, Work};
 use crate::core::notices::{Notice, Shown};
+use crate::core::outbound::Pressure;
 use crate::core::reads::{self, Flow, WatchAccess};
 use crate::core::requests::Tally;
 use crate::core::shared::Shared;
@@ -82,6 +83,8 @@ pub(crate) struct Connection {
     outlet: Arc<Output>,
     out: Vec<u8>,
     written: usize,
+    /// Bytes that may wait for the client to read them before a further request is taken on.
+    share: usize,
     phase: Phase,
     /// Requests that the core has not answered.
     in_flight: usize,
@@ -106,6 +109,7 @@ impl Connection {
             outlet: Arc::new(outlet),
             out: Vec::new(),
             written: 0,
+            share: 0,
             phase: Phase::Start,
             in_flight: 0,
             work: Work::default(),
@@ -139,7 +143,14 @@ impl Connection {
                 let stats = &self.shared.stats;
                 stats.slow_readers_closed.fetch_add(1, Relaxed);
             }
-            Some(End::Closed(_)) => self.linger().await,
+            Some(End::Closed(CloseReason::AllTooSlow)) => {
+                let stats = &self.shared.stats;
+                stats.slow_readers_closed.fetch_add(1, Relaxed);
+                stats.all_too_slow_closed.fetch_add(1, Relaxed);
+            }
+            Some(End::Closed(_)) if self.shared.outbound.pressure() == Pressure::None => {
+                self.linger().await;
+            }
             _ => {}
         }
         end.unwrap_or(End::Gone)
@@ -160,6 +171,7 @@ impl Connection {
     /// Ready with `None` once the session is attached, if `opening`.
     fn poll(&mut self, cx: &mut Context<'_>, opening: bool) -> Poll<Option<End>> {
         loop {
+            let pressure = self.relieve();
             let full = self.is_full();
             let taken = self.conn.take(&mut self.out, full);
             self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
@@ -168,7 +180,7 @@ impl Connection {
             }
             let mut need = Need::Room;
             let mut closing = taken.closing.or(self.close_after);
-            if closing.is_none() {
+            if closing.is_none() && pressure != Pressure::Over {
                 match self.process() {
                     Ok(wanted) => need = wanted,
                     Err(end) => return Poll::Ready(Some(end)),
@@ -190,6 +202,14 @@ impl Connection {
                         return Poll::Ready(Some(End::Closed(reason)));
                     }
                 }
+            }
+            let unwritten = self.out.len() - self.written;
+            self.conn
+                .set_unwritten(unwritten, || self.shared.time.now_ms());
+            if pressure == Pressure::Over && closing.is_none() {
+                // After those that were just told to end, and have not yet.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             let mut progress = false;
             if closing.is_none() {
@@ -213,8 +233,6 @@ impl Connection {
             if progress {
                 continue;
             }
-            let unwritten = (self.out.len() - self.written) as u64;
-            self.conn.stats.unwritten.store(unwritten, Relaxed);
             let idle = need == Need::Input && self.out.is_empty() && closing.is_none();
             let outlet = idle.then(|| Arc::clone(&self.outlet) as Arc<dyn Outlet>);
             if self.conn.wait(cx.waker(), self.is_full(), outlet) {
@@ -250,9 +268,15 @@ impl Connection {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
-                    if self.written > self.shared.options.max_outbound_bytes {
+                    // What is kept for a slow reader is what it has not read, not much more.
+                    if self.written > self.shared.options.max_outbound_bytes
+                        || self.written > (self.out.len() / 2).max(4 * READ_BYTES)
+                    {
                         self.out.drain(..self.written);
                         self.written = 0;
+                    }
+                    if self.out.capacity() / 2 > self.out.len().max(4 * READ_BYTES) {
+                        self.out.shrink_to_fit();
                     }
                     return Poll::Pending;
                 }
@@ -290,7 +314,22 @@ impl Connection {
 
     /// Whether as much waits for the client to read it as may.
     fn is_full(&self) -> bool {
-        self.out.len() - self.written > self.shared.options.max_outbound_bytes
+        self.out.len() - self.written > self.share
+    }
+
+    /// Sees how much waits for all clients, and makes room where it is too much. How it is then.
+    fn relieve(&mut self) -> Pressure {
+        let mut pressure = self.shared.outbound.pressure();
+        if pressure == Pressure::Over {
+            let mut wake = Vec::new();
+            self.shared.relieve(&mut wake);
+            for conn in wake {
+                conn.wake(false);
+            }
+            pressure = self.shared.outbound.pressure();
+        }
+        self.share = self.shared.outbound.share(pressure);
+        pressure
     }
 
     /// Whether a further request may be taken on.
@@ -393,6 +432,9 @@ impl Connection {
                     // protocol.md §3, watches; and zxids never fall from one reply to the next.
                     let (taken, zxid) = conn.take_with_zxid(&mut self.out, || shared.zxid());
                     self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
+                    if taken.closing.is_some() {
+                        break Ok(Need::Room);
+                    }
                     reply(&mut self.out, header.xid, zxid, ErrorCode::Ok);
                     answered += 1;
                 }
@@ -401,8 +443,11 @@ impl Connection {
                         Some(guard) => guard,
                         None => {
                             let guard = tree.insert(shared.tree.read());
-                            // Events up to the state that this read is about to show.
-                            conn.take(&mut self.out, false);
+                            // Events up to the state that this read is about to show; some may be missing from a
+                            // connection that is to end.
+                            if conn.take(&mut self.out, false).closing.is_some() {
+                                break Ok(Need::Room);
+                            }
                             guard
                         }
                     };

@@ -200,7 +200,7 @@ pub(crate) fn take_on(
             }
             End::Closed(reason) => {
                 let text = reason.text();
-                if reason == CloseReason::TooSlow {
+                if let CloseReason::TooSlow | CloseReason::AllTooSlow = reason {
                     let what = format_args!("connection closed: {text}");
                     shared.notice(Notice::SlowReader, &peer, what);
                 } else {

@@ -496,10 +496,20 @@ static TABLE: &[Metric] = &[
         "The same of the connection that has most.",
         |s| Value::Count(s.outbound_bytes_max),
     ),
+    gauge(
+        "baton_outbound_bytes_limit",
+        "Bytes of them past which connections are closed; past half of them requests wait for their client to read.",
+        |s| count(s.shared.options.max_outbound_bytes_in_all),
+    ),
     counter(
         "baton_slow_readers_closed",
         "Connections closed because they did not read.",
         |s| Value::Count(s.stats.slow_readers_closed.load(Relaxed)),
+    ),
+    counter(
+        "baton_slow_readers_closed_in_all",
+        "Of these, those closed because too much waited for all clients together.",
+        |s| Value::Count(s.stats.all_too_slow_closed.load(Relaxed)),
     ),
     counter(
         "baton_rejected_per_address",
