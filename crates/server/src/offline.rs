@@ -12,6 +12,7 @@ use baton_wal::{
 use bytes::Bytes;
 
 use crate::core::recover::{NODE_ID, restore};
+use crate::core::starting::Starting;
 use crate::error::ServerError;
 
 /// What a folder is called while it is being made.
@@ -179,7 +180,11 @@ pub fn read_data_folder(folder: &Path) -> Result<Tree, OfflineError> {
         });
     }
     let storage = DirStorage::open(folder).map_err(io("open", folder))?;
-    let restored = restore(Arc::new(storage), WalOptions::default());
+    let restored = restore(
+        Arc::new(storage),
+        WalOptions::default(),
+        &Starting::default(),
+    );
     let mut restored = restored.map_err(|error| match error {
         ServerError::Log(error) => match Arc::try_unwrap(error) {
             Ok(error) => OfflineError::Log(error),

@@ -22,6 +22,7 @@ use crate::core::pipeline::Core;
 use crate::core::recover;
 use crate::core::shared::{Connections, Shared};
 use crate::core::snapshots::Snapshots;
+use crate::core::starting::{Stage, Starting};
 use crate::core::stats::{Stats, micros, micros_since};
 use crate::core::watches::WatchTable;
 use crate::error::{ServerError, StartError};
@@ -61,7 +62,8 @@ impl Server {
         Builder::new()
     }
 
-    /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens.
+    /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens. HTTP answers from the beginning:
+    /// that the process lives, and what it is doing.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running. Cancelling leaves nothing running either.
@@ -96,20 +98,22 @@ impl Server {
             listeners.push(listener);
             local_addrs.push(local);
         }
-        let mut http_listeners = Vec::new();
+        let starting = Arc::new(Starting::default());
+        let site = http::Site::new(Arc::clone(&starting));
+        let mut accepting = JoinSet::new();
         let mut http_addrs = Vec::new();
         for address in &options.http {
             let (listener, local) = listen::bind(address).await?;
-            http_listeners.push(listener);
+            accepting.spawn(http::accept(Arc::clone(&site), listener));
             http_addrs.push(local);
         }
         let unix_sockets = options.unix_sockets.clone();
-        let (started, starting) = tokio::sync::oneshot::channel();
+        let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
         let core = std::thread::Builder::new()
             .name("baton-core".to_owned())
-            .spawn(move || core_thread(options, storage, started, &end))?;
-        let shared = match starting.await {
+            .spawn(move || core_thread(options, storage, &starting, started, &end))?;
+        let shared = match outcome.await {
             Ok(outcome) => outcome?,
             Err(_) => return Err(ServerError::Defect.into()),
         };
@@ -118,7 +122,7 @@ impl Server {
             local_addrs,
             http_addrs,
             unix_sockets,
-            accepting: Mutex::new(JoinSet::new()),
+            accepting: Mutex::new(accepting),
             core: Mutex::new(Some(core)),
             ended,
         };
@@ -131,12 +135,7 @@ impl Server {
                 .get_mut()
                 .spawn(listen::accept(Arc::clone(&server.shared), listener));
         }
-        for listener in http_listeners {
-            server
-                .accepting
-                .get_mut()
-                .spawn(http::accept(Arc::clone(&server.shared), listener));
-        }
+        site.serves(&server.shared);
         Ok(server)
     }
 
@@ -261,10 +260,11 @@ impl Drop for Server {
 fn core_thread(
     options: Options,
     storage: Arc<dyn Storage>,
+    starting: &Starting,
     started: tokio::sync::oneshot::Sender<Result<Arc<Shared>, StartError>>,
     end: &watch::Sender<Ended>,
 ) {
-    let mut core = match prepare(options, storage, None) {
+    let mut core = match prepare(options, storage, None, starting) {
         Ok((shared, core)) => {
             if started.send(Ok(Arc::clone(&shared))).is_err() {
                 return;
@@ -301,9 +301,10 @@ pub(crate) fn prepare(
     options: Options,
     storage: Arc<dyn Storage>,
     simulated_wall_ms: Option<i64>,
+    starting: &Starting,
 ) -> Result<(Arc<Shared>, Core), StartError> {
     let started = now();
-    let begun = recover::recover(storage, WalOptions::default()).map_err(start_error)?;
+    let begun = recover::recover(storage, WalOptions::default(), starting).map_err(start_error)?;
     let recovered = now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let shared = Arc::new(Shared {
@@ -325,8 +326,15 @@ pub(crate) fn prepare(
     stats.last_snapshot_zxid.store(begun.snapshot_zxid, Relaxed);
     stats.last_snapshot_ms.store(begun.snapshot_ms, Relaxed);
     let snapshots = Snapshots::new(after_snapshot);
-    let core = Core::new(Arc::clone(&shared), begun.consensus, begun.wal, snapshots)
-        .map_err(start_error)?;
+    let core = Core::new(
+        Arc::clone(&shared),
+        begun.consensus,
+        begun.wal,
+        snapshots,
+        starting,
+    )
+    .map_err(start_error)?;
+    starting.enter(Stage::Listen);
     let stats = &shared.stats;
     stats.start_time.record(micros_since(started));
     stats

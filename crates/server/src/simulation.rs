@@ -20,6 +20,7 @@ use crate::core::conn::Peer;
 use crate::core::inbox::Work;
 use crate::core::pipeline::Core;
 use crate::core::shared::Shared;
+use crate::core::starting::Starting;
 use crate::error::{ServerError, StartError};
 use crate::net::listen;
 use crate::net::stream::Stream;
@@ -68,7 +69,7 @@ impl SimulatedServer {
         wall_ms: i64,
     ) -> Result<Self, StartError> {
         options.check()?;
-        let (shared, core) = prepare(options, storage, Some(wall_ms))?;
+        let (shared, core) = prepare(options, storage, Some(wall_ms), &Starting::default())?;
         let core = Arc::new(Mutex::new(Some(core)));
         let mut tasks = JoinSet::new();
         tasks.spawn(drive(Arc::clone(&shared), Arc::clone(&core)));

@@ -17,5 +17,6 @@ pub(crate) mod recover;
 pub(crate) mod requests;
 pub(crate) mod shared;
 pub(crate) mod snapshots;
+pub(crate) mod starting;
 pub(crate) mod stats;
 pub(crate) mod watches;

@@ -19,6 +19,7 @@ use super::ids::SessionIds;
 use super::inbox::{Kind, Woken, Work};
 use super::shared::Shared;
 use super::snapshots::Snapshots;
+use super::starting::Starting;
 use super::stats::{micros, micros_since};
 use crate::error::ServerError;
 
@@ -58,6 +59,7 @@ impl Core {
         consensus: Consensus,
         wal: Wal,
         snapshots: Snapshots,
+        starting: &Starting,
     ) -> Result<Self, ServerError> {
         let tick_ms = u64::try_from(shared.options.tick.as_millis()).unwrap_or(u64::MAX);
         let reap = shared.options.reap_interval;
@@ -82,8 +84,11 @@ impl Core {
             shared,
         };
         core.consensus.campaign()?;
-        for entry in core.settle()? {
+        let entries = core.settle()?;
+        starting.replay(entries.len() as u64);
+        for entry in entries {
             core.replay(&entry)?;
+            starting.replayed();
         }
         core.start_clocks();
         Ok(core)

@@ -7,6 +7,7 @@ use baton_consensus::{Config, Consensus, Entry, HardState, Membership, Recovered
 use baton_tree::{Restore, Tree};
 use baton_wal::{Storage, Wal, WalOptions};
 
+use super::starting::{Stage, Starting};
 use crate::error::ServerError;
 
 /// This node's number in the group of one.
@@ -42,8 +43,9 @@ pub(crate) struct Restored {
 pub(crate) fn recover(
     storage: Arc<dyn Storage>,
     options: WalOptions,
+    starting: &Starting,
 ) -> Result<Begun, ServerError> {
-    let restored = restore(storage, options)?;
+    let restored = restore(storage, options, starting)?;
     let snapshot_index = restored.snapshot.as_ref().map_or(0, |point| point.index);
     let consensus = Consensus::new(
         &Config::sole_voter(NODE_ID),
@@ -68,7 +70,9 @@ pub(crate) fn recover(
 pub(crate) fn restore(
     storage: Arc<dyn Storage>,
     options: WalOptions,
+    starting: &Starting,
 ) -> Result<Restored, ServerError> {
+    starting.enter(Stage::ReadLog);
     let (wal, recovered) = Wal::open(storage, options)?;
     for note in &recovered.notes {
         tracing::info!("recovery: {note}");
@@ -76,6 +80,7 @@ pub(crate) fn restore(
     let mut snapshot = None;
     let mut tree = Tree::new();
     if let Some(info) = &recovered.snapshot {
+        starting.enter(Stage::LoadSnapshot);
         let mut reader = wal.snapshots().reader(&info.name)?;
         let mut restore = Restore::new();
         let refused = |source| ServerError::Snapshot {

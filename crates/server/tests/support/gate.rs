@@ -1,4 +1,4 @@
-//! A storage in memory whose syncs wait while its gate is shut: a disk that hangs.
+//! A storage in memory whose syncs wait while its gate is shut: a disk that hangs. So does what is opened.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
@@ -33,7 +33,7 @@ impl Drop for Shut {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct GatedStorage {
     inner: MemoryStorage,
     gate: Gate,
@@ -65,6 +65,7 @@ impl Storage for GatedStorage {
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Box<dyn StorageFile>> {
+        self.gate.pass();
         self.inner.open(name, access).map(|file| self.gated(file))
     }
 

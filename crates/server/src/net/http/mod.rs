@@ -4,8 +4,8 @@
 mod commands;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
@@ -18,12 +18,41 @@ use tokio::net::TcpListener;
 use self::commands::Asked;
 use super::metrics;
 use crate::core::shared::Shared;
+use crate::core::starting::Starting;
 
 /// Bytes of a request's body.
 const MAX_BODY_BYTES: usize = 4 << 10;
 
+/// What is told of: a server that starts, then one that serves.
+#[derive(Debug)]
+pub(crate) struct Site {
+    starting: Arc<Starting>,
+    shared: OnceLock<Arc<Shared>>,
+}
+
+impl Site {
+    pub(crate) fn new(starting: Arc<Starting>) -> Arc<Self> {
+        Arc::new(Self {
+            starting,
+            shared: OnceLock::new(),
+        })
+    }
+
+    /// The server has started.
+    pub(crate) fn serves(&self, shared: &Arc<Shared>) {
+        let first = self.shared.set(Arc::clone(shared)).is_ok();
+        debug_assert!(first, "a server starts once");
+    }
+
+    /// The server, or how far its start is.
+    fn shared(&self) -> Result<Arc<Shared>, String> {
+        let shared = self.shared.get();
+        shared.cloned().ok_or_else(|| self.starting.to_string())
+    }
+}
+
 /// Answers until it is aborted, and its connections with it.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+pub(crate) async fn accept(site: Arc<Site>, listener: TcpListener) {
     let router = Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
@@ -31,36 +60,47 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
         .route("/commands", get(list))
         .route("/commands/", get(list))
         .route("/commands/{name}", any(command))
-        .with_state(shared);
+        .with_state(site);
     crate::http::serve(router, listener).await;
 }
 
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+}
+
 /// The process answers and its core has not ended.
-async fn healthy(State(shared): State<Arc<Shared>>) -> Response {
-    if shared.inbox.is_closed() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the server stops\n").into_response();
+async fn healthy(State(site): State<Arc<Site>>) -> Response {
+    match site.shared() {
+        Ok(shared) if shared.inbox.is_closed() => unavailable("the server stops"),
+        Ok(_) => "ok\n".into_response(),
+        Err(stage) => format!("{stage}\n").into_response(),
     }
-    "ok\n".into_response()
 }
 
 /// It also takes requests: those that wait are not so many that sockets are not read.
-async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    let waiting = shared.inbox.queued_bytes();
+async fn ready(State(site): State<Arc<Site>>) -> Response {
+    let shared = match site.shared() {
+        Ok(shared) => shared,
+        Err(stage) => return unavailable(&stage),
+    };
     if shared.inbox.is_closed() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the server stops\n").into_response();
+        return unavailable("the server stops");
     }
     if shared.stats.disk_full.load(Relaxed) {
-        let text = "the disk is full: writes wait until there is room\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        return unavailable("the disk is full: writes wait until there is room");
     }
+    let waiting = shared.inbox.queued_bytes();
     if waiting >= shared.options.max_queued_bytes {
-        let text = format!("{waiting} bytes of requests wait for the disk\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        return unavailable(&format!("{waiting} bytes of requests wait for the disk"));
     }
     "ok\n".into_response()
 }
 
-async fn figures(State(shared): State<Arc<Shared>>) -> Response {
+async fn figures(State(site): State<Arc<Site>>) -> Response {
+    let shared = match site.shared() {
+        Ok(shared) => shared,
+        Err(stage) => return unavailable(&stage),
+    };
     let made = tokio::task::spawn_blocking(move || metrics::as_exposition(&shared)).await;
     match made {
         Ok(text) => (
@@ -80,11 +120,18 @@ async fn list() -> Response {
 }
 
 async fn command(
-    State(shared): State<Arc<Shared>>,
+    State(site): State<Arc<Site>>,
     Path(name): Path<String>,
     Extension(peer): Extension<SocketAddr>,
     request: Request<Body>,
 ) -> Response {
+    let shared = match site.shared() {
+        Ok(shared) => shared,
+        Err(stage) => {
+            let answer = commands::failure(&name, &stage);
+            return json(StatusCode::SERVICE_UNAVAILABLE, &answer);
+        }
+    };
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
         let answer = commands::failure(&name, "the request's body is too long or broke off");

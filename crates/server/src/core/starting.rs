@@ -1,0 +1,84 @@
+//! How far a server is that starts: what an operator is told until it serves. Written by the thread that recovers, read
+//! by whoever asks; decides nothing.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// What a starting server is doing, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Finds the newest snapshot, and reads the log behind it.
+    ReadLog,
+    LoadSnapshot,
+    ReplayLog,
+    /// All data is there; the sockets are about to be listened on.
+    Listen,
+}
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub(crate) struct Starting {
+    stage: AtomicU8,
+    entries: AtomicU64,
+    replayed: AtomicU64,
+}
+
+impl Starting {
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Relaxed);
+    }
+
+    /// The replay of so many entries begins.
+    pub(crate) fn replay(&self, entries: u64) {
+        self.entries.store(entries, Relaxed);
+        self.enter(Stage::ReplayLog);
+    }
+
+    /// One more has been replayed.
+    pub(crate) fn replayed(&self) {
+        self.replayed.fetch_add(1, Relaxed);
+    }
+
+    fn stage(&self) -> Stage {
+        let stages = [Stage::ReadLog, Stage::LoadSnapshot, Stage::ReplayLog];
+        let at = usize::from(self.stage.load(Relaxed));
+        stages.get(at).copied().unwrap_or(Stage::Listen)
+    }
+}
+
+impl fmt::Display for Starting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server starts: ")?;
+        match self.stage() {
+            Stage::ReadLog => f.write_str("reading the log"),
+            Stage::LoadSnapshot => f.write_str("loading the snapshot"),
+            Stage::ReplayLog => write!(
+                f,
+                "replaying the log, {} of {} entries",
+                self.replayed.load(Relaxed),
+                self.entries.load(Relaxed)
+            ),
+            Stage::Listen => f.write_str("about to listen"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_stage_is_told() {
+        let starting = Starting::default();
+        assert_eq!(starting.to_string(), "the server starts: reading the log");
+        starting.enter(Stage::LoadSnapshot);
+        let text = "the server starts: loading the snapshot";
+        assert_eq!(starting.to_string(), text);
+        starting.replay(7);
+        starting.replayed();
+        let text = "the server starts: replaying the log, 1 of 7 entries";
+        assert_eq!(starting.to_string(), text);
+        starting.enter(Stage::Listen);
+        assert_eq!(starting.to_string(), "the server starts: about to listen");
+    }
+}
