@@ -140,6 +140,40 @@ async fn h67_an_extension_whose_answer_is_lost_is_found_out() {
 }
 
 #[tokio::test]
+async fn h67_an_extension_that_finds_the_claim_gone_says_so_before_its_guard_has_heard() {
+    let stage = Stage::new("extend-gone").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let queue = queue(&client, &stage.path).visibility(Duration::from_secs(20));
+    within(queue.put("x")).await.unwrap();
+    // Claimed on a runtime that stands still from then on, and the guard's news with it.
+    let taking = tokio::task::spawn_blocking(move || {
+        let still = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let claim = still.block_on(queue.take()).unwrap();
+        (still, claim)
+    });
+    let (still, claim) = within(taking).await.unwrap();
+    let multi = proxy
+        .on(Match::request(OpCode::Multi))
+        .then(Action::ForwardThenCut(Variant::Rst));
+    let node = claim.node().to_owned();
+    // The connection that is there goes on until its answer is cut off.
+    proxy.refuse();
+    let extending = tokio::spawn(async move { (claim.extend().await, claim) });
+    within(multi.fired()).await;
+    let admin = session(&stage.client().await).await;
+    within(admin.delete(&node, None)).await.unwrap();
+    proxy.heal();
+    let (extended, claim) = within(extending).await.unwrap();
+    let error = extended.unwrap_err();
+    assert!(matches!(error, WorkError::ClaimLost { .. }), "{error}");
+    assert_eq!(claim.check(), Err(LostReason::NodeGone));
+    still.shutdown_background();
+}
+
+#[tokio::test]
 async fn h68_a_transaction_that_failed_is_reported() {
     let stage = Stage::new("h68").await;
     let client = stage.client().await;

@@ -224,6 +224,12 @@ impl Guard {
         self.core.end_and_see(LostReason::Released)
     }
 
+    /// The server says that the only node is gone; how the guard has ended.
+    pub(crate) fn node_gone(&self) -> LostReason {
+        self.core.end(LostReason::NodeGone);
+        self.core.check().err().unwrap_or(LostReason::NodeGone)
+    }
+
     /// The node went in a change of the caller's: nothing is left to release.
     pub(crate) fn dissolve(mut self) {
         for mut node in std::mem::take(&mut self.nodes) {

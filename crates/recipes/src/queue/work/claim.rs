@@ -247,6 +247,7 @@ impl Claim {
         let (version, until) = (Arc::clone(&self.held.version), Arc::clone(&self.held.until));
         let data = self.held.envelope.seal(&self.held.payload);
         let (entry, node) = (self.held.entry.clone(), self.node().to_owned());
+        // Whether the claim stood.
         let task = tokio::spawn(async move {
             // Whoever settles the item waits for the version that it has then.
             let mut version = version.lock().await;
@@ -260,17 +261,17 @@ impl Claim {
                     Ok(_) => {
                         *version = version.wrapping_add(1);
                         until.renew(sent);
-                        return Ok(());
+                        return Ok(true);
                     }
                     Err(error) if error.is_maybe_applied() => {
                         match seen(&session, &node, &entry, error).await? {
                             Some(now) if now == version.wrapping_add(1) => {
                                 *version = now;
                                 until.renew(sent);
-                                return Ok(());
+                                return Ok(true);
                             }
                             Some(_) => {}
-                            None => return Ok(()),
+                            None => return Ok(false),
                         }
                     }
                     Err(error) => link::restored(&session, error).await?,
@@ -279,8 +280,11 @@ impl Claim {
         });
         let outcome = task.await.unwrap_or_else(|_| Err(task_gone(self.node())));
         match outcome {
-            Ok(()) => self.check().map_err(lost),
-            Err(error) if error.is_no_node() || error.is_bad_version() => {
+            Ok(true) => self.check().map_err(lost),
+            // The item cannot be gone before the claim below it is.
+            Ok(false) => Err(lost(self.held.guard.node_gone())),
+            Err(error) if error.is_no_node() => Err(lost(self.held.guard.node_gone())),
+            Err(error) if error.is_bad_version() => {
                 Err(lost(self.check().err().unwrap_or(LostReason::NodeGone)))
             }
             Err(error) if error.is_session_ended() => Err(lost(LostReason::SessionLost)),
