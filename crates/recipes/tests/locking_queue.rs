@@ -246,6 +246,36 @@ async fn h69_a_lost_answer_to_a_claim_leaves_one_claim_that_is_used() {
     }
 }
 
+/// The answer is lost, and then nobody may read the claim any more.
+#[tokio::test]
+async fn h69_a_claim_that_cannot_be_looked_up_is_freed() {
+    let stage = Stage::new("h69c").await;
+    let producer = queue(&stage.client().await, &stage.path);
+    within(producer.offer(b"work")).await.unwrap();
+    drop(within(producer.take()).await.unwrap());
+    until_free(&stage).await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let id = session(&client).await.id();
+    let consumer = queue(&client, &stage.path);
+    proxy.refuse();
+    let cut = proxy
+        .on(Match::reply(OpCode::Multi))
+        .then(Action::Cut(Variant::Rst));
+    let taking = tokio::spawn(async move { consumer.poll().await });
+    within(cut.fired()).await;
+    let claim = below(&stage, "taken").await.remove(0);
+    let claim = format!("{}/taken/{claim}", stage.path);
+    let admin = session(&stage.client().await).await;
+    common::hide(&admin, &claim).await;
+    proxy.heal();
+    let error = within(taking).await.unwrap().unwrap_err();
+    assert!(matches!(error, QueueError::Client { .. }), "{error}");
+    common::until_none(&admin, &claim).await;
+    assert_eq!(session(&client).await.id(), id);
+    let item = within(producer.take()).await.unwrap();
+    within(item.consume()).await.unwrap();
+}
+
 #[tokio::test]
 async fn h69_a_take_dropped_at_any_point_leaves_the_item_free() {
     let stage = Stage::new("h69b").await;

@@ -119,6 +119,31 @@ async fn h01_a_lost_reply_to_the_create_leaves_one_node_and_it_is_held() {
     }
 }
 
+/// The answer is lost, and then nobody may read the node any more.
+#[tokio::test]
+async fn h01_h12_a_node_that_cannot_be_looked_up_is_deleted() {
+    let stage = Stage::new("h12").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let lock = simple(&client, &stage);
+    within(within(lock.acquire()).await.unwrap().release())
+        .await
+        .unwrap();
+    let id = session(&client).await.id();
+    proxy.refuse();
+    let reply = Match::reply(OpCode::Create2).path_contains("/lock");
+    let cut = proxy.on(reply).then(Action::Cut(Variant::Rst));
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    within(cut.fired()).await;
+    let node = format!("{}/lock", stage.path);
+    let admin = session(&stage.client().await).await;
+    common::hide(&admin, &node).await;
+    proxy.heal();
+    let error = within(acquiring).await.unwrap().unwrap_err();
+    assert!(matches!(error, LockError::Client { .. }), "{error}");
+    common::until_none(&admin, &node).await;
+    assert_eq!(session(&client).await.id(), id);
+}
+
 #[tokio::test]
 async fn h07_a_release_that_is_cut_off_happens_all_the_same() {
     for variant in CUTS {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use baton_proto::Stat;
+use baton_proto::{ErrorCode, Stat};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, SessionLost};
@@ -252,6 +252,23 @@ impl Session {
         })
     }
 
+    /// As [`Session::discard_create`], for the create of an ephemeral node by a name that other creates use too: the node at `path`
+    /// is taken for what it left if it belongs to this session and has `data`, which must hold a random marker.
+    ///
+    /// Where its data may not be read, that it belongs to this session is enough.
+    pub fn discard_create_at(&self, path: &str, data: &[u8]) -> Cleanup {
+        let (session, path, data) = (self.for_cleanup(), path.to_owned(), data.to_vec());
+        self.clean_up(async move {
+            loop {
+                match left_by(&session, &path, &data).await {
+                    Ok(None) => return Ok(()),
+                    Ok(Some(czxid)) => return delete_until_gone(&session, &path, czxid).await,
+                    Err(e) => retry(&session, e).await?,
+                }
+            }
+        })
+    }
+
     fn clean_up(
         &self,
         work: impl Future<Output = Result<(), CleanupError>> + Send + 'static,
@@ -274,6 +291,33 @@ impl Session {
     }
 }
 
+/// The `czxid` of the node that our create with this data has left at `path`, on a server that has caught up (`H02`).
+async fn left_by(session: &Session, path: &str, data: &[u8]) -> Result<Option<i64>, Error> {
+    let synced = session.sync(path);
+    let read = session.get_data(path);
+    synced.await?;
+    let stat = match read.await {
+        Ok(read) => (read.data == data).then_some(read.stat),
+        Err(e) if e.is_no_node() => None,
+        Err(e) if e.code() == Some(ErrorCode::NoAuth) => record_of(session, path).await?,
+        Err(e) => return Err(e),
+    };
+    let ours = stat.filter(|stat| stat.ephemeral_owner == session.id());
+    Ok(ours.map(|stat| stat.czxid))
+}
+
+/// A node's record, also where it may not be read, but its permissions may.
+async fn record_of(session: &Session, path: &str) -> Result<Option<Stat>, Error> {
+    match session.exists(path).await {
+        Err(e) if e.code() == Some(ErrorCode::NoAuth) => match session.get_acl(path).await {
+            Ok((_, stat)) => Ok(Some(stat)),
+            Err(e) if e.is_no_node() => Ok(None),
+            Err(e) => Err(e),
+        },
+        seen => seen,
+    }
+}
+
 /// The version narrows the gap between look and deletion: a node that took the place meanwhile is most likely not of it.
 fn delete_as_seen(session: &Session, path: &str, stat: &Stat) -> Pending<()> {
     session.delete(path, Some(stat.version).filter(|v| *v != -1))
@@ -281,7 +325,7 @@ fn delete_as_seen(session: &Session, path: &str, stat: &Stat) -> Pending<()> {
 
 async fn delete_until_gone(session: &Session, path: &str, czxid: i64) -> Result<(), CleanupError> {
     loop {
-        let stat = match session.exists(path).await {
+        let stat = match record_of(session, path).await {
             Ok(Some(stat)) if stat.czxid == czxid => stat,
             Ok(_) => return Ok(()),
             Err(e) => {

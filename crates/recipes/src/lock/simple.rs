@@ -10,7 +10,7 @@ use crate::guard::Guard;
 use crate::line::{self, Contender, Granted, OwnNode, Parents, Trouble, until_gone};
 use crate::link;
 use crate::record::Record;
-use baton_client::{Client, CreateMode, Created, Error, Pending, Session};
+use baton_client::{Client, CreateMode, Error, Session};
 use baton_proto::Stat;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,11 +194,23 @@ fn offer(
     node: &Arc<str>,
     record: &Record,
 ) -> oneshot::Receiver<Result<Option<Contender>, Error>> {
-    let pending = session.create(node, &record.to_bytes(), CreateMode::Ephemeral);
+    let data = record.to_bytes();
+    let pending = session.create(node, &data, CreateMode::Ephemeral);
     let (to, outcome) = oneshot::channel();
     let (session, dir, node, id) = (session.clone(), dir.clone(), node.clone(), record.id);
     tokio::spawn(async move {
-        let settled = settle(&session, &node, id, pending).await;
+        let settled = match pending.await {
+            Ok(created) => Ok(Some(created.stat)),
+            Err(error) if error.is_maybe_applied() => {
+                let looked = look(&session, &node, id, error).await;
+                if looked.is_err() {
+                    // Nobody will know of the node, if there is one.
+                    drop(session.discard_create_at(&node, &data));
+                }
+                looked
+            }
+            Err(error) => Err(error),
+        };
         let ours =
             |stat: Stat| Contender::unmarked(&session, &dir, node.as_ref().to_owned(), stat.czxid);
         // Where the acquire was dropped, so is the node.
@@ -209,17 +221,7 @@ fn offer(
 
 /// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id in its data, on a server that
 /// has caught up.
-async fn settle(
-    session: &Session,
-    node: &str,
-    id: Uuid,
-    pending: Pending<Created>,
-) -> Result<Option<Stat>, Error> {
-    let lost = match pending.await {
-        Ok(created) => return Ok(Some(created.stat)),
-        Err(error) if error.is_maybe_applied() => error,
-        Err(error) => return Err(error),
-    };
+async fn look(session: &Session, node: &str, id: Uuid, lost: Error) -> Result<Option<Stat>, Error> {
     while link::connected(session).await {
         let synced = session.sync(node);
         let read = session.get_data(node);

@@ -117,7 +117,10 @@ pub(super) async fn claim(
         Err(error) if error.is_maybe_applied() => {
             match look(session, claims, &path, &marker).await {
                 Ok(found) => found,
-                Err(error) => return again(folder, session, error).await,
+                Err(error) => {
+                    drop(session.discard_create_at(&path, &marker));
+                    return again(folder, session, error).await;
+                }
             }
         }
         Err(error) => {

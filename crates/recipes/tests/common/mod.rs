@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use baton::{Client, Config, Mutex};
-use baton_client::{BootInstant, BoxFuture, Clock, LeaseOptions, Session, SystemClock};
+use baton_client::{Acl, BootInstant, BoxFuture, Clock, LeaseOptions, Perms, Session, SystemClock};
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant};
@@ -265,6 +265,30 @@ pub async fn plant(session: &Session, path: &str) {
     within(session.create(path, b"planted", baton::CreateMode::Ephemeral))
         .await
         .unwrap();
+}
+
+/// Sets the permissions of a node so that nobody may read it.
+pub async fn hide(session: &Session, path: &str) {
+    let unreadable = Acl::new(Perms::WRITE | Perms::ADMIN, "world", "anyone");
+    within(session.set_acl(path, &[unreadable], None))
+        .await
+        .unwrap();
+}
+
+/// Waits until there is no node at the path.
+pub async fn until_none(session: &Session, path: &str) {
+    within(async {
+        let (parent, name) = path.rsplit_once('/').unwrap();
+        let name = name.to_owned();
+        while session
+            .children(parent)
+            .await
+            .is_ok_and(|listing| listing.names.contains(&name))
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
 }
 
 /// Every way in which a connection can end.
