@@ -9,7 +9,7 @@ use crate::guard::LostReason;
 use crate::link;
 use crate::order::{self, Rival};
 use crate::record::Record;
-use baton_client::{Data, Error, Session, Watch};
+use baton_client::{Data, Error, Session, Watch, WatchEvent};
 use baton_proto::EventKind;
 
 /// First in line: the node, and the watch on it.
@@ -279,7 +279,6 @@ async fn until_ended(
     mut watching: impl FnMut(),
 ) -> Result<bool, Trouble> {
     loop {
-        // Asked for first: of a release between the two, the herald is seen.
         let asked = (manner == Wait::ForHerald)
             .then(|| Box::new(session.exists_watch(&contender::herald(path))));
         let read = Box::pin(session.get_data_watch(path)).await;
@@ -291,22 +290,25 @@ async fn until_ended(
             Ok((_, watch)) => {
                 watching();
                 match watch.await {
-                    Ok(event) if event.kind == EventKind::NodeDeleted => {
-                        return Ok(has_come(herald.as_mut()));
+                    Ok(end) if end.kind == EventKind::NodeDeleted => {
+                        return Ok(has_come(herald.as_mut(), &end));
                     }
                     // Its data changed, which is nothing to us.
                     Ok(_) => {}
                     Err(_) => return Err(Trouble::SessionLost),
                 }
             }
-            Err(error) if error.is_no_node() => return Ok(has_come(herald.as_mut())),
+            // Of that end there was no news to compare a herald's with.
+            Err(error) if error.is_no_node() => return Ok(false),
             Err(error) => Box::pin(link::restored(session, error)).await?,
         }
     }
 }
 
-/// Whether the herald was there: its news comes before that of the end.
-fn has_come(herald: Option<&mut Watch>) -> bool {
+/// Whether the herald was there: its news comes before that of the end. It counts only as part of the same change, so that a node
+/// that somebody else makes in its place tells nothing; a server that does not number its news (Apache ZooKeeper before 3.9)
+/// leaves that open.
+fn has_come(herald: Option<&mut Watch>, end: &WatchEvent) -> bool {
     let news = herald.and_then(Watch::try_event);
-    matches!(news, Some(Ok(event)) if event.kind == EventKind::NodeCreated)
+    matches!(news, Some(Ok(event)) if event.kind == EventKind::NodeCreated && event.zxid == end.zxid)
 }
