@@ -15,8 +15,8 @@ pub struct AuthPacket<'a> {
     pub kind: i32,
     /// Such as `digest`.
     pub scheme: &'a str,
-    /// What the scheme needs; for `digest`, `user:password`. Null reads as empty.
-    pub auth: &'a [u8],
+    /// What the scheme needs; for `digest`, `user:password`. Null is not the same as empty.
+    pub auth: Option<&'a [u8]>,
 }
 
 /// A request's body.
@@ -299,7 +299,7 @@ impl<'a> Request<'a> {
             Self::Auth(packet) => {
                 out.put_i32(packet.kind);
                 put_string(out, packet.scheme);
-                put_buffer(out, Some(packet.auth));
+                put_buffer(out, packet.auth);
             }
             Self::SetWatches {
                 relative_zxid,
@@ -415,7 +415,7 @@ impl<'a> Request<'a> {
             OpCode::Auth => Self::Auth(AuthPacket {
                 kind: from.i32("AuthPacket.type")?,
                 scheme: from.string("AuthPacket.scheme")?,
-                auth: from.buffer("AuthPacket.auth")?.unwrap_or_default(),
+                auth: from.buffer("AuthPacket.auth")?,
             }),
             OpCode::SetWatches => Self::SetWatches {
                 relative_zxid: from.i64("SetWatches.relativeZxid")?,

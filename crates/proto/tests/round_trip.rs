@@ -178,7 +178,7 @@ impl Parts {
             Request::Auth(AuthPacket {
                 kind,
                 scheme: &self.other,
-                auth: self.data.as_deref().unwrap_or_default(),
+                auth: self.data.as_deref(),
             }),
             Request::SetWatches {
                 relative_zxid: self.long,

@@ -203,7 +203,7 @@ async fn credentials_add_to_the_connection_and_wrong_ones_end_it() {
         Request::Auth(AuthPacket {
             kind: 0,
             scheme,
-            auth,
+            auth: Some(auth),
         })
     };
     // Pipelined: the create must already run under the new identity.

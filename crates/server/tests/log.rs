@@ -78,7 +78,7 @@ fn auth<'a>(scheme: &'a str, auth: &'a [u8]) -> Request<'a> {
     Request::Auth(AuthPacket {
         kind: 0,
         scheme,
-        auth,
+        auth: Some(auth),
     })
 }
 

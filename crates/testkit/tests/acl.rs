@@ -106,6 +106,10 @@ impl Client {
     }
 
     async fn authenticate(&mut self, scheme: &str, auth: &[u8]) {
+        self.authenticate_or_null(scheme, Some(auth)).await;
+    }
+
+    async fn authenticate_or_null(&mut self, scheme: &str, auth: Option<&[u8]>) {
         let packet = AuthPacket {
             kind: 0,
             scheme,
@@ -282,6 +286,14 @@ async fn credentials(server: SocketAddr) -> Transcript {
         client.authenticate(scheme, b"a:b").await;
         client
             .ask("afterwards", Request::GetAcl { path: "/" })
+            .await;
+        said.append(&mut client.said);
+    }
+    for scheme in ["digest", "ip", "nonsense"] {
+        let mut client = Client::of(server).await;
+        client.authenticate_or_null(scheme, None).await;
+        client
+            .ask("after null", create("/null", all("auth", "")))
             .await;
         said.append(&mut client.said);
     }

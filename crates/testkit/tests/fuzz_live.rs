@@ -196,10 +196,10 @@ async fn bystander(server: SocketAddr, done: Arc<AtomicBool>) -> u64 {
     let auth = AuthPacket {
         kind: 0,
         scheme: "digest",
-        auth: b"bystander:secret",
+        auth: Some(b"bystander:secret"),
     };
     let root = AuthPacket {
-        auth: b"super:test",
+        auth: Some(b"super:test"),
         ..auth
     };
     client.call(&Request::Auth(auth)).await.unwrap();

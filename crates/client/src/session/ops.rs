@@ -458,7 +458,7 @@ impl Session {
                     let packet = AuthPacket {
                         kind: 0,
                         scheme,
-                        auth: secret,
+                        auth: Some(secret),
                     };
                     inner.send_control(xid::AUTH, &Request::Auth(packet), now);
                     inner.credentials_in_flight.push_back(index);

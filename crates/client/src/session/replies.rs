@@ -321,7 +321,7 @@ impl Inner {
             let packet = AuthPacket {
                 kind: 0,
                 scheme: &info.scheme,
-                auth: &info.data,
+                auth: Some(&info.data),
             };
             self.send_control(xid::AUTH, &Request::Auth(packet), now);
             self.credentials_in_flight.push_back(index);

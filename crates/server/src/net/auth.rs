@@ -18,8 +18,8 @@ pub(super) fn add(
     let mut more = identity.clone();
     match packet.scheme {
         "digest" => {
-            // Without a colon it is a user without a password: no error, as in ZooKeeper.
-            let id = digest_id(packet.auth);
+            // As in ZooKeeper: null is refused, but without a colon it is a user without a password.
+            let id = digest_id(packet.auth.ok_or(ErrorCode::AuthFailed)?);
             if options.super_digest.as_deref() == Some(id.as_str()) {
                 more.add("super", "");
             }
@@ -40,7 +40,7 @@ mod tests {
         AuthPacket {
             kind: 0,
             scheme,
-            auth,
+            auth: Some(auth),
         }
     }
 
@@ -62,6 +62,11 @@ mod tests {
                 Err(ErrorCode::AuthFailed)
             );
         }
+        let null = AuthPacket {
+            auth: None,
+            ..packet("digest", b"")
+        };
+        assert_eq!(add(&nobody, &null, &options), Err(ErrorCode::AuthFailed));
         let no_password = add(&nobody, &packet("digest", b"no colon"), &options).unwrap();
         assert_eq!(no_password.ids().len(), 1);
     }

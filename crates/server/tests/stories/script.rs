@@ -46,7 +46,7 @@ fn request(text: &str) -> Request<'_> {
         "auth" => Request::Auth(AuthPacket {
             kind: 0,
             scheme: path,
-            auth: words[1].as_bytes(),
+            auth: Some(words[1].as_bytes()),
         }),
         other => panic!("a story knows no {other:?}"),
     }

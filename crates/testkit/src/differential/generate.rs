@@ -440,16 +440,18 @@ impl Generator {
     }
 
     fn credentials(&mut self) -> Request<'static> {
-        let (scheme, auth): (_, &[u8]) = self.random.pick(&[
-            ("digest", b"someone:secret"),
-            ("digest", b"other:word"),
-            ("digest", b"someone:secret"),
-            ("ip", b"x"),
-            ("digest", b"no colon"),
-            ("digest", b""),
-            ("digest", b":"),
-            ("unheard-of", b"x"),
-            ("world", b"anyone"),
+        let (scheme, auth): (_, Option<&[u8]>) = self.random.pick(&[
+            ("digest", Some(b"someone:secret")),
+            ("digest", Some(b"other:word")),
+            ("digest", Some(b"someone:secret")),
+            ("ip", Some(b"x")),
+            ("ip", None),
+            ("digest", Some(b"no colon")),
+            ("digest", Some(b"")),
+            ("digest", Some(b":")),
+            ("digest", None),
+            ("unheard-of", Some(b"x")),
+            ("world", Some(b"anyone")),
         ]);
         Request::Auth(AuthPacket {
             kind: 0,

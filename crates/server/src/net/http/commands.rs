@@ -279,7 +279,7 @@ fn may_change(shared: &Shared, authorization: &[u8]) -> bool {
     let packet = AuthPacket {
         kind: 0,
         scheme: "digest",
-        auth: credentials,
+        auth: Some(credentials),
     };
     let Ok(identity) = auth::add(&nobody, &packet, &shared.options) else {
         shared.stats.auth_failed.fetch_add(1, Relaxed);
