@@ -117,7 +117,7 @@ const WORK: Case = case(
     1,
 );
 
-const RECIPES: [Case; 10] = [
+const RECIPES: [Case; 11] = [
     LOCK,
     variant(
         "lock-pipelined",
@@ -144,6 +144,15 @@ const RECIPES: [Case; 10] = [
         REQUEUED,
         &HANDOFF,
     ),
+    Case {
+        workload: "replace",
+        ..variant(
+            "handoff-bound",
+            "the bound: that change alone, one client, nobody to wait for or to tell",
+            AWAITED,
+            &HANDOFF,
+        )
+    },
     case("queue", "queue offer + poll, one client", "queue", 1, 1),
     WORK,
     variant(
@@ -430,7 +439,7 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
         .map(|case| {
             let beside = RECIPES
                 .iter()
-                .find(|one| peer(one).is_some() && one.workload == case.workload)
+                .find(|one| peer(one).is_some() && case.name.starts_with(one.name))
                 .unwrap_or(case);
             let [on_zookeeper, on_baton] = PEER_ON.map(|on| rate(beside, on));
             let figure = |value: f64| {

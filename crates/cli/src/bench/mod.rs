@@ -91,6 +91,9 @@ pub(crate) enum Workload {
     Lock,
     /// Several clients contend for one lock; one operation is a hand-off.
     Handoff,
+    /// Replace one's own node in a line by a new one at its end, in one change, with nobody to wait for or to tell: the least that
+    /// a hand-off costs the server, whoever writes the recipe.
+    Replace,
     /// Offer an item and poll one; one operation is the pair.
     Queue,
     /// Claim an item of a work queue and acknowledge it; one operation is the pair. The items are put meanwhile, 500 at a time.
@@ -112,7 +115,7 @@ impl Args {
     /// Connections of this run.
     pub(crate) fn connections(&self) -> usize {
         let usual = match self.workload {
-            Workload::Lock | Workload::Queue | Workload::Work => 1,
+            Workload::Lock | Workload::Replace | Workload::Queue | Workload::Work => 1,
             Workload::Handoff => 8,
             _ => 16,
         };
@@ -131,6 +134,7 @@ impl Workload {
             Self::Mixed => "mixed",
             Self::Lock => "lock",
             Self::Handoff => "handoff",
+            Self::Replace => "replace",
             Self::Queue => "queue",
             Self::Work => "work",
         }
@@ -221,9 +225,11 @@ fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         match args.workload {
-            Workload::Lock | Workload::Handoff | Workload::Queue | Workload::Work => {
-                recipes::run(args, servers).await
-            }
+            Workload::Lock
+            | Workload::Handoff
+            | Workload::Replace
+            | Workload::Queue
+            | Workload::Work => recipes::run(args, servers).await,
             _ => load::run(args, servers).await,
         }
     })

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use baton::{Claim, Client, Config, DistributedQueue, Mutex, WorkItem, WorkQueue};
-use baton_client::Session;
+use baton_client::{CreateMode, Op, OpResult, Session};
 
 use super::load::run_path;
 use super::report::Report;
@@ -47,6 +47,11 @@ pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError
                 let queue = DistributedQueue::new(&client, &path).map_err(failed)?;
                 let item = vec![b'v'; args.value_bytes];
                 window.spawn(async move { pass_items(&queue, &item, &of_task).await })
+            }
+            Workload::Replace => {
+                let session = client.session().await.map_err(failed)?;
+                let mutex = Mutex::new(&client, &path).map_err(failed)?;
+                window.spawn(async move { replace(&session, &mutex, &of_task).await })
             }
             Workload::Work => {
                 let queue = WorkQueue::new(&client, &path)
@@ -125,6 +130,35 @@ async fn take_turns_requeued(mutex: &Mutex, window: &Window) -> Result<(), Bench
         window.count().one(begin.elapsed());
     }
     guard.release().await.map_err(failed)
+}
+
+/// Creates a node in a line, and puts the next in its place until the run stops.
+async fn replace(session: &Session, mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
+    // Makes the line.
+    let guard = mutex.acquire().await.map_err(failed)?;
+    let mode = CreateMode::EphemeralSequential;
+    // As long as the names and the record of a mutex.
+    let prefix = format!("{}/_c_{:036}-lock-", mutex.path(), 0);
+    let data = vec![b'v'; 130];
+    let mut own = session
+        .create(&prefix, &data, mode)
+        .await
+        .map_err(failed)?
+        .path;
+    guard.release().await.map_err(failed)?;
+    while !window.stopping() {
+        let begin = Instant::now();
+        let change = [
+            Op::delete(&*own, None),
+            Op::create(&*prefix, data.clone(), mode),
+        ];
+        let made = session.multi(&change).await.map_err(failed)?;
+        if let Some(OpResult::Created { path, .. }) = made.into_iter().next_back() {
+            own = path;
+        }
+        window.count().one(begin.elapsed());
+    }
+    session.delete(&own, None).await.map_err(failed)
 }
 
 async fn pass_items(
