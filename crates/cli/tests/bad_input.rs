@@ -55,6 +55,18 @@ fn wrong_arguments_are_refused_with_2() {
     refused(&home, &["lcok", "/x"], 2, &["lcok", "lock"]);
     refused(
         &home,
+        &["lock", "--lock-delay", "2m", "/x", "--", "true"],
+        2,
+        &["2m", "1m or less"],
+    );
+    refused(
+        &home,
+        &["lock", "--lock-delay", "1s", "-s", "/x"],
+        2,
+        &["--lock-delay", "--shared"],
+    );
+    refused(
+        &home,
         &["lock", "--kill-after", "9s", "/x", "--", "true"],
         2,
         &["9s", "30s", "--session-timeout"],

@@ -12,7 +12,8 @@
 mod common;
 
 use baton_client::{Config, CreateMode, Session};
-use common::Place;
+use common::{Place, until};
+use std::time::{Duration, Instant};
 
 /// Makes `nodes`, each `(path, data)`: ephemeral, and with a number if the path ends in a dash, an underscore or an `n_`.
 async fn plant(place: &Place, nodes: &[(&str, &str)]) -> Session {
@@ -241,4 +242,32 @@ async fn plain_locks_and_shared_ones_at_one_path_are_refused_with_what_to_do() {
         refused.complaint().contains("locks with -s and -x"),
         "{refused:?}"
     );
+}
+
+/// The holder's token.
+fn token(place: &Place) -> String {
+    shown(place, "/x")[0]["token"].to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_delay_holds_the_next_off_after_a_break_and_not_after_a_release() {
+    let place = Place::new().await;
+    // Far beyond the patience of this test.
+    let mut holder = place.spawn(&["lock", "--lock-delay", "60s", "/x"]);
+    assert!(holder.line().starts_with("held /x"));
+    let mut next = place.spawn(&["lock", "--lock-delay", "1500ms", "/x"]);
+    until("the next waits", || shown(&place, "/x").len() == 2);
+    holder.signal("TERM");
+    assert_eq!(holder.end().code, 0);
+    assert!(next.line().starts_with("held /x"));
+    let mut last = place.spawn(&["lock", "/x"]);
+    until("the last waits", || shown(&place, "/x").len() == 2);
+    let broken = Instant::now();
+    let ran = place.run(&["lock", "break", "/x", "--token", &token(&place)]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(last.line().starts_with("held /x"));
+    assert!(broken.elapsed() >= Duration::from_millis(1500));
+    assert_eq!(next.end().code, 113);
+    last.signal("TERM");
+    assert_eq!(last.end().code, 0);
 }

@@ -6,7 +6,7 @@
 
 use crate::dialect::{Dialect, Grammar, Kind};
 use crate::guard::Guard;
-use crate::line::{self, Contender, Granted, OwnNode, Place, Stance, Step, Trouble};
+use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Stance, Step, Trouble};
 use crate::lock::LockError;
 use crate::record::{self, Record};
 use baton_client::{Client, LeaseError, LeaseHold, Session};
@@ -27,6 +27,8 @@ pub(crate) struct Campaign {
     pub name: Option<Arc<str>>,
     /// What our node is to hold in place of the record.
     pub data: Option<Arc<[u8]>>,
+    /// How long whoever is next is to wait if we fail while we hold.
+    pub lock_delay: Duration,
 }
 
 /// What is the same in our node's data from its creation on.
@@ -90,6 +92,7 @@ impl Campaign {
             kind,
             name: None,
             data: None,
+            lock_delay: Duration::ZERO,
         })
     }
 
@@ -99,6 +102,7 @@ impl Campaign {
         only_if_free: bool,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
+        let mut held_off = HeldOff::default();
         loop {
             let attempt = async {
                 let (session, lease) = Box::pin(self.enter()).await?;
@@ -107,7 +111,8 @@ impl Campaign {
                 } else {
                     Manner::Wait
                 };
-                self.attempt(session, lease, manner, report).await
+                self.attempt(session, lease, manner, &mut held_off, report)
+                    .await
             };
             match attempt.await {
                 // Out of the line for no fault of the caller's: back to its end.
@@ -129,14 +134,20 @@ impl Campaign {
             path: self.path.to_string(),
             reason,
         })?;
-        // A node of another line is deleted by being dropped here, and so is one whose name others use, after a look.
-        if let Some(node) = node.filter(|node| node.is_marked() && node.dir() == &*self.path) {
-            let manner = Manner::Requeue(Box::new(node));
-            match self.attempt(session, lease, manner, report).await {
-                Err(Attempt::Again) => {}
-                Err(Attempt::Failed(error)) => return Err(error),
-                Ok(grant) => return Ok(grant),
+        match node {
+            Some(node) if node.is_marked() && node.dir() == &*self.path => {
+                let manner = Manner::Requeue(Box::new(node));
+                let mut held_off = HeldOff::default();
+                let attempt = self.attempt(session, lease, manner, &mut held_off, report);
+                match attempt.await {
+                    Err(Attempt::Again) => {}
+                    Err(Attempt::Failed(error)) => return Err(error),
+                    Ok(grant) => return Ok(grant),
+                }
             }
+            // Of another line, or with a name that others use.
+            Some(node) => drop(node.release()),
+            None => {}
         }
         self.run(false, report).await
     }
@@ -178,7 +189,9 @@ impl Campaign {
                 let session = held.session().clone();
                 let lease = self.lease(&session).await?;
                 let manner = Manner::Beside(beside);
-                self.attempt(session, lease, manner, &mut |_| {}).await
+                let mut held_off = HeldOff::default();
+                self.attempt(session, lease, manner, &mut held_off, &mut |_| {})
+                    .await
             };
             match attempt.await {
                 Err(Attempt::Again) => {}
@@ -193,6 +206,7 @@ impl Campaign {
         session: Session,
         lease: LeaseHold,
         manner: Manner<'_>,
+        held_off: &mut HeldOff,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, Attempt> {
         let (beside, only_if_free, node) = match manner {
@@ -227,7 +241,7 @@ impl Campaign {
             }
         } else {
             let step = |step: Step<'_>| report(Report::Step(step));
-            line::stand(contender, listing, stance, step).await
+            line::stand_off(contender, listing, stance, held_off, step).await
         };
         let granted = granted.map_err(|trouble| self.trouble(&session, trouble))?;
         let token = if self.grammar.mints_tokens() {
@@ -246,6 +260,8 @@ impl Campaign {
         Record {
             id: mark.id,
             since_ms: mark.since_ms,
+            lock_delay_ms: (!self.lock_delay.is_zero())
+                .then(|| u64::try_from(self.lock_delay.as_millis()).unwrap_or(u64::MAX)),
             ..Record::new(self.name.as_deref())
         }
     }
@@ -267,9 +283,13 @@ impl Campaign {
                 .map(Some)
                 .map_err(Trouble::from),
         };
-        joined
+        let (mut contender, listing) = joined
             .map_err(|trouble| self.trouble(session, trouble))?
-            .ok_or(Attempt::Again)
+            .ok_or(Attempt::Again)?;
+        if !self.lock_delay.is_zero() {
+            contender.owe_word();
+        }
+        Ok((contender, listing))
     }
 
     /// A live session, and a hold on its lease.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// Who a node in line belongs to, as its data says. For people and consoles; never proof of ownership.
@@ -29,7 +29,14 @@ pub struct Record {
     /// Of a reader that was a writer: the `czxid` of the writer's node, whose place in the line it has kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<i64>,
+    /// For how many milliseconds the next in line is to leave the lock alone if this node goes without a release: see
+    /// [`Mutex::lock_delay`](crate::Mutex::lock_delay).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_delay_ms: Option<u64>,
 }
+
+/// The longest delay that anybody may ask of others: one faulty program is not to stop a line for longer.
+pub(crate) const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
 
 impl Record {
     /// A record for a new attempt of this process.
@@ -41,6 +48,7 @@ impl Record {
             name: name.map(str::to_owned),
             since_ms: now_ms(),
             place: None,
+            lock_delay_ms: None,
         }
     }
 
@@ -54,6 +62,17 @@ impl Record {
     #[must_use]
     pub fn from_bytes(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
+    }
+
+    /// The delay that a node's data asks of the next in line; zero for data that asks for none.
+    pub(crate) fn lock_delay_in(data: &[u8]) -> Duration {
+        const FIELD: &[u8] = b"\"lock_delay_ms\"";
+        // Nearly all data asks for none, and a hand-over is not to pay for reading it.
+        if !data.windows(FIELD.len()).any(|part| part == FIELD) {
+            return Duration::ZERO;
+        }
+        let asked = Self::from_bytes(data).and_then(|record| record.lock_delay_ms);
+        Duration::from_millis(asked.unwrap_or_default()).min(LONGEST_LOCK_DELAY)
     }
 }
 
@@ -90,5 +109,21 @@ mod tests {
         assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
         assert_eq!(Record::from_bytes(b"10.0.0.1"), None);
         assert_eq!(Record::from_bytes(&[0x12, 0x34]), None);
+    }
+
+    #[test]
+    fn a_lock_delay_is_read_where_a_record_asks_for_it_and_never_longer_than_a_minute() {
+        let mut record = Record::new(None);
+        let asked = |record: &Record| Record::lock_delay_in(&record.to_bytes());
+        assert!(!String::from_utf8(record.to_bytes()).is_ok_and(|json| json.contains("delay")));
+        assert_eq!(asked(&record), Duration::ZERO);
+        record.lock_delay_ms = Some(1_500);
+        assert_eq!(asked(&record), Duration::from_millis(1_500));
+        record.lock_delay_ms = Some(u64::MAX);
+        assert_eq!(asked(&record), LONGEST_LOCK_DELAY);
+        assert_eq!(
+            Record::lock_delay_in(b"\"lock_delay_ms\":9"),
+            Duration::ZERO
+        );
     }
 }

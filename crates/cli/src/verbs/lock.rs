@@ -1,8 +1,11 @@
 //! `baton lock`: a command under a lock, and the looks at locks that go with it.
 
+use std::time::Duration;
+
 use baton::{Client, Mutex, RwLock};
 
 use crate::args::Context;
+use crate::duration;
 use crate::exit::Failure;
 use crate::tenure::RunOptions;
 use crate::verbs::held::{self, WaitOptions, Wanted};
@@ -24,6 +27,7 @@ use crate::verbs::{lines, sem};
   baton lock -n /nightly -- backup             only if it is free now, else exit 124
   baton lock -w 30s /deploy -c 'make && make install'
   baton lock /deploy                           hold it until Ctrl-C
+  baton lock --lock-delay 15s /deploy -- x     if this one dies, the next waits 15 s more
   baton lock show /deploy                      who holds it, who waits
   baton lock revoke /deploy                    ask the holder to stop and let go
   baton lock -s /config -- ./read-it           with others who use -s, while nobody uses -x
@@ -55,6 +59,12 @@ pub(crate) struct Args {
     /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
+    /// If this baton fails while it holds the lock, the next in line leaves it alone for so long; at most 1m.
+    ///
+    /// Time for what the failed holder had sent elsewhere to arrive. A release costs the next nothing. It binds those
+    /// who waited already: give it to all who use the lock.
+    #[arg(long, value_name = "DUR", value_parser = lock_delay, conflicts_with_all = ["slots", "shared", "exclusive"])]
+    lock_delay: Option<Duration>,
     #[command(flatten)]
     wait: WaitOptions,
     #[command(flatten)]
@@ -127,6 +137,22 @@ fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
             Wanted::Write(lock)
         });
     }
-    let mutex = Mutex::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
+    let delay = args.lock_delay.unwrap_or_default();
+    let mutex = Mutex::new(client, path)
+        .and_then(|mutex| mutex.lock_delay(delay))
+        .map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Wanted::Lock(mutex.name(&name)))
+}
+
+/// A duration that a lock can be left alone for.
+fn lock_delay(text: &str) -> Result<Duration, String> {
+    let delay = duration::parse(text)?;
+    let longest = Mutex::LONGEST_LOCK_DELAY;
+    if delay > longest {
+        return Err(format!(
+            "a lock delay of {text} is too long; ask for {} or less",
+            duration::show(longest)
+        ));
+    }
+    Ok(delay)
 }

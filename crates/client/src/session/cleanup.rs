@@ -218,6 +218,18 @@ impl Session {
         })
     }
 
+    /// As [`Session::delete_announced`], and whoever watches the data of the node at `path` is told that it has changed, where it
+    /// would have been told of the end: in the same change the data is emptied. So one that did not watch for the herald yet
+    /// can tell this deletion from others too.
+    pub fn delete_with_farewell(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
+        let [create, delete] = Op::herald(herald);
+        let farewell = Op::set_data(path, Vec::new(), None);
+        let ops = [create, delete, farewell, Op::delete(path, None)];
+        Deletion::begin(self, path, czxid, |session| {
+            Asked::Announced(session.multi(&ops))
+        })
+    }
+
     /// Deletes the node at `path` that was created by the change `czxid`, and no other, as [`Session::delete_eventually`] does,
     /// but so that the first answer can be awaited by itself. The look at what is there is queued before this returns.
     pub fn delete_created(&self, path: &str, czxid: i64) -> Deletion {

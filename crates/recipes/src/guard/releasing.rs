@@ -69,7 +69,11 @@ impl Releasing {
                 node.disown();
                 continue;
             }
-            let deletion = (node.path().to_owned(), node.release());
+            let path = node.path().to_owned();
+            let deletion = match before {
+                Ok(()) | Err(LostReason::Released) => (path, node.release()),
+                Err(_) => (path, node.forfeit()),
+            };
             // Of a guard that had ended before, nobody waits for more than that news.
             if before.is_ok() {
                 deletions.push(deletion);

@@ -23,6 +23,8 @@ pub(crate) struct Contender {
     marked: bool,
     /// Others are likely to stand behind us, who want to know that we have held.
     awaited: bool,
+    /// Our node's record asks the next to wait if we fail: so it must learn that we have not.
+    owes_word: bool,
     ours_to_delete: bool,
 }
 
@@ -44,6 +46,7 @@ impl Contender {
             czxid,
             marked: true,
             awaited: false,
+            owes_word: false,
             ours_to_delete: true,
         }
     }
@@ -118,15 +121,19 @@ impl Contender {
         data: &[u8],
     ) -> Result<Option<(Self, Option<Vec<String>>)>, Trouble> {
         let mode = CreateMode::EphemeralSequential;
-        let mut ops = Vec::with_capacity(4);
+        let mut ops = Vec::with_capacity(5);
         if self.is_announced() {
             ops.extend(Op::herald(herald(&self.path)));
+        }
+        if self.owes_word {
+            ops.push(Op::set_data(&*self.path, Vec::new(), None));
         }
         ops.push(Op::delete(&*self.path, None));
         ops.push(Op::create(self.beside(prefix), data.to_vec(), mode));
         let asked = self.session.multi(&ops);
         let listing = self.session.children(&self.dir);
         let Some(successor) = self.succeeded_by(prefix, asked).await? else {
+            drop(self.release());
             return Ok(None);
         };
         Ok(Some((
@@ -181,6 +188,19 @@ impl Contender {
         self.awaited = true;
     }
 
+    /// Our node's record asks for a lock delay: whoever reads it is to learn of a release, and that it was one.
+    pub(crate) fn owe_word(&mut self) {
+        self.owes_word = true;
+    }
+
+    /// Deletes the node of a holder that had lost what it held: the request is queued when this returns.
+    pub(crate) fn forfeit(self) -> Deletion {
+        if self.owes_word {
+            return self.withdraw();
+        }
+        self.release()
+    }
+
     /// Deletes the node: the request is queued when this returns.
     pub(crate) fn withdraw(mut self) -> Deletion {
         self.ours_to_delete = false;
@@ -192,16 +212,20 @@ impl Contender {
         self.ours_to_delete = false;
         if self.is_announced() {
             let herald = herald(&self.path);
-            return self
-                .session
-                .delete_announced(&self.path, self.czxid, &herald);
+            return if self.owes_word {
+                self.session
+                    .delete_with_farewell(&self.path, self.czxid, &herald)
+            } else {
+                self.session
+                    .delete_announced(&self.path, self.czxid, &herald)
+            };
         }
         self.delete()
     }
 
     /// Whether its release is to be told by a herald.
     fn is_announced(&self) -> bool {
-        self.awaited && self.marked
+        (self.awaited || self.owes_word) && self.marked
     }
 
     /// For whoever may have to delete the node while the contender stands.

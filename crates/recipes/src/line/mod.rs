@@ -17,5 +17,6 @@ pub(crate) use mint::{mint, read_own};
 pub(crate) use own_node::{News, OwnNode};
 pub(crate) use parents::{Parents, ensure as ensure_parents};
 pub(crate) use place::{
-    Granted, Place, Stance, Step, Trouble, arranged, leave, look_or_leave, stand, until_gone,
+    Granted, HeldOff, Place, Stance, Step, Trouble, arranged, leave, look_or_leave, stand,
+    stand_off, until_gone,
 };

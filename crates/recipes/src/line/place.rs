@@ -11,6 +11,8 @@ use crate::order::{self, Rival};
 use crate::record::Record;
 use baton_client::{Data, Error, Session, Watch, WatchEvent};
 use baton_proto::EventKind;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// First in line: the node, and the watch on it.
 #[derive(Debug)]
@@ -74,14 +76,36 @@ pub(crate) enum Place {
     },
 }
 
-/// Waits until nobody stands before `contender` whom it waits for.
-///
-/// `listing` is what was seen right after its creation; without it the line is listed again. Cancel-safe: dropping the
-/// future deletes the node.
+/// Until when one who is first leaves the lock alone, because its last holder has failed and had asked for that. It outlives a
+/// place in line: who has lost its own while it waited still knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeldOff(Option<Instant>);
+
+impl HeldOff {
+    fn extend(&mut self, until: Instant) {
+        self.0 = self.0.max(Some(until));
+    }
+}
+
+/// As [`stand_off`], for one that has not waited before.
 pub(crate) async fn stand(
     contender: Contender,
     listing: Option<Vec<String>>,
     stance: Stance<'_>,
+    report: impl FnMut(Step<'_>),
+) -> Result<Granted, Trouble> {
+    stand_off(contender, listing, stance, &mut HeldOff::default(), report).await
+}
+
+/// Waits until nobody stands before `contender` whom it waits for, and until `held_off` has passed.
+///
+/// `listing` is what was seen right after its creation; without it the line is listed again. Cancel-safe: dropping the
+/// future deletes the node.
+pub(crate) async fn stand_off(
+    contender: Contender,
+    listing: Option<Vec<String>>,
+    stance: Stance<'_>,
+    held_off: &mut HeldOff,
     mut report: impl FnMut(Step<'_>),
 ) -> Result<Granted, Trouble> {
     report(Step::Looking);
@@ -92,6 +116,12 @@ pub(crate) async fn stand(
         let (position, predecessor) = match place {
             Place::First => {
                 report(Step::Placed(0));
+                if let Some(until) = held_off.0 {
+                    let waited = tokio::time::timeout_at(until, own_node.gone());
+                    if let Ok(reason) = Box::pin(waited).await {
+                        return Err(ended(contender, reason));
+                    }
+                }
                 return Ok(Granted {
                     contender,
                     own_node,
@@ -108,20 +138,14 @@ pub(crate) async fn stand(
         if strict {
             contender.expect_followers();
         }
-        let manner = if strict && position > 1 {
-            Wait::ForHerald
-        } else {
-            Wait::ForEnd
+        let manner = match (strict, position) {
+            (false, _) => Wait::End,
+            (true, 1) => Wait::Turn,
+            (true, _) => Wait::Herald,
         };
-        let was_held = tokio::select! {
+        let ending = tokio::select! {
             biased;
-            reason = own_node.gone() => {
-                contender.disown();
-                return Err(match reason {
-                    LostReason::NodeGone => Trouble::OwnNodeGone,
-                    _ => Trouble::SessionLost,
-                });
-            }
+            reason = own_node.gone() => return Err(ended(contender, reason)),
             gone = until_ended(contender.session(), &predecessor, manner, || {
                 report(Step::Waiting { predecessor: &predecessor });
             }) => gone?,
@@ -131,11 +155,24 @@ pub(crate) async fn stand(
         // reader. If the one that has gone was alone there, or has held, nobody is before us now, and there is nothing left to
         // list.
         let alone = position == 1 && !stance.grammar.is_overtaken(stance.kind);
-        if alone || was_held {
+        if alone || ending.was_held {
             place = Place::First;
         } else {
             (contender, place) = Box::pin(look_or_leave(contender, None, stance)).await?;
         }
+        // If somebody still stands before us, the one that has gone had not held.
+        if let (Some(until), Place::First) = (ending.held_off, &place) {
+            held_off.extend(until);
+        }
+    }
+}
+
+/// What it means that our node is gone.
+fn ended(mut contender: Contender, reason: LostReason) -> Trouble {
+    contender.disown();
+    match reason {
+        LostReason::NodeGone => Trouble::OwnNodeGone,
+        _ => Trouble::SessionLost,
     }
 }
 
@@ -255,9 +292,31 @@ fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// That the node is gone.
-    ForEnd,
-    /// The same, and how it went.
-    ForHerald,
+    End,
+    /// The same, and how it went if its holder asks the next to leave the lock alone after a failure.
+    Turn,
+    /// The same, and whether it has held.
+    Herald,
+}
+
+/// How the one before us has ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ending {
+    /// Its holder's herald has told that it was released.
+    was_held: bool,
+    /// It was not, as far as we know, and had asked for that case that the lock be left alone until then.
+    held_off: Option<Instant>,
+}
+
+impl Ending {
+    /// Of one that was released, or else had asked for `lock_delay`.
+    fn new(was_held: bool, is_released: bool, lock_delay: Duration) -> Self {
+        let is_held_off = !is_released && !lock_delay.is_zero();
+        Self {
+            was_held,
+            held_off: is_held_off.then(|| Instant::now() + lock_delay),
+        }
+    }
 }
 
 /// Waits until `path` does not exist. Calls `watching` each time the watch is set.
@@ -266,41 +325,108 @@ pub(crate) async fn until_gone(
     path: &str,
     watching: impl FnMut(),
 ) -> Result<(), Trouble> {
-    until_ended(session, path, Wait::ForEnd, watching)
+    until_ended(session, path, Wait::End, watching)
         .await
         .map(drop)
 }
 
-/// Waits until `path` does not exist; whether its holder's herald has told that it was released.
+/// Waits until `path` does not exist, and tells how it went.
 async fn until_ended(
     session: &Session,
     path: &str,
     manner: Wait,
     mut watching: impl FnMut(),
-) -> Result<bool, Trouble> {
+) -> Result<Ending, Trouble> {
+    let mut lock_delay = Duration::ZERO;
+    // Kept over a change of the data, so that no release falls between two watches.
+    let mut herald = None;
     loop {
-        let asked = (manner == Wait::ForHerald)
-            .then(|| Box::new(session.exists_watch(&contender::herald(path))));
-        let read = Box::pin(session.get_data_watch(path)).await;
-        let mut herald = match asked {
-            Some(asked) => asked.await.ok().map(|(_, herald)| herald),
-            None => None,
-        };
-        match read {
-            Ok((_, watch)) => {
-                watching();
-                match watch.await {
-                    Ok(end) if end.kind == EventKind::NodeDeleted => {
-                        return Ok(has_come(herald.as_mut(), &end));
-                    }
-                    // Its data changed, which is nothing to us.
-                    Ok(_) => {}
-                    Err(_) => return Err(Trouble::SessionLost),
-                }
+        // Boxed: what is over soon is not to make every wait larger.
+        let end = match Box::pin(arm(session, path, manner, herald, lock_delay)).await? {
+            Armed::Over(ending) => return Ok(ending),
+            Armed::Watching(watches) => {
+                (herald, lock_delay) = (watches.herald, watches.lock_delay);
+                watches.end
             }
-            // Of that end there was no news to compare a herald's with.
-            Err(error) if error.is_no_node() => return Ok(false),
-            Err(error) => Box::pin(link::restored(session, error)).await?,
+        };
+        watching();
+        let Ok(event) = end.await else {
+            return Err(Trouble::SessionLost);
+        };
+        let was_held = has_come(herald.as_mut(), &event);
+        if was_held || event.kind == EventKind::NodeDeleted {
+            return Ok(Ending::new(was_held, was_held, lock_delay));
+        }
+        // Its data changed, which is nothing to us.
+    }
+}
+
+/// What is known of a node that is waited for.
+enum Armed {
+    /// It is there.
+    Watching(Watches),
+    /// It is gone.
+    Over(Ending),
+}
+
+struct Watches {
+    end: Watch,
+    herald: Option<Watch>,
+    /// What the node asks of the next if it goes without a release, or has asked before.
+    lock_delay: Duration,
+}
+
+/// Sets the watches that `manner` needs, where `herald` is not set yet. `lock_delay` is what the node is known to have asked for.
+async fn arm(
+    session: &Session,
+    path: &str,
+    manner: Wait,
+    mut herald: Option<Watch>,
+    mut lock_delay: Duration,
+) -> Result<Armed, Trouble> {
+    // On a node that asks for a lock delay, from the read that told so: older than the watch for its herald.
+    let mut first_read: Option<Watch> = None;
+    loop {
+        let wants_herald = manner == Wait::Herald || !lock_delay.is_zero();
+        // Where it is to tell what came between two requests, an answer must not have waited for another connection.
+        let asking = match first_read {
+            Some(_) => session.fail_fast(),
+            None => session.clone(),
+        };
+        // Asked for first: of a release between the two, the herald is seen.
+        let asked = (wants_herald && herald.is_none())
+            .then(|| asking.exists_watch(&contender::herald(path)));
+        let read = asking.get_data_watch(path).await;
+        if let Some(asked) = asked {
+            herald = asked.await.ok().map(|(_, herald)| herald);
+        }
+        match read {
+            Ok((read, end)) => {
+                if manner != Wait::End {
+                    lock_delay = lock_delay.max(Record::lock_delay_in(&read.data));
+                }
+                if !lock_delay.is_zero() && !wants_herald {
+                    first_read = Some(end);
+                    continue;
+                }
+                return Ok(Armed::Watching(Watches {
+                    end,
+                    herald,
+                    lock_delay,
+                }));
+            }
+            Err(error) if error.is_no_node() => {
+                // A farewell is a change of the data. One that was something else, a request to let go, is not followed by a
+                // failure within one round trip.
+                let is_released = is_news(herald.as_mut(), EventKind::NodeCreated)
+                    || is_news(first_read.as_mut(), EventKind::NodeDataChanged);
+                // Of that end there was no news to compare a herald's with.
+                return Ok(Armed::Over(Ending::new(false, is_released, lock_delay)));
+            }
+            Err(error) => {
+                first_read = None;
+                link::restored(session, error).await?;
+            }
         }
     }
 }
@@ -311,4 +437,10 @@ async fn until_ended(
 fn has_come(herald: Option<&mut Watch>, end: &WatchEvent) -> bool {
     let news = herald.and_then(Watch::try_event);
     matches!(news, Some(Ok(event)) if event.kind == EventKind::NodeCreated && event.zxid == end.zxid)
+}
+
+/// Whether this has come as the news of a watch.
+fn is_news(watch: Option<&mut Watch>, kind: EventKind) -> bool {
+    let news = watch.and_then(Watch::try_event);
+    matches!(news, Some(Ok(event)) if event.kind == kind)
 }

@@ -50,6 +50,16 @@ pub enum LockError {
         /// The lock's path.
         path: String,
     },
+    /// The lock delay is longer than one program may ask of the others.
+    #[error("{path}: a lock delay of {asked:?} is too long; ask for {longest:?} or less")]
+    LockDelay {
+        /// The lock's path.
+        path: String,
+        /// The delay that was asked for.
+        asked: Duration,
+        /// The longest that there is.
+        longest: Duration,
+    },
     /// The path is no legal lock path.
     #[error("{path:?}: no legal path for a lock: {why}")]
     BadPath {

@@ -7,6 +7,7 @@ use super::LockError;
 use crate::campaign::{Campaign, Grant};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::Guard;
+use crate::record::LONGEST_LOCK_DELAY;
 use baton_client::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub struct Mutex {
 }
 
 impl Mutex {
+    /// The longest delay for [`Mutex::lock_delay`]: one faulty program is not to stop a line for longer.
+    pub const LONGEST_LOCK_DELAY: Duration = LONGEST_LOCK_DELAY;
+
     /// A lock at `path`, with Curator's names. Nothing is sent.
     ///
     /// # Errors
@@ -61,6 +65,38 @@ impl Mutex {
     pub fn name(mut self, name: &str) -> Self {
         self.campaign.name = Some(Arc::from(name));
         self
+    }
+
+    /// If this program fails while it holds the lock, whoever is next leaves it alone for `delay`: time for requests to arrive, or
+    /// to be given up, that the failed holder had sent to systems that know of no fencing token. A release costs the next
+    /// nothing. At most a minute; zero, as it is unless set, for none. Where the line's names are
+    /// [`Dialect::ElectionSupport`]'s, nodes have no room for it.
+    ///
+    /// It binds those who use this library and were waiting when the holder failed, each counting from when it saw that. Who
+    /// joins later, or with another library, does not wait. Give all who use a lock the same delay: only then does it outlast
+    /// a first waiter that fails too. See `docs/recipes.md`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// let mutex = baton::Mutex::new(&client, "/deploy")?.lock_delay(Duration::from_secs(15))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError::LockDelay`] for more than a minute.
+    pub fn lock_delay(mut self, delay: Duration) -> Result<Self, LockError> {
+        if delay > LONGEST_LOCK_DELAY {
+            return Err(LockError::LockDelay {
+                path: self.path().to_owned(),
+                asked: delay,
+                longest: LONGEST_LOCK_DELAY,
+            });
+        }
+        self.campaign.lock_delay = delay;
+        Ok(self)
     }
 
     /// The lock's path.
