@@ -119,6 +119,23 @@ async fn h01_a_lost_reply_to_the_create_leaves_one_node_and_it_is_held() {
     }
 }
 
+/// The node that a lost answer has left in doubt is there, and our session's: but it is another acquire's.
+#[tokio::test]
+async fn h16_a_refusal_that_was_lost_does_not_make_another_acquires_node_ours() {
+    let stage = Stage::new("h16").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let lock = simple(&client, &stage);
+    let held = within(lock.acquire()).await.unwrap();
+    let refusal = Match::reply(OpCode::Create2).path_contains("/lock");
+    let cut = proxy.on(refusal).then(Action::Cut(Variant::Rst));
+    let free = within(lock.try_acquire()).await.unwrap();
+    assert_eq!(cut.times(), 1);
+    assert!(free.is_none(), "held twice by one session");
+    assert_eq!(held.check(), Ok(()));
+    within(held.release()).await.unwrap();
+    stage.until_children(0).await;
+}
+
 /// The answer is lost, and then nobody may read the node any more.
 #[tokio::test]
 async fn h01_h12_a_node_that_cannot_be_looked_up_is_deleted() {
