@@ -16,6 +16,7 @@ use std::time::Duration;
 use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, frame};
 use baton_server::Server;
 use support::{Wire, create, get, http, in_memory, set, word};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -51,6 +52,10 @@ fn lines(with: &str) -> Vec<String> {
 
 /// The one line with this in it, which has to name a peer; it is written before or just after the client's answer.
 async fn line(with: &str) {
+    line_of("127.0.0.1", with).await;
+}
+
+async fn line_of(peer: &str, with: &str) {
     let patience = async {
         while lines(with).is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -60,7 +65,7 @@ async fn line(with: &str) {
     assert!(came.is_ok(), "no line with {with:?}");
     let found = lines(with);
     assert_eq!(found.len(), 1, "{found:#?}");
-    assert!(found[0].contains("peer=127.0.0.1"), "{found:?}");
+    assert!(found[0].contains(&format!("peer={peer}")), "{found:?}");
 }
 
 /// A request with this body, whatever that is.
@@ -202,6 +207,31 @@ async fn each_bad_input_has_its_line_with_peer_and_cause() {
     while !refused() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn who_makes_noise_hides_nobody_else() {
+    let (server, to) = start().await;
+    let noise = (-9_i32).to_be_bytes();
+    for _ in 0..60 {
+        let mut noisy = Wire::silent(&to).await;
+        noisy.send_bytes(&noise).await;
+        assert!(noisy.is_closed().await);
+    }
+    assert!((1..=20).contains(&lines("frame length -9 is negative").len()));
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    if socket.bind("127.0.0.2:0".parse().unwrap()).is_err() {
+        eprintln!("skipped: this machine has one loopback address only");
+        return;
+    }
+    let mut other = socket.connect(server.local_addr().unwrap()).await.unwrap();
+    other.write_all(&(-8_i32).to_be_bytes()).await.unwrap();
+    let mut rest = Vec::new();
+    let closed = other.read_to_end(&mut rest);
+    let _ = tokio::time::timeout(support::PATIENCE, closed)
+        .await
+        .unwrap();
+    line_of("127.0.0.2", "frame length -8 is negative").await;
 }
 
 #[tokio::test]

@@ -105,13 +105,9 @@ impl Effects for Deliver<'_> {
             QuotaOf::Count => "znodes",
             QuotaOf::Bytes => "bytes of data",
         };
-        let peer: &dyn std::fmt::Display = match self.by {
-            Some(conn) => &conn.peer,
-            None => &"this server",
-        };
         self.shared.notice(
             Notice::Quota,
-            peer,
+            self.by.map(|conn| &conn.peer),
             format_args!(
                 "{what}: {} would have {} {of}, its quota is {}; raise the quota or delete something",
                 Shown(over.path),
@@ -232,10 +228,7 @@ impl Applier {
             shared.idle_since_ms.store(shared.time.now_ms(), Relaxed);
             if *reason == baton_tree::CloseReason::Expired {
                 shared.stats.sessions_expired.fetch_add(1, Relaxed);
-                let peer: &dyn std::fmt::Display = match &ended.conn {
-                    Some(conn) => &conn.peer,
-                    None => &"none",
-                };
+                let peer = ended.conn.as_ref().map(|conn| &conn.peer);
                 let what = format_args!("session expired session=0x{session_id:x}");
                 shared.notice(Notice::SessionExpired, peer, what);
                 if let Some(conn) = ended.conn {
@@ -278,7 +271,7 @@ impl Applier {
                     let what = format_args!(
                         "session 0x{session_id:x} refused: it has expired, or the password is another's ({code})"
                     );
-                    shared.notice(Notice::BadCredentials, &conn.peer, what);
+                    shared.notice(Notice::BadCredentials, Some(&conn.peer), what);
                     refuse_session(conn, read_only, &mut self.wake);
                     return;
                 }

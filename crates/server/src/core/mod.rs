@@ -9,6 +9,7 @@ pub(crate) mod distribution;
 mod gather;
 mod ids;
 pub(crate) mod inbox;
+mod line_budget;
 pub(crate) mod notices;
 pub(crate) mod outbound;
 pub(crate) mod pipeline;

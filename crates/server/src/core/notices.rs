@@ -1,25 +1,23 @@
 //! What the log hears of peers: what they did wrong and which limit they met, one line each with the peer and the cause.
-//! Of each kind there are no more than so many lines in a while, so that nobody who sends garbage by the million fills the
-//! disk with it; how many were left out is told with the kind's next line. Nothing that a peer sent gets into a line
-//! unescaped or in full length.
+//! Each peer has no more than so many lines of each kind in a while, so that nobody who sends garbage by the million fills
+//! the disk with it, or hides what others do; how many were left out is told at the while's end. Nothing that a peer sent
+//! gets into a line unescaped or in full length.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use baton_proto::{Decoder, ErrorCode, Limits};
 use parking_lot::Mutex;
 
-use super::conn::Conn;
+use super::conn::{Conn, Peer};
+use super::line_budget::{LineBudget, Source};
 use super::shared::Shared;
 
-/// Lines of one kind in a while.
-const LINES: u32 = 20;
-/// How long that while is.
-const WHILE_MS: u64 = 10_000;
 /// Characters of a peer's text that get into a line.
 const SHOWN_CHARS: usize = 100;
 
 /// What a line is about: each kind has lines of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Notice {
     /// A connection that was refused.
     ConnectionRefused,
@@ -43,47 +41,80 @@ pub(crate) enum Notice {
     SessionExpired,
 }
 
-const KINDS: usize = Notice::SessionExpired as usize + 1;
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Spent {
-    /// Server time at which the while ends.
-    until_ms: u64,
-    lines: u32,
-    left_out: u64,
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Notice::ConnectionRefused => "refused connections",
+            Notice::NoSession => "connections without a session",
+            Notice::BadFrame => "bad frames",
+            Notice::BadRecord => "bad records",
+            Notice::LargeRequest => "large requests",
+            Notice::BadCredentials => "bad credentials",
+            Notice::Denied => "denied requests",
+            Notice::SlowReader => "slow readers",
+            Notice::Quota => "quotas",
+            Notice::SessionExpired => "expired sessions",
+        })
+    }
 }
 
 /// See the module's page.
-#[derive(Debug, Default)]
-pub(crate) struct Notices([Mutex<Spent>; KINDS]);
+#[derive(Debug)]
+pub(crate) struct Notices {
+    budget: Mutex<LineBudget>,
+    due_ms: AtomicU64,
+}
+
+impl Default for Notices {
+    fn default() -> Self {
+        Self {
+            budget: Mutex::default(),
+            due_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+}
 
 impl Notices {
-    /// Whether there may be a line now, and then how many were left out since the last one.
-    fn permit(&self, notice: Notice, now_ms: u64) -> Option<u64> {
-        let mut spent = self.0.get(notice as usize)?.lock();
-        if now_ms >= spent.until_ms {
-            spent.until_ms = now_ms + WHILE_MS;
-            spent.lines = 0;
-        }
-        if spent.lines >= LINES {
-            spent.left_out += 1;
-            return None;
-        }
-        spent.lines += 1;
-        Some(std::mem::take(&mut spent.left_out))
+    /// Server time at which something that was left out is to be told; `u64::MAX` if nothing was.
+    pub(crate) fn due_ms(&self) -> u64 {
+        self.due_ms.load(Relaxed)
     }
 }
 
 impl Shared {
-    /// Writes a line about `peer` into the log, unless there have been enough of its kind.
-    pub(crate) fn notice(&self, notice: Notice, peer: &dyn fmt::Display, what: fmt::Arguments<'_>) {
-        let Some(left_out) = self.notices.permit(notice, self.time.now_ms()) else {
-            return;
-        };
-        let more = LeftOut(left_out);
+    /// Writes a line about `peer` into the log, unless there have been enough. `None`: about the server, or about a client
+    /// that is away.
+    pub(crate) fn notice(&self, notice: Notice, peer: Option<&Peer>, what: fmt::Arguments<'_>) {
+        let now_ms = self.time.now_ms();
+        self.tell_left_out(now_ms);
+        {
+            let mut budget = self.notices.budget.lock();
+            if !budget.permit(Source::of(peer), notice, now_ms) {
+                self.notices.due_ms.store(budget.ends_ms(), Relaxed);
+                return;
+            }
+        }
+        let peer = Named(peer);
         match notice {
-            Notice::Denied | Notice::SessionExpired => tracing::info!(%peer, "{what}{more}"),
-            _ => tracing::warn!(%peer, "{what}{more}"),
+            Notice::Denied | Notice::SessionExpired => tracing::info!(%peer, "{what}"),
+            _ => tracing::warn!(%peer, "{what}"),
+        }
+    }
+
+    /// Tells how many lines were left out, if it is time for that.
+    pub(crate) fn tell_left_out(&self, now_ms: u64) {
+        let mut told = Vec::new();
+        if let Some(mut budget) = self.notices.budget.try_lock() {
+            told = budget.settle(now_ms);
+            if !told.is_empty() {
+                self.notices.due_ms.store(u64::MAX, Relaxed);
+            }
+        }
+        for left_out in told {
+            match left_out.notice {
+                Notice::Denied | Notice::SessionExpired => tracing::info!("{left_out}"),
+                _ => tracing::warn!("{left_out}"),
+            }
         }
     }
 
@@ -92,13 +123,13 @@ impl Shared {
         match code {
             ErrorCode::MarshallingError => self.notice(
                 Notice::BadRecord,
-                &conn.peer,
+                Some(&conn.peer),
                 format_args!("refused {op}: its record cannot be decoded"),
             ),
             ErrorCode::NoAuth | ErrorCode::InvalidAcl => self.notice(
                 Notice::Denied,
-                &conn.peer,
-                format_args!("refused {op}{}: {code}", Named(first_path(body))),
+                Some(&conn.peer),
+                format_args!("refused {op}{}: {code}", Of(first_path(body))),
             ),
             _ => {}
         }
@@ -113,13 +144,24 @@ fn first_path(body: &[u8]) -> Option<&str> {
         .filter(|path| path.starts_with('/'))
 }
 
-struct Named<'a>(Option<&'a str>);
+struct Of<'a>(Option<&'a str>);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(path) => write!(f, " of {}", Shown(path)),
             None => Ok(()),
+        }
+    }
+}
+
+struct Named<'a>(Option<&'a Peer>);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(peer) => write!(f, "{peer}"),
+            None => f.write_str("none"),
         }
     }
 }
@@ -140,38 +182,9 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-struct LeftOut(u64);
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            lines => write!(f, " ({lines} lines like this were left out)"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_flood_gets_its_lines_and_then_a_number() {
-        let notices = Notices::default();
-        let told = (0..1_000_000)
-            .filter(|_| notices.permit(Notice::BadFrame, 5).is_some())
-            .count();
-        assert_eq!(told, LINES as usize);
-        assert_eq!(
-            notices.permit(Notice::Denied, 5),
-            Some(0),
-            "the others have their own"
-        );
-        let later = 5 + WHILE_MS;
-        let left_out = 1_000_000 - u64::from(LINES);
-        assert_eq!(notices.permit(Notice::BadFrame, later), Some(left_out));
-        assert_eq!(notices.permit(Notice::BadFrame, later), Some(0));
-    }
 
     #[test]
     fn a_peers_text_makes_no_lines_of_its_own_and_is_cut() {

@@ -152,6 +152,9 @@ impl Core {
         self.round(work)?;
         self.expire()?;
         self.reap(now)?;
+        if self.shared.notices.due_ms() != u64::MAX {
+            self.shared.tell_left_out(self.shared.time.now_ms());
+        }
         self.snapshots
             .step(&self.shared, &self.consensus, &mut self.wal);
         Ok(())

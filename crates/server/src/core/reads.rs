@@ -70,7 +70,7 @@ pub(crate) fn answer(
         Ok(request) => request,
         Err(error) => {
             let what = format_args!("refused {}: {error}", asked.op);
-            shared.notice(Notice::BadRecord, &asked.conn.peer, what);
+            shared.notice(Notice::BadRecord, Some(&asked.conn.peer), what);
             refuse(out, header, ErrorCode::MarshallingError);
             return Flow::Continue;
         }
@@ -205,7 +205,7 @@ pub(crate) fn answer(
                 "connection closed: it asked for SASL, which this server does not have; use digest"
             );
             shared.stats.auth_failed.fetch_add(1, Relaxed);
-            shared.notice(Notice::BadCredentials, &asked.conn.peer, what);
+            shared.notice(Notice::BadCredentials, Some(&asked.conn.peer), what);
             refuse(out, header, ErrorCode::AuthFailed);
             return Flow::Close;
         }

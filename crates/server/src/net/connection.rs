@@ -501,7 +501,7 @@ impl Connection {
                             };
                             shared.notice(
                                 Notice::BadCredentials,
-                                &conn.peer,
+                                Some(&conn.peer),
                                 format_args!(
                                     "connection closed: credentials of scheme '{scheme}' are refused; clients are known by ip and digest only"
                                 ),
@@ -520,7 +520,7 @@ impl Connection {
                     answered += self.in_turn(header.xid, zxid, code, true, &identity);
                     shared.notice(
                         Notice::BadFrame,
-                        &conn.peer,
+                        Some(&conn.peer),
                         format_args!("connection closed: it asked for op {}: {code}", header.op),
                     );
                 }
@@ -575,7 +575,7 @@ impl Connection {
         let max = self.shared.limits.max_frame_bytes;
         self.shared.notice(
             Notice::LargeRequest,
-            &self.conn.peer,
+            Some(&self.conn.peer),
             format_args!(
                 "refused a request of {length} bytes (op {}), the limit is {max}; raise max_frame_bytes or send less",
                 header.op

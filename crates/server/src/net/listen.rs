@@ -178,7 +178,11 @@ pub(crate) fn take_on(
                 TooMany::Stopping => {}
             }
             let notice = Notice::ConnectionRefused;
-            shared.notice(notice, &peer, format_args!("connection refused: {why}"));
+            shared.notice(
+                notice,
+                Some(&peer),
+                format_args!("connection refused: {why}"),
+            );
             return None;
         }
     };
@@ -202,13 +206,17 @@ pub(crate) fn take_on(
                 let text = reason.text();
                 if let CloseReason::TooSlow | CloseReason::AllTooSlow = reason {
                     let what = format_args!("connection closed: {text}");
-                    shared.notice(Notice::SlowReader, &peer, what);
+                    shared.notice(Notice::SlowReader, Some(&peer), what);
                 } else {
                     tracing::debug!(%peer, "connection closed: {text}");
                 }
             }
             End::Refused(notice, what) => {
-                shared.notice(notice, &peer, format_args!("connection closed: {what}"));
+                shared.notice(
+                    notice,
+                    Some(&peer),
+                    format_args!("connection closed: {what}"),
+                );
             }
         }
         drop(books);

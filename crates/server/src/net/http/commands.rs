@@ -10,7 +10,7 @@ use baton_tree::Identity;
 use serde_json::{Map, Value, json};
 
 use super::super::{auth, facts, metrics};
-use crate::core::conn::{CloseReason, Conn};
+use crate::core::conn::{CloseReason, Conn, Peer};
 use crate::core::notices::Notice;
 use crate::core::shared::Shared;
 
@@ -228,7 +228,7 @@ pub(super) fn run(shared: &Shared, asked: &Asked) -> (StatusCode, Value) {
             if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                 shared.notice(
                     Notice::BadCredentials,
-                    &asked.peer,
+                    Some(&Peer::Tcp(asked.peer)),
                     format_args!("refused the command {name}: {what}"),
                 );
             }
