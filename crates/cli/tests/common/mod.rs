@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use baton_testkit::{Target, TestServer};
@@ -33,7 +34,7 @@ impl Home {
 
     /// `baton` in this home.
     pub fn baton(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
+        let mut command = hearing(env!("CARGO_BIN_EXE_baton"));
         command
             .args(args)
             .env("HOME", self.dir.path())
@@ -212,6 +213,27 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// `program`, deaf to no signal: what was ignored when the tests were started (HUP by nohup, INT in the background of a script)
+/// would stay ignored in it. Where `env` cannot do that, as it was started.
+fn hearing(program: &str) -> Command {
+    static RESETS: OnceLock<bool> = OnceLock::new();
+    let reset = ["env", "--default-signal"];
+    let resets = RESETS.get_or_init(|| {
+        let tried = Command::new(reset[0])
+            .args([reset[1], "true"])
+            .stderr(Stdio::null())
+            .status();
+        tried.is_ok_and(|status| status.success())
+    });
+    if !resets {
+        return Command::new(program);
+    }
+    // It becomes the program, with the same process id.
+    let mut command = Command::new(reset[0]);
+    command.args([reset[1], program]);
+    command
 }
 
 /// Sends a signal to one process.
