@@ -8,19 +8,19 @@ mod main_job;
 mod matrix;
 mod meetings;
 mod mixed;
+mod on_zookeeper;
 mod page;
 mod queues;
 mod soak;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use baton_testkit::Target;
 use clap::ValueEnum;
 
-use crate::process::{Kind, build_baton, succeed, work_dir};
-use crate::{Result, hazards, java, root};
+use crate::process::{Kind, build_baton, work_dir};
+use crate::{Result, java};
 
 /// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write the tables of docs/peers.md.
 #[derive(Debug, clap::Args)]
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn run_part(part: Part, args: &Args) -> Result<Done> {
     match part {
         Part::Kazoo => return kazoo::run(args.kazoo.as_deref(), args.dry),
-        Part::Hazards => hazards_on_zookeeper()?,
+        Part::Hazards => on_zookeeper::run()?,
         Part::Mixed => mixed::run(args)?,
         Part::CuratorSoak => soak::run(args)?,
         Part::Curator => {
@@ -156,28 +156,4 @@ fn run_part(part: Part, args: &Args) -> Result<Done> {
         }
     }
     Ok(Done::Passed)
-}
-
-fn hazards_on_zookeeper() -> Result<()> {
-    let mut names: Vec<String> = hazards::covered(&root())?
-        .into_values()
-        .flatten()
-        .map(|(name, _)| name)
-        .collect();
-    names.sort();
-    names.dedup();
-    println!("hazards on Apache ZooKeeper: {} tests", names.len());
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["test", "--quiet", "--no-fail-fast"]);
-    for package in ["baton-client", "baton", "baton-cli"] {
-        command.args(["--package", package]);
-    }
-    // Every test starts a server of its own; a JVM for each core is enough.
-    command.arg("--").arg("--test-threads=2").args(names);
-    succeed(
-        command
-            .env("BATON_TEST_TARGET", "zookeeper")
-            .current_dir(root()),
-    )
 }
