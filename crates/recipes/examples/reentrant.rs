@@ -24,7 +24,7 @@ async fn transfer(lock: &ReentrantMutex, owner: &OwnerId) -> Outcome<()> {
     let guard = lock.acquire(owner).await?;
     book(lock, owner).await?;
     println!(
-        "transferred under token {}, held {} time",
+        "transferred under token {}, by {} guard(s)",
         guard.token(),
         guard.count()
     );
@@ -35,7 +35,7 @@ async fn transfer(lock: &ReentrantMutex, owner: &OwnerId) -> Outcome<()> {
 async fn book(lock: &ReentrantMutex, owner: &OwnerId) -> Outcome<()> {
     let guard = lock.acquire(owner).await?;
     println!(
-        "booked under token {}, held {} times",
+        "booked under token {}, by {} guard(s)",
         guard.token(),
         guard.count()
     );

@@ -154,6 +154,7 @@ async fn h67_who_lost_its_session_cannot_remove_what_another_has() {
     within(next.offer(b"work")).await.unwrap();
     let item = within(slow.take()).await.unwrap();
     let lost = item.lost();
+    assert_eq!(within(item.run(async { 7 })).await, Ok(7));
     proxy.partition();
     let taken = within(next.take()).await.unwrap();
     // The slow one knew before the other could have it.
@@ -162,6 +163,9 @@ async fn h67_who_lost_its_session_cannot_remove_what_another_has() {
         within(lost).await,
         LostReason::LeaseEnded | LostReason::SessionLost
     ));
+    let late = item.run(async { panic!("work is not begun for an item that is lost") });
+    let late: Result<(), LostReason> = within(late).await;
+    assert!(late.is_err());
     proxy.heal();
     let error = within(item.consume()).await.unwrap_err();
     assert!(matches!(error, QueueError::ClaimLost { .. }), "{error}");

@@ -78,7 +78,7 @@ pub enum ElectionError {
     #[error(transparent)]
     Line(#[from] LockError),
     /// The term ended before the work was done. The work was stopped.
-    #[error("{path}: term {} ended: {reason}; the work was stopped", .term.epoch)]
+    #[error("{path}: term {} ended: {reason}; the work was stopped: look at what it has done, and stand again", .term.epoch)]
     TermEnded {
         /// The election's path.
         path: String,
@@ -88,7 +88,7 @@ pub enum ElectionError {
         reason: LostReason,
     },
     /// Somebody asked the leader to resign. The work was stopped, and then the offer withdrawn.
-    #[error("{path}: term {} ended: asked to resign; the work was stopped", .term.epoch)]
+    #[error("{path}: term {} ended: asked to resign; the work was stopped: stand again when others have led", .term.epoch)]
     AskedToResign {
         /// The election's path.
         path: String,

@@ -49,6 +49,7 @@ pub struct Membership {
 }
 
 /// A member's registration, kept up until it is closed or dropped.
+#[must_use = "dropping the registration leaves the group"]
 #[derive(Debug)]
 pub struct Registration {
     node: PersistentNode,
@@ -181,7 +182,6 @@ impl Registration {
     }
 
     /// The registration's node: its path, its state, and how to wait for another.
-    #[must_use]
     pub fn node(&self) -> &PersistentNode {
         &self.node
     }

@@ -54,6 +54,7 @@ pub struct Registered {
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "dropping the handle deletes the node"]
 #[derive(Debug)]
 pub struct PersistentNode {
     shared: Arc<Shared>,

@@ -190,6 +190,7 @@ fn lock_of(client: &Client, path: &str, item: &str) -> Result<Mutex, PartitionEr
 
 /// Being a member: the items come as events. Dropping it leaves the group, in the background; guards that were handed out stay
 /// as they are.
+#[must_use = "dropping it leaves the group"]
 #[derive(Debug)]
 pub struct Partition {
     path: Arc<str>,

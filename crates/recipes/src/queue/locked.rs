@@ -6,7 +6,7 @@
 use super::QueueError;
 use super::claim::{self, Claimed};
 use super::folder::Folder;
-use crate::guard::LostReason;
+use crate::guard::{LostReason, drive};
 use crate::receipt::Outcome;
 use baton_client::{CreateMode, Op};
 use bytes::Bytes;
@@ -21,7 +21,8 @@ use std::time::Duration;
 /// # async fn example(queue: baton::LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn handle(_: &[u8]) -> Result<(), String> { Ok(()) }
 /// let item = queue.take().await?;
-/// match handle(item.data()).await {
+/// // The work is dropped the moment the item is no longer ours.
+/// match item.run(handle(item.data())).await? {
 ///     Ok(()) => item.consume().await?,
 ///     Err(_) => item.requeue().await?,
 /// }
@@ -87,6 +88,14 @@ impl LockedItem {
     #[must_use]
     pub fn token(&self) -> u64 {
         self.claimed.claim.core().token()
+    }
+
+    /// Drives `work`, and drops it the moment the item is no longer ours: see [`Guard::run`](crate::Guard::run).
+    ///
+    /// # Errors
+    /// Why the item is not ours, if it ceased to be before the work was done.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
+        drive(|| self.check(), self.lost(), work).await
     }
 
     /// Removes the item from the queue: it is done.

@@ -119,7 +119,7 @@ impl Counter {
             let sum = value.checked_add(delta);
             let data = sum.and_then(|sum| self.layout.encode(sum));
             let (Some(sum), Some(data)) = (sum, data) else {
-                return Err(self.out_of_range(value, delta));
+                return Err(self.out_of_range(i128::from(value) + i128::from(delta)));
             };
             if self.cell.write(expected, &data).await? {
                 return Ok(sum);
@@ -185,15 +185,14 @@ impl Counter {
     fn encode(&self, value: i64) -> Result<Bytes, ValueError> {
         self.layout
             .encode(value)
-            .ok_or_else(|| self.out_of_range(0, value))
+            .ok_or_else(|| self.out_of_range(value.into()))
     }
 
-    fn out_of_range(&self, value: i64, delta: i64) -> ValueError {
+    fn out_of_range(&self, number: i128) -> ValueError {
         ValueError::OutOfRange {
             path: self.path().to_owned(),
             layout: self.layout,
-            value,
-            delta,
+            number,
         }
     }
 }

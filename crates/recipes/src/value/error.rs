@@ -30,19 +30,17 @@ pub enum ValueError {
         /// Length of the data.
         bytes: usize,
     },
-    /// The result would not fit. Nothing was changed.
+    /// The number would not fit. Nothing was changed.
     #[error(
-        "{path}: {value} plus {delta} does not fit what {layout} can hold; nothing was changed"
+        "{path}: {number} does not fit what {layout} can hold; nothing was changed: use a smaller number, or a wider layout"
     )]
     OutOfRange {
         /// Path of the counter.
         path: String,
         /// Its layout.
         layout: CounterLayout,
-        /// The value it has; 0 for a value that was to be set.
-        value: i64,
-        /// What was to be added, or set.
-        delta: i64,
+        /// What it would have come to.
+        number: i128,
     },
     /// The node's version is −1, which the protocol cannot ask for (H24). Only after 2³² writes by programs that do not skip it.
     #[error(
