@@ -530,22 +530,16 @@ async fn h18_a_cleanup_that_comes_late_deletes_no_other_clients_node() {
 async fn h45_who_has_no_node_any_more_at_its_first_look_is_not_granted() {
     for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
         let stage = Stage::new("h45").await;
-        let admin = session(&stage.client().await).await;
-        within(admin.create(&stage.path, b"", CreateMode::Container))
-            .await
-            .unwrap();
-        let (client, proxy) = stage.proxied(LONG).await;
-        let look = proxy
-            .on(Match::request(OpCode::GetChildren2))
-            .then(Action::Hold);
-        let lock = mutex(&client, &stage.path).dialect(dialect);
-        let acquiring = tokio::spawn(async move { lock.acquire().await });
-        let gone = stage.until_children(1).await;
-        within(look.fired()).await;
-        within(admin.delete(&gone[0].path, None)).await.unwrap();
-        look.release();
-        let guard = within(acquiring).await.unwrap().unwrap();
-        assert_ne!(guard.node(), gone[0].path, "{dialect}");
+        let path = stage.path.clone();
+        let acquire = async move |client| {
+            mutex(&client, &path)
+                .dialect(dialect)
+                .acquire()
+                .await
+                .unwrap()
+        };
+        let (guard, gone, _proxy) = common::deleted_before_its_look(&stage, acquire).await;
+        assert_ne!(guard.node(), gone, "{dialect}");
         let nodes = stage.until_children(1).await;
         assert_eq!(nodes[0].path, guard.node(), "{dialect}");
     }

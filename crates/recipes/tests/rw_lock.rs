@@ -222,22 +222,10 @@ async fn h45_a_reader_whose_node_has_vanished_is_not_granted() {
 #[tokio::test]
 async fn h45_a_contender_whose_node_vanished_before_it_looked_is_not_granted() {
     let stage = Stage::new("h45").await;
-    let admin = session(&stage.client().await).await;
-    within(admin.create(&stage.path, b"", CreateMode::Container))
-        .await
-        .unwrap();
-    let (client, proxy) = stage.proxied(LONG).await;
-    let look = proxy
-        .on(Match::request(OpCode::GetChildren2))
-        .then(Action::Hold);
-    let lock = lock(&client, &stage);
-    let reading = tokio::spawn(async move { lock.read().await });
-    let gone = stage.until_children(1).await;
-    within(look.fired()).await;
-    within(admin.delete(&gone[0].path, None)).await.unwrap();
-    look.release();
-    let read = within(reading).await.unwrap().unwrap();
-    assert_ne!(read.node(), gone[0].path);
+    let path = stage.path.clone();
+    let read = async move |client| RwLock::new(&client, &path).unwrap().read().await.unwrap();
+    let (read, gone, _proxy) = common::deleted_before_its_look(&stage, read).await;
+    assert_ne!(read.node(), gone);
     let nodes = stage.until_children(1).await;
     assert_eq!(nodes[0].path, read.node());
 }

@@ -1,8 +1,12 @@
 //! What the tests of the recipes share: a server of the chosen target, clients through a proxy, and questions to the tree.
 #![allow(dead_code)]
 
+pub mod election;
+
 use baton::{Client, Config, Mutex};
-use baton_client::{Acl, BootInstant, BoxFuture, Clock, LeaseOptions, Perms, Session, SystemClock};
+use baton_client::{
+    Acl, BootInstant, BoxFuture, Clock, LeaseOptions, OpCode, Perms, Session, SystemClock,
+};
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant};
@@ -258,6 +262,31 @@ pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
         }
         assert!(nth > 3, "some frames were met: {nth}");
     }
+}
+
+/// Has somebody delete the node of `acquire` before its first look at the line. What it came to, that node's path, and the proxy
+/// on its way.
+pub async fn deleted_before_its_look<F>(
+    stage: &Stage,
+    acquire: impl FnOnce(Client) -> F,
+) -> (F::Output, String, Proxy)
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let admin = session(&stage.client().await).await;
+    within(admin.create(&stage.path, b"", baton::CreateMode::Container))
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(LONG).await;
+    let look = proxy
+        .on(Match::request(OpCode::GetChildren2))
+        .then(Action::Hold);
+    let acquiring = tokio::spawn(acquire(client));
+    let node = stage.until_children(1).await.remove(0).path;
+    within(look.fired()).await;
+    within(admin.delete(&node, None)).await.unwrap();
+    look.release();
+    (within(acquiring).await.unwrap(), node, proxy)
 }
 
 /// Creates an ephemeral node by exact name, as another program might.

@@ -1,0 +1,27 @@
+//! What the tests of the election share: candidates, and the stages that they report.
+
+use super::within;
+use baton::{Client, LeaderElection, Stage as Step};
+
+pub fn election(client: &Client, path: &str) -> LeaderElection {
+    LeaderElection::new(client, path).unwrap()
+}
+
+/// Reads stages until one that `wanted` picks.
+pub async fn until(
+    stages: &mut baton::StageStream,
+    mut wanted: impl FnMut(&Step) -> bool,
+) -> Vec<Step> {
+    within(async {
+        let mut seen = Vec::new();
+        loop {
+            let stage = stages.next().await.unwrap();
+            let found = wanted(&stage);
+            seen.push(stage);
+            if found {
+                return seen;
+            }
+        }
+    })
+    .await
+}
