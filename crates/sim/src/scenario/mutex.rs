@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use baton::{Dialect, LockError, Mutex, SimpleMutex};
+use baton::{Dialect, Guard, LockError, Mutex, SimpleMutex};
+use baton_client::Client;
 
 use super::Scenario;
 use super::hold::{granted, hold, hold_for, stay};
+use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/one";
@@ -37,147 +39,146 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-fn mutex(stage: &Stage, client: usize) -> Option<Mutex> {
-    granted(
-        stage,
-        "no mutex",
-        Some(Mutex::new(stage.client(client), PATH)),
-    )
+/// One client in one of its rounds.
+struct Round<L> {
+    stage: Stage,
+    room: Occupancy,
+    who: String,
+    lock: L,
 }
 
-async fn turns(stage: Stage, dialect: Dialect) {
+impl<L> Round<L> {
+    /// Holds what an acquire has brought for a while, and releases it.
+    async fn hold(&self, outcome: Option<Result<Guard, LockError>>) {
+        if let Some(guard) = granted(&self.stage, &self.who, outcome) {
+            hold(&self.stage, &self.who, &self.room, guard).await;
+        }
+    }
+
+    fn fail(&self, error: &LockError) {
+        self.stage.fail(&format!("{}: {error}", self.who));
+    }
+}
+
+/// Two clients that each do `act` so often, with a lock of their own, which one of them may hold at a time.
+async fn rounds<L, A>(
+    stage: Stage,
+    count: usize,
+    open: impl Fn(&Client) -> Result<L, LockError> + Copy + Send + 'static,
+    act: impl Fn(Round<L>) -> A + Copy + Send + 'static,
+) where
+    L: Clone + Send + 'static,
+    A: Future<Output = ()> + Send + 'static,
+{
     let room = stage.occupancy("the lock", 1);
-    let act = |stage: Stage, number: usize| {
+    let play = |stage: Stage, number: usize| {
         let room = room.clone();
         async move {
-            let Some(mutex) = mutex(&stage, number) else {
+            let opened = Some(open(stage.client(number)));
+            let Some(lock) = granted(&stage, "no mutex", opened) else {
                 return;
             };
-            let mutex = mutex.dialect(dialect);
-            for round in 0..2 {
+            for round in 0..count {
+                let (stage, room, lock) = (stage.clone(), room.clone(), lock.clone());
                 let who = format!("client {number}, round {round}");
-                let outcome = stage.cancellable(mutex.acquire()).await;
-                if let Some(guard) = granted(&stage, &who, outcome) {
-                    hold(&stage, &who, &room, guard).await;
-                }
+                act(Round {
+                    stage,
+                    room,
+                    who,
+                    lock,
+                })
+                .await;
             }
         }
     };
-    stage.crew(2, act).await;
+    stage.crew(2, play).await;
+}
+
+fn mutex(client: &Client) -> Result<Mutex, LockError> {
+    Mutex::new(client, PATH)
+}
+
+async fn turns(stage: Stage, dialect: Dialect) {
+    let open = move |client: &Client| Ok(mutex(client)?.dialect(dialect));
+    rounds(stage, 2, open, |round| async move {
+        let outcome = round.stage.cancellable(round.lock.acquire()).await;
+        round.hold(outcome).await;
+    })
+    .await;
+}
+
+async fn scrambles(stage: Stage) {
+    let open = |client: &Client| SimpleMutex::new(client, PATH);
+    rounds(stage, 2, open, |round| async move {
+        let outcome = round.stage.cancellable(round.lock.acquire()).await;
+        round.hold(outcome).await;
+    })
+    .await;
 }
 
 /// Each takes turn after turn without leaving the line, and ends with a hold.
 async fn requeues(stage: Stage) {
-    let room = stage.occupancy("the lock", 1);
-    let act = |stage: Stage, number: usize| {
-        let room = room.clone();
-        async move {
-            let Some(mutex) = mutex(&stage, number) else {
+    rounds(stage, 1, mutex, |round| async move {
+        let Round { stage, room, .. } = &round;
+        let mut turn = stage.cancellable(round.lock.acquire()).await;
+        for nth in 1..TURNS {
+            let guard = match turn.take() {
+                // Given up; or the guard had ended before it could be passed on.
+                None | Some(Err(LockError::Lost { .. })) => return,
+                Some(Err(error)) => return round.fail(&error),
+                Some(Ok(guard)) => guard,
+            };
+            let (who, token) = (format!("{}, turn {nth}", round.who), guard.token());
+            let Some(guard) = stay(stage, &who, &[(room, 1, token)], guard, 15).await else {
                 return;
             };
-            let mut turn = stage.cancellable(mutex.acquire()).await;
-            for round in 0..TURNS {
-                let who = format!("client {number}, turn {round}");
-                let guard = match turn.take() {
-                    // Given up; or the guard had ended before it could be passed on.
-                    None | Some(Err(LockError::Lost { .. })) => return,
-                    Some(Err(error)) => return stage.fail(&format!("{who}: {error}")),
-                    Some(Ok(guard)) => guard,
-                };
-                if round + 1 == TURNS {
-                    return hold(&stage, &who, &room, guard).await;
-                }
-                let token = guard.token();
-                let Some(guard) = stay(&stage, &who, &[(&room, 1, token)], guard, 15).await else {
-                    return;
-                };
-                turn = stage.cancellable(mutex.requeue(guard)).await;
-            }
+            turn = stage.cancellable(round.lock.requeue(guard)).await;
         }
-    };
-    stage.crew(2, act).await;
-}
-
-async fn scrambles(stage: Stage) {
-    let room = stage.occupancy("the lock", 1);
-    let act = |stage: Stage, number: usize| {
-        let room = room.clone();
-        async move {
-            let Ok(mutex) = SimpleMutex::new(stage.client(number), PATH) else {
-                return stage.fail("no mutex");
-            };
-            for round in 0..2 {
-                let who = format!("client {number}, round {round}");
-                let outcome = stage.cancellable(mutex.acquire()).await;
-                if let Some(guard) = granted(&stage, &who, outcome) {
-                    hold(&stage, &who, &room, guard).await;
-                }
-            }
+        if !matches!(turn, Some(Err(LockError::Lost { .. }))) {
+            round.hold(turn).await;
         }
-    };
-    stage.crew(2, act).await;
+    })
+    .await;
 }
 
 /// Each stays for longer than its session lives without a word from the server: a guard that outlives its lease meets the
 /// next one's.
 async fn stays(stage: Stage) {
-    let room = stage.occupancy("the lock", 1);
-    let act = |stage: Stage, number: usize| {
-        let room = room.clone();
-        async move {
-            let Some(mutex) = mutex(&stage, number) else {
-                return;
-            };
-            let who = format!("client {number}");
-            let outcome = stage.cancellable(mutex.acquire()).await;
-            if let Some(guard) = granted(&stage, &who, outcome) {
-                let token = guard.token();
-                hold_for(&stage, &who, &[(&room, 1, token)], guard, STAY_MS).await;
-            }
+    rounds(stage, 1, mutex, |round| async move {
+        let Round {
+            stage,
+            room,
+            who,
+            lock,
+        } = &round;
+        let outcome = stage.cancellable(lock.acquire()).await;
+        if let Some(guard) = granted(stage, who, outcome) {
+            let token = guard.token();
+            hold_for(stage, who, &[(room, 1, token)], guard, STAY_MS).await;
         }
-    };
-    stage.crew(2, act).await;
+    })
+    .await;
 }
 
 async fn tries(stage: Stage) {
-    let room = stage.occupancy("the lock", 1);
-    let act = |stage: Stage, number: usize| {
-        let room = room.clone();
-        async move {
-            let Some(mutex) = mutex(&stage, number) else {
-                return;
-            };
-            for round in 0..3 {
-                let who = format!("client {number}, round {round}");
-                match stage.cancellable(mutex.try_acquire()).await {
-                    None | Some(Ok(None)) => stage.pause(3).await,
-                    Some(Ok(Some(guard))) => hold(&stage, &who, &room, guard).await,
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
-                }
-            }
+    rounds(stage, 3, mutex, |round| async move {
+        match round.stage.cancellable(round.lock.try_acquire()).await {
+            None | Some(Ok(None)) => round.stage.pause(3).await,
+            Some(Ok(Some(guard))) => round.hold(Some(Ok(guard))).await,
+            Some(Err(error)) => round.fail(&error),
         }
-    };
-    stage.crew(2, act).await;
+    })
+    .await;
 }
 
 async fn limited(stage: Stage) {
-    let room = stage.occupancy("the lock", 1);
-    let act = |stage: Stage, number: usize| {
-        let room = room.clone();
-        async move {
-            let Some(mutex) = mutex(&stage, number) else {
-                return;
-            };
-            for round in 0..2 {
-                let who = format!("client {number}, round {round}");
-                let limit = Duration::from_millis(12 + 6 * stage.below(4));
-                match stage.cancellable(mutex.acquire_timeout(limit)).await {
-                    None | Some(Err(LockError::TimedOut { .. })) => stage.pause(2).await,
-                    Some(Ok(guard)) => hold(&stage, &who, &room, guard).await,
-                    Some(Err(error)) => stage.fail(&format!("{who}: {error}")),
-                }
-            }
+    rounds(stage, 2, mutex, |round| async move {
+        let limit = Duration::from_millis(12 + 6 * round.stage.below(4));
+        let acquire = round.lock.acquire_timeout(limit);
+        match round.stage.cancellable(acquire).await {
+            None | Some(Err(LockError::TimedOut { .. })) => round.stage.pause(2).await,
+            outcome => round.hold(outcome).await,
         }
-    };
-    stage.crew(2, act).await;
+    })
+    .await;
 }
