@@ -141,23 +141,43 @@ impl Tree {
         Ok(count)
     }
 
-    /// Several reads, each with its own outcome (protocol.md §1.9).
+    /// Several reads, each with its own outcome (protocol.md §1.9). `None`: their data and names take more than
+    /// `max_bytes`; a request can ask for a thousand times its own size.
     #[must_use]
-    pub fn multi_read(&self, ops: &[MultiOp<'_>], identity: &Identity) -> Vec<MultiResult> {
-        let read = |op: &MultiOp<'_>| match op {
+    pub fn multi_read(
+        &self,
+        ops: &[MultiOp<'_>],
+        identity: &Identity,
+        max_bytes: usize,
+    ) -> Option<Vec<MultiResult>> {
+        let mut bytes = 0_usize;
+        let mut read = |op: &MultiOp<'_>| match op {
             MultiOp::GetData { path, .. } => {
                 let (data, stat) = self.get_data(path, identity)?;
+                bytes += data.map_or(0, <[u8]>::len);
+                if bytes > max_bytes {
+                    return Ok(None);
+                }
                 let data = data.map(Bytes::copy_from_slice);
-                Ok(MultiResult::Data { data, stat })
+                Ok(Some(MultiResult::Data { data, stat }))
             }
             MultiOp::GetChildren { path, .. } => {
                 let (names, _) = self.get_children(path, identity)?;
-                Ok(MultiResult::Children(names.map(str::to_owned).collect()))
+                let mut children = Vec::new();
+                for name in names {
+                    // Each has its length before it.
+                    bytes += 4 + name.len();
+                    if bytes > max_bytes {
+                        return Ok(None);
+                    }
+                    children.push(name.to_owned());
+                }
+                Ok(Some(MultiResult::Children(children)))
             }
             _ => Err(ErrorCode::Unimplemented),
         };
         ops.iter()
-            .map(|op| read(op).unwrap_or_else(MultiResult::Error))
+            .map(|op| read(op).unwrap_or_else(|code| Some(MultiResult::Error(code))))
             .collect()
     }
 

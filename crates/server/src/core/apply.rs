@@ -50,6 +50,7 @@ struct Deliver<'a> {
     wake: &'a mut Vec<Arc<Conn>>,
     hit: &'a mut Vec<u32>,
     frame: &'a mut Vec<u8>,
+    relief: &'a mut usize,
     stats: &'a Stats,
 }
 
@@ -86,7 +87,7 @@ impl Effects for Deliver<'_> {
             }
         }
         self.stats.watch_bytes.fetch_add(told, Relaxed);
-        if self.shared.outbound.is_over() {
+        if self.shared.outbound.needs_relief(self.relief) {
             self.shared.relieve(self.wake);
         }
     }
@@ -126,6 +127,8 @@ pub(crate) struct Applier {
     pub(crate) told: usize,
     hit: Vec<u32>,
     frame: Vec<u8>,
+    /// See [`Outbound::needs_relief`](super::outbound::Outbound::needs_relief).
+    relief: usize,
     tally: Tally,
 }
 
@@ -147,6 +150,7 @@ impl Applier {
         batch: Option<&Batch<'_>>,
     ) {
         let time_ms = batch.map_or(0, Batch::time_ms);
+        self.relief = 0;
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         for slice in steps.chunks(STEPS_PER_LOCK) {
             let mut tree = shared.tree.write();
@@ -164,6 +168,7 @@ impl Applier {
                         wake: &mut self.wake,
                         hit: &mut self.hit,
                         frame: &mut self.frame,
+                        relief: &mut self.relief,
                         stats: &shared.stats,
                     };
                     // What it held is gone once it has been applied.
@@ -278,11 +283,16 @@ impl Applier {
                 if matches!(command, Command::ReattachSession { .. }) {
                     shared.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
-                let old = clocks
-                    .get_mut(*session_id)
-                    .and_then(|clocked| clocked.conn.take());
-                if let Some(old) = old.filter(|old| old.id != conn.id) {
-                    old.close(CloseReason::SessionMoved, &mut self.wake);
+                let speaks = clocks.get_mut(*session_id).map(|clocked| &mut clocked.conn);
+                if let Some(speaks) = speaks
+                    && let Some(other) = speaks.take_if(|speaks| speaks.id != conn.id)
+                {
+                    if conn.is_closing() {
+                        // Behind this one in the same entry another came: the session is that one's already.
+                        *speaks = Some(other);
+                        return;
+                    }
+                    other.close(CloseReason::SessionMoved, &mut self.wake);
                 }
                 let timeout = u32::try_from(*timeout_ms).unwrap_or(0);
                 let touch = clocks.start(
@@ -372,7 +382,7 @@ impl Applier {
                 }
                 _ => {}
             });
-        if shared.outbound.is_over() {
+        if shared.outbound.needs_relief(&mut self.relief) {
             shared.relieve(&mut self.wake);
         }
         if flow == Flow::Close {

@@ -116,6 +116,8 @@ struct Outbox {
     bytes: Vec<u8>,
     /// How many of them are counted.
     counted: usize,
+    /// How many of them are replies; the others are events.
+    replies: usize,
     /// Requests answered by the core since the socket task last looked.
     answered: u32,
     closing: Option<CloseReason>,
@@ -146,6 +148,7 @@ impl Outbox {
     }
 
     fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+        self.replies = 0;
         if out.is_empty() {
             std::mem::swap(out, &mut self.bytes);
         } else {
@@ -168,11 +171,13 @@ impl Outbox {
         match outlet.try_write(&self.bytes) {
             Ok(written) if written == self.bytes.len() => {
                 self.bytes.clear();
+                self.replies = 0;
                 self.bytes.shrink_to(DIRECT_BYTES);
                 true
             }
             Ok(written) => {
                 self.bytes.drain(..written);
+                self.replies = self.replies.min(self.bytes.len());
                 false
             }
             // The task finds out what is wrong, or waits until the socket takes more.
@@ -258,9 +263,14 @@ impl Conn {
         if outbox.closing.is_some() {
             return;
         }
+        let before = outbox.bytes.len();
         write(&mut outbox.bytes);
         outbox.answered = outbox.answered.wrapping_add(answered);
-        if outbox.bytes.len() > self.outbound.too_slow_bytes() {
+        if answered > 0 {
+            outbox.replies += outbox.bytes.len() - before;
+        }
+        // Replies have a bound already: that of the requests in flight.
+        if outbox.bytes.len() - outbox.replies > self.outbound.too_slow_bytes() {
             outbox.bytes = Vec::new();
             outbox.closing = Some(CloseReason::TooSlow);
         }
@@ -277,8 +287,12 @@ impl Conn {
     }
 
     /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the client gets has no gap.
-    pub(crate) fn end(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) {
-        self.stop(reason, false, wake);
+    pub(crate) fn end(self: &Arc<Self>, wake: &mut Vec<Arc<Conn>>) {
+        self.stop(CloseReason::AllTooSlow, false, wake);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.outbox.lock().closing.is_some()
     }
 
     fn stop(self: &Arc<Self>, reason: CloseReason, keep: bool, wake: &mut Vec<Arc<Conn>>) {
@@ -286,6 +300,7 @@ impl Conn {
         if outbox.closing.is_none() {
             outbox.closing = Some(reason);
             if !keep {
+                self.outbound.ends();
                 outbox.bytes = Vec::new();
                 outbox.count(&self.outbound);
             }
@@ -405,11 +420,14 @@ impl Conn {
     pub(crate) fn detach(&self) {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
-        outbox.closing.get_or_insert(CloseReason::SocketGone);
+        let ended = *outbox.closing.get_or_insert(CloseReason::SocketGone);
         outbox.bytes = Vec::new();
         outbox.count(&self.outbound);
         drop(outbox);
         self.set_unwritten(0, || 0);
+        if ended == CloseReason::AllTooSlow {
+            self.outbound.has_ended();
+        }
     }
 
     /// Gives memory back that a burst needed.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use super::conn::{CloseReason, Conn};
+use super::conn::Conn;
 use super::shared::Shared;
 use crate::options::Options;
 
@@ -27,6 +27,8 @@ pub(crate) enum Pressure {
 #[derive(Debug)]
 pub(crate) struct Outbound {
     held_bytes: AtomicUsize,
+    /// Connections that were told to end so that others can go on, and have not yet.
+    ending: AtomicUsize,
     /// Of all connections.
     max_bytes: usize,
     /// Of one connection before its requests wait.
@@ -37,6 +39,7 @@ impl Outbound {
     pub(crate) fn new(options: &Options) -> Arc<Self> {
         Arc::new(Self {
             held_bytes: AtomicUsize::new(0),
+            ending: AtomicUsize::new(0),
             max_bytes: options.max_outbound_bytes_in_all,
             max_bytes_each: options.max_outbound_bytes,
         })
@@ -55,8 +58,28 @@ impl Outbound {
         self.held_bytes.load(Relaxed)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.held_bytes() > self.max_bytes
+    /// Whether the core has to end connections. Those that it ends give their bytes back later, so `seen` keeps it from
+    /// looking again for each event of an entry; it begins with 0.
+    pub(super) fn needs_relief(&self, seen: &mut usize) -> bool {
+        let held_bytes = self.held_bytes();
+        let needs = held_bytes > self.max_bytes && held_bytes >= *seen;
+        if needs {
+            *seen = held_bytes + self.max_bytes / 64;
+        }
+        needs
+    }
+
+    /// Whether it was seen to already that what waits will be less.
+    pub(crate) fn is_being_relieved(&self) -> bool {
+        self.ending.load(Relaxed) > 0
+    }
+
+    pub(super) fn ends(&self) {
+        self.ending.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn has_ended(&self) {
+        self.ending.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn pressure(&self) -> Pressure {
@@ -140,7 +163,7 @@ impl Shared {
         let target_bytes = self.outbound.max_bytes / 8 * 7;
         for place in to_end(holders, held_bytes, target_bytes) {
             if let Some(conn) = connections.get(place) {
-                conn.end(CloseReason::AllTooSlow, wake);
+                conn.end(wake);
             }
         }
     }
@@ -186,7 +209,12 @@ mod tests {
         assert_eq!(outbound.share(Pressure::Pressed), PRESSED_BYTES);
         outbound.change(1_000_001, 2_000_001);
         assert_eq!(outbound.pressure(), Pressure::Over);
-        outbound.change(2_000_001, 0);
+        let mut seen = 0;
+        assert!(outbound.needs_relief(&mut seen));
+        assert!(!outbound.needs_relief(&mut seen), "not for each event");
+        outbound.change(0, 2_000_000 / 64);
+        assert!(outbound.needs_relief(&mut seen), "but for more bytes");
+        outbound.change(2_000_001 + 2_000_000 / 64, 0);
         assert_eq!(outbound.held_bytes(), 0);
     }
 }

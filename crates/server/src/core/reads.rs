@@ -132,7 +132,18 @@ pub(crate) fn answer(
             .get_acl(path, identity)
             .map(|(acl, stat)| Response::Acl { acl, stat }),
         Request::Sync { path } => Ok(Response::Path((*path).to_owned())),
-        Request::MultiRead(ops) => Ok(Response::Multi(tree.multi_read(ops, identity))),
+        Request::MultiRead(ops) => {
+            let max_bytes = shared.outbound.too_slow_bytes();
+            let results = tree.multi_read(ops, identity, max_bytes);
+            if results.is_none() {
+                let what = format_args!(
+                    "refused multiRead of {} parts: its answer would have over {max_bytes} bytes; ask for less at a time",
+                    ops.len()
+                );
+                shared.notice(Notice::LargeRequest, Some(&asked.conn.peer), what);
+            }
+            results.map(Response::Multi).ok_or(ErrorCode::BadArguments)
+        }
         Request::GetEphemerals { prefix } => Ok(Response::Strings(
             tree.ephemerals(asked.conn.session(), prefix),
         )),

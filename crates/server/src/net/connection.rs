@@ -34,6 +34,8 @@ const READ_BYTES: usize = 16 << 10;
 const IDLE_BYTES: usize = 4 << 10;
 /// Reads answered under one hold of the tree's lock.
 const READS_PER_LOCK: usize = 32;
+/// Reads that may wait behind a write: they are answered together, before the client can fetch the first.
+const READS_BEHIND: usize = 32;
 /// How long a closed connection's last bytes may take to be fetched.
 const LINGER: Duration = Duration::from_millis(250);
 
@@ -88,6 +90,8 @@ pub(crate) struct Connection {
     phase: Phase,
     /// Requests that the core has not answered.
     in_flight: usize,
+    /// Reads among them, since there were none last.
+    reads_behind: usize,
     work: Work,
     /// Bytes of a request over the limit that are still to come.
     discard: usize,
@@ -112,6 +116,7 @@ impl Connection {
             share: 0,
             phase: Phase::Start,
             in_flight: 0,
+            reads_behind: 0,
             work: Work::default(),
             discard: 0,
             read_at: now(),
@@ -174,7 +179,7 @@ impl Connection {
             let pressure = self.relieve();
             let full = self.is_full();
             let taken = self.conn.take(&mut self.out, full);
-            self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
+            self.answered(taken.answered);
             if self.phase == Phase::Attaching && self.conn.attached().is_some() {
                 self.phase = Phase::Open;
             }
@@ -320,7 +325,7 @@ impl Connection {
     /// Sees how much waits for all clients, and makes room where it is too much. How it is then.
     fn relieve(&mut self) -> Pressure {
         let mut pressure = self.shared.outbound.pressure();
-        if pressure == Pressure::Over {
+        if pressure == Pressure::Over && !self.shared.outbound.is_being_relieved() {
             let mut wake = Vec::new();
             self.shared.relieve(&mut wake);
             for conn in wake {
@@ -332,12 +337,21 @@ impl Connection {
         pressure
     }
 
+    /// The core has answered so many requests.
+    fn answered(&mut self, requests: u32) {
+        self.in_flight = self.in_flight.saturating_sub(requests as usize);
+        if self.in_flight == 0 {
+            self.reads_behind = 0;
+        }
+    }
+
     /// Whether a further request may be taken on.
     fn has_room(&self) -> bool {
         let options = &self.shared.options;
         !self.last_taken
             && !self.is_full()
             && self.in_flight + self.work.len() < options.max_requests_in_flight
+            && self.reads_behind < READS_BEHIND
             && (self.in_flight == 0 || self.shared.inbox.queued_bytes() < options.max_queued_bytes)
     }
 
@@ -431,7 +445,7 @@ impl Connection {
                 Class::Ping => {
                     // protocol.md §3, watches; and zxids never fall from one reply to the next.
                     let (taken, zxid) = conn.take_with_zxid(&mut self.out, || shared.zxid());
-                    self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
+                    self.answered(taken.answered);
                     if taken.closing.is_some() {
                         break Ok(Need::Room);
                     }
@@ -558,6 +572,7 @@ impl Connection {
         if self.work.is_empty() {
             self.work.begin(&self.conn, identity, self.read_at);
         }
+        self.reads_behind += usize::from(matches!(kind, Kind::Read(_)));
         self.work.push(xid, kind, body);
     }
 
