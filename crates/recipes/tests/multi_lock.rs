@@ -144,6 +144,10 @@ async fn h49_while_it_waits_for_one_lock_it_stands_in_no_later_line() {
     drop(last);
     let guard = within(waiting).await.unwrap().unwrap();
     assert_eq!(guard.check(), Ok(()));
+    // Each was granted later than the one before; the whole is as late as the last.
+    let tokens: Vec<_> = guard.tokens().map(|(_, token)| token).collect();
+    assert!(tokens.is_sorted() && tokens[0] < tokens[2]);
+    assert_eq!(guard.guard().token(), tokens[2]);
     within(guard.release()).await.unwrap();
 }
 

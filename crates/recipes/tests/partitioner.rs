@@ -9,8 +9,10 @@
 
 mod common;
 
-use baton::{Client, Guard, LostReason, MemberError, PartitionError, PartitionEvent, Partitioner};
-use baton_testkit::ExclusionChecker;
+use baton::{
+    Client, Guard, LostReason, MemberError, Membership, PartitionError, PartitionEvent, Partitioner,
+};
+use baton_testkit::{ExclusionChecker, inspect};
 use common::{SHORT, Stage, plant, session, within};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -220,6 +222,51 @@ async fn an_item_that_is_asked_back_stays_until_it_is_released_and_one_given_bac
     let (item, guard) = assigned(other).await;
     assert_eq!(item, revoked);
     assert!(guard.token() > token);
+}
+
+/// Whoever takes no events for a while finds locks that were acquired for it meanwhile, and are another's by now.
+#[tokio::test]
+async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner() {
+    const MANY: usize = 40;
+    let stage = Stage::new("partition-slow").await;
+    let items: Vec<_> = (0..MANY).map(|nth| format!("item-{nth}")).collect();
+    let client = stage.client().await;
+    let of = Partitioner::new(&client, &stage.path, &items).unwrap();
+    let mut slow = of.join("slow").unwrap();
+    within(async {
+        for item in &items {
+            let line = format!("{}/locks/{item}", stage.path);
+            while inspect::children(stage.addr, &line).await.unwrap().len() != 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    })
+    .await;
+    let next = Partitioner::new(&stage.client().await, &stage.path, &items).unwrap();
+    let mut next = next.join("next").unwrap();
+    let group = Membership::new(&client, &format!("{}/members", stage.path)).unwrap();
+    let mut view = group.watch().unwrap();
+    while within(view.next()).await.unwrap().members.len() != 2 {}
+    let (mut kept, mut theirs) = (HashMap::new(), HashMap::new());
+    within(async {
+        while kept.len() + theirs.len() != MANY || theirs.is_empty() {
+            tokio::select! {
+                event = slow.next() => match event.unwrap() {
+                    PartitionEvent::Assigned { item, guard } => drop(kept.insert(item, guard)),
+                    PartitionEvent::Revoked { item } => drop(kept.remove(&item)),
+                    event => panic!("{event:?}"),
+                },
+                event = next.next() => match event.unwrap() {
+                    PartitionEvent::Assigned { item, guard } => drop(theirs.insert(item, guard)),
+                    event => panic!("{event:?}"),
+                },
+            }
+        }
+    })
+    .await;
+    assert!(kept.keys().all(|item| !theirs.contains_key(item)));
+    // Nothing is asked back that should not have been handed out.
+    assert!(kept.values().all(|guard| !guard.revoke_requested()));
 }
 
 #[tokio::test]
