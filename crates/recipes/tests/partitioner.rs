@@ -14,7 +14,7 @@ use baton::{
 };
 use baton_testkit::{ExclusionChecker, inspect};
 use common::{SHORT, Stage, plant, session, within};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -247,26 +247,38 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
     let group = Membership::new(&client, &format!("{}/members", stage.path)).unwrap();
     let mut view = group.watch().unwrap();
     while within(view.next()).await.unwrap().members.len() != 2 {}
-    let (mut kept, mut theirs) = (HashMap::new(), HashMap::new());
-    within(async {
-        while kept.len() + theirs.len() != MANY || theirs.is_empty() {
-            tokio::select! {
-                event = slow.next() => match event.unwrap() {
-                    PartitionEvent::Assigned { item, guard } => drop(kept.insert(item, guard)),
-                    PartitionEvent::Revoked { item } => drop(kept.remove(&item)),
-                    event => panic!("{event:?}"),
-                },
-                event = next.next() => match event.unwrap() {
-                    PartitionEvent::Assigned { item, guard } => drop(theirs.insert(item, guard)),
-                    event => panic!("{event:?}"),
-                },
+    let shares = settled(&mut slow, &mut next).await;
+    assert_eq!(shares[0].len() + shares[1].len(), MANY);
+
+    // The same members and items, where nobody is slow.
+    let path = format!("{}-again", stage.path);
+    let of = Partitioner::new(&client, &path, &items).unwrap();
+    let (mut slow, mut next) = (of.join("slow").unwrap(), of.join("next").unwrap());
+    assert_eq!(settled(&mut slow, &mut next).await, shares);
+}
+
+/// What two members have when both of them have some, and nothing more happens.
+async fn settled(
+    one: &mut baton::Partition,
+    other: &mut baton::Partition,
+) -> [BTreeSet<Arc<str>>; 2] {
+    let (mut has, mut other_has) = (HashMap::new(), HashMap::new());
+    let take = |has: &mut HashMap<_, _>, event| match event {
+        PartitionEvent::Assigned { item, guard } => drop(has.insert(item, guard)),
+        PartitionEvent::Revoked { item } => drop(has.remove(&item)),
+        event => panic!("{event:?}"),
+    };
+    loop {
+        tokio::select! {
+            event = one.next() => take(&mut has, event.unwrap()),
+            event = other.next() => take(&mut other_has, event.unwrap()),
+            () = tokio::time::sleep(Duration::from_millis(400)) => {
+                if !has.is_empty() && !other_has.is_empty() {
+                    return [has, other_has].map(|has| has.into_keys().collect());
+                }
             }
         }
-    })
-    .await;
-    assert!(kept.keys().all(|item| !theirs.contains_key(item)));
-    // Nothing is asked back that should not have been handed out.
-    assert!(kept.values().all(|guard| !guard.revoke_requested()));
+    }
 }
 
 #[tokio::test]
