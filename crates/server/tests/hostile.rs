@@ -303,3 +303,49 @@ async fn odd_names_are_kept_byte_by_byte_or_refused() {
         assert_eq!(wire.get(path).await.unwrap(), name.as_bytes(), "{name:?}");
     }
 }
+
+#[tokio::test]
+async fn credentials_without_number_or_end_are_refused_and_the_server_goes_on() {
+    let server = start().await;
+    let to = server.connect_string();
+    let mut other = Wire::open(&to).await;
+    let mut wire = Wire::open(&to).await;
+    let mut refused = None;
+    for place in 0..60 {
+        let secret = format!("{place}{}:x", "u".repeat(900_000));
+        let packet = baton_proto::AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(secret.as_bytes()),
+        };
+        if wire.call(Request::Auth(packet)).await.is_err() {
+            refused = Some(place);
+            break;
+        }
+    }
+    if refused.is_none() {
+        let _ = wire.create("/by-many", b"", 0).await;
+    }
+    other.create("/by-one", b"", 0).await.unwrap();
+    assert_eq!(refused, Some(0), "a name of a megabyte is none");
+    let mut wire = Wire::open(&to).await;
+    let mut taken = 0;
+    loop {
+        let secret = format!("user{taken}:x");
+        let packet = baton_proto::AuthPacket {
+            kind: 0,
+            scheme: "digest",
+            auth: Some(secret.as_bytes()),
+        };
+        wire.send(&[Request::Auth(packet)]).await;
+        let (header, _) = wire.reply().await;
+        if header.error() == ErrorCode::AuthFailed {
+            break;
+        }
+        assert_eq!(header.error(), ErrorCode::Ok);
+        taken += 1;
+    }
+    assert!((100..100_000).contains(&taken), "{taken}");
+    assert!(wire.is_closed().await, "as after any refused credentials");
+    assert!(other.exists("/by-one").await);
+}

@@ -1,25 +1,41 @@
 //! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its connection; never
 //! decides what an identity may do: that is the ACLs' matter.
 
-use baton_proto::{AuthPacket, ErrorCode};
+use baton_proto::AuthPacket;
 use baton_tree::{Identity, digest_id};
 
 use crate::options::Options;
 
+/// Bytes of all that one connection has proved to be: every log entry with a write of its own has them.
+const MAX_IDENTITY_BYTES: usize = 64 << 10;
+
+/// Why credentials are refused. The answer is `AuthFailed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("clients are known by ip and digest only")]
+    Scheme,
+    #[error("they are null; send user:password")]
+    Null,
+    #[error(
+        "the connection would have over {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
+    )]
+    TooMany,
+}
+
 /// The connection's identity with what the packet adds.
 ///
 /// # Errors
-/// `AuthFailed`: the scheme is unknown or its data is not what it has to be.
+/// [`Refusal`]: the scheme is unknown, its data is not what it has to be, or it is too much.
 pub(super) fn add(
     identity: &Identity,
     packet: &AuthPacket<'_>,
     options: &Options,
-) -> Result<Identity, ErrorCode> {
+) -> Result<Identity, Refusal> {
     let mut more = identity.clone();
     match packet.scheme {
         "digest" => {
             // As in ZooKeeper: null is refused, but without a colon it is a user without a password.
-            let id = digest_id(packet.auth.ok_or(ErrorCode::AuthFailed)?);
+            let id = digest_id(packet.auth.ok_or(Refusal::Null)?);
             if options.super_digest.as_deref() == Some(id.as_str()) {
                 more.add("super", "");
             }
@@ -27,7 +43,11 @@ pub(super) fn add(
         }
         // Known since the connection was made.
         "ip" => {}
-        _ => return Err(ErrorCode::AuthFailed),
+        _ => return Err(Refusal::Scheme),
+    }
+    let bytes = more.ids().iter().map(|id| id.scheme.len() + id.id.len());
+    if bytes.sum::<usize>() > MAX_IDENTITY_BYTES {
+        return Err(Refusal::TooMany);
     }
     Ok(more)
 }
@@ -59,14 +79,14 @@ mod tests {
         for unknown in ["kerberos", "world"] {
             assert_eq!(
                 add(&nobody, &packet(unknown, b"x"), &options),
-                Err(ErrorCode::AuthFailed)
+                Err(Refusal::Scheme)
             );
         }
         let null = AuthPacket {
             auth: None,
             ..packet("digest", b"")
         };
-        assert_eq!(add(&nobody, &null, &options), Err(ErrorCode::AuthFailed));
+        assert_eq!(add(&nobody, &null, &options), Err(Refusal::Null));
         let no_password = add(&nobody, &packet("digest", b"no colon"), &options).unwrap();
         assert_eq!(no_password.ids().len(), 1);
     }

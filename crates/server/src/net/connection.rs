@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use baton_proto::{Decoder, ErrorCode, OpCode, ReplyHeader, Request, RequestHeader, frame};
+use baton_proto::{Decoder, ErrorCode, OpCode, Request, RequestHeader, frame};
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 
 use super::class::Class;
+use super::frames::{reply, whole_frame};
 use super::stream::{Input, Output, Stream};
 use super::{auth, handshake, words};
 use crate::core::clock::now;
@@ -495,9 +496,18 @@ impl Connection {
                 }
                 Class::Auth => {
                     let packet = Request::decode(OpCode::Auth, body, &shared.limits);
-                    let outcome = match &packet {
-                        Ok(Request::Auth(packet)) => auth::add(&identity, packet, &shared.options),
-                        _ => Err(ErrorCode::MarshallingError),
+                    let (scheme, outcome) = match &packet {
+                        Ok(Request::Auth(packet)) => {
+                            let outcome = auth::add(&identity, packet, &shared.options);
+                            let refused =
+                                |why: auth::Refusal| (ErrorCode::AuthFailed, why.to_string());
+                            (packet.scheme, outcome.map_err(refused))
+                        }
+                        Ok(_) => ("(none)", Err((ErrorCode::MarshallingError, String::new()))),
+                        Err(why) => (
+                            "(none)",
+                            Err((ErrorCode::MarshallingError, why.to_string())),
+                        ),
                     };
                     let code = match outcome {
                         Ok(more) => {
@@ -507,17 +517,14 @@ impl Connection {
                             conn.set_identity(Arc::clone(&identity));
                             ErrorCode::Ok
                         }
-                        Err(code) => {
+                        Err((code, why)) => {
                             shared.stats.auth_failed.fetch_add(1, Relaxed);
-                            let scheme = match &packet {
-                                Ok(Request::Auth(packet)) => Shown(packet.scheme),
-                                _ => Shown("(none)"),
-                            };
+                            let scheme = Shown(scheme);
                             shared.notice(
                                 Notice::BadCredentials,
                                 Some(&conn.peer),
                                 format_args!(
-                                    "connection closed: credentials of scheme '{scheme}' are refused; clients are known by ip and digest only"
+                                    "connection closed: credentials of scheme '{scheme}' are refused: {why}"
                                 ),
                             );
                             code
@@ -669,31 +676,4 @@ impl Connection {
             Err((notice, what)) => Err(End::Refused(notice, what)),
         }
     }
-}
-
-type FrameAndRest<'a> = (&'a [u8], &'a [u8]);
-
-/// The first whole frame of `bytes` and what follows it.
-fn whole_frame(
-    bytes: &[u8],
-    max_bytes: usize,
-) -> Result<Option<FrameAndRest<'_>>, frame::FrameError> {
-    let Some(length) = frame::peek_length(bytes, max_bytes)? else {
-        return Ok(None);
-    };
-    Ok(bytes
-        .get(frame::LENGTH_BYTES..)
-        .and_then(|rest| rest.split_at_checked(length)))
-}
-
-fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
-    frame::write_reply(
-        out,
-        ReplyHeader {
-            xid,
-            zxid,
-            err: code.code(),
-        },
-        None,
-    );
 }

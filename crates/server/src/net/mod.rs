@@ -5,6 +5,7 @@ mod auth;
 mod class;
 mod connection;
 mod facts;
+mod frames;
 mod handshake;
 pub(crate) mod http;
 pub(crate) mod listen;
