@@ -28,6 +28,17 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| complaint())
 }
 
+/// As [`parse`], for what takes some time.
+///
+/// # Errors
+/// As `parse`, and for none at all.
+pub(crate) fn parse_some(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        some => Ok(some),
+    }
+}
+
 /// A duration for people: the coarsest unit that says it without a fraction worth mentioning.
 pub(crate) fn show(duration: Duration) -> String {
     let millis = duration.as_millis();

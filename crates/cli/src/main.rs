@@ -11,6 +11,7 @@ mod exit;
 mod health;
 mod local;
 mod output;
+mod paths;
 mod settings;
 mod signals;
 mod stop;

@@ -78,6 +78,26 @@ fn wrong_arguments_are_refused_with_2() {
         &["--listen", "--unix-socket"],
     );
     refused(&home, &["completions", "tcsh"], 2, &["tcsh", "bash"]);
+    for (option, verb) in [
+        ("--jobs", &["queue", "work"][..]),
+        ("--max-attempts", &["queue", "work"]),
+        ("--visibility", &["queue", "work"]),
+        ("--max-attempts", &["queue", "work", "put"]),
+        ("--capacity", &["queue", "work", "put"]),
+        ("--batch", &["queue", "work", "put"]),
+        ("--slots", &["sem"]),
+        ("--permits", &["sem"]),
+        ("--count", &["barrier"]),
+    ] {
+        let args = [verb, &["/x", option, "0"]].concat();
+        refused(&home, &args, 2, &["0"]);
+    }
+    refused(
+        &home,
+        &["elect", "/x", "--http", "nowhere", "--", "true"],
+        2,
+        &["--http", "nowhere"],
+    );
 }
 
 #[test]
@@ -95,6 +115,35 @@ fn paths_that_break_the_rules_are_refused_with_2() {
             assert!(ran.complaint().contains("path"), "{ran:?}");
         }
     }
+}
+
+#[test]
+fn a_recipes_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_started() {
+    let home = Home::new();
+    for verb in [
+        &["lock", "x"][..],
+        &["lock", "show", "x"],
+        &["lock", "break", "x", "--token", "1"],
+        &["sem", "x", "--slots", "2"],
+        &["sem", "resize", "x", "2"],
+        &["elect", "x"],
+        &["elect", "resign", "x"],
+        &["barrier", "x", "--count", "2"],
+        &["barrier", "open", "x"],
+        &["queue", "depth", "x"],
+        &["queue", "work", "x", "--", "cat"],
+        &["queue", "work", "put", "x", "item"],
+        &["queue", "work", "dead", "x"],
+        &["member", "join", "x"],
+        &["member", "ls", "x"],
+        &["counter", "add", "x"],
+    ] {
+        let ran = home.run(verb);
+        assert_eq!(ran.code, 2, "{verb:?}: {ran:?}");
+        assert!(ran.complaint().contains("no legal path"), "{ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "no server was started: {ran:?}");
+    }
+    assert!(!home.state().exists());
 }
 
 #[test]

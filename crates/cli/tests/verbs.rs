@@ -87,6 +87,11 @@ async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
     let shown: serde_json::Value =
         serde_json::from_str(&place.run(&["elect", "show", "/e", "--json"]).out).unwrap();
     assert_eq!(shown["leader"], "eu-1");
+    // Though its offer holds an id in place of Baton's record.
+    assert!(
+        shown["since_ms"].as_i64() > Some(1_600_000_000_000),
+        "{shown}"
+    );
     let token = shown["token"].to_string();
     let other = place.run(&["elect", "resign", "/e", "--token", "1"]);
     assert_eq!(other.code, 1);

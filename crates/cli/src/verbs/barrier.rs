@@ -11,6 +11,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::{self, Signals};
 use crate::supervise::Command;
 use crate::tenure::{self, RunOptions, Tenure};
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     gate: Option<Gate>,
     /// The barrier: a path like /step, the same for all who meet.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
     path: Option<String>,
     /// How many meet; the same for all.
     #[arg(short = 'N', long, required = true, value_name = "N")]
@@ -64,16 +65,19 @@ enum Gate {
     /// Open a gate: whoever waits goes on.
     Open {
         /// The gate's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// Close a gate.
     Close {
         /// The gate's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// Wait until a gate is open.
     Wait {
         /// The gate's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// Wait at most this long, then exit 124 [default: for ever].
         #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]

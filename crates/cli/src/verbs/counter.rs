@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::{self, Signals};
 
 /// Count on a number that many processes share: each addition happens once.
@@ -48,11 +49,13 @@ enum Act {
     /// Print the number.
     Get {
         /// The counter's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// Add to the number and print the sum.
     Add {
         /// The counter's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// What to add; a negative number counts down.
         #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
@@ -61,6 +64,7 @@ enum Act {
     /// Make it this number, whatever it was.
     Set {
         /// The counter's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// The number.
         #[arg(value_name = "N", allow_negative_numbers = true)]
@@ -69,6 +73,7 @@ enum Act {
     /// Print the number, and each change, until a signal comes.
     Watch {
         /// The counter's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::args::Context;
 use crate::connect::Connection;
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::{self, Signals};
 use crate::stop::Stop;
 use crate::supervise::Command;
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     look: Option<Look>,
     /// The election: a path like /scheduler, the same for all candidates.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
     path: Option<String>,
     /// What other programs see as this candidate's id, in place of Baton's record (host, pid, name).
     #[arg(long, value_name = "TEXT")]
@@ -106,6 +107,7 @@ enum Look {
 #[derive(Debug, clap::Args)]
 pub(super) struct Which {
     /// The election's path.
+    #[arg(value_parser = paths::legal)]
     pub(super) path: String,
     /// Whose names are used there.
     #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]

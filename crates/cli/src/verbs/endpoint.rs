@@ -4,6 +4,7 @@
 //! told with its age, and not told at all once it could be older than the session's timeout. So a process that is cut off names
 //! nobody, rather than a leader that was.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use baton::{LeaderElection, Leadership, Standing, Term};
 use baton_client::{Client, Session};
-use baton_server::http;
+use baton_server::{StartError, http};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -70,9 +71,12 @@ impl Endpoint {
         path: &str,
         context: &Context,
     ) -> Result<Self, Failure> {
-        let (listener, local) = http::bind(address)
-            .await
-            .map_err(|error| Failure::baton(format!("--http: {error}")))?;
+        let (listener, local) = http::bind(address).await.map_err(|error| match &error {
+            StartError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
+                Failure::usage(format!("--http: {error}"))
+            }
+            _ => Failure::baton(format!("--http: {error}")),
+        })?;
         context
             .output
             .note(format!("{path}: who leads is told on http://{local}/"));

@@ -115,7 +115,7 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
         node: Option<&'a str>,
         token: Option<u64>,
         session: Option<String>,
-        since_ms: Option<u64>,
+        since_ms: Option<i64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     }
@@ -130,7 +130,7 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
         node: leader.map(|leader| leader.node.as_str()),
         token: leader.map(|leader| leader.token),
         session: leader.map(|leader| format!("0x{:x}", leader.session_id)),
-        since_ms: leader.and_then(|leader| Some(leader.record.as_ref()?.since_ms)),
+        since_ms: leader.map(|leader| leader.since_ms),
         reason,
     };
     context.output.result(&shown, text);

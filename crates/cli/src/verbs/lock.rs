@@ -7,6 +7,7 @@ use baton::{Client, Mutex, RwLock};
 use crate::args::Context;
 use crate::duration;
 use crate::exit::Failure;
+use crate::paths;
 use crate::tenure::RunOptions;
 use crate::verbs::held::{self, WaitOptions, Wanted};
 use crate::verbs::{lines, sem};
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
     /// The lock: a path like /deploy, the same for all who contend.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
     path: Option<String>,
     /// Hold it together with others who use --shared: to read. Who writes uses --exclusive.
     #[arg(short, long, conflicts_with = "slots")]
@@ -76,17 +77,19 @@ enum Admin {
     /// List the locks that are held, with holders and numbers of waiters.
     Ls {
         /// Only below this path.
-        #[arg(value_name = "PREFIX", default_value = "/")]
+        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
         prefix: String,
     },
     /// Show who holds a lock and who waits, in order. Exits with 1 if nobody does.
     Show {
         /// The lock's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// Ask whoever holds a lock to let go: `baton lock` stops its command and releases. Exits with 1 if nobody holds it.
     Revoke {
         /// The lock's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// Only the holder with this token, as `lock show` tells it.
         #[arg(long, value_name = "N")]
@@ -95,6 +98,7 @@ enum Admin {
     /// Take a lock away from its holder: it is told, and stops. Exits with 1 if the holder has changed.
     Break {
         /// The lock's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// The holder's token, as `lock show` tells it: whoever holds it with another token is left alone.
         #[arg(long, value_name = "N")]

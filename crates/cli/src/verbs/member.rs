@@ -13,6 +13,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection, SessionOptions};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::{self, Signals};
 use crate::supervise::{Command, OnLost};
 use crate::tenure::{self, Tenure};
@@ -66,11 +67,13 @@ enum Act {
     /// Print the members.
     Ls {
         /// The group's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// Print the members, and again at each change, until a signal comes.
     Watch {
         /// The group's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
 }
@@ -78,6 +81,7 @@ enum Act {
 #[derive(Debug, clap::Args)]
 struct Join {
     /// The group: a path like /web, the same for all members.
+    #[arg(value_parser = paths::legal)]
     path: String,
     /// What the others know us by [default: host and process id].
     #[arg(long, value_name = "ID")]

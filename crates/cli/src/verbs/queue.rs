@@ -10,6 +10,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::{self, Signals};
 use crate::verbs::bytes;
 use crate::verbs::queue_layout::{How, Which};
@@ -81,6 +82,7 @@ enum Act {
     /// Remove all items of these ids, and print how many there were. Exits with 1 if there were none.
     Remove {
         /// The path of a queue whose items were put with --id.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// The ids.
         #[arg(value_name = "ID", required = true)]

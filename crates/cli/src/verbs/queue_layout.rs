@@ -11,6 +11,7 @@ use baton::{
 
 use crate::duration;
 use crate::exit::Failure;
+use crate::paths;
 
 /// Whose names and bytes the queue has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -35,6 +36,7 @@ pub(super) enum Layout {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Which {
     /// The queue's path.
+    #[arg(value_parser = paths::legal)]
     pub(super) path: String,
     /// The names and bytes to use; all who use one path must use the same.
     #[arg(short, long, value_enum)]

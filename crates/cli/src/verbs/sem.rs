@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::tenure::RunOptions;
 use crate::verbs::held::{self, WaitOptions, Wanted};
 
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
     /// The semaphore: a path like /licences, the same for all who contend.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
     path: Option<String>,
     /// How many permits there are in all [default: what the tree says].
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
@@ -52,6 +53,7 @@ enum Admin {
     /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is room.
     Resize {
         /// The semaphore's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// How many there are to be.
         #[arg(value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]

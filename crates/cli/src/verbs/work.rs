@@ -4,6 +4,7 @@
 //! ended and was reaped; a command whose claim is lost is stopped before another worker can have the item.
 
 use std::cell::Cell;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use baton::{Claim, WorkError, WorkItem, WorkQueue};
@@ -14,6 +15,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::{self, Signals};
 use crate::stop::Stop;
 use crate::supervise::{Command, OnLost};
@@ -54,19 +56,19 @@ pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
     /// The queue's path.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
     path: Option<String>,
     /// So many commands at a time.
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// How often an item may be tried, unless it says otherwise itself.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
     /// How long an item waits after its first failed attempt, doubled with each further one up to ten minutes.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
     /// An attempt may take so long; CMD is stopped before, and the item goes to another [default: as long as it takes].
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
     /// Exit with 0 when there is no item to be had.
     #[arg(long)]
@@ -80,6 +82,7 @@ enum Admin {
     /// Put items in: each ITEM, or what comes on standard input.
     Put {
         /// The queue's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// The items, each one an argument.
         #[arg(value_name = "ITEM")]
@@ -97,14 +100,14 @@ enum Admin {
         #[arg(long, value_name = "TEXT")]
         id: Option<String>,
         /// How often these items may be tried, whatever the workers say.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_attempts: Option<u32>,
         /// The most items that the queue takes, agreed when it is made; when it is full, exit code 1.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         capacity: Option<u64>,
         /// Put so many in one change, all or none.
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        batch: usize,
+        #[arg(long, value_name = "N", default_value = "1")]
+        batch: NonZeroUsize,
     },
     #[command(flatten)]
     Looked(Looked),
@@ -180,7 +183,7 @@ async fn put(admin: &Admin, connection: &Connection) -> Result<u8, Failure> {
         }
         item
     };
-    for some in given.chunks((*batch).max(1)) {
+    for some in given.chunks(batch.get()) {
         queue.put_all(some.iter().map(of)).await.map_err(failure)?;
     }
     Ok(exit::OK)
@@ -229,7 +232,7 @@ async fn work(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
         signal: Cell::new(None),
         failed: Cell::new(None),
     };
-    let jobs = all((0..args.jobs.max(1)).map(|_| job(&worker)));
+    let jobs = all((0..args.jobs).map(|_| job(&worker)));
     let stop = async {
         loop {
             worker.stop(signals.stop().await);

@@ -7,6 +7,7 @@ use crate::args::Context;
 use crate::connect::Connection;
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::verbs::bytes;
 use crate::verbs::work::{failure, open};
 
@@ -18,21 +19,25 @@ pub(crate) enum Looked {
     /// Show how much is in the queue. Exits with 1 where there is no queue.
     Depth {
         /// The queue's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// List the items that somebody works on.
     Claims {
         /// The queue's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// List the dead letters: what was tried too often, or could not be read.
     Dead {
         /// The queue's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
     },
     /// Put dead letters back into the queue, their attempts counted anew.
     Replay {
         /// The queue's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// Their names, as `dead` lists them.
         #[arg(value_name = "NAME", required_unless_present = "all")]
@@ -44,6 +49,7 @@ pub(crate) enum Looked {
     /// Remove dead letters for good.
     Discard {
         /// The queue's path.
+        #[arg(value_parser = paths::legal)]
         path: String,
         /// Their names, as `dead` lists them.
         #[arg(value_name = "NAME", required = true)]

@@ -21,6 +21,8 @@ pub struct Leader {
     pub token: u64,
     /// The session that owns the offer.
     pub session_id: i64,
+    /// Since when it has stood for election: milliseconds since 1970, by the server's clock.
+    pub since_ms: i64,
     /// Who it is, where the offer is Baton's.
     pub record: Option<Record>,
     /// The offer's data as it is: with other dialects, what they put there (a host name, an identifier).
@@ -138,6 +140,7 @@ impl Observer {
                     node,
                     token: u64::try_from(stat.czxid).unwrap_or_default(),
                     session_id: stat.ephemeral_owner,
+                    since_ms: stat.ctime,
                     record: Record::from_bytes(&data),
                     data: data.to_vec(),
                 };
