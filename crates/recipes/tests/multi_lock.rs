@@ -353,6 +353,21 @@ async fn the_loss_of_one_lock_is_the_loss_of_all() {
 }
 
 #[tokio::test]
+async fn h38_the_holder_is_told_whichever_of_its_nodes_somebody_deletes() {
+    let stage = Stage::new("whichever").await;
+    let client = stage.client().await;
+    let admin = session(&stage.client().await).await;
+    for path in paths(&stage) {
+        let guard = within(all(&client, &stage).acquire()).await.unwrap();
+        let node = nodes(&stage, &path).await.remove(0).path;
+        within(admin.delete(&node, None)).await.unwrap();
+        assert_eq!(within(guard.lost()).await, LostReason::NodeGone, "{path}");
+        drop(guard);
+        until(&stage, [0; 3]).await;
+    }
+}
+
+#[tokio::test]
 async fn h49_a_lock_lost_while_waiting_for_the_next_one_is_taken_again_first() {
     let stage = Stage::new("again").await;
     let (client, other) = (stage.client().await, stage.client().await);

@@ -10,7 +10,8 @@
 mod common;
 
 use baton::{LockError, LostReason, OwnerId, ReentrantMutex, ReleaseError};
-use baton_testkit::{ExclusionChecker, Match};
+use baton_client::OpCode;
+use baton_testkit::{Action, ExclusionChecker, Match};
 use common::{LONG, SHORT, Stage, mutex, session, within};
 use std::time::Duration;
 
@@ -48,6 +49,23 @@ async fn an_owner_takes_it_again_at_once_and_it_is_released_with_the_last() {
     stage.until_children(0).await;
     let next = within(lock.acquire(&other)).await.unwrap();
     assert_eq!(next.count(), 1);
+}
+
+#[tokio::test]
+async fn the_release_of_the_last_guard_waits_for_the_servers_word() {
+    let stage = Stage::new("word").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let lock = ReentrantMutex::new(&client, &stage.path).unwrap();
+    let me = OwnerId::unique();
+    let outer = within(lock.acquire(&me)).await.unwrap();
+    let inner = within(lock.acquire(&me)).await.unwrap();
+    within(inner.release()).await.unwrap();
+    let word = proxy.on(Match::reply(OpCode::Delete)).then(Action::Hold);
+    let mut releasing = outer.release();
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut releasing).await;
+    assert!(early.is_err(), "without the server's word");
+    word.release();
+    within(releasing).await.unwrap();
 }
 
 #[tokio::test]
