@@ -1,7 +1,7 @@
-//! Barriers: a gate that is closed and opened, a meeting of two, and a count that goes down.
+//! Barriers: a gate that is closed and opened, a meeting of two or three, and a count that goes down.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use baton::{Barrier, BarrierError, CountdownLatch, DoubleBarrier};
@@ -18,7 +18,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let keeps = |path: &str| path.starts_with("/meetings");
     vec![
         Scenario::new("barrier", 2, |stage| Box::pin(gate(stage))).keeps(keeps),
-        Scenario::new("double-barrier", 2, |stage| Box::pin(meeting(stage))).keeps(keeps),
+        Scenario::new("double-barrier", 2, |stage| Box::pin(meeting(stage, 2))).keeps(keeps),
+        Scenario::new("double-barrier-three", 3, |stage| {
+            Box::pin(meeting(stage, 3))
+        })
+        .keeps(keeps),
         Scenario::new("double-barrier-abort", 2, |stage| {
             Box::pin(short_of_time(stage))
         })
@@ -69,23 +73,23 @@ where
     }
 }
 
-/// Nobody is inside before the other has come, nor out before the other goes, and both are told of the same round.
-async fn meeting(stage: Stage) {
-    let come = Arc::new(AtomicUsize::new(0));
-    let going = Arc::new(AtomicUsize::new(0));
+/// Nobody is inside before all have come, nor out before all go, and all are told of the same round.
+async fn meeting(stage: Stage, members: u32) {
+    let come = Arc::new(AtomicU32::new(0));
+    let going = Arc::new(AtomicU32::new(0));
     let rounds = Arc::new(std::sync::Mutex::new(Vec::new()));
     let act = |stage: Stage, number: usize| {
         let (come, going) = (Arc::clone(&come), Arc::clone(&going));
         let rounds = Arc::clone(&rounds);
         async move {
-            let Ok(barrier) = DoubleBarrier::new(stage.client(number), PATH, 2) else {
+            let Ok(barrier) = DoubleBarrier::new(stage.client(number), PATH, members) else {
                 return stage.fail("no barrier");
             };
             stage.pause(6 * number as u64).await;
             come.fetch_add(1, SeqCst);
             let entered = match stage.cancellable(barrier.enter_timeout(PATIENCE)).await {
                 Some(Ok(entered)) => entered,
-                // Without the other there is no meeting, and that is the answer.
+                // Without the others there is no meeting, and that is the answer.
                 Some(Err(
                     BarrierError::TimedOut { .. }
                     | BarrierError::Aborted { .. }
@@ -94,8 +98,8 @@ async fn meeting(stage: Stage) {
                 | None => return,
                 Some(Err(error)) => return stage.fail(&format!("member {number}: {error}")),
             };
-            stage.expect(come.load(SeqCst) == 2, || {
-                format!("member {number} was let in alone")
+            stage.expect(come.load(SeqCst) == members, || {
+                format!("member {number} was let in before all had come")
             });
             stage.note(|| format!("member {number} is in round {:?}", entered.round()));
             if let Ok(mut rounds) = rounds.lock() {
@@ -107,13 +111,13 @@ async fn meeting(stage: Stage) {
             stage.note(|| format!("member {number} left: {left:?}"));
             if let Some(Ok(left)) = left {
                 let going = going.load(SeqCst);
-                stage.expect(going == 2 || left.lost > 0, || {
-                    format!("member {number} was let out while the other was inside")
+                stage.expect(going == members || left.lost > 0, || {
+                    format!("member {number} was let out while another was inside")
                 });
             }
         }
     };
-    stage.crew(2, act).await;
+    stage.crew(members as usize, act).await;
     if let Ok(rounds) = rounds.lock() {
         let same = rounds.windows(2).all(|pair| pair.first() == pair.last());
         stage.expect(same, || format!("members met in rounds {rounds:?}"));

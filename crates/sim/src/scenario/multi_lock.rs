@@ -1,6 +1,7 @@
 //! Several locks at once, named in either order, beside somebody who wants only one of them.
 
 use baton::{MultiLock, Mutex};
+use baton_client::Op;
 
 use super::Scenario;
 use super::hold::{granted, hold, hold_in};
@@ -10,9 +11,15 @@ const ONE: &str = "/many/a";
 const OTHER: &str = "/many/b";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
+    let keeps = |path: &str| ["/many", ONE, OTHER].contains(&path);
+    let removed = Scenario::new("multi-lock-removed", 3, |stage| Box::pin(removed(stage)));
     vec![
-        Scenario::new("multi-lock", 3, |stage| Box::pin(turns(stage)))
-            .keeps(|path| ["/many", ONE, OTHER].contains(&path)),
+        Scenario::new("multi-lock", 3, |stage| Box::pin(turns(stage))).keeps(keeps),
+        // Whoever stood there comes again, each time.
+        Scenario {
+            more_creates: 30,
+            ..removed.keeps(keeps)
+        },
     ]
 }
 
@@ -52,4 +59,58 @@ async fn turns(stage: Stage) {
         }
     };
     stage.crew(3, act).await;
+}
+
+/// Somebody removes one of the lines, again and again, with all who stand in it. The other one is left alone, and who has it has it
+/// alone.
+async fn removed(stage: Stage) {
+    let room = stage.occupancy(ONE, 1);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            if number == 2 {
+                for _ in 0..3 {
+                    stage.pause(9).await;
+                    remove(&stage, number).await;
+                }
+                return;
+            }
+            let Ok(both) = MultiLock::new(stage.client(number), [ONE, OTHER]) else {
+                return stage.fail("no locks");
+            };
+            for round in 0..2 {
+                let who = format!("client {number}, round {round}");
+                let outcome = stage.cancellable(both.acquire()).await;
+                if let Some(guard) = granted(&stage, &who, outcome) {
+                    let token = guard.token(ONE).unwrap_or(0);
+                    hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
+                }
+            }
+        }
+    };
+    stage.crew(3, act).await;
+}
+
+/// One attempt, whatever comes of it.
+async fn remove(stage: &Stage, client: usize) {
+    let Ok(session) = stage.client(client).session().await else {
+        return;
+    };
+    let Ok(line) = session.children(OTHER).await else {
+        return;
+    };
+    let mut all: Vec<Op> = line
+        .names
+        .iter()
+        .map(|name| Op::delete(format!("{OTHER}/{name}"), None))
+        .collect();
+    all.push(Op::delete(OTHER, None));
+    let outcome = session.multi(&all).await;
+    stage.note(|| {
+        format!(
+            "{OTHER} removed with {:?}: {:?}",
+            line.names,
+            outcome.map(drop)
+        )
+    });
 }

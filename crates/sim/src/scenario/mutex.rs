@@ -33,6 +33,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         })
         .keeps(keeps),
         Scenario::new("simple-mutex", 2, |stage| Box::pin(scrambles(stage))).keeps(keeps),
+        Scenario::new("simple-mutex-shared", 2, |stage| Box::pin(shares(stage))).keeps(keeps),
         Scenario::new("mutex-try", 2, |stage| Box::pin(tries(stage))).keeps(keeps),
         Scenario::new("mutex-stay", 2, |stage| Box::pin(stays(stage))).keeps(keeps),
         Scenario::new("mutex-timeout", 2, |stage| Box::pin(limited(stage))).keeps(keeps),
@@ -112,6 +113,30 @@ async fn scrambles(stage: Stage) {
     rounds(stage, 2, open, |round| async move {
         let outcome = round.stage.cancellable(round.lock.acquire()).await;
         round.hold(outcome).await;
+    })
+    .await;
+}
+
+/// Each wants it twice at a time, in one session: what tells the two apart is in the node's data alone.
+async fn shares(stage: Stage) {
+    let open = |client: &Client| SimpleMutex::new(client, PATH);
+    rounds(stage, 1, open, |round| async move {
+        let Round {
+            stage,
+            room,
+            who,
+            lock,
+        } = &round;
+        let half = async |name: &str| {
+            for _ in 0..2 {
+                let who = format!("{who}, {name}");
+                let outcome = stage.cancellable(lock.acquire()).await;
+                if let Some(guard) = granted(stage, &who, outcome) {
+                    hold(stage, &who, room, guard).await;
+                }
+            }
+        };
+        tokio::join!(biased; half("one"), half("other"));
     })
     .await;
 }

@@ -19,9 +19,10 @@ const DISTURBED: Duration = Duration::from_millis(60);
 const SETTLED: Duration = Duration::from_secs(30);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
+    let keeps = |path: &str| path.starts_with(PATH);
     vec![
-        Scenario::new("partitioner", 2, |stage| Box::pin(spread(stage)))
-            .keeps(|path| path.starts_with(PATH)),
+        Scenario::new("partitioner", 2, |stage| Box::pin(spread(stage, 2))).keeps(keeps),
+        Scenario::new("partitioner-three", 3, |stage| Box::pin(spread(stage, 3))).keeps(keeps),
     ]
 }
 
@@ -29,7 +30,7 @@ type Rooms = BTreeMap<&'static str, Occupancy>;
 /// To whom each item was given last.
 type Owners = Arc<Mutex<BTreeMap<Arc<str>, usize>>>;
 
-async fn spread(stage: Stage) {
+async fn spread(stage: Stage, members: usize) {
     let begun = Instant::now();
     let rooms: Rooms = ITEMS
         .iter()
@@ -44,8 +45,8 @@ async fn spread(stage: Stage) {
             |_| BTreeSet::new(),
             |owners| owners.values().copied().collect(),
         );
-        stage.expect(owners.len() == 2, || {
-            format!("only {owners:?} of two members have items")
+        stage.expect(owners.len() == members, || {
+            format!("only {owners:?} of {members} members have items")
         });
         for (item, room) in &rooms {
             let held = room.held();
@@ -56,7 +57,7 @@ async fn spread(stage: Stage) {
         let (rooms, owners) = (rooms.clone(), Arc::clone(&owners));
         async move { take_part(&stage, number, &rooms, &owners, begun + SETTLED * 2).await }
     };
-    tokio::join!(stage.crew(2, act), judge);
+    tokio::join!(stage.crew(members, act), judge);
 }
 
 async fn take_part(stage: &Stage, number: usize, rooms: &Rooms, owners: &Owners, until: Instant) {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use baton::{RwDialect, RwLock};
 
 use super::Scenario;
-use super::hold::{granted, hold_in};
+use super::hold::{granted, hold_in, stay};
+use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
 const PATH: &str = "/locks/shared";
@@ -29,6 +30,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         })
         .keeps(keeps),
         Scenario::new("rw-lock-downgrade", 2, |stage| Box::pin(downgrades(stage))).keeps(keeps),
+        Scenario::new("rw-lock-changes", 3, |stage| Box::pin(changes(stage))).keeps(keeps),
     ]
 }
 
@@ -94,4 +96,62 @@ async fn downgrades(stage: Stage) {
         }
     };
     stage.crew(2, act).await;
+}
+
+/// One becomes a reader each time that it has written, one becomes a writer where it may, one only writes.
+async fn changes(stage: Stage) {
+    let room = stage.occupancy("the lock", WHOLE);
+    let act = |stage: Stage, number: usize| {
+        let room = room.clone();
+        async move {
+            let Ok(lock) = RwLock::new(stage.client(number), PATH) else {
+                return stage.fail("no lock");
+            };
+            for round in 0..2 {
+                let who = format!("client {number}, round {round}");
+                if number == 1 {
+                    reads_first(&stage, &who, &lock, &room).await;
+                    continue;
+                }
+                let outcome = stage.cancellable(lock.write()).await;
+                let Some(guard) = granted(&stage, &who, outcome) else {
+                    continue;
+                };
+                let token = guard.token();
+                if number == 2 {
+                    hold_in(&stage, &who, &[(&room, WHOLE, token)], guard).await;
+                    continue;
+                }
+                let Some(guard) = stay(&stage, &who, &[(&room, WHOLE, token)], guard, 6).await
+                else {
+                    return;
+                };
+                // Where the write lock is lost on the way, so is what comes of it.
+                if let Some(Ok(guard)) = stage.cancellable(guard.downgrade()).await {
+                    let token = guard.token();
+                    hold_in(&stage, &who, &[(&room, 1, token)], guard).await;
+                }
+            }
+        }
+    };
+    stage.crew(3, act).await;
+}
+
+async fn reads_first(stage: &Stage, who: &str, lock: &RwLock, room: &Occupancy) {
+    let outcome = stage.cancellable(lock.read()).await;
+    let Some(guard) = granted(stage, who, outcome) else {
+        return;
+    };
+    let token = guard.token();
+    let Some(guard) = stay(stage, who, &[(room, 1, token)], guard, 6).await else {
+        return;
+    };
+    match stage.cancellable(guard.upgrade()).await {
+        Some(Ok(guard)) => {
+            let token = guard.token();
+            hold_in(stage, who, &[(room, WHOLE, token)], guard).await;
+        }
+        // Given up, or somebody else reads or waits: the read lock, if it is still one, is dropped.
+        refused => stage.note(|| format!("{who} stays a reader: {refused:?}")),
+    }
 }
