@@ -146,6 +146,7 @@ const RECIPES: [Case; 11] = [
     ),
     Case {
         workload: "replace",
+        connections: 1,
         ..variant(
             "handoff-bound",
             "the bound: that change alone, one client, nobody to wait for or to tell",
