@@ -410,11 +410,25 @@ async fn events(server: SocketAddr) -> Transcript {
     watcher.said
 }
 
+/// Paths that break the rules, below a root that lets nobody delete: who may not is told so before anything else.
+async fn closed_root(server: SocketAddr) -> Transcript {
+    let mut client = Client::of(server).await;
+    let perms = Perms(Perms::ALL.0 & !Perms::DELETE.0);
+    let kept = vec![Acl::new(perms, "world", "anyone")];
+    client.ask("close", set_acl("/", kept, -1)).await;
+    for path in ["//a", "//", "///", "//w", "/nosuch", "/w/", "/", "a", "w/"] {
+        client.ask(format!("delete {path}"), delete(path)).await;
+    }
+    client.ask("open", set_acl("/", open(), -1)).await;
+    client.said
+}
+
 async fn transcript(server: SocketAddr) -> Transcript {
     let mut all = ids(server).await;
     all.append(&mut permissions(server).await);
     all.append(&mut credentials(server).await);
     all.append(&mut events(server).await);
+    all.append(&mut closed_root(server).await);
     all
 }
 

@@ -196,16 +196,16 @@ impl Tree {
         if INITIAL_PATHS.contains(&path) {
             return Err(ErrorCode::BadArguments);
         }
-        // The parent of "//a" reads as "/", but there is no znode of that path.
-        if parent_path == "/" && name_start != 1 {
-            return Err(ErrorCode::NoNode);
-        }
         let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
         let name = path.get(name_start..).unwrap_or_default();
         // Asked before whether the znode exists, so that who may not delete is not told.
         let parent = self.arena.node(parent_id);
         if !self.permits(parent, context.identity, Perms::DELETE) {
             return Err(ErrorCode::NoAuth);
+        }
+        // The parent of "//a" reads as "/", but there is no znode of that path.
+        if parent_path == "/" && name_start != 1 {
+            return Err(ErrorCode::NoNode);
         }
         let id = self
             .arena

@@ -142,6 +142,22 @@ fn delete_of_a_path_with_an_empty_name_deletes_nothing() {
 }
 
 #[test]
+fn who_may_not_delete_below_the_root_is_told_so_for_a_path_with_an_empty_name_too() {
+    let mut driver = Driver::new();
+    let perms = Perms(Perms::ALL.0 & !Perms::DELETE.0);
+    let acl = Some(vec![Acl::new(perms, "world", "anyone")]);
+    let close = Request::SetAcl {
+        path: "/",
+        acl,
+        version: -1,
+    };
+    driver.send(&close).unwrap();
+    for path in ["//a", "//", "/nothing"] {
+        assert_eq!(driver.delete(path, -1), Err(ErrorCode::NoAuth), "{path}");
+    }
+}
+
+#[test]
 fn sequential_numbers_count_every_create_and_survive_deletes() {
     let mut driver = Driver::new();
     let (first, _) = driver
