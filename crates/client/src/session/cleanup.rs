@@ -211,20 +211,24 @@ impl Session {
     ///
     /// Where the server refuses the herald, the node is deleted without it.
     pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
-        let [create, delete] = Op::herald(herald);
-        let ops = [create, delete, Op::delete(path, None)];
-        Deletion::begin(self, path, czxid, |session| {
-            Asked::Announced(session.multi(&ops))
-        })
+        self.delete_after(path, czxid, Op::herald(herald))
     }
 
     /// As [`Session::delete_announced`], and whoever watches the data of the node at `path` is told that it has changed, where it
     /// would have been told of the end: in the same change the data is emptied. So one that did not watch for the herald yet
     /// can tell this deletion from others too.
     pub fn delete_with_farewell(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
-        let [create, delete] = Op::herald(herald);
         let farewell = Op::set_data(path, Vec::new(), None);
-        let ops = [create, delete, farewell, Op::delete(path, None)];
+        self.delete_after(
+            path,
+            czxid,
+            Op::herald(herald).into_iter().chain([farewell]),
+        )
+    }
+
+    /// Deletes the node at `path` in one change with what tells of it, which comes first.
+    fn delete_after(&self, path: &str, czxid: i64, news: impl IntoIterator<Item = Op>) -> Deletion {
+        let ops: Vec<_> = news.into_iter().chain([Op::delete(path, None)]).collect();
         Deletion::begin(self, path, czxid, |session| {
             Asked::Announced(session.multi(&ops))
         })

@@ -435,12 +435,15 @@ async fn arm(
 /// that somebody else makes in its place tells nothing; a server that does not number its news (Apache ZooKeeper before 3.9)
 /// leaves that open.
 fn has_come(herald: Option<&mut Watch>, end: &WatchEvent) -> bool {
-    let news = herald.and_then(Watch::try_event);
-    matches!(news, Some(Ok(event)) if event.kind == EventKind::NodeCreated && event.zxid == end.zxid)
+    news(herald).is_some_and(|news| news.kind == EventKind::NodeCreated && news.zxid == end.zxid)
 }
 
 /// Whether this has come as the news of a watch.
 fn is_news(watch: Option<&mut Watch>, kind: EventKind) -> bool {
-    let news = watch.and_then(Watch::try_event);
-    matches!(news, Some(Ok(event)) if event.kind == kind)
+    news(watch).is_some_and(|news| news.kind == kind)
+}
+
+/// What a watch has told so far.
+fn news(watch: Option<&mut Watch>) -> Option<WatchEvent> {
+    watch.and_then(Watch::try_event)?.ok()
 }

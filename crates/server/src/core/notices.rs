@@ -41,6 +41,13 @@ pub(crate) enum Notice {
     SessionExpired,
 }
 
+impl Notice {
+    /// What happens to sound clients and servers, too: told, but no warning.
+    const fn is_routine(self) -> bool {
+        matches!(self, Self::Denied | Self::SessionExpired)
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -95,9 +102,10 @@ impl Shared {
             }
         }
         let peer = Named(peer);
-        match notice {
-            Notice::Denied | Notice::SessionExpired => tracing::info!(%peer, "{what}"),
-            _ => tracing::warn!(%peer, "{what}"),
+        if notice.is_routine() {
+            tracing::info!(%peer, "{what}");
+        } else {
+            tracing::warn!(%peer, "{what}");
         }
     }
 
@@ -111,9 +119,10 @@ impl Shared {
             }
         }
         for left_out in told {
-            match left_out.notice {
-                Notice::Denied | Notice::SessionExpired => tracing::info!("{left_out}"),
-                _ => tracing::warn!("{left_out}"),
+            if left_out.notice.is_routine() {
+                tracing::info!("{left_out}");
+            } else {
+                tracing::warn!("{left_out}");
             }
         }
     }
