@@ -102,7 +102,16 @@ impl Campaign {
         only_if_free: bool,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
-        let mut held_off = HeldOff::default();
+        self.run_held_off(only_if_free, HeldOff::default(), report)
+            .await
+    }
+
+    async fn run_held_off(
+        &self,
+        only_if_free: bool,
+        mut held_off: HeldOff,
+        report: &mut (dyn FnMut(Report<'_>) + Send),
+    ) -> Result<Grant, LockError> {
         loop {
             let attempt = async {
                 let (session, lease) = Box::pin(self.enter()).await?;
@@ -134,10 +143,10 @@ impl Campaign {
             path: self.path.to_string(),
             reason,
         })?;
+        let mut held_off = HeldOff::default();
         match node {
             Some(node) if node.is_marked() && node.dir() == &*self.path => {
                 let manner = Manner::Requeue(Box::new(node));
-                let mut held_off = HeldOff::default();
                 let attempt = self.attempt(session, lease, manner, &mut held_off, report);
                 match attempt.await {
                     Err(Attempt::Again) => {}
@@ -149,7 +158,7 @@ impl Campaign {
             Some(node) => drop(node.release()),
             None => {}
         }
-        self.run(false, report).await
+        self.run_held_off(false, held_off, report).await
     }
 
     /// As what we stand in the line.

@@ -11,7 +11,7 @@
 
 mod common;
 
-use baton::{Client, Dialect, Guard, LockError, LostReason, Mutex};
+use baton::{Client, Dialect, Guard, LockError, LostReason, MultiLock, Mutex};
 use common::{SHORT, Stage, mutex, session, within};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -28,8 +28,17 @@ fn delaying(client: &Client, path: &str, delay: Duration) -> Mutex {
 
 /// An acquire that stands at this place in line, the holder's being 0, and later the guard and when it came.
 async fn waiter(stage: &Stage, lock: Mutex, place: usize) -> JoinHandle<(Guard, Instant)> {
+    waiting(stage, place, async move { lock.acquire().await.unwrap() }).await
+}
+
+/// The same of any way into the line.
+async fn waiting<T: Send + 'static>(
+    stage: &Stage,
+    place: usize,
+    acquire: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<(T, Instant)> {
     let waiting = tokio::spawn(async move {
-        let guard = lock.acquire().await.unwrap();
+        let guard = acquire.await;
         (guard, Instant::now())
     });
     stage.until_children(place + 1).await;
@@ -108,26 +117,54 @@ async fn a_holder_whose_application_hangs_holds_the_next_off() {
     within(guard.release()).await.unwrap();
 }
 
+/// Breaks the lock that `held` holds, and then takes the one who is held off out of the line: that is not to spare it the delay.
+async fn loses_its_place<T>(stage: &Stage, held: &Guard, next: JoinHandle<(T, Instant)>) -> T {
+    let breaking = session(&stage.client().await).await;
+    let broken = Instant::now();
+    breaking.delete(held.node(), None).await.unwrap();
+    let left = stage.until_children(1).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    breaking.delete(&left[0].path, None).await.unwrap();
+    let (guard, granted) = within(next).await.unwrap();
+    assert!(granted.duration_since(broken) >= 2 * BRIEF);
+    guard
+}
+
 #[tokio::test]
 async fn one_that_loses_its_place_while_it_is_held_off_does_not_forget_the_delay() {
     let stage = Stage::new("place").await;
-    let other = stage.client().await;
-    let delay = 2 * BRIEF;
-    let held = within(delaying(&other, &stage.path, delay).acquire())
-        .await
-        .unwrap();
-    let next = waiter(&stage, mutex(&other, &stage.path), 1).await;
-    let broken = Instant::now();
-    let session = session(&other).await;
-    session.delete(held.node(), None).await.unwrap();
-    let left = stage.until_children(1).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    session.delete(&left[0].path, None).await.unwrap();
-    let (guard, granted) = within(next).await.unwrap();
-    assert!(granted.duration_since(broken) >= delay);
-    assert_ne!(guard.node(), left[0].path);
+    let client = stage.client().await;
+    let lock = delaying(&client, &stage.path, 2 * BRIEF);
+    let held = within(lock.acquire()).await.unwrap();
+    let next = waiter(&stage, mutex(&client, &stage.path), 1).await;
+    let guard = loses_its_place(&stage, &held, next).await;
     within(guard.release()).await.unwrap();
-    drop(held);
+}
+
+#[tokio::test]
+async fn one_that_has_joined_again_and_loses_its_place_does_not_forget_the_delay() {
+    let stage = Stage::new("again").await;
+    let client = stage.client().await;
+    let lock = delaying(&client, &stage.path, 2 * BRIEF);
+    let held = within(lock.acquire()).await.unwrap();
+    let next = waiter(&stage, lock.clone(), 1).await;
+    let again = waiting(&stage, 1, async move { lock.requeue(held).await.unwrap() }).await;
+    let (held, _) = within(next).await.unwrap();
+    let guard = loses_its_place(&stage, &held, again).await;
+    within(guard.release()).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_that_waits_for_several_locks_and_loses_its_place_does_not_forget_the_delay() {
+    let stage = Stage::new("several").await;
+    let client = stage.client().await;
+    let lock = delaying(&client, &stage.path, 2 * BRIEF);
+    let held = within(lock.acquire()).await.unwrap();
+    let paths = [stage.path.clone(), format!("{}-2", stage.path)];
+    let both = MultiLock::new(&client, paths).unwrap();
+    let next = waiting(&stage, 1, async move { both.acquire().await.unwrap() }).await;
+    let guard = loses_its_place(&stage, &held, next).await;
+    within(guard.release()).await.unwrap();
 }
 
 #[tokio::test]

@@ -85,6 +85,11 @@ impl HeldOff {
     fn extend(&mut self, until: Instant) {
         self.0 = self.0.max(Some(until));
     }
+
+    /// Whether who is first may hold at once.
+    pub(crate) fn has_passed(self) -> bool {
+        self.0.is_none_or(|until| until <= Instant::now())
+    }
 }
 
 /// As [`stand_off`], for one that has not waited before.

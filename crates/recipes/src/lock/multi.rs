@@ -8,7 +8,7 @@ use super::LockError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::{Guard, LostReason, Releasing, Txn};
-use crate::line::{self, Contender, Granted, OwnNode, Place, Seat};
+use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Seat};
 use crate::record::Record;
 use baton_client::{Client, Session};
 use std::future::Future;
@@ -154,8 +154,10 @@ impl MultiLock {
         only_if_free: bool,
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, LockError> {
+        // One for each line.
+        let mut held_off = vec![HeldOff::default(); self.lines.len()];
         loop {
-            match self.attempt(only_if_free, at).await {
+            match self.attempt(only_if_free, &mut held_off, at).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(Attempt::Again) => {}
                 Err(Attempt::Failed(error)) => return Err(error),
@@ -166,6 +168,7 @@ impl MultiLock {
     async fn attempt(
         &self,
         only_if_free: bool,
+        held_off: &mut [HeldOff],
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, Attempt> {
         at.store(0, Ordering::Relaxed);
@@ -174,7 +177,8 @@ impl MultiLock {
         };
         let (session, lease) = first.enter().await?;
         let mut taken = Vec::with_capacity(self.lines.len());
-        let all = match self.take_all(&session, only_if_free, at, &mut taken).await {
+        let all = self.take_all(&session, only_if_free, held_off, at, &mut taken);
+        let all = match all.await {
             Ok(all) => all,
             Err(stop) => {
                 let taken = taken.into_iter().map(|granted| granted.contender);
@@ -201,19 +205,20 @@ impl MultiLock {
         &self,
         session: &Session,
         only_if_free: bool,
+        held_off: &mut [HeldOff],
         at: &AtomicUsize,
         taken: &mut Vec<Granted>,
     ) -> Result<bool, Attempt> {
         let mut place = None;
         if only_if_free || self.lines.len() <= MOST_IN_ONE_MULTI {
-            place = self.take_free(session, at, taken).await?;
+            place = self.take_free(session, held_off, at, taken).await?;
             if only_if_free && place.is_some() {
                 return Ok(false);
             }
         }
-        while let Some(line) = self.lines.get(taken.len()) {
+        for (line, held_off) in self.lines.iter().zip(held_off).skip(taken.len()) {
             at.store(taken.len(), Ordering::Relaxed);
-            let standing = stand(line, session, place.take());
+            let standing = stand(line, session, place.take(), held_off);
             let granted = tokio::select! {
                 biased;
                 () = one_gone(taken) => return Err(Attempt::Again),
@@ -229,6 +234,7 @@ impl MultiLock {
     async fn take_free(
         &self,
         session: &Session,
+        held_off: &[HeldOff],
         at: &AtomicUsize,
         taken: &mut Vec<Granted>,
     ) -> Result<Option<Contender>, Attempt> {
@@ -241,8 +247,9 @@ impl MultiLock {
             .await
             .map_err(failed)?;
         let mut place = None;
-        let mut stands = self.lines.iter().zip(group.contenders).zip(group.listings);
-        while let Some(((line, contender), listing)) = stands.next() {
+        let lines = self.lines.iter().zip(held_off);
+        let mut stands = lines.zip(group.contenders).zip(group.listings);
+        while let Some((((line, held_off), contender), listing)) = stands.next() {
             if place.is_some() {
                 // Standing there any longer, it could be waited for by the one that we are going to wait for.
                 drop(contender.withdraw());
@@ -251,11 +258,11 @@ impl MultiLock {
             at.store(taken.len(), Ordering::Relaxed);
             let listing = listing.ok().map(|listing| listing.names);
             match line::look_or_leave(contender, listing, line.stance()).await {
-                Ok((contender, Place::First)) => taken.push(Granted {
+                Ok((contender, Place::First)) if held_off.has_passed() => taken.push(Granted {
                     own_node: OwnNode::watch(&contender),
                     contender,
                 }),
-                Ok((contender, Place::Behind { .. })) => place = Some(contender),
+                Ok((contender, _)) => place = Some(contender),
                 Err(trouble) => {
                     let later = stands.map(|((_, contender), _)| contender);
                     return Err(left(later, line.trouble(session, trouble)).await);
@@ -295,6 +302,7 @@ async fn stand(
     line: &Campaign,
     session: &Session,
     place: Option<Contender>,
+    held_off: &mut HeldOff,
 ) -> Result<Granted, Attempt> {
     let trouble = |trouble| line.trouble(session, trouble);
     let (contender, listing) = match place {
@@ -307,7 +315,7 @@ async fn stand(
                 .map_err(|error| trouble(error.into()))?
         }
     };
-    line::stand(contender, listing, line.stance(), |_| {})
+    line::stand_off(contender, listing, line.stance(), held_off, |_| {})
         .await
         .map_err(trouble)
 }
