@@ -68,7 +68,8 @@ pub use member::{
 pub use partition::{Partition, PartitionError, PartitionEvent, Partitioner};
 pub use queue::{
     Claim, ClaimInfo, DeadLetter, DelayQueue, Depth, DistributedQueue, IdItem, IdQueue, LockedItem,
-    LockingQueue, PriorityQueue, QueueError, QueueLayout, WorkError, WorkItem, WorkQueue,
+    LockingQueue, PriorityQueue, QueueError, QueueLayout, Settled, Settlement, WorkError, WorkItem,
+    WorkQueue,
 };
 pub use record::Record;
 pub use semaphore::{Semaphore, SemaphoreError};

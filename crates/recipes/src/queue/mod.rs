@@ -25,4 +25,6 @@ pub use layout::QueueLayout;
 pub use locked::LockedItem;
 pub use locking::LockingQueue;
 pub use priority::PriorityQueue;
-pub use work::{Claim, ClaimInfo, DeadLetter, Depth, WorkError, WorkItem, WorkQueue};
+pub use work::{
+    Claim, ClaimInfo, DeadLetter, Depth, Settled, Settlement, WorkError, WorkItem, WorkQueue,
+};

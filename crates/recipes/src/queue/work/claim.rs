@@ -3,17 +3,14 @@
 //! Owns its end: done, given back, put off, or dead, each one multi that ends claim and item together and is conditioned on this
 //! very claim (H67). How it ended is always told (H68). Must never settle an item under a claim that is not ours any more.
 
-use super::envelope::Envelope;
 use super::error::WorkError;
 use super::held::Held;
-use super::inner::{Inner, culprit};
-use super::layout::{Lane, Name};
+use super::inner::Inner;
+use super::settle::{Claimed, End, Refused, Settled, conclude};
 use crate::guard::{LostReason, Txn, drive};
-use crate::line::{Parents, ensure_parents};
 use crate::link;
-use crate::receipt::{Outcome, task_gone};
-use crate::server_time::millis;
-use baton_client::{CreateMode, Error, Op, Session};
+use crate::receipt::task_gone;
+use baton_client::{Error, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +23,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    fn after(self, attempts: u32) -> Duration {
+    pub(super) fn after(self, attempts: u32) -> Duration {
         let doubled = 1_u32
             .checked_shl(attempts.saturating_sub(1))
             .unwrap_or(u32::MAX);
@@ -59,21 +56,6 @@ pub struct Claim {
     held: Held,
     backoff: Backoff,
     max_attempts: u32,
-}
-
-/// What becomes of an item.
-#[derive(Debug)]
-enum End {
-    Done,
-    /// To be taken again at once; the attempt does not count.
-    Back,
-    Later {
-        delay: Duration,
-        reason: String,
-    },
-    Dead {
-        reason: String,
-    },
 }
 
 impl Claim {
@@ -137,7 +119,26 @@ impl Claim {
         self.held.lost()
     }
 
-    /// The fencing token: grows with every later claim of this item. Pass it along with side effects of one's own.
+    /// Resolves when the claim has ended: with what another process has made of the item by the claim's token
+    /// ([`WorkQueue::settle`](super::WorkQueue::settle)), or else with the reason why it is no longer ours. Cancel-safe.
+    ///
+    /// Only a queue handle with [`WorkQueue::settled_elsewhere`](super::WorkQueue::settled_elsewhere) makes claims that learn it; any
+    /// other claim ends with [`LostReason::NodeGone`] then.
+    ///
+    /// # Errors
+    /// How the claim was lost. With the lease or the session, it is not known whether the item was settled just before.
+    pub async fn settled(&self) -> Result<Settled, LostReason> {
+        match (self.held.lost().await, &self.held.verdict) {
+            // The same change that deleted the node has written the verdict.
+            (LostReason::NodeGone, Some(verdict)) => {
+                verdict.read().await.ok_or(LostReason::NodeGone)
+            }
+            (reason, _) => Err(reason),
+        }
+    }
+
+    /// The fencing token: grows with every later claim of this item. Pass it along with side effects of one's own. Items that were
+    /// claimed in one change share it.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.held.guard.token()
@@ -201,12 +202,7 @@ impl Claim {
     /// # Errors
     /// As [`Claim::ack`].
     pub async fn nack_after(self, delay: Duration, reason: &str) -> Result<(), WorkError> {
-        let reason = reason.to_owned();
-        let end = if self.attempt() >= self.max_attempts {
-            End::Dead { reason }
-        } else {
-            End::Later { delay, reason }
-        };
+        let end = End::failed(self.attempt(), self.max_attempts, delay, reason);
         self.settle(end).await
     }
 
@@ -332,7 +328,7 @@ async fn seen(
     }
 }
 
-/// Ends claim and item in one multi. To be driven to its end.
+/// Has the server end the claim, and the item with it. To be driven to its end.
 async fn settle(inner: Arc<Inner>, held: Held, end: End) -> Result<(), WorkError> {
     let item = held.entry.clone();
     let lost = |reason| WorkError::ClaimLost {
@@ -346,146 +342,37 @@ async fn settle(inner: Arc<Inner>, held: Held, end: End) -> Result<(), WorkError
     if let Err(reason @ (LostReason::NodeGone | LostReason::SessionLost)) = held.guard.retire() {
         return Err(lost(reason));
     }
-    let mut id_stands = held.envelope.unique;
-    loop {
-        let mut lane = None;
-        let parts = match parts(
-            &inner, &session, &held, *version, &end, id_stands, &mut lane,
-        )
-        .await
-        {
-            Ok(parts) => parts,
-            Err(error) => {
-                retry(&inner, &session, error, &lost).await?;
-                continue;
-            }
-        };
-        let outcome = inner
-            .receipts
-            .change(&session, &inner.layout.root, parts)
-            .await;
-        match outcome {
-            Outcome::Applied => {
-                held.guard.dissolve();
-                if !matches!(end, End::Done) {
-                    // The item may stand before what was read ahead.
-                    inner.local().ahead.clear();
-                }
-                return Ok(());
-            }
-            Outcome::NotApplied => {}
-            Outcome::Unknown(source) => {
-                return Err(WorkError::SettleUnknown {
-                    item: item.clone(),
-                    source,
-                });
-            }
-            Outcome::Failed(error) => retry(&inner, &session, error, &lost).await?,
-            Outcome::Refused(error) => match culprit(&error) {
-                Some(0) if error.is_no_node() => {
-                    held.guard.dissolve();
-                    return Err(lost(timed_out.unwrap_or(LostReason::NodeGone)));
-                }
-                Some(1) if error.is_bad_version() || error.is_no_node() || error.is_not_empty() => {
-                    return Err(WorkError::Changed { item: item.clone() });
-                }
-                // Somebody removed the node that stood for the id: then there is nothing to free.
-                Some(2) if error.is_no_node() && id_stands && matches!(end, End::Done) => {
-                    id_stands = false;
-                }
-                Some(2) if error.is_no_node() && lane.is_some() => {
-                    let lane = lane.unwrap_or_default();
-                    if let Err(error) = ensure_parents(&session, &lane, Parents::Persistent).await {
-                        retry(&inner, &session, error, &lost).await?;
-                    }
-                }
-                _ => {
-                    return Err(WorkError::Client {
-                        path: inner.path(),
-                        source: error,
-                    });
-                }
-            },
+    let claimed = Claimed {
+        node: held.guard.node(),
+        entry: &held.entry,
+        version: *version,
+        envelope: &held.envelope,
+        payload: &held.payload,
+        since_ms: held.since_ms,
+        // Nobody but ourselves would read it.
+        verdict: None,
+    };
+    let settled = conclude(&inner, &session, &claimed, &end).await;
+    drop(version);
+    match settled {
+        Ok(()) => {
+            held.guard.dissolve();
+            Ok(())
         }
-    }
-}
-
-/// Waits until what failed may be tried again; else says how the claim ended.
-async fn retry(
-    inner: &Inner,
-    session: &Session,
-    error: Error,
-    lost: &impl Fn(LostReason) -> WorkError,
-) -> Result<(), WorkError> {
-    match link::restored(session, error).await {
-        Ok(()) => Ok(()),
-        Err(error) if error.is_session_ended() || session.state().is_final() => {
+        Err(Refused::ClaimGone) => {
+            held.guard.dissolve();
+            Err(lost(timed_out.unwrap_or(LostReason::NodeGone)))
+        }
+        Err(Refused::ItemChanged) => Err(WorkError::Changed { item }),
+        Err(Refused::Unknown(source)) => Err(WorkError::SettleUnknown { item, source }),
+        Err(Refused::Failed(error)) if error.is_session_ended() || session.state().is_final() => {
             Err(lost(LostReason::SessionLost))
         }
-        Err(source) => Err(WorkError::Client {
+        Err(Refused::Failed(source)) => Err(WorkError::Client {
             path: inner.path(),
             source,
         }),
     }
-}
-
-/// The parts of the multi: first the claim, then the item, then what becomes of it.
-async fn parts(
-    inner: &Inner,
-    session: &Session,
-    held: &Held,
-    version: i32,
-    end: &End,
-    id_stands: bool,
-    lane: &mut Option<String>,
-) -> Result<Vec<Op>, Error> {
-    let mut parts = vec![Op::delete(held.guard.node(), None)];
-    let gone = Op::delete(&held.entry, Some(version));
-    match end {
-        End::Done => {
-            parts.push(gone);
-            if id_stands {
-                parts.push(Op::delete(inner.layout.id(&held.envelope.id), None));
-            }
-        }
-        End::Back => {
-            let mut envelope = free(held);
-            envelope.attempts = envelope.attempts.saturating_sub(1);
-            let data = envelope.seal(&held.payload);
-            parts.push(Op::set_data(&held.entry, data, Some(version)));
-        }
-        End::Later { delay, reason } if delay.is_zero() => {
-            let data = free(held).noting(reason).seal(&held.payload);
-            parts.push(Op::set_data(&held.entry, data, Some(version)));
-        }
-        End::Later { delay, reason } => {
-            let due_ms = inner.now_ms(session).await?.saturating_add(millis(*delay));
-            let folder = inner.layout.lane(&Lane::of_due(due_ms).name());
-            let name = Name::later(due_ms, held.envelope.priority);
-            let path = baton_proto::path::join(&folder, &name);
-            let data = free(held).noting(reason).seal(&held.payload);
-            parts.push(gone);
-            parts.push(Op::create(path, data, CreateMode::Persistent));
-            *lane = Some(folder);
-        }
-        End::Dead { reason } => {
-            parts.push(gone);
-            parts.push(inner.dead_letter(
-                held.envelope.clone(),
-                held.since_ms,
-                reason,
-                &held.payload,
-            ));
-        }
-    }
-    Ok(parts)
-}
-
-/// What is noted in an item that nobody holds.
-fn free(held: &Held) -> Envelope {
-    let mut envelope = held.envelope.clone();
-    envelope.claim = None;
-    envelope
 }
 
 #[cfg(test)]

@@ -81,6 +81,17 @@ pub enum WorkError {
         /// How the claim ended.
         reason: LostReason,
     },
+    /// No such claim stands: the item was settled, or its claim has ended, or there never was one. Nothing was changed by this
+    /// call.
+    #[error(
+        "{path}: no claim has the token {token}: its item was settled, or it ended and the item goes to another; see the claims that there are"
+    )]
+    NotClaimed {
+        /// The queue's path, or the full path of the item that was meant.
+        path: String,
+        /// The token as given.
+        token: u64,
+    },
     /// The item was changed by somebody who is no consumer while it was claimed. It is given back as it is now.
     #[error("{item}: changed by somebody while it was claimed; it was given back to the queue")]
     Changed {

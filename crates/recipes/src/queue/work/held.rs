@@ -4,8 +4,10 @@
 //! had when it was claimed goes with it: every change under the claim is conditioned on it (H67).
 
 use super::envelope::Envelope;
+use super::settle::{Settled, read_word};
 use crate::guard::{Guard, LostReason};
-use baton_client::BootInstant;
+use crate::link;
+use baton_client::{BootInstant, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +29,42 @@ pub(super) struct Held {
     /// When the item was put.
     pub since_ms: i64,
     pub until: Arc<Until>,
+    /// Where others write what they have made of the item, if anybody is to learn it.
+    pub verdict: Option<Verdict>,
+}
+
+/// A node of ours beside the claim's, for the word of whoever settles the claim by its token. Goes with the claim.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    session: Session,
+    path: String,
+    czxid: i64,
+}
+
+impl Verdict {
+    pub(super) fn new(session: &Session, path: String, czxid: i64) -> Self {
+        Self {
+            session: session.clone(),
+            path,
+            czxid,
+        }
+    }
+
+    /// What was written; `None` where nothing was, or it cannot be read any more.
+    pub(super) async fn read(&self) -> Option<Settled> {
+        loop {
+            match self.session.get_data(&self.path).await {
+                Ok(read) => return read_word(&read.data),
+                Err(error) => link::restored(&self.session, error).await.ok()?,
+            }
+        }
+    }
+}
+
+impl Drop for Verdict {
+    fn drop(&mut self) {
+        drop(self.session.delete_eventually(&self.path, self.czxid));
+    }
 }
 
 /// When others may take the item over, by our own clock.

@@ -10,14 +10,13 @@ use super::inner::{Fault, Inner, Terms};
 use super::layout::{Lane, Name, READY_PREFIX};
 use crate::link;
 use crate::receipt::Outcome;
-use crate::record::Record;
 use baton_client::{CreateMode, Data, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Nodes that are asked for at once.
-const AT_ONCE: usize = 1000;
+pub(super) const AT_ONCE: usize = 1000;
 
 /// How much is in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,24 +32,6 @@ pub struct Depth {
     pub oldest: Option<Duration>,
     /// The most items that the queue takes.
     pub capacity: Option<u64>,
-}
-
-/// An item that somebody works on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClaimInfo {
-    /// Full path of the item.
-    pub item: String,
-    /// The item's id.
-    pub id: String,
-    /// Which attempt this is, from 1.
-    pub attempt: u32,
-    /// Who works on it, as far as its node says so.
-    pub record: Option<Record>,
-    /// The session that holds the claim.
-    pub session: i64,
-    /// The claim's fencing token.
-    pub token: u64,
 }
 
 /// An item that is delivered no more.
@@ -88,20 +69,6 @@ impl WorkQueue {
             let session = self.inner.session().await?;
             match self.inner.depth(&session).await {
                 Ok(depth) => return Ok(depth),
-                Err(fault) => self.inner.after(&session, fault).await?,
-            }
-        }
-    }
-
-    /// Who works on what. Reads every item's record: on a deep queue that takes a while.
-    ///
-    /// # Errors
-    /// [`WorkError`].
-    pub async fn claims(&self) -> Result<Vec<ClaimInfo>, WorkError> {
-        loop {
-            let session = self.inner.session().await?;
-            match self.inner.claims(&session).await {
-                Ok(claims) => return Ok(claims),
                 Err(fault) => self.inner.after(&session, fault).await?,
             }
         }
@@ -248,65 +215,14 @@ impl Inner {
         Ok(oldest)
     }
 
-    async fn names(&self, session: &Session, folder: &str) -> Result<Vec<String>, Fault> {
+    pub(super) async fn names(
+        &self,
+        session: &Session,
+        folder: &str,
+    ) -> Result<Vec<String>, Fault> {
         match session.children(folder).await {
             Ok(children) => Ok(children.names),
             Err(error) if error.is_no_node() => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn claims(&self, session: &Session) -> Result<Vec<ClaimInfo>, Fault> {
-        let mut claims = Vec::new();
-        let mut lanes = self.lanes(session).await?;
-        lanes.sort_unstable();
-        for (_, lane) in lanes {
-            let lane = self.layout.lane(&lane);
-            let mut names = self.names(session, &lane).await?;
-            names.sort_unstable();
-            for some in names.chunks(AT_ONCE) {
-                let asked: Vec<_> = some
-                    .iter()
-                    .map(|name| {
-                        let item = baton_proto::path::join(&lane, name);
-                        let stat = session.exists(&item);
-                        (item, stat)
-                    })
-                    .collect();
-                for (item, stat) in asked {
-                    if stat.await?.is_some_and(|stat| stat.num_children > 0) {
-                        claims.extend(self.claim_of(session, item).await?);
-                    }
-                }
-            }
-        }
-        Ok(claims)
-    }
-
-    async fn claim_of(&self, session: &Session, item: String) -> Result<Option<ClaimInfo>, Fault> {
-        let envelope = match session.get_data(&item).await {
-            Ok(read) => Envelope::open(&read.data).map(|(envelope, _)| envelope),
-            Err(error) if error.is_no_node() => None,
-            Err(error) => return Err(error.into()),
-        };
-        let Some((envelope, mark)) =
-            envelope.and_then(|envelope| envelope.claim.clone().map(|mark| (envelope, mark)))
-        else {
-            return Ok(None);
-        };
-        match session
-            .get_data(&baton_proto::path::join(&item, &mark.node))
-            .await
-        {
-            Ok(read) => Ok(Some(ClaimInfo {
-                item,
-                id: envelope.id,
-                attempt: envelope.attempts,
-                record: Record::from_bytes(&read.data),
-                session: read.stat.ephemeral_owner,
-                token: u64::try_from(read.stat.czxid).unwrap_or_default(),
-            })),
-            Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

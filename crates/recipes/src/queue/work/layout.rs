@@ -25,6 +25,7 @@ pub(super) struct Layout {
     pub ids: String,
     pub gate: String,
     pub waiters: String,
+    pub verdicts: String,
     pub clock: String,
 }
 
@@ -36,6 +37,7 @@ impl Layout {
             ids: join(root, "ids"),
             gate: join(root, "gate"),
             waiters: join(root, "waiters"),
+            verdicts: join(root, "verdicts"),
             clock: join(root, "clock"),
             root: Arc::from(root),
         }
@@ -43,6 +45,11 @@ impl Layout {
 
     pub(super) fn lane(&self, lane: &str) -> String {
         join(&self.items, lane)
+    }
+
+    /// The node for the word of whoever settles the claim of this name.
+    pub(super) fn verdict(&self, claim: &str) -> String {
+        join(&self.verdicts, claim)
     }
 
     /// The node that stands for an id while an item has it.

@@ -13,15 +13,19 @@ mod inner;
 mod inspect;
 mod item;
 mod layout;
+mod outside;
 mod put;
+mod settle;
 mod survey;
 mod take;
 mod wait;
 
 pub use claim::Claim;
 pub use error::WorkError;
-pub use inspect::{ClaimInfo, DeadLetter, Depth};
+pub use inspect::{DeadLetter, Depth};
 pub use item::WorkItem;
+pub use outside::{ClaimInfo, Settlement};
+pub use settle::Settled;
 
 use baton_client::Client;
 use claim::Backoff;
@@ -84,6 +88,7 @@ impl WorkQueue {
                 visibility: None,
                 max_attempts: 10,
                 name: None,
+                told: false,
             },
             backoff: Backoff {
                 first: Duration::from_secs(1),
@@ -139,6 +144,14 @@ impl WorkQueue {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.manner.name = Some(Arc::from(name));
+        self
+    }
+
+    /// Claims that this handle makes learn what others have made of the item by the claim's token: see [`Claim::settled`] and
+    /// [`WorkQueue::settle`]. Costs one more node for each claim, for as long as it stands.
+    #[must_use]
+    pub fn settled_elsewhere(mut self) -> Self {
+        self.manner.told = true;
         self
     }
 

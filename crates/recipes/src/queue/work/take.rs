@@ -6,18 +6,19 @@
 //! (H72): those go to the dead letters.
 
 use super::envelope::{ClaimMark, Envelope};
-use super::held::{Held, Until};
+use super::held::{self, Held, Until};
 use super::inner::{Fault, Inner};
 use super::layout::MAX_PRIORITY;
 use super::survey::{Found, READ_AHEAD};
 use crate::campaign;
 use crate::guard::Guard;
-use crate::line::{Contender, Granted, OwnNode};
+use crate::line::{Contender, Granted, OwnNode, Parents, ensure_parents};
 use crate::link;
 use crate::receipt::task_gone;
 use crate::record::Record;
 use crate::server_time::millis;
 use baton_client::{BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Session};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(super) struct Manner {
     pub visibility: Option<Duration>,
     pub max_attempts: u32,
     pub name: Option<Arc<str>>,
+    /// With a node each for the word of whoever settles it from elsewhere.
+    pub told: bool,
 }
 
 /// One item about to be claimed.
@@ -44,6 +47,8 @@ struct Bid {
     envelope: Envelope,
     /// Full path of the claim node to be.
     claim: String,
+    /// Full path of the node for others' word, if there is to be one.
+    verdict: Option<String>,
     record: Vec<u8>,
 }
 
@@ -134,7 +139,7 @@ impl Inner {
     ) -> Result<Vec<Held>, Fault> {
         let mut bids = Vec::with_capacity(picked.len());
         for found in picked {
-            match bid(found, manner) {
+            match self.bid(found, manner) {
                 Ok(bid) => bids.push(bid),
                 Err(unfit) => {
                     let (found, reason) = *unfit;
@@ -144,6 +149,10 @@ impl Inner {
         }
         if bids.is_empty() {
             return Ok(Vec::new());
+        }
+        if manner.told {
+            // A container may go whenever it is empty, and be made again by the next claim.
+            ensure_parents(session, &self.layout.verdicts, Parents::Container).await?;
         }
         let together = send(session, bids, manner);
         let mut taken = Taken::default();
@@ -218,35 +227,36 @@ impl Inner {
             CreateMode::PersistentSequential,
         )
     }
-}
 
-/// What is to be sent for an item, or why it is not to be handed out.
-fn bid(found: Found, manner: &Manner) -> Result<Bid, Box<(Found, String)>> {
-    let Some(mut envelope) = found.envelope.clone() else {
-        let reason = "it cannot be read: not put by this queue".to_owned();
-        return Err(Box::new((found, reason)));
-    };
-    let limit = envelope.max_attempts.unwrap_or(manner.max_attempts);
-    if envelope.attempts >= limit {
-        let reason = envelope.reason.unwrap_or_else(|| {
-            format!("{limit} consumers claimed it and none finished it, or said why")
+    /// What is to be sent for an item, or why it is not to be handed out.
+    fn bid(&self, found: Found, manner: &Manner) -> Result<Bid, Box<(Found, String)>> {
+        let Some(mut envelope) = found.envelope.clone() else {
+            let reason = "it cannot be read: not put by this queue".to_owned();
+            return Err(Box::new((found, reason)));
+        };
+        let limit = envelope.max_attempts.unwrap_or(manner.max_attempts);
+        if envelope.attempts >= limit {
+            let reason = envelope.reason.unwrap_or_else(|| {
+                format!("{limit} consumers claimed it and none finished it, or said why")
+            });
+            return Err(Box::new((found, reason)));
+        }
+        let record = Record::new(manner.name.as_deref());
+        let node = format!("claim-{}", record.id.simple());
+        envelope.attempts += 1;
+        envelope.since_ms = Some(found.since_ms);
+        envelope.claim = Some(ClaimMark {
+            node: node.clone(),
+            visibility_ms: manner.visibility.map(millis),
         });
-        return Err(Box::new((found, reason)));
+        Ok(Bid {
+            claim: baton_proto::path::join(&found.entry, &node),
+            verdict: manner.told.then(|| self.layout.verdict(&node)),
+            record: record.to_bytes(),
+            found,
+            envelope,
+        })
     }
-    let record = Record::new(manner.name.as_deref());
-    let node = format!("claim-{}", record.id.simple());
-    envelope.attempts += 1;
-    envelope.since_ms = Some(found.since_ms);
-    envelope.claim = Some(ClaimMark {
-        node: node.clone(),
-        visibility_ms: manner.visibility.map(millis),
-    });
-    Ok(Bid {
-        claim: baton_proto::path::join(&found.entry, &node),
-        record: record.to_bytes(),
-        found,
-        envelope,
-    })
 }
 
 /// What a round of bids has brought.
@@ -273,14 +283,19 @@ fn parts(bid: &Bid) -> impl Iterator<Item = Op> + '_ {
         .stale_claim
         .iter()
         .map(|claim| Op::delete(claim, None));
-    end_stale.chain([
+    let claim = [
         Op::set_data(
             &bid.found.entry,
             bid.envelope.seal(&bid.found.payload),
             Some(bid.found.version),
         ),
         Op::create(&bid.claim, bid.record.clone(), CreateMode::Ephemeral),
-    ])
+    ];
+    let verdict = bid
+        .verdict
+        .iter()
+        .map(|path| Op::create(path, Bytes::new(), CreateMode::Ephemeral));
+    end_stale.chain(claim).chain(verdict)
 }
 
 /// A multi of bids under way.
@@ -349,6 +364,7 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
                 for bid in bids {
                     let (item, name) = (&bid.found.entry, baton_proto::path::name(&bid.claim));
                     drop(session.discard_create(item, name));
+                    discard_verdict(session, bid);
                 }
                 Verdict::Failed(error)
             }
@@ -403,12 +419,24 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
             if *czxid != 0 {
                 drop(session.delete_eventually(&bid.claim, *czxid));
             }
+            discard_verdict(session, bid);
         }
         return Ok(Verdict::Failed(Error::NotSent {
             op: baton_client::OpCode::Multi,
             path: "/".to_owned(),
             reason: baton_client::Reason::ConnectionLost,
         }));
+    }
+}
+
+/// Deletes what a bid may have left beside its claim.
+fn discard_verdict(session: &Session, bid: &Bid) {
+    if let Some(path) = &bid.verdict {
+        let (folder, name) = (
+            baton_proto::path::parent(path),
+            baton_proto::path::name(path),
+        );
+        drop(session.discard_create(folder, name));
     }
 }
 
@@ -423,6 +451,9 @@ async fn hold(
 ) -> Result<Held, Error> {
     let dir: Arc<str> = Arc::from(bid.found.entry.as_str());
     let contender = Contender::adopt(session, &dir, bid.claim, token);
+    let verdict = bid
+        .verdict
+        .map(|path| held::Verdict::new(session, path, token));
     if session.lease().remaining().is_zero() && campaign::renew(session, &contender).await.is_err()
     {
         return Err(task_gone(&bid.found.entry));
@@ -444,6 +475,7 @@ async fn hold(
         payload: bid.found.payload,
         since_ms: bid.found.since_ms,
         until: Arc::new(Until::new(sent, manner.visibility)),
+        verdict,
         entry: bid.found.entry,
     })
 }
