@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
 
 /// How long the server's word on a release is waited for.
-const FAREWELL: Duration = Duration::from_secs(3);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Something that is held under a lease.
 pub(crate) trait Tenure {

@@ -23,3 +23,4 @@ pub(crate) mod tree;
 pub(crate) mod wal;
 mod work;
 mod work_admin;
+mod work_take;

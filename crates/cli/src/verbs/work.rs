@@ -21,6 +21,7 @@ use crate::stop::Stop;
 use crate::supervise::{Command, OnLost};
 use crate::tenure::{self, Outcome, RunOptions};
 use crate::verbs::work_admin::{self, Looked};
+use crate::verbs::work_take::{Ack, Nack, Take};
 
 /// The longest wait between two attempts, unless the first is longer.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
@@ -34,14 +35,15 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "put|depth|claims|dead|replay|discard",
-    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...",
+    subcommand_value_name = "put|take|ack|nack|depth|claims|dead|replay|discard",
+    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work take PATH\n       baton queue work ack|nack PATH --token N\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...",
     after_help = "Examples:
   baton queue work put /thumbs cat.jpg dog.jpg
   find . -name '*.jpg' | baton queue work put /thumbs --lines --batch 100
   baton queue work /thumbs -j 4 -- ./resize        for ever, four at a time
   baton queue work /thumbs --until-empty -c 'read f; convert $f small/$f'
   baton queue work put /thumbs --priority 0 --delay 10m --id cat cat.jpg
+  baton queue work take /thumbs                    for a script; see baton queue work take --help
   baton queue work dead /thumbs                    what never worked, and why
   baton queue work replay /thumbs --all
 
@@ -109,6 +111,12 @@ enum Admin {
         #[arg(long, value_name = "N", default_value = "1")]
         batch: NonZeroUsize,
     },
+    /// Claim the first item, print it, and keep it until it is settled by `ack` or `nack`.
+    Take(Take),
+    /// Settle an item that `take` has claimed: it is done, and removed.
+    Ack(Ack),
+    /// Settle an item that `take` has claimed: the attempt failed, and the item comes back later.
+    Nack(Nack),
     #[command(flatten)]
     Looked(Looked),
 }
@@ -129,16 +137,29 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         (None, None) => Err(Failure::usage(
             "a queue needs a path, like /jobs; see baton queue work --help",
         )),
-        (Some(admin), _) => {
-            let connection = Connection::open(context, BRIEF).await?;
-            let outcome = match admin {
-                Admin::Put { .. } => put(admin, &connection).await,
-                Admin::Looked(looked) => work_admin::look(looked, context, &connection).await,
-            };
-            connection.close().await;
-            outcome
+        (Some(Admin::Take(take)), _) => take.run(context).await,
+        (Some(Admin::Ack(ack)), _) => ack.run(context).await,
+        (Some(Admin::Nack(nack)), _) => nack.run(context).await,
+        (Some(Admin::Looked(looked)), _) => {
+            connected(context, async |connection| {
+                work_admin::look(looked, context, connection).await
+            })
+            .await
+        }
+        (Some(admin @ Admin::Put { .. }), _) => {
+            connected(context, async |connection| put(admin, connection).await).await
         }
     }
+}
+
+async fn connected(
+    context: &Context,
+    act: impl AsyncFnOnce(&Connection) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    let connection = Connection::open(context, BRIEF).await?;
+    let outcome = act(&connection).await;
+    connection.close().await;
+    outcome
 }
 
 async fn put(admin: &Admin, connection: &Connection) -> Result<u8, Failure> {
@@ -416,7 +437,28 @@ pub(super) fn failure(error: WorkError) -> Failure {
         WorkError::NoDeadLetter { .. } => {
             Failure::new(exit::NOTHING, "no_dead_letter", error.to_string())
         }
+        WorkError::CapacityDiffers {
+            path,
+            agreed,
+            asked,
+        } => Failure::baton(capacity_differs(&path, agreed, asked)),
+        WorkError::SettleUnknown { .. } | WorkError::PutUnknown { .. } => {
+            Failure::new(exit::BATON, "unknown", error.to_string())
+        }
         WorkError::BadItem { .. } | WorkError::BadPath { .. } => Failure::usage(error.to_string()),
         error => Failure::baton(error.to_string()),
+    }
+}
+
+/// The library's text names a call.
+fn capacity_differs(path: &str, agreed: Option<u64>, asked: Option<u64>) -> String {
+    let asked = asked.map_or("none".to_owned(), |items| items.to_string());
+    match agreed {
+        Some(agreed) => format!(
+            "{path}: the queue was made with --capacity {agreed}, and {asked} was asked for; leave --capacity out, or give {agreed}"
+        ),
+        None => format!(
+            "{path}: the queue was made without --capacity, and {asked} was asked for; leave --capacity out, or use another path"
+        ),
     }
 }

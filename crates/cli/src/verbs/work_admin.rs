@@ -160,7 +160,10 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
                 record.name.as_deref().unwrap_or_default()
             )
         });
-        let text = format!("{}  attempt {}{who}", claim.id, claim.attempt);
+        let text = format!(
+            "{}  attempt {}  token {}{who}",
+            claim.id, claim.attempt, claim.token
+        );
         context.output.result(&shown, text);
     }
     Ok(exit::OK)
