@@ -197,7 +197,7 @@ impl Claim {
         self.nack_after(delay, reason).await
     }
 
-    /// Like [`Claim::nack`], with a delay of one's own.
+    /// Like [`Claim::nack`], with a delay of one's own, of at most a hundred years.
     ///
     /// # Errors
     /// As [`Claim::ack`].

@@ -56,6 +56,10 @@ pub(super) struct Inner {
     pub clock: ServerClock,
     /// Whose turn it is to claim for all who wait in this process.
     pub turn: Arc<tokio::sync::Mutex<()>>,
+    /// Whether who has the turn has found nothing and waits for news, which may take for ever.
+    pub idling: tokio::sync::watch::Sender<bool>,
+    /// Told when items were claimed by one who did not wait for the turn.
+    pub handed: tokio::sync::Notify,
     pub waiting: AtomicUsize,
     /// The count of a bounded queue as this process wrote it last; also makes its puts go one by one.
     pub gate: Arc<tokio::sync::Mutex<Option<super::gate::Count>>>,
@@ -77,6 +81,8 @@ pub(super) struct Local {
     pub spread: usize,
     /// Claimed ahead, or claimed for callers that had gone by then.
     pub claimed: VecDeque<Held>,
+    /// Items that are too large to be claimed or moved, and the version that they had then.
+    pub passed_over: HashMap<String, i32>,
 }
 
 /// Why a step did not succeed.
@@ -108,6 +114,8 @@ impl Inner {
             receipts: Arc::default(),
             clock: ServerClock::default(),
             turn: Arc::default(),
+            idling: tokio::sync::watch::Sender::new(false),
+            handed: tokio::sync::Notify::new(),
             waiting: AtomicUsize::new(0),
             gate: Arc::default(),
             state: Mutex::default(),

@@ -28,7 +28,7 @@ pub struct WorkItem {
 }
 
 /// A century: longer delays are refused, since times in names have a fixed width.
-const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl WorkItem {
     /// The priority of an item that says nothing of it.

@@ -114,6 +114,9 @@ pub(super) enum Name {
 /// What comes before the number of a ready item.
 pub(super) const READY_PREFIX: &str = "i-";
 
+/// The start of a claim's name, below its item.
+pub(super) const CLAIM_PREFIX: &str = "claim-";
+
 impl Name {
     pub(super) fn parse(name: &str) -> Option<Self> {
         if let Some(number) = name.strip_prefix(READY_PREFIX) {

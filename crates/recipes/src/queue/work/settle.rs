@@ -5,6 +5,7 @@
 
 use super::envelope::Envelope;
 use super::inner::{Inner, culprit};
+use super::item::MAX_DELAY;
 use super::layout::{Lane, Name};
 use crate::line::{Parents, ensure_parents};
 use crate::link;
@@ -214,7 +215,8 @@ async fn parts(
             parts.push(Op::set_data(entry, data, version));
         }
         End::Later { delay, reason } => {
-            let due_ms = inner.now_ms(session).await?.saturating_add(millis(*delay));
+            let delay = millis((*delay).min(MAX_DELAY));
+            let due_ms = inner.now_ms(session).await?.saturating_add(delay);
             let folder = inner.layout.lane(&Lane::of_due(due_ms).name());
             let name = Name::later(due_ms, claimed.envelope.priority);
             let path = baton_proto::path::join(&folder, &name);

@@ -193,6 +193,9 @@ impl Inner {
         survey: &mut Survey,
     ) -> Result<(), Fault> {
         let Data { data, stat } = read;
+        if self.local().passed_over.get(&entry) == Some(&stat.version) {
+            return Ok(());
+        }
         let (envelope, payload) = match Envelope::open(&data) {
             Some((envelope, payload)) => (Some(envelope), payload),
             None => (None, data),
@@ -218,6 +221,11 @@ impl Inner {
             let until_ms = stat.mtime.saturating_add(visibility_ms);
             if until_ms > now_ms {
                 survey.due_at(until_ms);
+                survey.taken.push((entry, claim));
+                return Ok(());
+            }
+            if session.exists(&claim).await?.is_none() {
+                // Gone, or not what is below the item: whoever waits looks what it is.
                 survey.taken.push((entry, claim));
                 return Ok(());
             }

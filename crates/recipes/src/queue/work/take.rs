@@ -8,7 +8,7 @@
 use super::envelope::{ClaimMark, Envelope};
 use super::held::{self, Held, Until};
 use super::inner::{Fault, Inner};
-use super::layout::MAX_PRIORITY;
+use super::layout::{CLAIM_PREFIX, MAX_PRIORITY};
 use super::survey::{Found, READ_AHEAD};
 use crate::campaign;
 use crate::guard::Guard;
@@ -17,7 +17,9 @@ use crate::link;
 use crate::receipt::task_gone;
 use crate::record::Record;
 use crate::server_time::millis;
-use baton_client::{BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Session};
+use baton_client::{
+    BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Reason, Session,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,9 @@ const AHEAD_FOR: Duration = Duration::from_millis(500);
 
 /// Among how many of the first items to choose, at most.
 const MAX_SPREAD: usize = 64;
+
+/// Items too large to be claimed or moved that are kept in mind; with more of them, all are tried again.
+const MAX_PASSED_OVER: usize = 1024;
 
 /// Items that one multi claims at most.
 pub(super) const MAX_CLAIMS: usize = 64;
@@ -58,6 +63,8 @@ enum Verdict {
     Ours(Vec<(i32, i64)>),
     /// The culprit's number; the others may be tried again.
     Beaten(usize),
+    /// Not sent: more than one request may be.
+    TooLarge,
     /// Not applied, for no fault of the items'.
     Failed(Error),
 }
@@ -156,25 +163,33 @@ impl Inner {
         }
         let together = send(session, bids, manner);
         let mut taken = Taken::default();
-        let Some((mut bids, culprit)) = together.finish(session, lease, &mut taken).await else {
-            if taken.error.is_none() {
-                self.local().spread /= 2;
+        let apart = match together.finish(session, lease, &mut taken).await {
+            Rest::Nothing => {
+                if taken.error.is_none() {
+                    self.local().spread /= 2;
+                }
+                return taken.outcome();
             }
-            return taken.outcome();
+            Rest::Beaten(mut bids, culprit) => {
+                let mut local = self.local();
+                local.spread = (local.spread * 2 + 1).min(MAX_SPREAD);
+                bids.remove(culprit);
+                bids
+            }
+            Rest::TooLarge(bids) => bids,
         };
-        {
-            let mut local = self.local();
-            local.spread = (local.spread * 2 + 1).min(MAX_SPREAD);
-        }
-        bids.remove(culprit);
-        let each: Vec<Sent<'_>> = bids
+        let each: Vec<Sent<'_>> = apart
             .into_iter()
             .map(|bid| send(session, vec![bid], manner))
             .collect();
         // Every one of them is seen to its end, whatever becomes of the others: a claim that nobody knows of would block
         // its item for as long as the session lives.
         for sent in each {
-            let _beaten = sent.finish(session, lease, &mut taken).await;
+            if let Rest::TooLarge(bids) = sent.finish(session, lease, &mut taken).await {
+                for bid in bids {
+                    self.pass_over(&bid.found);
+                }
+            }
         }
         taken.outcome()
     }
@@ -186,7 +201,7 @@ impl Inner {
         found: Found,
         reason: &str,
     ) -> Result<(), Fault> {
-        let envelope = found.envelope.unwrap_or_else(|| {
+        let envelope = found.envelope.clone().unwrap_or_else(|| {
             Envelope::new(uuid::Uuid::new_v4().simple().to_string(), MAX_PRIORITY)
         });
         let mut parts = Vec::with_capacity(3);
@@ -205,8 +220,25 @@ impl Inner {
             }
             // The item's version decides, should it be tried again.
             Err(error) if error.is_maybe_applied() && link::connected(session).await => Ok(()),
+            Err(error) if is_too_large(&error) => {
+                self.pass_over(&found);
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Lets an item lie that is too large for the request that would claim or move it, so that it holds up no other.
+    fn pass_over(&self, found: &Found) {
+        tracing::warn!(
+            item = found.entry,
+            "too large to be claimed or moved: passed over, left in place"
+        );
+        let mut local = self.local();
+        if local.passed_over.len() >= MAX_PASSED_OVER {
+            local.passed_over.clear();
+        }
+        local.passed_over.insert(found.entry.clone(), found.version);
     }
 
     /// The part of a multi that makes an item a dead letter.
@@ -242,7 +274,7 @@ impl Inner {
             return Err(Box::new((found, reason)));
         }
         let record = Record::new(manner.name.as_deref());
-        let node = format!("claim-{}", record.id.simple());
+        let node = format!("{CLAIM_PREFIX}{}", record.id.simple());
         envelope.attempts += 1;
         envelope.since_ms = Some(found.since_ms);
         envelope.claim = Some(ClaimMark {
@@ -298,6 +330,15 @@ fn parts(bid: &Bid) -> impl Iterator<Item = Op> + '_ {
     end_stale.chain(claim).chain(verdict)
 }
 
+/// What of a multi of bids is left to be done.
+enum Rest {
+    Nothing,
+    /// Somebody was quicker for this one of them.
+    Beaten(Vec<Bid>, usize),
+    /// Together they are more than one request may be.
+    TooLarge(Vec<Bid>),
+}
+
 /// A multi of bids under way.
 struct Sent<'a> {
     bids: Vec<Bid>,
@@ -318,13 +359,8 @@ fn send<'a>(session: &Session, bids: Vec<Bid>, manner: &'a Manner) -> Sent<'a> {
 }
 
 impl Sent<'_> {
-    /// Adds what it brought to `taken`; returns the bids if somebody was quicker for one of them, and which.
-    async fn finish(
-        self,
-        session: &Session,
-        lease: &LeaseHold,
-        taken: &mut Taken,
-    ) -> Option<(Vec<Bid>, usize)> {
+    /// Adds what it brought to `taken`; returns the bids that may be sent again, each by itself.
+    async fn finish(self, session: &Session, lease: &LeaseHold, taken: &mut Taken) -> Rest {
         match settle(session, &self.bids, self.pending).await {
             Verdict::Ours(stats) => {
                 for (bid, stat) in self.bids.into_iter().zip(stats) {
@@ -333,16 +369,17 @@ impl Sent<'_> {
                         Err(error) => taken.error = Some(error),
                     }
                 }
-                None
+                Rest::Nothing
             }
             Verdict::Failed(error) => {
                 taken.error = Some(error);
-                None
+                Rest::Nothing
             }
             Verdict::Beaten(culprit) => {
                 let culprit = culprit.min(self.bids.len().saturating_sub(1));
-                Some((self.bids, culprit))
+                Rest::Beaten(self.bids, culprit)
             }
+            Verdict::TooLarge => Rest::TooLarge(self.bids),
         }
     }
 }
@@ -380,8 +417,14 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
             });
             Verdict::Beaten(beaten.unwrap_or(0))
         }
+        Err(error) if is_too_large(&error) => Verdict::TooLarge,
         Err(error) => Verdict::Failed(error),
     }
+}
+
+/// Whether the request was larger than one may be; then it was not sent.
+fn is_too_large(error: &Error) -> bool {
+    matches!(error.reason(), Some(Reason::TooLarge { .. }))
 }
 
 /// After a lost answer: the claim nodes tell, on a server that has caught up. Their names are ours alone, and were sent once.
@@ -424,7 +467,7 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
         return Ok(Verdict::Failed(Error::NotSent {
             op: baton_client::OpCode::Multi,
             path: "/".to_owned(),
-            reason: baton_client::Reason::ConnectionLost,
+            reason: Reason::ConnectionLost,
         }));
     }
 }

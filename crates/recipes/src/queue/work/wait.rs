@@ -9,12 +9,13 @@ use super::claim::Claim;
 use super::error::WorkError;
 use super::held::Held;
 use super::inner::{Fault, Inner};
+use super::layout::CLAIM_PREFIX;
 use super::survey::Survey;
 use super::take::MAX_CLAIMS;
 use crate::guard::Guard;
 use crate::lock::{LockError, Mutex};
 use crate::receipt::task_gone;
-use baton_client::{EventKind, Session, Watch};
+use baton_client::{Error, EventKind, Session, Watch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,6 +41,22 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.inner.waiting.fetch_sub(self.items, Ordering::Relaxed);
+    }
+}
+
+/// Tells, while it lives, that who has the turn waits for news.
+struct Idling<'a>(&'a Inner);
+
+impl<'a> Idling<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.idling.send_replace(true);
+        Self(inner)
+    }
+}
+
+impl Drop for Idling<'_> {
+    fn drop(&mut self) {
+        self.0.idling.send_replace(false);
     }
 }
 
@@ -81,7 +98,7 @@ impl WorkQueue {
     /// # Errors
     /// The first that occurred; the other items are given back nevertheless.
     pub async fn give_back(&self) -> Result<(), WorkError> {
-        let _turn = self.inner.turn.lock().await;
+        let _turn = self.inner.turn_or_idle().await;
         let mut outcome = Ok(());
         loop {
             let Some(held) = self.inner.local().claimed.pop_front() else {
@@ -95,7 +112,11 @@ impl WorkQueue {
     async fn gather(&self, most: usize, wait: bool) -> Result<Vec<Claim>, WorkError> {
         let inner = &self.inner;
         let _waiting = Waiting::new(inner, most.min(MAX_CLAIMS));
-        let mut turn = Arc::clone(&inner.turn).lock_owned().await;
+        let mut turn = if wait {
+            Some(Arc::clone(&inner.turn).lock_owned().await)
+        } else {
+            inner.turn_or_idle().await
+        };
         let mut scout = None;
         loop {
             let ready = self.ready(most);
@@ -105,8 +126,12 @@ impl WorkQueue {
             let session = inner.session().await?;
             let claimed = match inner.agreed(&session, self.capacity).await {
                 Ok(_) => {
-                    let waiting = inner.waiting.load(Ordering::Relaxed);
-                    let want = waiting.max(self.prefetch).clamp(1, MAX_CLAIMS);
+                    let want = match turn {
+                        Some(_) => inner.waiting.load(Ordering::Relaxed).max(self.prefetch),
+                        // Who has the turn does not look for what is claimed ahead.
+                        None => most,
+                    };
+                    let want = want.clamp(1, MAX_CLAIMS);
                     let (back, claimed) = self.claim(&session, turn, want).await;
                     turn = back;
                     claimed
@@ -150,9 +175,9 @@ impl WorkQueue {
     async fn claim(
         &self,
         session: &Session,
-        turn: Turn,
+        turn: Option<Turn>,
         want: usize,
-    ) -> (Turn, Result<usize, Fault>) {
+    ) -> (Option<Turn>, Result<usize, Fault>) {
         let (inner, of_task, manner) = (
             Arc::clone(&self.inner),
             session.clone(),
@@ -162,6 +187,10 @@ impl WorkQueue {
             let claimed = inner.claim(&of_task, want, &manner).await.map(|held| {
                 let count = held.len();
                 inner.local().claimed.extend(held);
+                if turn.is_none() && count > 0 {
+                    // Should the caller have gone, they are for the one that waits.
+                    inner.handed.notify_one();
+                }
                 count
             });
             (turn, claimed)
@@ -171,7 +200,7 @@ impl WorkQueue {
             // The runtime is shutting down.
             Err(_) => {
                 let turn = Arc::clone(&self.inner.turn).lock_owned().await;
-                (turn, Err(Fault::Client(task_gone(self.path()))))
+                (Some(turn), Err(Fault::Client(task_gone(self.path()))))
             }
         }
     }
@@ -180,6 +209,7 @@ impl WorkQueue {
     /// dropped, it goes to the next in line.
     async fn idle(&self, session: &Session, scout: Option<Guard>) -> Result<Guard, Fault> {
         let inner = &self.inner;
+        let _idling = Idling::new(inner);
         let guard = match scout.filter(|guard| guard.check().is_ok()) {
             Some(guard) => guard,
             None => Mutex::new(&inner.client, &inner.layout.waiters)
@@ -196,8 +226,9 @@ impl WorkQueue {
                 inner.read_ahead(session, survey.free);
                 return Ok(guard);
             }
-            if inner.news(session, survey, watches, &guard).await? == News::Scout {
-                return Ok(guard);
+            match inner.news(session, survey, watches, &guard).await? {
+                News::Queue => {}
+                News::Claimed | News::Scout => return Ok(guard),
             }
         }
     }
@@ -207,14 +238,25 @@ impl WorkQueue {
 type Turn = OwnedMutexGuard<()>;
 
 /// What ended a scout's wait.
-#[derive(PartialEq, Eq)]
 enum News {
     Queue,
+    /// Another of this process has claimed something, for whoever calls next.
+    Claimed,
     /// The place as scout, or the session.
     Scout,
 }
 
 impl Inner {
+    /// The turn; or `None` where whoever has it has found nothing and waits, so that one who is not to wait needs none.
+    async fn turn_or_idle(&self) -> Option<Turn> {
+        let mut idling = self.idling.subscribe();
+        tokio::select! {
+            biased;
+            turn = Arc::clone(&self.turn).lock_owned() => Some(turn),
+            _ = idling.wait_for(|idling| *idling) => None,
+        }
+    }
+
     fn of_line(&self, error: LockError) -> Fault {
         let path = self.path();
         match error {
@@ -256,7 +298,13 @@ impl Inner {
                     let session = session.clone();
                     changes.spawn(async move { came_back(&session, &item, watch).await });
                 }
-                Err(error) if error.is_no_node() => return Ok(News::Queue),
+                Err(error) if error.is_no_node() => match below(session, &item).await? {
+                    Some(watch) => drop(changes.spawn(async move {
+                        let _changed_or_lost = watch.await;
+                        true
+                    })),
+                    None => return Ok(News::Queue),
+                },
                 Err(error) => return Err(error.into()),
             }
         }
@@ -292,9 +340,26 @@ impl Inner {
             biased;
             () = changed => Ok(News::Queue),
             () = falls_due => Ok(News::Queue),
+            () = self.handed.notified() => Ok(News::Claimed),
             _ = scout.lost() => Ok(News::Scout),
         }
     }
+}
+
+/// What is below an item whose claim is gone: a watch on it where it is none of ours, so that the item cannot be claimed before
+/// it has gone too; `None` where a new look at the queue shows more.
+async fn below(session: &Session, item: &str) -> Result<Option<Watch>, Error> {
+    let (children, watch) = match session.children_watch(item).await {
+        Ok(read) => read,
+        Err(error) if error.is_no_node() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let foreign = |name: &String| !name.starts_with(CLAIM_PREFIX);
+    if children.names.is_empty() || !children.names.iter().all(foreign) {
+        return Ok(None);
+    }
+    tracing::warn!(item, "has a child that is no claim: skipped");
+    Ok(Some(watch))
 }
 
 /// Waits until a claim has ended; says whether its item is still there. One that was acknowledged wakes nobody.

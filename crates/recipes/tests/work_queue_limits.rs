@@ -1,0 +1,186 @@
+//! The work queue at its limits: items as large as they may be, delays without end, foreign nodes below items, and tasks of one
+//! process that ask while another waits.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{Client, CreateMode, WorkQueue};
+use baton_testkit::{Match, Proxy};
+use common::{LONG, Stage, connect, polled, session, within};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+fn queue(client: &Client, path: &str) -> WorkQueue {
+    WorkQueue::new(client, path).unwrap()
+}
+
+/// Claims and acknowledges one item.
+async fn done(queue: &WorkQueue) -> Vec<u8> {
+    let claim = within(queue.take()).await.unwrap();
+    let payload = claim.payload().to_vec();
+    within(claim.ack()).await.unwrap();
+    payload
+}
+
+/// A task that takes one item and acknowledges it, once it has nothing to do but wait.
+async fn waiting(queue: &WorkQueue, stage: &Stage) -> JoinHandle<Vec<u8>> {
+    let of_task = queue.clone();
+    let task = tokio::spawn(async move { done(&of_task).await });
+    let admin = session(&stage.client().await).await;
+    let line = format!("{}/waiters", stage.path);
+    within(async {
+        while admin
+            .children(&line)
+            .await
+            .map_or(0, |line| line.names.len())
+            == 0
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    // Behind what it asks the server as the first in line.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    task
+}
+
+#[tokio::test]
+async fn items_that_are_too_large_to_be_claimed_together_are_claimed_one_by_one() {
+    let stage = Stage::new("together").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path).prefetch(4);
+    for nth in 0..4 {
+        within(queue.put(vec![nth; 600_000])).await.unwrap();
+    }
+    for nth in 0..4 {
+        assert_eq!(done(&queue).await, vec![nth; 600_000]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_to_be_moved_is_left_in_place_and_blocks_nobody() {
+    let stage = Stage::new("lump").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    within(queue.put("before")).await.unwrap();
+    let session = session(&client).await;
+    let items = format!("{}/items", stage.path);
+    let lane = within(session.children(&items)).await.unwrap().names[0].clone();
+    // What another program may put there, but no dead letter can hold.
+    let room = 1_048_575 - 120;
+    let lump = within(session.create(
+        &format!("{items}/{lane}/i-"),
+        &vec![0xff; room],
+        CreateMode::PersistentSequential,
+    ))
+    .await
+    .unwrap();
+    within(queue.put("behind")).await.unwrap();
+    assert_eq!(done(&queue).await, b"before");
+    assert_eq!(done(&queue).await, b"behind");
+    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(session.exists(&lump.path)).await.unwrap().is_some());
+    // Made smaller, it moves.
+    within(session.set_data(&lump.path, b"small", None))
+        .await
+        .unwrap();
+    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert_eq!(within(queue.dead_letters(9)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_item_that_is_put_off_for_ever_is_still_an_item() {
+    let stage = Stage::new("forever").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    within(queue.put("x")).await.unwrap();
+    let claim = within(queue.take()).await.unwrap();
+    within(claim.nack_after(Duration::MAX, "parked"))
+        .await
+        .unwrap();
+    let depth = within(queue.depth()).await.unwrap().unwrap();
+    assert_eq!((depth.items, depth.delayed), (1, 1));
+}
+
+#[tokio::test]
+async fn a_try_and_a_giving_back_do_not_wait_for_a_task_that_waits_for_items() {
+    let stage = Stage::new("beside").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    let waiter = waiting(&queue, &stage).await;
+    assert!(within(queue.try_take()).await.unwrap().is_none());
+    within(queue.give_back()).await.unwrap();
+    within(queue.put("x")).await.unwrap();
+    assert_eq!(within(waiter).await.unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn what_a_dropped_try_has_claimed_goes_to_the_task_that_waits() {
+    let stage = Stage::new("handed").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    for polls in 0..24 {
+        let waiter = waiting(&queue, &stage).await;
+        within(queue.put("x")).await.unwrap();
+        match polled(queue.try_take(), polls).await {
+            Some(Ok(Some(claim))) => {
+                within(claim.ack()).await.unwrap();
+                waiter.abort();
+                drop(waiter.await);
+            }
+            _ => assert_eq!(within(waiter).await.unwrap(), b"x", "{polls}"),
+        }
+    }
+}
+
+/// What consumers do about an item that has a foreign child, and no claim any more.
+async fn beside_a_foreign_child(visibility: Option<Duration>) {
+    let stage = Stage::new("child").await;
+    let holder = stage.client().await;
+    let mut of_holder = queue(&holder, &stage.path);
+    if let Some(visibility) = visibility {
+        of_holder = of_holder.visibility(visibility);
+    }
+    within(of_holder.put("x")).await.unwrap();
+    let claim = within(of_holder.take()).await.unwrap();
+    let admin = session(&stage.client().await).await;
+    let note = format!("{}/note", claim.item());
+    within(admin.create(&note, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    let node = claim.node().to_owned();
+    drop(claim);
+    common::until_none(&admin, &node).await;
+    if let Some(visibility) = visibility {
+        tokio::time::sleep(visibility).await;
+    }
+    let proxy = Proxy::start_recording(stage.addr).await.unwrap();
+    let client = connect(proxy.addr(), LONG).await;
+    let queue = queue(&client, &stage.path);
+    let waiter = waiting(&queue, &stage).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let asked = proxy.count(&Match::any_request());
+    assert!(asked < 60, "{asked} requests for nothing");
+    within(of_holder.put("y")).await.unwrap();
+    assert_eq!(within(waiter).await.unwrap(), b"y");
+    // Without it, the item is one like any other.
+    let waiter = waiting(&queue, &stage).await;
+    within(admin.delete(&note, None)).await.unwrap();
+    assert_eq!(within(waiter).await.unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn h13_an_item_with_a_foreign_child_is_skipped_without_asking_again_and_again() {
+    beside_a_foreign_child(None).await;
+}
+
+#[tokio::test]
+async fn h13_an_item_with_a_foreign_child_and_a_claim_past_its_time_is_skipped_too() {
+    beside_a_foreign_child(Some(Duration::from_millis(400))).await;
+}
