@@ -10,7 +10,7 @@
 
 mod common;
 
-use baton::{Client, CreateMode, WorkQueue};
+use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
 use baton_testkit::{Match, Proxy};
 use common::{LONG, Stage, connect, polled, session, within};
 use std::time::Duration;
@@ -183,4 +183,32 @@ async fn h13_an_item_with_a_foreign_child_is_skipped_without_asking_again_and_ag
 #[tokio::test]
 async fn h13_an_item_with_a_foreign_child_and_a_claim_past_its_time_is_skipped_too() {
     beside_a_foreign_child(Some(Duration::from_millis(400))).await;
+}
+
+#[tokio::test]
+async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_is_told() {
+    let stage = Stage::new("settle").await;
+    let client = stage.client().await;
+    let keeper = queue(&client, &stage.path);
+    within(keeper.put("x")).await.unwrap();
+    let claim = within(keeper.take()).await.unwrap();
+    let (item, token) = (claim.item().to_owned(), claim.token());
+    let note = format!("{item}/note");
+    within(
+        session(&client)
+            .await
+            .create(&note, b"", CreateMode::Persistent),
+    )
+    .await
+    .unwrap();
+    let settled = within(queue(&client, &stage.path).settle(&item, token, Settlement::Ack)).await;
+    assert!(
+        matches!(settled, Err(WorkError::Changed { .. })),
+        "{settled:?}"
+    );
+    let settled = within(claim.ack()).await;
+    assert!(
+        matches!(settled, Err(WorkError::Changed { .. })),
+        "{settled:?}"
+    );
 }

@@ -363,7 +363,7 @@ async fn settle(inner: Arc<Inner>, held: Held, end: End) -> Result<(), WorkError
             held.guard.dissolve();
             Err(lost(timed_out.unwrap_or(LostReason::NodeGone)))
         }
-        Err(Refused::ItemChanged) => Err(WorkError::Changed { item }),
+        Err(Refused::ItemChanged | Refused::ItemInUse) => Err(WorkError::Changed { item }),
         Err(Refused::Unknown(source)) => Err(WorkError::SettleUnknown { item, source }),
         Err(Refused::Failed(error)) if error.is_session_ended() || session.state().is_final() => {
             Err(lost(LostReason::SessionLost))

@@ -115,8 +115,8 @@ impl WorkQueue {
     /// ```
     ///
     /// # Errors
-    /// [`WorkError::NotClaimed`] where that claim does not stand, or not any more: nothing was changed.
-    /// [`WorkError::SettleUnknown`] where our session ended before the outcome was known.
+    /// [`WorkError::NotClaimed`] where that claim does not stand, or not any more, [`WorkError::Changed`] where somebody has made a
+    /// node below the item, which cannot go then: nothing was changed. [`WorkError::SettleUnknown`] where our session ended before the outcome was known.
     pub async fn settle(
         &self,
         item: &str,
@@ -198,6 +198,10 @@ impl WorkQueue {
                 Err(Refused::ClaimGone) => return Err(not_claimed().into()),
                 // Its holder has extended it: the next look shows whether it is the same claim.
                 Err(Refused::ItemChanged) => {}
+                Err(Refused::ItemInUse) => {
+                    let item = item.to_owned();
+                    return Err(WorkError::Changed { item }.into());
+                }
                 Err(Refused::Unknown(source)) => {
                     return Err(WorkError::SettleUnknown {
                         item: item.to_owned(),

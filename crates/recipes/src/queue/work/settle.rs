@@ -87,8 +87,10 @@ pub(super) struct Claimed<'a> {
 pub(super) enum Refused {
     /// The claim's node is not there any more.
     ClaimGone,
-    /// The item has another version, or is gone, or something lies below it.
+    /// The item has another version, or is gone.
     ItemChanged,
+    /// Something else than the claim lies below the item, so it cannot go.
+    ItemInUse,
     /// The session ended before it could be found out.
     Unknown(Error),
     /// The session's end, or a refusal. Nothing was changed.
@@ -160,11 +162,10 @@ pub(super) async fn conclude(
                 .map_err(Refused::Failed)?,
             Outcome::Refused(error) => match culprit(&error) {
                 Some(CLAIM) if error.is_no_node() => return Err(Refused::ClaimGone),
-                Some(ITEM)
-                    if error.is_bad_version() || error.is_no_node() || error.is_not_empty() =>
-                {
+                Some(ITEM) if error.is_bad_version() || error.is_no_node() => {
                     return Err(Refused::ItemChanged);
                 }
+                Some(ITEM) if error.is_not_empty() => return Err(Refused::ItemInUse),
                 // Nobody keeps the claim who would read it.
                 Some(part) if part == told && error.is_no_node() => verdict = None,
                 // Somebody removed the node that stood for the id: then there is nothing to free.
