@@ -118,7 +118,7 @@ fn paths_that_break_the_rules_are_refused_with_2() {
 }
 
 #[test]
-fn a_recipes_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_started() {
+fn a_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_started() {
     let home = Home::new();
     for verb in [
         &["lock", "x"][..],
@@ -137,6 +137,24 @@ fn a_recipes_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_s
         &["member", "join", "x"],
         &["member", "ls", "x"],
         &["counter", "add", "x"],
+        &["ls", "x"],
+        &["get", "/x/"],
+        &["set", "x", "1"],
+        &["create", "/x/"],
+        &["create", "--sequential", "x"],
+        &["rm", "/a//b"],
+        &["stat", "x"],
+        &["watch", "x"],
+        &["acl", "x"],
+        &[
+            "queue",
+            "take",
+            "/q",
+            "--layout",
+            "curator",
+            "--lock-path",
+            "x",
+        ],
     ] {
         let ran = home.run(verb);
         assert_eq!(ran.code, 2, "{verb:?}: {ran:?}");

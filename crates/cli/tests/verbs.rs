@@ -177,6 +177,13 @@ async fn queues_of_other_libraries_are_put_into_and_taken_from() {
         assert_eq!(queue(&["take", "-n", "--layout", layout, path]).out, "b\n");
         assert_eq!(queue(&["take", "-n", "--layout", layout, path]).code, 1);
     }
+    assert_eq!(queue(&["put", "/qn", "plain"]).code, 0);
+    for flag in [["--priority", "3"], ["--delay", "1s"], ["--id", "x"]] {
+        let ran = queue(&["put", flag[0], flag[1], "/qn", "unseen"]);
+        assert_eq!(ran.code, 1);
+        assert!(ran.complaint().contains("never sees"), "{}", ran.err);
+    }
+    assert_eq!(queue(&["take", "/qn"]).out, "plain\n");
     assert_eq!(queue(&["put", "--priority", "3", "/p", "later"]).code, 0);
     assert_eq!(queue(&["put", "--priority", "-3", "/p", "sooner"]).code, 0);
     assert_eq!(queue(&["take", "-l", "priority", "/p"]).out, "sooner\n");

@@ -35,7 +35,7 @@ const MANY: usize = 10_000;
 
 An item leaves the queue when it is taken: a consumer that dies with it has lost it. Where it is to come back instead:
 baton queue work --help
-Exit codes: 0 done   1 the queue is empty   124 no item within --wait   125 baton failed   2 usage")]
+Exit codes: 0 done   1 the queue is empty, or its items have another layout   124 no item within --wait   125 baton failed   2 usage")]
 pub(crate) struct Args {
     #[command(subcommand)]
     kind: Kind,
@@ -124,6 +124,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             lines,
         } => {
             let queue = which.open_for(&connection.client, how)?;
+            which.refuse_unseen(connection, how).await?;
             let given = if items.is_empty() {
                 from_input(*lines)?
             } else {

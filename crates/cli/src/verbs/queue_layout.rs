@@ -9,8 +9,9 @@ use baton::{
     QueueLayout,
 };
 
+use crate::connect::Connection;
 use crate::duration;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::paths;
 
 /// Whose names and bytes the queue has.
@@ -32,6 +33,9 @@ pub(super) enum Layout {
     Locking,
 }
 
+/// What the names of items of the usual layout begin with.
+const USUAL_PREFIX: &str = "qn-";
+
 /// Which queue it is.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Which {
@@ -42,7 +46,7 @@ pub(super) struct Which {
     #[arg(short, long, value_enum)]
     layout: Option<Layout>,
     /// Where claims are, as a Curator queue with a lock path has it; only with --layout curator.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = paths::legal)]
     lock_path: Option<String>,
 }
 
@@ -106,6 +110,41 @@ impl Which {
             ));
         }
         Ok(queue)
+    }
+
+    /// Refuses to put items as `how` says, where that alone chose the layout, beside items of the usual one: whoever takes those
+    /// would never see them.
+    pub(super) async fn refuse_unseen(
+        &self,
+        connection: &Connection,
+        how: &How,
+    ) -> Result<(), Failure> {
+        let (flag, layout) = match (how.priority, how.delay, &how.id) {
+            (Some(_), _, _) => ("--priority", "priority"),
+            (None, Some(_), _) => ("--delay", "delay"),
+            (None, None, Some(_)) => ("--id", "id"),
+            (None, None, None) => return Ok(()),
+        };
+        if self.layout.is_some() {
+            return Ok(());
+        }
+        let path = &self.path;
+        let names = match connection.session().await?.children(path).await {
+            Ok(children) => children.names,
+            Err(error) if error.is_no_node() => return Ok(()),
+            Err(error) => return Err(Failure::baton(error.to_string())),
+        };
+        if names.iter().any(|name| name.starts_with(USUAL_PREFIX)) {
+            return Err(Failure::new(
+                exit::NOTHING,
+                "layout",
+                format!(
+                    "{path}: refused: there are items of layout qn, and whoever takes those never sees one with {flag}; use another \
+                     path, or leave {flag} out; --layout {layout} puts it there all the same"
+                ),
+            ));
+        }
+        Ok(())
     }
 
     fn open_as(&self, client: &Client, usual: Layout) -> Result<Queue, Failure> {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
+use crate::paths;
 use crate::signals::Signals;
 use crate::verbs::bytes;
 
@@ -18,7 +19,7 @@ use crate::verbs::bytes;
 #[command(after_help = "Example:\n  baton ls -r /deploy")]
 pub(crate) struct Ls {
     /// The znode.
-    #[arg(value_name = "PATH", default_value = "/")]
+    #[arg(value_name = "PATH", default_value = "/", value_parser = paths::legal)]
     path: String,
     /// Everything below, as full paths.
     #[arg(short, long)]
@@ -30,7 +31,7 @@ pub(crate) struct Ls {
 #[command(after_help = "Example:\n  baton get /config/limits --json")]
 pub(crate) struct Get {
     /// The znode.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Get {
 )]
 pub(crate) struct Set {
     /// The znode.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
     /// The new data [default: standard input].
     #[arg(value_name = "DATA")]
@@ -79,7 +80,7 @@ pub(crate) struct Create {
 #[command(after_help = "Examples:\n  baton rm /config/limits --if-version 3\n  baton rm -r /old")]
 pub(crate) struct Rm {
     /// The znode.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
     /// Everything below, too.
     #[arg(short, long, conflicts_with = "if_version")]
@@ -93,7 +94,7 @@ pub(crate) struct Rm {
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatOf {
     /// The znode.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct StatOf {
 #[command(after_help = "Example:\n  baton watch -r / --json")]
 pub(crate) struct Watch {
     /// The znode; it need not exist.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
     /// Of everything below, too.
     #[arg(short, long)]
@@ -116,7 +117,7 @@ pub(crate) struct Watch {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AclOf {
     /// The znode.
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
 }
 
@@ -262,6 +263,12 @@ pub(crate) fn set(args: &Set, context: &Context) -> Result<u8, Failure> {
 
 /// `baton create`.
 pub(crate) fn create(args: &Create, context: &Context) -> Result<u8, Failure> {
+    if args.sequential {
+        paths::legal_with_number(&args.path)
+    } else {
+        paths::legal(&args.path)
+    }
+    .map_err(Failure::usage)?;
     let mode = match (args.sequential, args.container) {
         (true, _) => CreateMode::PersistentSequential,
         (false, true) => CreateMode::Container,
