@@ -18,8 +18,8 @@ use baton::{
     TxnError, WorkError, WorkQueue,
 };
 use baton_client::{CreateMode, LeaseError, LeaseMode, LeaseOptions};
-use baton_testkit::inspect;
-use common::{SHORT, Stage, mutex, session, within};
+use baton_testkit::{Match, Proxy, inspect};
+use common::{LONG, SHORT, Stage, mutex, session, within};
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
@@ -329,4 +329,52 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
     let lost = item.lost();
     within(item.consume()).await.unwrap();
     assert_eq!(within(lost).await, LostReason::Released);
+}
+
+#[tokio::test]
+async fn a_root_that_does_not_exist_is_told_by_every_recipe_that_would_write_there() {
+    let stage = Stage::new("chroot").await;
+    let proxy = Proxy::start_recording(stage.addr).await.unwrap();
+    let root = format!("{}/{}/nowhere", proxy.addr(), &stage.path[1..]);
+    let config = Config::new(&root).unwrap().session_timeout(LONG);
+    let client = &within(Client::connect(config)).await.unwrap();
+    let semaphore = Semaphore::new(client, "/a", 2).unwrap();
+    let work = WorkQueue::new(client, "/a").unwrap();
+    let refusals = [
+        told(within(mutex(client, "/a").acquire()).await),
+        told(within(RwLock::new(client, "/a").unwrap().read()).await),
+        told(within(semaphore.acquire(1)).await),
+        told(within(semaphore.resize(3)).await),
+        told(within(work.put("x")).await),
+        told(within(work.try_take()).await),
+        told(within(work.set_capacity(Some(1))).await),
+        told(within(DistributedQueue::new(client, "/a").unwrap().take()).await),
+        told(within(LockingQueue::new(client, "/a").unwrap().take()).await),
+        told(within(SharedValue::new(client, "/a").unwrap().set(b"x")).await),
+        told(within(Barrier::new(client, "/a").unwrap().close()).await),
+        told(within(DoubleBarrier::new(client, "/a", 1).unwrap().enter()).await),
+        told(within(CountdownLatch::new(client, "/a", 1).unwrap().left()).await),
+    ];
+    for told in refusals {
+        assert!(told.contains("NoNode"), "{told}");
+    }
+    assert!(proxy.count(&Match::any_request()) < 150);
+}
+
+#[tokio::test]
+async fn a_bare_node_that_was_written_to_becomes_a_work_queue_like_any_other() {
+    let stage = Stage::new("bare").await;
+    let client = stage.client().await;
+    let session = session(&client).await;
+    within(session.create(&stage.path, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    within(session.set_data(&stage.path, b"", None))
+        .await
+        .unwrap();
+    let work = WorkQueue::new(&client, &stage.path).unwrap();
+    within(work.put("x")).await.unwrap();
+    within(within(work.take()).await.unwrap().ack())
+        .await
+        .unwrap();
 }

@@ -140,7 +140,11 @@ impl Maximum {
             Err(error) if error.is_node_exists() => Ok(()),
             Err(error) if error.is_no_node() => {
                 let above = baton_proto::path::parent(&self.path);
-                ensure_parents(session, above, Parents::Container).await
+                // That the node is missing is no news; that what is above it cannot be made is.
+                match ensure_parents(session, above, Parents::Container).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => return self.passes(session, error).await.map(Ok),
+                }
             }
             Err(error) => Err(error),
         })

@@ -216,15 +216,18 @@ impl Inner {
     }
 
     async fn read_or_make(&self, session: &Session, asked: Option<u64>) -> Result<Agreed, Fault> {
+        let layout = &self.layout;
         loop {
+            // Before its data, so that data which came in between is not overwritten.
+            let bare = session.exists(&layout.root);
             if let Some(agreed) = self.read_terms(session).await? {
                 return Ok(agreed);
             }
-            let layout = &self.layout;
             let above = baton_proto::path::parent(&layout.root);
             if above != "/" {
                 ensure_parents(session, above, Parents::Persistent).await?;
             }
+            let bare = bare.await?;
             let make = |path: &str, data: Vec<u8>| Op::create(path, data, CreateMode::Persistent);
             let terms = Terms::new(asked).to_bytes();
             let folders = [&layout.items, &layout.dead, &layout.ids];
@@ -237,21 +240,26 @@ impl Inner {
             let anew: Vec<Op> = std::iter::once(make(&layout.root, terms.clone()))
                 .chain(folders())
                 .collect();
-            // A node that somebody made beforehand, bare, is taken for the queue's. Version 0: nobody has written to it.
-            let adopt: Vec<Op> = std::iter::once(Op::set_data(&*layout.root, terms, Some(0)))
-                .chain(folders())
-                .collect();
-            for parts in [anew, adopt] {
-                match session.multi(&parts).await {
-                    Ok(_) => break,
-                    // Made by somebody else, or by us without our knowing: what is there now decides, in the next round.
-                    Err(error)
-                        if error.is_node_exists()
-                            || error.is_no_node()
-                            || error.is_bad_version()
-                            || error.is_maybe_applied() => {}
-                    Err(error) => return Err(error.into()),
+            // A node that somebody made beforehand, bare, is taken for the queue's.
+            let adopt = |version| {
+                std::iter::once(Op::set_data(&*layout.root, terms.clone(), Some(version)))
+                    .chain(folders())
+                    .collect()
+            };
+            let parts = bare.map_or(anew, |stat| adopt(stat.version));
+            match session.multi(&parts).await {
+                Ok(_) => {}
+                // Nobody can make a queue below a root of the connection's paths that does not exist.
+                Err(error) if error.is_no_node() && bare.is_none() && above == "/" => {
+                    return Err(error.into());
                 }
+                // Made by somebody else, or by us without our knowing: what is there now decides, in the next round.
+                Err(error)
+                    if error.is_node_exists()
+                        || error.is_no_node()
+                        || error.is_bad_version()
+                        || error.is_maybe_applied() => {}
+                Err(error) => return Err(error.into()),
             }
             if !link::connected(session).await {
                 return Err(Fault::Client(task_gone(&layout.root)));
