@@ -97,11 +97,22 @@ fn forgotten_dashes(error: &clap::Error) -> Option<String> {
         ContextValue::String(word) if !word.starts_with('-') => word,
         _ => return None,
     };
-    let runs_commands = std::env::args()
-        .nth(1)
-        .is_some_and(|verb| ["lock", "elect", "barrier", "member"].contains(&verb.as_str()));
-    (error.kind() == ErrorKind::UnknownArgument && runs_commands)
+    let verbs = verbs_of(std::env::args().skip(1));
+    (error.kind() == ErrorKind::UnknownArgument && runs_commands(&verbs))
         .then(|| format!("the command goes after two dashes: -- {word} ..."))
+}
+
+/// Whether a verb takes a command to run.
+fn runs_commands(verbs: &str) -> bool {
+    let takes_one = [
+        " lock",
+        " sem",
+        " elect",
+        " barrier",
+        " member join",
+        " queue work",
+    ];
+    takes_one.contains(&verbs)
 }
 
 /// The verb of a command line, with the verb below it if there is one: whose help to read.
@@ -163,6 +174,18 @@ mod tests {
             " queue work"
         );
         assert_eq!(verbs("frobnicate"), "");
+    }
+
+    #[test]
+    fn only_a_verb_that_runs_commands_hints_at_the_two_dashes() {
+        for line in ["sem /x --slots 2 echo", "--json queue work /q ./build"] {
+            let verbs = verbs_of(line.split(' ').map(str::to_owned));
+            assert!(runs_commands(&verbs), "{line}");
+        }
+        for line in ["queue work put /q a b", "sem resize /x 2 3", "get /x /y"] {
+            let verbs = verbs_of(line.split(' ').map(str::to_owned));
+            assert!(!runs_commands(&verbs), "{line}");
+        }
     }
 
     #[test]

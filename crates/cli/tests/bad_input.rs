@@ -384,3 +384,25 @@ fn what_the_server_refuses_is_said_with_1() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn a_chroot_that_does_not_exist_is_named_and_a_work_queue_takes_no_other_items() {
+    let home = Home::new();
+    let mut server = home.spawn(&["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
+    let line = server.line();
+    let addr = line.split([' ', ';']).nth(3).unwrap();
+    let below = format!("{addr}/nope/app");
+    for verb in [&["lock"][..], &["get"], &["queue", "take"]] {
+        let args = [verb, &["/x", "--servers", &below]].concat();
+        refused(&home, &args, 125, &["has no znode /nope/app", "create it"]);
+    }
+    let work = ["queue", "work", "put", "/jobs", "one", "--servers", addr];
+    assert_eq!(home.run(&work).code, 0);
+    let plain = ["queue", "put", "/jobs", "two", "--servers", addr];
+    refused(
+        &home,
+        &plain,
+        125,
+        &["/jobs", "work queue", "baton queue work"],
+    );
+}

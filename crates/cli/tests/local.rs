@@ -10,9 +10,11 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
-use common::{Home, processes, signal, until};
+use common::{Home, Running, processes, runs, signal, until};
 
 #[test]
 fn the_first_command_starts_a_server_and_says_so_once() {
@@ -141,4 +143,49 @@ fn kill_9_of_the_server_loses_nothing_that_was_acknowledged() {
         }
     }
     assert_eq!(home.run(&["queue", "ls", "/q"]).out.lines().count(), 15);
+}
+
+/// What the server at this address says to a four-letter word.
+fn word(addr: &str, word: &str) -> String {
+    let mut said = String::new();
+    let mut stream = std::net::TcpStream::connect(addr).unwrap();
+    stream.write_all(word.as_bytes()).unwrap();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_a_full_disk_and_ends_no_server() {
+    let home = Home::new();
+    let mut limited = Command::new("sh");
+    // As much as a log's first file is made ahead, or twice that, by what the shell counts in.
+    let script = r#"ulimit -f 2048; exec "$0" serve --data-dir data --listen 127.0.0.1:0"#;
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_baton")]);
+    limited.current_dir(home.dir.path());
+    let mut server = Running::new(limited);
+    let addr = server.line();
+    let addr = addr.split_whitespace().nth(3).unwrap();
+    std::fs::write(
+        home.path("items"),
+        [[b'x'; 90_000].as_slice(), b"\n"].concat().repeat(40),
+    )
+    .unwrap();
+    let mut put = home.baton(&["queue", "put", "/q", "--lines", "--servers", addr]);
+    put.stdin(std::fs::File::open(home.path("items")).unwrap());
+    let put = Running::new(put);
+    until("the server has no room", || {
+        word(addr, "mntr").contains("zk_baton_disk_full\t1")
+    });
+    assert!(runs(server.pid()) && runs(put.pid()));
+    server.signal("TERM");
+    let ended = server.end();
+    assert_eq!(ended.code, 125, "{ended:?}");
+    let why = ended.err.lines().last().unwrap();
+    assert!(
+        why.contains("no space left") && why.contains("limit on file sizes"),
+        "{ended:?}"
+    );
+    drop(put);
+    let depth = home.run(&["--data-dir", "data", "queue", "depth", "/q"]);
+    assert!(depth.out.trim().parse::<u64>().unwrap() > 0, "{depth:?}");
 }

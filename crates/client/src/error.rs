@@ -72,7 +72,7 @@ pub enum Reason {
 #[non_exhaustive]
 pub enum Error {
     /// The server refused it. It had no effect.
-    #[error("{op:?} {path}: refused by the server: {code}")]
+    #[error("{op} {path}: refused by the server: {code}")]
     Rejected {
         /// What was asked.
         op: OpCode,
@@ -85,7 +85,7 @@ pub enum Error {
     },
     /// The server refused a multi because of one of its parts. None of it had an effect.
     #[error(
-        "multi: refused by the server: part {index} ({op:?} {path}): {code}; nothing was applied"
+        "multi: refused by the server: part {index} ({op} {path}): {code}; nothing was applied"
     )]
     MultiRejected {
         /// Which part failed, from 0.
@@ -100,7 +100,7 @@ pub enum Error {
         zxid: i64,
     },
     /// No server saw it, or will. It had no effect, and may be tried again as it is.
-    #[error("{op:?} {path}: not sent: {reason}")]
+    #[error("{op} {path}: not sent: {reason}")]
     NotSent {
         /// What was asked.
         op: OpCode,
@@ -110,7 +110,7 @@ pub enum Error {
         reason: Reason,
     },
     /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try it again without looking.
-    #[error("{op:?} {path}: maybe applied: {reason}")]
+    #[error("{op} {path}: maybe applied: {reason}")]
     MaybeApplied {
         /// What was asked.
         op: OpCode,
@@ -120,7 +120,7 @@ pub enum Error {
         reason: Reason,
     },
     /// A read that was sent and not answered. It changed nothing, and may be tried again as it is.
-    #[error("{op:?} {path}: no answer: {reason}")]
+    #[error("{op} {path}: no answer: {reason}")]
     Unanswered {
         /// What was asked.
         op: OpCode,
@@ -266,6 +266,16 @@ pub enum ConnectError {
         id: i64,
         /// The server list.
         servers: String,
+    },
+    /// The part of the connect string behind the servers names a znode that does not exist.
+    #[error(
+        "{servers} has no znode {chroot}, below which all paths are to be; create it, or correct what stands behind the servers"
+    )]
+    NoChroot {
+        /// The server list.
+        servers: String,
+        /// The missing znode.
+        chroot: String,
     },
     /// Called outside a tokio runtime, or while it shuts down.
     #[error("no tokio runtime to run the session on; call this from within one")]

@@ -552,3 +552,15 @@ async fn an_unreachable_server_list_is_named_with_the_remedy() {
         "{e}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chroot_that_does_not_exist_is_said_at_once() {
+    let bench = Bench::new().await;
+    let plain = bench.session().await;
+    let config = bench.config(LONG).chroot("/nope/app").unwrap();
+    let refused = Session::connect(config).await.unwrap_err();
+    let why = refused.to_string();
+    assert!(matches!(refused, ConnectError::NoChroot { .. }), "{why}");
+    assert!(why.contains("has no znode /nope/app"), "{why}");
+    plain.close(LONG).await.unwrap();
+}

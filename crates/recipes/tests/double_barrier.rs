@@ -15,7 +15,7 @@ use baton::{
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};
-use common::{CUTS, LONG, SHORT, Stage, session, within};
+use common::{CUTS, LONG, SHORT, Stage, polled, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -392,6 +392,67 @@ async fn h63_a_dropped_entry_leaves_nothing_and_a_member_that_lost_its_session_c
         .unwrap();
     let again = within(again).await.unwrap().unwrap();
     assert_eq!(other.round(), again.round());
+}
+
+#[tokio::test]
+async fn h63_a_decision_that_comes_behind_an_abort_is_refused() {
+    let stage = Stage::new("overtaken").await;
+    let (hasty, hasty_proxy) = stage.proxied(LONG).await;
+    let aborting = hasty_proxy
+        .on(Match::request(OpCode::SetData))
+        .then(Action::Hold);
+    let hasty = barrier(&hasty, &stage, 2);
+    let hasty = tokio::spawn(async move { hasty.enter_timeout(Duration::from_millis(20)).await });
+    within(aborting.fired()).await;
+    let (last, last_proxy) = stage.proxied(LONG).await;
+    let deciding = last_proxy
+        .on(Match::request(OpCode::Multi))
+        .then(Action::Hold);
+    let last = entering(&barrier(&last, &stage, 2));
+    within(deciding.fired()).await;
+    // Whoever has aborted still stands there, so the members' nodes alone would let the decision pass.
+    let going = hasty_proxy
+        .on(Match::request(OpCode::Delete))
+        .then(Action::Hold);
+    aborting.release();
+    within(going.fired()).await;
+    deciding.release();
+    let verdict = within(last).await.unwrap().map(drop).unwrap_err();
+    assert!(matches!(verdict, BarrierError::Aborted { .. }), "{verdict}");
+    going.release();
+    assert_eq!(within(hasty).await.unwrap().unwrap_err(), verdict);
+}
+
+#[tokio::test]
+async fn h63_a_member_that_goes_before_the_decision_is_not_entered_with() {
+    let stage = Stage::new("gone").await;
+    let doomed = stage.client().await;
+    let lost = entering(&barrier(&doomed, &stage, 2));
+    stage.until_in_round(1, 1).await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let deciding = proxy.on(Match::request(OpCode::Multi)).then(Action::Hold);
+    let waiting = entering(&barrier(&client, &stage, 2));
+    within(deciding.fired()).await;
+    lost.abort();
+    session(&doomed).await.close(LONG).await.unwrap();
+    deciding.release();
+    let third = barrier(&stage.client().await, &stage, 2);
+    assert_eq!(within(third.enter()).await.unwrap().round(), Some(1));
+    assert_eq!(within(waiting).await.unwrap().unwrap().round(), Some(1));
+}
+
+#[tokio::test]
+async fn h63_a_leave_dropped_on_its_way_leaves_no_node() {
+    let stage = Stage::new("dropped-leave").await;
+    let client = stage.client().await;
+    let meeting = barrier(&client, &stage, 2);
+    let first = entering(&meeting);
+    let stays = within(meeting.enter()).await.unwrap();
+    let goes = within(first).await.unwrap().unwrap();
+    // What it sends with the first poll is on its way when it is dropped.
+    assert!(polled(goes.leave(), 1).await.is_none());
+    stage.until_in_round(1, 1).await;
+    assert_eq!(within(stays.leave()).await.unwrap().lost, 1);
 }
 
 #[tokio::test]

@@ -361,7 +361,12 @@ async fn h74_a_waiting_take_survives_the_loss_of_its_session() {
             .unwrap()
     })
     .await;
+    let listing = Match::reply(OpCode::GetChildren2).nth(4);
+    let listed = proxy.on(listing).observe();
     let taking = tokio::spawn(async move { consumer.take().await });
+    // Two listings to find nothing, two more with watches; what is asked next is answered behind them.
+    within(listed.fired()).await;
+    within(session(&client).await.sync("/")).await.unwrap();
     proxy.partition();
     within(session(&client).await.ended()).await;
     within(producer.offer(b"meanwhile")).await.unwrap();

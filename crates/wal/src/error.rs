@@ -18,7 +18,7 @@ pub enum WalError {
     },
     /// No room on the disk. Nothing that waits to be synced was acknowledged. When `retryable`, it is still
     /// buffered and [`Wal::sync`](crate::Wal::sync) may be called again once there is room.
-    #[error("no space left {} {file}: free space on that disk{}", room_wanted(*.needed_bytes),
+    #[error("no space left {} {file}: free space on that disk, or raise the quota or the limit on file sizes that is met{}", room_wanted(*.needed_bytes),
         if *.retryable { "" } else { ", then start again" })]
     NoSpace {
         /// The file.
@@ -169,6 +169,14 @@ pub enum WalError {
     },
 }
 
+/// Whether the system has no room: on the disk, in the user's quota, or below the largest size of a file.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
 fn room_wanted(needed_bytes: u64) -> String {
     match needed_bytes {
         // Where the system did not get as far as the bytes.
@@ -179,7 +187,7 @@ fn room_wanted(needed_bytes: u64) -> String {
 
 impl WalError {
     pub(crate) fn io(action: &'static str, file: String, source: io::Error) -> WalError {
-        if source.kind() == io::ErrorKind::StorageFull {
+        if is_no_room(&source) {
             return WalError::NoSpace {
                 file,
                 needed_bytes: 0,

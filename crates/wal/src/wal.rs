@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::WalError;
+use crate::error::{WalError, is_no_room};
 use crate::folder;
 use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, Record, encode};
 use crate::recover::{self, Recovered};
@@ -438,7 +438,7 @@ impl Wal {
     }
 
     fn allocation_failed(&mut self, wanted: u64, error: std::io::Error) -> WalError {
-        if error.kind() == std::io::ErrorKind::StorageFull {
+        if is_no_room(&error) {
             return WalError::NoSpace {
                 file: self.current_location(),
                 needed_bytes: wanted.saturating_sub(self.allocated),
@@ -451,7 +451,7 @@ impl Wal {
     fn poison(&mut self, action: &'static str, error: std::io::Error) -> WalError {
         let file = self.current_location();
         self.poisoned = Some((action, file.clone(), error.to_string()));
-        if error.kind() == std::io::ErrorKind::StorageFull {
+        if is_no_room(&error) {
             return WalError::NoSpace {
                 file,
                 needed_bytes: self.buffer.len() as u64,

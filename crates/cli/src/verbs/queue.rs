@@ -115,7 +115,33 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?
 }
 
+impl Act {
+    fn path(&self) -> &str {
+        match self {
+            Self::Put { which, .. }
+            | Self::Take { which, .. }
+            | Self::Peek { which }
+            | Self::Ls { which }
+            | Self::Depth { which } => &which.path,
+            Self::Remove { path, .. } => path,
+        }
+    }
+}
+
+/// The items of a work queue lie elsewhere: what is put beside them no worker would ever see.
+async fn refuse_work_queue(connection: &Connection, path: &str) -> Result<(), Failure> {
+    let session = connection.session().await?;
+    match session.get_data(path).await {
+        Ok(read) if read.data.starts_with(br#"{"work_queue":"#) => Err(Failure::baton(format!(
+            "{path}: there is a work queue; use baton queue work, or another path"
+        ))),
+        // Whatever stands in the way of the look stands in the way of the verb, which says so.
+        _ => Ok(()),
+    }
+}
+
 async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8, Failure> {
+    refuse_work_queue(connection, act.path()).await?;
     match act {
         Act::Put {
             which,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use baton_server::{Builder, Server, StartError, StorageChoice};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Context;
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let exit_when_idle = settings.target().exit_when_idle;
     context.block_on(async {
         let mut signals = Signals::new()?;
+        let _received = survive_size_limit()?;
         let server = builder
             .start()
             .await
@@ -118,6 +120,13 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
     }
     builder = builder.with(|all| *all = options);
     Ok((builder, places))
+}
+
+/// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full disk, and not end the process.
+fn survive_size_limit() -> Result<Signal, Failure> {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    signal(kind)
+        .map_err(|error| Failure::baton(format!("cannot handle SIGXFSZ: {error}; report this")))
 }
 
 /// Shows all settings: as a file that could be read again, or as objects.

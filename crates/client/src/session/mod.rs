@@ -123,9 +123,10 @@ impl Session {
     ///
     /// # Errors
     /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::AuthFailed`] when the configured
-    /// credentials are refused, [`ConnectError::NoRuntime`] outside a tokio runtime.
+    /// credentials are refused, [`ConnectError::NoChroot`] where the configured chroot does not exist,
+    /// [`ConnectError::NoRuntime`] outside a tokio runtime.
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
-        Self::start(
+        let session = Self::start(
             config,
             Identity {
                 id: 0,
@@ -133,7 +134,25 @@ impl Session {
             },
             0,
         )
-        .await
+        .await?;
+        session.look_for_chroot().await?;
+        Ok(session)
+    }
+
+    /// Without the look, each create would be told that some parent is missing, of a path whose parent is `/`.
+    async fn look_for_chroot(&self) -> Result<(), ConnectError> {
+        let config = &self.core.config;
+        if config.chroot.is_empty() {
+            return Ok(());
+        }
+        match self.with_deadline(config.connect_within).exists("/").await {
+            Ok(None) => Err(ConnectError::NoChroot {
+                servers: config.servers(),
+                chroot: config.chroot.clone(),
+            }),
+            // Where there was no answer, the session's user will hear of it.
+            Ok(Some(_)) | Err(_) => Ok(()),
+        }
     }
 
     /// Takes up a session that this or another process has exported. The session moves here: a connection that it still has

@@ -36,7 +36,7 @@ pub enum WorkError {
     },
     /// The queue was made with another capacity than the one given.
     #[error(
-        "{path}: the queue was made with {}, and {} was asked for; ask for the same, or change it with set_capacity",
+        "{path}: the queue was made with {}, and {} was asked for; ask for the same, or for none; WorkQueue::set_capacity changes it",
         capacity(*agreed), capacity(*asked)
     )]
     CapacityDiffers {

@@ -205,7 +205,10 @@ impl Inner {
             _ => Err(WorkError::NotAWorkQueue {
                 path: self.path(),
                 found: if read.data.is_empty() {
-                    format!("{} children and no terms", read.stat.num_children)
+                    format!(
+                        "its children are no work queue's, {} of them",
+                        read.stat.num_children
+                    )
                 } else {
                     let shown = read.data.get(..60).unwrap_or(&read.data);
                     format!("it says {:?}", String::from_utf8_lossy(shown))
