@@ -413,3 +413,38 @@ async fn curators_lock_path_works_alike_and_h72_leaves_what_cannot_be_read() {
     assert!(LockingQueue::curator(&client, &items, &items).is_err());
     assert!(LockingQueue::new(&client, "/").is_err());
 }
+
+#[tokio::test]
+async fn what_is_too_large_to_be_locked_is_refused_and_blocks_nobody_where_it_came_from_elsewhere()
+{
+    let stage = Stage::new("large").await;
+    let client = stage.client().await;
+    let queue = queue(&client, &stage.path);
+    // The largest that there may be can be locked, put back and removed.
+    let largest = vec![7; 1_000_000];
+    within(queue.offer(&largest)).await.unwrap();
+    let refused = within(queue.offer(&vec![7; 1_000_001])).await;
+    assert!(
+        matches!(refused, Err(QueueError::BadArgument { .. })),
+        "{refused:?}"
+    );
+    let item = within(queue.take()).await.unwrap();
+    within(item.requeue()).await.unwrap();
+    let item = within(queue.take()).await.unwrap();
+    assert_eq!(item.data(), largest);
+    within(item.consume()).await.unwrap();
+    // Of another library, larger than a request that locks it may be.
+    let session = session(&client).await;
+    let entry = format!("{}/entries/entry-000-", stage.path);
+    let lump = vec![7; 1_048_575 - 120];
+    within(session.create(&entry, &lump, CreateMode::PersistentSequential))
+        .await
+        .unwrap();
+    within(queue.offer(b"small")).await.unwrap();
+    let item = within(queue.take()).await.unwrap();
+    assert_eq!(item.data(), b"small");
+    within(item.consume()).await.unwrap();
+    let told = within(queue.poll()).await;
+    assert!(matches!(told, Err(QueueError::Undecodable { .. })));
+    assert_eq!(within(queue.depth()).await.unwrap(), 1);
+}

@@ -8,7 +8,7 @@ use super::folder::Folder;
 use crate::guard::{self, Core, LostReason};
 use crate::line::{OwnNode, Parents, ensure_parents};
 use crate::link;
-use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Session};
+use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Reason, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -31,7 +31,7 @@ pub(super) enum Attempt {
     Claimed(Claimed),
     /// Taken by another, or gone.
     Taken,
-    /// It cannot be read.
+    /// It cannot be read, or not be locked.
     Unreadable(String),
     /// Look again: it was changed, or the connection was.
     Again,
@@ -122,6 +122,10 @@ pub(super) async fn claim(
                     return again(folder, session, error).await;
                 }
             }
+        }
+        Err(error) if matches!(error.reason(), Some(Reason::TooLarge { .. })) => {
+            // Another library's: to be locked it would have to be written together with the claim.
+            return Ok(Attempt::Unreadable(error.to_string()));
         }
         Err(error) => {
             return match error.multi_index() {

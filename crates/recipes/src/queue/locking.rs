@@ -15,6 +15,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
+/// The largest item: whoever locks it writes it once more, together with the claim.
+const MAX_ITEM_BYTES: usize = 1_000_000;
+
 /// A queue whose items are locked by their consumer, and stay in the tree until it says that they are done.
 ///
 /// An item is delivered at least once: if its consumer dies or loses its session, the next one gets it. A consumer learns at once
@@ -90,12 +93,14 @@ impl LockingQueue {
         &self.claims
     }
 
-    /// Puts an item at the end (with kazoo's usual priority, 100). When this returns `Ok`, the item is in the queue, once.
+    /// Puts an item of at most 1,000,000 bytes at the end (with kazoo's usual priority, 100). When this returns `Ok`, the item is in
+    /// the queue, once.
     ///
     /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else nothing was offered.
+    /// [`QueueError::BadArgument`] for a larger item; [`QueueError::OfferUnknown`] where the session ended before the outcome was
+    /// known; else nothing was offered.
     pub async fn offer(&self, item: &[u8]) -> Result<(), QueueError> {
         self.put([item], plain_prefix(self.layout())).await
     }
@@ -135,11 +140,20 @@ impl LockingQueue {
         I: IntoIterator<Item: AsRef<[u8]>>,
     {
         let format = self.folder.format();
-        let node = |item: I::Item| {
+        let mut nodes = Vec::new();
+        for item in items {
             let item = Bytes::copy_from_slice(item.as_ref());
-            (stem.clone(), format.encode(&[item]))
-        };
-        let nodes: Vec<_> = items.into_iter().map(node).collect();
+            if item.len() > MAX_ITEM_BYTES {
+                return Err(QueueError::BadArgument {
+                    path: self.items_path().to_owned(),
+                    why: format!(
+                        "an item has {} bytes, more than the {MAX_ITEM_BYTES} that can be locked; store less in one node",
+                        item.len()
+                    ),
+                });
+            }
+            nodes.push((stem.clone(), format.encode(&[item])));
+        }
         self.folder.offer(&nodes).await
     }
 
