@@ -8,6 +8,7 @@
 //!
 //! This crate decides whether a session is alive; everything above asks it. It never retries a write.
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 pub mod testing;
 

@@ -13,10 +13,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .backoff(Duration::from_millis(50), Duration::from_secs(1));
 
     queue
-        .put_all(["cat.jpg", "dog.jpg", "broken.jpg"].map(WorkItem::new))
+        .offer_all(["cat.jpg", "dog.jpg", "broken.jpg"].map(WorkItem::new))
         .await?;
     queue
-        .put(WorkItem::new("now.jpg").priority(0).id("now"))
+        .offer(WorkItem::new("now.jpg").priority(0).id("now"))
         .await?;
 
     let mut done = 0;

@@ -19,6 +19,7 @@
 //!
 //! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the client; it must never guess.
 #![forbid(unsafe_code)]
+#![deny(missing_debug_implementations)]
 
 mod backoff;
 mod barrier;
@@ -30,6 +31,7 @@ mod election;
 pub mod embedded;
 mod fence;
 mod guard;
+mod limit;
 mod line;
 mod link;
 mod lock;

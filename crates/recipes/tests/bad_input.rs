@@ -54,8 +54,12 @@ async fn a_path_that_breaks_the_rules_is_refused_by_every_recipe_before_anything
             told(DelayQueue::new(client, bad)),
             told(IdQueue::new(client, bad)),
             told(LockingQueue::new(client, bad)),
-            told(LockingQueue::curator(client, bad, "/locks")),
-            told(LockingQueue::curator(client, "/items", bad)),
+            told(LockingQueue::new(client, bad)),
+            told(
+                LockingQueue::new(client, "/items")
+                    .unwrap()
+                    .curator_layout(bad),
+            ),
             told(WorkQueue::new(client, bad)),
             told(Barrier::new(client, bad)),
             told(DoubleBarrier::new(client, bad, 2)),
@@ -123,10 +127,10 @@ async fn a_session_timeout_too_short_for_a_sound_lease_is_refused_with_the_small
     assert!(matches!(error, QueueError::Lease { .. }), "{error}");
     assert_eq!(within(locking.depth()).await.unwrap(), 1);
     let work = WorkQueue::new(client, &format!("{path}-w")).unwrap();
-    within(work.put("x")).await.unwrap();
+    within(work.offer("x")).await.unwrap();
     for error in [
         within(work.take()).await.unwrap_err(),
-        within(work.try_take()).await.unwrap_err(),
+        within(work.poll()).await.unwrap_err(),
     ] {
         assert!(
             matches!(
@@ -317,7 +321,7 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
     assert_eq!(within(asked).await, Err(LostReason::Released));
 
     let work = WorkQueue::new(&client, &format!("{}-w", stage.path)).unwrap();
-    within(work.put("x")).await.unwrap();
+    within(work.offer("x")).await.unwrap();
     let claim = within(work.take()).await.unwrap();
     let lost = claim.lost();
     within(claim.ack()).await.unwrap();

@@ -26,7 +26,7 @@ fn queue(client: &Client, path: &str) -> WorkQueue {
 /// Takes and acknowledges all that can be claimed now.
 async fn drain(queue: &WorkQueue) -> Vec<String> {
     let mut items = Vec::new();
-    while let Some(claim) = within(queue.try_take()).await.unwrap() {
+    while let Some(claim) = within(queue.poll()).await.unwrap() {
         items.push(String::from_utf8(claim.payload().to_vec()).unwrap());
         within(claim.ack()).await.unwrap();
     }
@@ -52,7 +52,7 @@ async fn items(stage: &Stage) -> Vec<String> {
 async fn h67_an_ack_after_the_session_was_lost_and_the_item_taken_by_another_is_refused() {
     let stage = Stage::new("h67").await;
     let other = queue(&stage.client().await, &stage.path);
-    within(other.put("x")).await.unwrap();
+    within(other.offer("x")).await.unwrap();
     let (client, proxy) = stage.proxied(SHORT).await;
     let late = within(queue(&client, &stage.path).take()).await.unwrap();
     proxy.partition();
@@ -75,7 +75,7 @@ async fn h67_a_claim_whose_time_is_up_may_be_taken_over_and_its_ack_is_refused()
     let stage = Stage::new("h67b").await;
     let (one, proxy) = stage.proxied(LONG).await;
     let slow = queue(&one, &stage.path).visibility(Duration::from_millis(300));
-    within(slow.put("x")).await.unwrap();
+    within(slow.offer("x")).await.unwrap();
     let late = within(slow.take()).await.unwrap();
     assert!(late.remaining() <= Duration::from_millis(300));
     let news = proxy
@@ -103,7 +103,7 @@ async fn a_claim_that_is_extended_stays_and_one_whose_time_is_up_but_nobody_want
     let client = stage.client().await;
     let timeout = Duration::from_millis(1500);
     let queue = queue(&client, &stage.path).visibility(timeout);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = claim.remaining();
@@ -128,7 +128,7 @@ async fn h67_an_extension_whose_answer_is_lost_is_found_out() {
             let stage = Stage::new("extend-cut").await;
             let (client, proxy) = stage.proxied(ROOMY).await;
             let queue = queue(&client, &stage.path).visibility(Duration::from_secs(20));
-            within(queue.put("x")).await.unwrap();
+            within(queue.offer("x")).await.unwrap();
             let claim = within(queue.take()).await.unwrap();
             let cut = proxy.on(message).then(Action::Cut(variant));
             within(claim.extend()).await.unwrap();
@@ -144,7 +144,7 @@ async fn h67_an_extension_that_finds_the_claim_gone_says_so_before_its_guard_has
     let stage = Stage::new("extend-gone").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let queue = queue(&client, &stage.path).visibility(Duration::from_secs(20));
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     // Claimed on a runtime that stands still from then on, and the guard's news with it.
     let taking = tokio::task::spawn_blocking(move || {
         let still = tokio::runtime::Builder::new_current_thread()
@@ -179,7 +179,7 @@ async fn h68_a_transaction_that_failed_is_reported() {
     let client = stage.client().await;
     let session = session(&client).await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     // Somebody writes to the item.
     let written = claim.item().to_owned();
@@ -215,21 +215,23 @@ async fn h68_an_ack_whose_answer_is_lost_is_found_out_and_never_guessed() {
             let stage = Stage::new("h68b").await;
             let (client, proxy) = stage.proxied(ROOMY).await;
             let queue = queue(&client, &stage.path);
-            within(queue.put_all([WorkItem::new("a").id("a"), WorkItem::new("b")]))
+            within(queue.offer_all([WorkItem::new("a").id("a"), WorkItem::new("b")]))
                 .await
                 .unwrap();
             let claim = within(queue.take()).await.unwrap();
             let cut = proxy.on(message).then(Action::Cut(variant));
             within(claim.ack()).await.unwrap();
             assert_eq!(cut.times(), 1);
-            within(queue.put(WorkItem::new("c").id("a"))).await.unwrap();
+            within(queue.offer(WorkItem::new("c").id("a")))
+                .await
+                .unwrap();
             assert_eq!(drain(&queue).await, ["b", "c"], "{variant:?}");
         }
     }
     let stage = Stage::new("h68c").await;
     let (client, proxy) = stage.proxied(SHORT).await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     let cut = proxy
         .on(Match::reply(OpCode::Multi))
@@ -248,7 +250,7 @@ async fn h69_a_claim_whose_answer_is_lost_is_used_or_freed() {
             let stage = Stage::new("h69").await;
             let other = queue(&stage.client().await, &stage.path);
             for item in ["a", "b", "c"] {
-                within(other.put(item)).await.unwrap();
+                within(other.offer(item)).await.unwrap();
             }
             let (client, proxy) = stage.proxied(ROOMY).await;
             let cut = proxy.on(message.clone()).then(Action::Cut(variant));
@@ -273,7 +275,9 @@ async fn h69_a_take_dropped_at_any_point_leaves_no_claim_that_nobody_has() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
     for polls in 0..30 {
-        within(queue.put(polls.to_string().as_str())).await.unwrap();
+        within(queue.offer(polls.to_string().as_str()))
+            .await
+            .unwrap();
         let claim = match common::polled(queue.take(), polls).await {
             Some(taken) => taken.unwrap(),
             None => within(queue.take()).await.unwrap(),
@@ -291,7 +295,7 @@ async fn h70_consumers_that_contend_take_each_item_once_and_none_waits_for_a_cla
     let stage = Stage::new("h70").await;
     let producer = queue(&stage.client().await, &stage.path);
     // Held all the while, first in line.
-    within(producer.put("held")).await.unwrap();
+    within(producer.offer("held")).await.unwrap();
     let held = within(producer.take()).await.unwrap();
     let mut consumers = Vec::new();
     for _ in 0..4 {
@@ -311,12 +315,12 @@ async fn h70_consumers_that_contend_take_each_item_once_and_none_waits_for_a_cla
         }));
     }
     for item in 0..80 {
-        within(producer.put(item.to_string().as_str()))
+        within(producer.offer(item.to_string().as_str()))
             .await
             .unwrap();
     }
     for _ in 0..4 {
-        within(producer.put(WorkItem::new("stop").priority(999)))
+        within(producer.offer(WorkItem::new("stop").priority(999)))
             .await
             .unwrap();
     }
@@ -338,7 +342,7 @@ async fn h71_a_poison_item_dies_in_one_change_after_its_attempts_with_id_and_pri
     let queue = queue(&client, &stage.path)
         .max_attempts(5)
         .backoff(SOON, SOON);
-    within(queue.put(WorkItem::new("poison").id("p").priority(3)))
+    within(queue.offer(WorkItem::new("poison").id("p").priority(3)))
         .await
         .unwrap();
     let mut lengths = HashSet::new();
@@ -362,7 +366,7 @@ async fn h71_a_poison_item_dies_in_one_change_after_its_attempts_with_id_and_pri
         }
     }
     assert_eq!(lengths.len(), 1, "names do not grow: {lengths:?}");
-    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(queue.poll()).await.unwrap().is_none());
     assert!(items(&stage).await.is_empty());
     let dead = within(queue.dead_letters(9)).await.unwrap();
     assert_eq!(dead.len(), 1);
@@ -381,13 +385,13 @@ async fn h71_an_item_that_kills_its_consumers_dies_without_being_handed_out_agai
     let stage = Stage::new("h71b").await;
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
-    within(queue.put(WorkItem::new("poison").max_attempts(2)))
+    within(queue.offer(WorkItem::new("poison").max_attempts(2)))
         .await
         .unwrap();
     for _ in 0..2 {
         drop(within(queue.take()).await.unwrap());
     }
-    within(queue.put("next")).await.unwrap();
+    within(queue.offer("next")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     assert_eq!(claim.payload(), "next");
     assert_eq!(within(queue.dead_letters(9)).await.unwrap()[0].attempts, 2);
@@ -399,7 +403,7 @@ async fn h72_what_cannot_be_read_is_kept_with_its_bytes_and_blocks_nobody() {
     let client = stage.client().await;
     let session = session(&client).await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("first")).await.unwrap();
+    within(queue.offer("first")).await.unwrap();
     let lane = items(&stage).await[0]
         .rsplit_once('/')
         .unwrap()
@@ -413,7 +417,7 @@ async fn h72_what_cannot_be_read_is_kept_with_its_bytes_and_blocks_nobody() {
     ))
     .await
     .unwrap();
-    within(queue.put("second")).await.unwrap();
+    within(queue.offer("second")).await.unwrap();
     assert_eq!(drain(&queue).await, ["first", "second"]);
     let dead = within(queue.dead_letters(9)).await.unwrap();
     assert_eq!(
@@ -432,7 +436,7 @@ async fn h73_a_put_that_the_server_refuses_is_reported() {
     let stage = Stage::new("h73c").await;
     let client = stage.client().await;
     let producer = queue(&client, &stage.path);
-    within(producer.put("first")).await.unwrap();
+    within(producer.offer("first")).await.unwrap();
     let session = session(&client).await;
     let items = format!("{}/items", stage.path);
     for lane in session.children(&items).await.unwrap().names {
@@ -441,7 +445,7 @@ async fn h73_a_put_that_the_server_refuses_is_reported() {
         let set = session.set_acl(&lane, &[read_only], None);
         within(set).await.unwrap();
     }
-    let error = within(producer.put("second")).await.unwrap_err();
+    let error = within(producer.offer("second")).await.unwrap_err();
     assert!(matches!(error, WorkError::Client { .. }), "{error}");
 }
 
@@ -458,15 +462,15 @@ async fn h73_a_put_that_failed_is_reported_and_one_whose_answer_is_lost_is_put_o
             let cut = proxy.on(message).then(Action::Cut(variant));
             let producer = queue(&client, &stage.path).capacity(4);
             for item in ["a", "b", "c"] {
-                within(producer.put(WorkItem::new(item).id(item)))
+                within(producer.offer(WorkItem::new(item).id(item)))
                     .await
                     .unwrap();
             }
-            within(producer.put(WorkItem::new("d").delay(SOON)))
+            within(producer.offer(WorkItem::new("d").delay(SOON)))
                 .await
                 .unwrap();
             assert_eq!(cut.times(), 1);
-            let full = within(producer.put("e")).await;
+            let full = within(producer.offer("e")).await;
             assert!(matches!(full, Err(WorkError::Full { .. })));
             let consumer = queue(&stage.client().await, &stage.path);
             let mut got = Vec::new();
@@ -477,21 +481,21 @@ async fn h73_a_put_that_failed_is_reported_and_one_whose_answer_is_lost_is_put_o
             }
             got.sort_unstable();
             assert_eq!(got, ["a", "b", "c", "d"], "{variant:?}");
-            assert!(within(consumer.try_take()).await.unwrap().is_none());
+            assert!(within(consumer.poll()).await.unwrap().is_none());
         }
     }
     let stage = Stage::new("h73b").await;
     let (client, proxy) = stage.proxied(SHORT).await;
     let producer = queue(&client, &stage.path);
-    within(producer.put("first")).await.unwrap();
+    within(producer.offer("first")).await.unwrap();
     let cut = proxy
         .on(Match::reply(OpCode::Multi))
         .then(Action::Cut(Variant::Rst));
-    let putting = tokio::spawn(async move { producer.put("second").await });
+    let putting = tokio::spawn(async move { producer.offer("second").await });
     within(cut.fired()).await;
     proxy.partition();
     let error = within(putting).await.unwrap().unwrap_err();
-    assert!(matches!(error, WorkError::PutUnknown { .. }), "{error}");
+    assert!(matches!(error, WorkError::OfferUnknown { .. }), "{error}");
     let consumer = queue(&stage.client().await, &stage.path);
     assert_eq!(drain(&consumer).await, ["first", "second"], "queued once");
 }
@@ -514,7 +518,7 @@ async fn h74_a_waiting_take_survives_an_outage_and_a_lost_session() {
             let lost = session(&client).await;
             within(lost.ended()).await;
         }
-        within(queue(&other, &stage.path).put("back"))
+        within(queue(&other, &stage.path).offer("back"))
             .await
             .unwrap();
         proxy.heal();
@@ -571,7 +575,7 @@ async fn a_new_item_wakes_one_of_many_idle_consumers() {
         .iter()
         .map(|(_, proxy)| proxy.on(Match::any_event().every()).then(Action::Pass))
         .collect();
-    within(queue(&producer, &stage.path).put("x"))
+    within(queue(&producer, &stage.path).offer("x"))
         .await
         .unwrap();
     within(async {
@@ -600,7 +604,7 @@ async fn h75_a_deep_queue_is_kept_in_folders_of_bounded_size_and_stays_in_order(
     let count = 4000;
     for some in (0..count).collect::<Vec<_>>().chunks(200) {
         let items = some.iter().map(|n| WorkItem::new(n.to_string()));
-        within(queue.put_all(items)).await.unwrap();
+        within(queue.offer_all(items)).await.unwrap();
     }
     let session = session(&client).await;
     let lanes = format!("{}/items", stage.path);
@@ -626,7 +630,7 @@ async fn h75_a_deep_queue_is_kept_in_folders_of_bounded_size_and_stays_in_order(
             within(ack).await.unwrap().unwrap();
         }
     }
-    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(queue.poll()).await.unwrap().is_none());
     let left = within(session.children(&lanes)).await.unwrap().names;
     assert_eq!(left.len(), 1, "empty folders are removed: {left:?}");
 }
@@ -637,13 +641,13 @@ async fn h76_delayed_items_come_when_the_servers_clock_says_so() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
     let delay = Duration::from_millis(400);
-    within(queue.put_all([
+    within(queue.offer_all([
         WorkItem::new("later").delay(delay),
         WorkItem::new("much later").delay(Duration::from_secs(3600)),
     ]))
     .await
     .unwrap();
-    within(queue.put("now")).await.unwrap();
+    within(queue.offer("now")).await.unwrap();
     assert_eq!(drain(&queue).await, ["now"]);
     assert_eq!(within(queue.depth()).await.unwrap().unwrap().delayed, 2);
     let claim = within(queue.take()).await.unwrap();
@@ -656,5 +660,5 @@ async fn h76_delayed_items_come_when_the_servers_clock_says_so() {
     let claimed = within(session.exists(claim.node())).await.unwrap().unwrap();
     assert!(claimed.ctime >= due_ms, "{} {due_ms}", claimed.ctime);
     within(claim.ack()).await.unwrap();
-    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(queue.poll()).await.unwrap().is_none());
 }

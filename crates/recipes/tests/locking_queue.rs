@@ -9,7 +9,7 @@
 
 mod common;
 
-use baton::{Client, CreateMode, LockingQueue, LostReason, QueueError};
+use baton::{Client, CreateMode, LockingQueue, LostReason, QueueError, TxnError};
 use baton_client::{Op, OpCode};
 use baton_testkit::{Action, Match, Variant, inspect};
 use common::{CUTS, LONG, SHORT, Stage, session, within};
@@ -62,7 +62,7 @@ async fn names_and_claims_are_those_of_kazoo() {
     let item = within(queue.take()).await.unwrap();
     assert_eq!(item.data(), b"urgent");
     assert_eq!(
-        item.node(),
+        item.item(),
         format!("{}/entries/{}", stage.path, expected[0])
     );
     let look = session(&stage.client().await).await;
@@ -213,6 +213,47 @@ async fn h67_an_acknowledgement_under_a_claim_that_has_passed_on_is_refused_by_t
             within(taken.consume()).await.unwrap();
         }
     }
+}
+
+/// As above, and the first consumer changes something else under its claim.
+#[tokio::test]
+async fn h67_a_transaction_is_applied_under_its_own_claim_alone() {
+    let stage = Stage::new("h67c").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let slow = queue(&client, &stage.path);
+    let next = queue(&stage.client().await, &stage.path);
+    within(slow.offer(b"work")).await.unwrap();
+    let other = session(&stage.client().await).await;
+    let result = format!("{}-result", stage.path);
+    within(other.create(&result, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    let item = within(slow.take()).await.unwrap();
+    let change = item.txn().set(&result, b"first", None);
+    within(change.commit()).await.unwrap();
+    let held = proxy.on(Match::any_event()).then(Action::Hold);
+    within(other.delete(item.node(), None)).await.unwrap();
+    let taken = within(next.take()).await.unwrap();
+    assert_eq!(taken.node(), item.node());
+    let sent = proxy.on(Match::request(OpCode::Multi)).observe();
+    let standing = item.standing();
+    assert_eq!(standing.check(), Ok(()), "the news is held back");
+    let path = result.clone();
+    let changing = tokio::spawn(async move {
+        let outcome = item.txn().set(&path, b"late", None).commit().await;
+        drop(item);
+        outcome
+    });
+    within(sent.fired()).await;
+    held.release();
+    let error = within(changing).await.unwrap().unwrap_err();
+    assert!(matches!(error, TxnError::Lost { .. }), "{error}");
+    assert!(standing.check().is_err());
+    let change = taken.txn().set(&result, b"second", None);
+    within(change.commit()).await.unwrap();
+    let data = within(other.get_data(&result)).await.unwrap().data;
+    assert_eq!(data, "second");
+    within(taken.consume()).await.unwrap();
 }
 
 #[tokio::test]
@@ -381,7 +422,10 @@ async fn curators_lock_path_works_alike_and_h72_leaves_what_cannot_be_read() {
     let stage = Stage::new("curator").await;
     let client = stage.client().await;
     let (items, locks) = (format!("{}/q", stage.path), format!("{}/locks", stage.path));
-    let queue = LockingQueue::curator(&client, &items, &locks).unwrap();
+    let queue = LockingQueue::new(&client, &items)
+        .unwrap()
+        .curator_layout(&locks)
+        .unwrap();
     within(queue.offer(b"a")).await.unwrap();
     let look = session(&client).await;
     let plant = |data: &[u8]| {
@@ -410,7 +454,10 @@ async fn curators_lock_path_works_alike_and_h72_leaves_what_cannot_be_read() {
         within(queue.offer_with_priority(b"x", 1)).await,
         Err(QueueError::BadArgument { .. })
     ));
-    assert!(LockingQueue::curator(&client, &items, &items).is_err());
+    let alike = LockingQueue::new(&client, &items)
+        .unwrap()
+        .curator_layout(&items);
+    assert!(matches!(alike, Err(QueueError::BadPath { .. })));
     assert!(LockingQueue::new(&client, "/").is_err());
 }
 

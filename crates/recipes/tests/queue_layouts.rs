@@ -68,7 +68,9 @@ async fn names_and_bytes_are_those_of_the_other_libraries() {
     ] {
         let stage = Stage::new("golden").await;
         let client = stage.client().await;
-        let queue = DistributedQueue::with_layout(&client, &stage.path, layout).unwrap();
+        let queue = DistributedQueue::new(&client, &stage.path)
+            .unwrap()
+            .layout(layout);
         within(queue.offer(b"one")).await.unwrap();
         assert_eq!(stage.names().await, [name], "{layout}");
         assert_eq!(data_of(&stage, name).await, data, "{layout}");
@@ -84,7 +86,9 @@ async fn names_and_bytes_are_those_of_the_other_libraries() {
 async fn what_curator_put_as_several_items_comes_out_one_by_one() {
     let stage = Stage::new("multi").await;
     let client = stage.client().await;
-    let queue = DistributedQueue::with_layout(&client, &stage.path, QueueLayout::Curator).unwrap();
+    let queue = DistributedQueue::new(&client, &stage.path)
+        .unwrap()
+        .layout(QueueLayout::Curator);
     within(queue.offer(b"a")).await.unwrap();
     plant(&stage, "queue-", &envelope(&[b"b", b"", b"c"])).await;
     plant(&stage, "queue-", &envelope(&[])).await;
@@ -97,7 +101,9 @@ async fn what_curator_put_as_several_items_comes_out_one_by_one() {
 async fn h72_what_cannot_be_read_is_passed_over_reported_and_left_in_place() {
     let stage = Stage::new("h72").await;
     let client = stage.client().await;
-    let queue = DistributedQueue::with_layout(&client, &stage.path, QueueLayout::Curator).unwrap();
+    let queue = DistributedQueue::new(&client, &stage.path)
+        .unwrap()
+        .layout(QueueLayout::Curator);
     within(queue.offer(b"a")).await.unwrap();
     let bad = plant(&stage, "queue-", b"not an envelope").await;
     within(queue.offer(b"b")).await.unwrap();
@@ -113,7 +119,9 @@ async fn h72_what_cannot_be_read_is_passed_over_reported_and_left_in_place() {
     assert_eq!(stage.names().await.len(), 1);
     // Who waits, waits for what can be read.
     let waiting = tokio::spawn(async move { queue.take().await });
-    let other = DistributedQueue::with_layout(&client, &stage.path, QueueLayout::Curator).unwrap();
+    let other = DistributedQueue::new(&client, &stage.path)
+        .unwrap()
+        .layout(QueueLayout::Curator);
     within(other.offer(b"c")).await.unwrap();
     assert_eq!(within(waiting).await.unwrap().unwrap(), "c");
     assert_eq!(
@@ -130,7 +138,10 @@ async fn the_most_urgent_comes_first_in_both_layouts() {
     ] {
         let stage = Stage::new("urgent").await;
         let client = stage.client().await;
-        let queue = PriorityQueue::with_layout(&client, &stage.path, layout).unwrap();
+        let queue = PriorityQueue::new(&client, &stage.path)
+            .unwrap()
+            .layout(layout)
+            .unwrap();
         for (item, priority) in [("c", 7), ("a", 2), ("d", 7), ("e", 300)] {
             within(queue.offer(item.as_bytes(), priority))
                 .await
@@ -237,9 +248,14 @@ async fn bad_input_is_refused_and_leaves_nothing() {
         let refused = DistributedQueue::new(&client, bad);
         assert!(matches!(refused, Err(QueueError::BadPath { .. })), "{bad}");
     }
-    let refused = PriorityQueue::with_layout(&client, path, QueueLayout::Recipes);
+    let refused = PriorityQueue::new(&client, path)
+        .unwrap()
+        .layout(QueueLayout::Recipes);
     assert!(matches!(refused, Err(QueueError::BadArgument { .. })));
-    let kazoo = PriorityQueue::with_layout(&client, path, QueueLayout::Kazoo).unwrap();
+    let kazoo = PriorityQueue::new(&client, path)
+        .unwrap()
+        .layout(QueueLayout::Kazoo)
+        .unwrap();
     for priority in [-1, 1000] {
         let refused = within(kazoo.offer(b"x", priority)).await;
         assert!(matches!(refused, Err(QueueError::BadArgument { .. })));
@@ -302,7 +318,9 @@ async fn h65_h66_a_lost_answer_in_any_layout_neither_loses_nor_doubles() {
 async fn one_lost_answer(variant: Variant, nth: u64) {
     let stage = Stage::new("layouts").await;
     let (client, proxy) = stage.proxied(ROOMY).await;
-    let queue = DistributedQueue::with_layout(&client, &stage.path, QueueLayout::Curator).unwrap();
+    let queue = DistributedQueue::new(&client, &stage.path)
+        .unwrap()
+        .layout(QueueLayout::Curator);
     let fault = Match::reply(OpCode::Multi).nth(nth);
     let cut = proxy.on(fault).then(Action::Cut(variant));
     within(queue.offer_all(["a", "b"])).await.unwrap();

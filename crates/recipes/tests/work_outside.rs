@@ -56,7 +56,9 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_learns_
     let stage = Stage::new("outside").await;
     let keeper = keeper(&stage.client().await, &stage.path).max_attempts(3);
     let other = queue(&stage.client().await, &stage.path).max_attempts(3);
-    within(other.put(WorkItem::new("x").id("x"))).await.unwrap();
+    within(other.offer(WorkItem::new("x").id("x")))
+        .await
+        .unwrap();
 
     let mut claim = within(keeper.take()).await.unwrap();
     let info = within(other.claims_of(claim.token())).await.unwrap();
@@ -108,7 +110,9 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_learns_
     assert_eq!(within(claim.settled()).await, Ok(Settled::Acked));
     assert_eq!(claim.check(), Err(LostReason::NodeGone));
     // Gone with its id, and settled for good.
-    within(other.put(WorkItem::new("y").id("x"))).await.unwrap();
+    within(other.offer(WorkItem::new("y").id("x")))
+        .await
+        .unwrap();
     let error = settle(&other, &claim, Settlement::Release)
         .await
         .unwrap_err();
@@ -126,7 +130,7 @@ async fn what_is_no_claim_of_this_queue_is_not_settled() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
     assert!(within(queue.claims_of(7)).await.unwrap().is_empty());
-    within(queue.put_all([WorkItem::new("a"), WorkItem::new("b")]))
+    within(queue.offer_all([WorkItem::new("a"), WorkItem::new("b")]))
         .await
         .unwrap();
     let claim = within(queue.take()).await.unwrap();
@@ -158,7 +162,7 @@ async fn what_is_no_claim_of_this_queue_is_not_settled() {
     );
     assert_eq!(within(claim.settled()).await, Err(LostReason::NodeGone));
     // Claimed in one change, they share the token, and are settled one by one.
-    within(queue.put("c")).await.unwrap();
+    within(queue.offer("c")).await.unwrap();
     let fresh = WorkQueue::new(&client, &stage.path).unwrap();
     let two = within(fresh.take_many(2)).await.unwrap();
     assert_eq!(two.len(), 2);
@@ -181,7 +185,7 @@ async fn h67_a_word_that_comes_when_another_has_the_item_changes_nothing() {
     let (first, cut_off) = stage.proxied(SHORT).await;
     let (settler, slow) = stage.proxied(LONG).await;
     let other = keeper(&stage.client().await, &stage.path);
-    within(other.put("x")).await.unwrap();
+    within(other.offer("x")).await.unwrap();
     let late = within(keeper(&first, &stage.path).take()).await.unwrap();
     let (item, token) = (late.item().to_owned(), late.token());
     let multi = slow.on(Match::request(OpCode::Multi)).then(Action::Hold);
@@ -213,7 +217,7 @@ async fn h67_an_extension_between_look_and_word_does_not_spoil_it() {
     let stage = Stage::new("outside-extend").await;
     let (settler, slow) = stage.proxied(LONG).await;
     let keeper = keeper(&stage.client().await, &stage.path).visibility(Duration::from_secs(20));
-    within(keeper.put("x")).await.unwrap();
+    within(keeper.offer("x")).await.unwrap();
     let claim = within(keeper.take()).await.unwrap();
     let multi = slow.on(Match::request(OpCode::Multi)).then(Action::Hold);
     let (queue, item, token) = (
@@ -236,7 +240,7 @@ async fn h68_a_word_whose_answer_is_lost_is_found_out_and_never_guessed() {
             let stage = Stage::new("outside-cut").await;
             let (settler, proxy) = stage.proxied(ROOMY).await;
             let keeper = keeper(&stage.client().await, &stage.path);
-            within(keeper.put("x")).await.unwrap();
+            within(keeper.offer("x")).await.unwrap();
             let claim = within(keeper.take()).await.unwrap();
             let cut = proxy.on(message).then(Action::Cut(variant));
             let settled = settle(&queue(&settler, &stage.path), &claim, Settlement::Ack).await;
@@ -252,7 +256,7 @@ async fn h68_a_word_whose_answer_is_lost_is_found_out_and_never_guessed() {
     let stage = Stage::new("outside-unknown").await;
     let (settler, proxy) = stage.proxied(SHORT).await;
     let keeper = keeper(&stage.client().await, &stage.path);
-    within(keeper.put("x")).await.unwrap();
+    within(keeper.offer("x")).await.unwrap();
     let claim = within(keeper.take()).await.unwrap();
     let cut = proxy
         .on(Match::reply(OpCode::Multi))
@@ -280,7 +284,7 @@ async fn h69_a_claim_for_others_that_is_found_out_or_given_up_leaves_no_node_bes
             let stage = Stage::new("told").await;
             let (client, proxy) = stage.proxied(ROOMY).await;
             let other = queue(&stage.client().await, &stage.path);
-            within(other.put("x")).await.unwrap();
+            within(other.offer("x")).await.unwrap();
             let cut = proxy.on(message).then(Action::Cut(variant));
             let claim = within(keeper(&client, &stage.path).take()).await.unwrap();
             assert_eq!((cut.times(), claim.attempt()), (1, 1), "{variant:?}");
@@ -297,7 +301,7 @@ async fn h69_a_claim_for_others_that_is_found_out_or_given_up_leaves_no_node_bes
     let stage = Stage::new("told-gone").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let other = queue(&stage.client().await, &stage.path);
-    within(other.put("x")).await.unwrap();
+    within(other.offer("x")).await.unwrap();
     let lost = proxy
         .on(Match::reply(OpCode::Multi))
         .then(Action::Cut(Variant::Rst));

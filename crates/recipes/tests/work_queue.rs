@@ -22,7 +22,7 @@ fn queue(client: &Client, path: &str) -> WorkQueue {
 /// Takes and acknowledges all that can be claimed now.
 async fn drain(queue: &WorkQueue) -> Vec<String> {
     let mut items = Vec::new();
-    while let Some(claim) = within(queue.try_take()).await.unwrap() {
+    while let Some(claim) = within(queue.poll()).await.unwrap() {
         items.push(String::from_utf8(claim.payload().to_vec()).unwrap());
         within(claim.ack()).await.unwrap();
     }
@@ -36,9 +36,9 @@ async fn items_come_out_by_priority_and_then_in_order_and_leave_nothing_behind()
     let queue = queue(&client, &format!("{}/deep/jobs", stage.path));
     assert_eq!(within(queue.depth()).await.unwrap(), None);
     for item in ["a", "b"] {
-        within(queue.put(item)).await.unwrap();
+        within(queue.offer(item)).await.unwrap();
     }
-    within(queue.put_all([
+    within(queue.offer_all([
         WorkItem::new("urgent").priority(0),
         WorkItem::new("c"),
         WorkItem::new("idle").priority(999),
@@ -60,7 +60,7 @@ async fn an_item_that_is_done_is_deleted_with_its_claim_and_not_once_more() {
     let proxy = Proxy::start_recording(stage.addr).await.unwrap();
     let client = connect(proxy.addr(), LONG).await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     within(claim.ack()).await.unwrap();
     // Behind all that the end of the claim has sent.
@@ -73,7 +73,7 @@ async fn a_claim_says_what_it_is_and_is_seen_from_outside() {
     let stage = Stage::new("claim").await;
     let (one, other) = (stage.client().await, stage.client().await);
     let queue_one = queue(&one, &stage.path).name("worker");
-    within(queue_one.put(WorkItem::new("x").id("job-1")))
+    within(queue_one.offer(WorkItem::new("x").id("job-1")))
         .await
         .unwrap();
     let claim = within(queue_one.take()).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_claim_says_what_it_is_and_is_seen_from_outside() {
     assert_eq!(claim.check(), Ok(()));
     assert!(claim.remaining() > Duration::ZERO && claim.token() > 0);
     let queue_other = queue(&other, &stage.path);
-    assert!(within(queue_other.try_take()).await.unwrap().is_none());
+    assert!(within(queue_other.poll()).await.unwrap().is_none());
     let seen = within(queue_other.claims()).await.unwrap();
     assert_eq!(seen.len(), 1);
     assert_eq!(
@@ -115,7 +115,7 @@ async fn a_change_under_a_claim_is_applied_only_while_it_stands() {
     let client = stage.client().await;
     let session = session(&client).await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     let result = format!("{}-result", stage.path);
     let txn = claim.txn().create(&result, b"1", CreateMode::Persistent);
@@ -137,19 +137,19 @@ async fn an_id_is_taken_until_its_item_is_acknowledged() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
     let item = || WorkItem::new("x").id("order/17");
-    assert_eq!(within(queue.put(item())).await.unwrap(), "order/17");
-    let again = within(queue.put_all([WorkItem::new("y"), item()])).await;
+    assert_eq!(within(queue.offer(item())).await.unwrap(), "order/17");
+    let again = within(queue.offer_all([WorkItem::new("y"), item()])).await;
     assert!(matches!(again, Err(WorkError::Duplicate { id, .. }) if id == "order/17"));
     let claim = within(queue.take()).await.unwrap();
-    assert!(within(queue.put(item())).await.is_err());
+    assert!(within(queue.offer(item())).await.is_err());
     within(claim.nack_after(Duration::from_millis(1), "not yet"))
         .await
         .unwrap();
-    assert!(within(queue.put(item())).await.is_err());
+    assert!(within(queue.offer(item())).await.is_err());
     let claim = within(queue.take()).await.unwrap();
     assert_eq!((claim.id(), claim.attempt()), ("order/17", 2));
     within(claim.ack()).await.unwrap();
-    within(queue.put(item())).await.unwrap();
+    within(queue.offer(item())).await.unwrap();
     assert_eq!(drain(&queue).await, ["x"]);
 }
 
@@ -162,7 +162,7 @@ async fn a_bounded_queue_is_never_taken_over_its_capacity() {
         producers.push(tokio::spawn(async move {
             let mut put = 0;
             for _ in 0..20 {
-                match queue.put("x").await {
+                match queue.offer("x").await {
                     Ok(_) => put += 1,
                     Err(WorkError::Full { capacity: 25, .. }) => {}
                     Err(error) => panic!("{error}"),
@@ -181,19 +181,19 @@ async fn a_bounded_queue_is_never_taken_over_its_capacity() {
     assert_eq!(put, 25);
     let claim = within(queue.take()).await.unwrap();
     assert!(matches!(
-        within(queue.put("y")).await,
+        within(queue.offer("y")).await,
         Err(WorkError::Full { .. })
     ));
     within(claim.ack()).await.unwrap();
-    within(queue.put("y")).await.unwrap();
+    within(queue.offer("y")).await.unwrap();
     let two = [WorkItem::new("1"), WorkItem::new("2")];
     assert!(matches!(
-        within(queue.put_all(two)).await,
+        within(queue.offer_all(two)).await,
         Err(WorkError::Full { .. })
     ));
     let other = WorkQueue::new(&client, &stage.path).unwrap().capacity(26);
     assert!(matches!(
-        within(other.put("z")).await,
+        within(other.offer("z")).await,
         Err(WorkError::CapacityDiffers {
             agreed: Some(25),
             asked: Some(26),
@@ -201,11 +201,11 @@ async fn a_bounded_queue_is_never_taken_over_its_capacity() {
         })
     ));
     within(queue.set_capacity(None)).await.unwrap();
-    within(queue.put("y")).await.unwrap();
+    within(queue.offer("y")).await.unwrap();
     within(queue.set_capacity(Some(27))).await.unwrap();
-    within(queue.put("y")).await.unwrap();
+    within(queue.offer("y")).await.unwrap();
     assert!(matches!(
-        within(queue.put("y")).await,
+        within(queue.offer("y")).await,
         Err(WorkError::Full { .. })
     ));
 }
@@ -215,7 +215,7 @@ async fn many_at_once_are_claimed_in_one_change_and_what_is_not_taken_is_given_b
     let stage = Stage::new("many").await;
     let client = stage.client().await;
     let queue = queue(&client, &stage.path).prefetch(8);
-    within(queue.put_all((0..10).map(|n| WorkItem::new(n.to_string()))))
+    within(queue.offer_all((0..10).map(|n| WorkItem::new(n.to_string()))))
         .await
         .unwrap();
     let claims = within(queue.take_many(3)).await.unwrap();
@@ -239,7 +239,7 @@ async fn dead_letters_are_listed_replayed_and_discarded() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path).max_attempts(1);
     for id in ["a", "b"] {
-        within(queue.put(WorkItem::new("x").id(id).priority(7)))
+        within(queue.offer(WorkItem::new("x").id(id).priority(7)))
             .await
             .unwrap();
         let claim = within(queue.take()).await.unwrap();
@@ -254,7 +254,9 @@ async fn dead_letters_are_listed_replayed_and_discarded() {
         (7, 1, &b"x"[..])
     );
     assert!(
-        within(queue.put(WorkItem::new("x").id("a"))).await.is_err(),
+        within(queue.offer(WorkItem::new("x").id("a")))
+            .await
+            .is_err(),
         "the id is still taken"
     );
     within(queue.discard(&dead[0].name)).await.unwrap();
@@ -265,7 +267,7 @@ async fn dead_letters_are_listed_replayed_and_discarded() {
     ] {
         assert!(matches!(done, Err(WorkError::NoDeadLetter { .. })));
     }
-    within(queue.put(WorkItem::new("new").id("a")))
+    within(queue.offer(WorkItem::new("new").id("a")))
         .await
         .unwrap();
     let claim = within(queue.take()).await.unwrap();
@@ -296,13 +298,13 @@ async fn bad_input_is_refused_and_leaves_nothing_behind() {
     ];
     for item in items {
         assert!(matches!(
-            within(other.put(item)).await,
+            within(other.offer(item)).await,
             Err(WorkError::BadItem { .. })
         ));
     }
     let twice = [WorkItem::new("x").id("a"), WorkItem::new("x").id("a")];
     assert!(matches!(
-        within(other.put_all(twice)).await,
+        within(other.offer_all(twice)).await,
         Err(WorkError::Duplicate { .. })
     ));
     assert!(within(session.exists(&stage.path)).await.unwrap().is_none());
@@ -310,7 +312,7 @@ async fn bad_input_is_refused_and_leaves_nothing_behind() {
     within(session.create(&stage.path, b"mine", CreateMode::Persistent))
         .await
         .unwrap();
-    for outcome in [other.put("x").await.err(), other.try_take().await.err()] {
+    for outcome in [other.offer("x").await.err(), other.poll().await.err()] {
         assert!(
             matches!(outcome, Some(WorkError::NotAWorkQueue { .. })),
             "{outcome:?}"
@@ -326,7 +328,7 @@ async fn bad_input_is_refused_and_leaves_nothing_behind() {
         .await
         .unwrap();
     let queue = queue(&client, &stage.path);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     // Foreign children are skipped and stay.
     let lanes = format!("{}/items", stage.path);
     within(session.create(&format!("{lanes}/config"), b"", CreateMode::Persistent))
@@ -346,7 +348,7 @@ async fn the_largest_payload_can_be_put_claimed_and_put_off() {
     let stage = Stage::new("large").await;
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
-    within(queue.put(WorkItem::new(vec![b'x'; 1_000_000]).id("i".repeat(200))))
+    within(queue.offer(WorkItem::new(vec![b'x'; 1_000_000]).id("i".repeat(200))))
         .await
         .unwrap();
     let claim = within(queue.take()).await.unwrap();

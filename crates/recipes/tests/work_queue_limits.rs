@@ -56,7 +56,7 @@ async fn items_that_are_too_large_to_be_claimed_together_are_claimed_one_by_one(
     let client = stage.client().await;
     let queue = queue(&client, &stage.path).prefetch(4);
     for nth in 0..4 {
-        within(queue.put(vec![nth; 600_000])).await.unwrap();
+        within(queue.offer(vec![nth; 600_000])).await.unwrap();
     }
     for nth in 0..4 {
         assert_eq!(done(&queue).await, vec![nth; 600_000]);
@@ -68,7 +68,7 @@ async fn what_is_too_large_to_be_moved_is_left_in_place_and_blocks_nobody() {
     let stage = Stage::new("lump").await;
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("before")).await.unwrap();
+    within(queue.offer("before")).await.unwrap();
     let session = session(&client).await;
     let items = format!("{}/items", stage.path);
     let lane = within(session.children(&items)).await.unwrap().names[0].clone();
@@ -81,16 +81,16 @@ async fn what_is_too_large_to_be_moved_is_left_in_place_and_blocks_nobody() {
     ))
     .await
     .unwrap();
-    within(queue.put("behind")).await.unwrap();
+    within(queue.offer("behind")).await.unwrap();
     assert_eq!(done(&queue).await, b"before");
     assert_eq!(done(&queue).await, b"behind");
-    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(queue.poll()).await.unwrap().is_none());
     assert!(within(session.exists(&lump.path)).await.unwrap().is_some());
     // Made smaller, it moves.
     within(session.set_data(&lump.path, b"small", None))
         .await
         .unwrap();
-    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(queue.poll()).await.unwrap().is_none());
     assert_eq!(within(queue.dead_letters(9)).await.unwrap().len(), 1);
 }
 
@@ -99,7 +99,7 @@ async fn an_item_that_is_put_off_for_ever_is_still_an_item() {
     let stage = Stage::new("forever").await;
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
     within(claim.nack_after(Duration::MAX, "parked"))
         .await
@@ -114,9 +114,9 @@ async fn a_try_and_a_giving_back_do_not_wait_for_a_task_that_waits_for_items() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
     let waiter = waiting(&queue, &stage).await;
-    assert!(within(queue.try_take()).await.unwrap().is_none());
+    assert!(within(queue.poll()).await.unwrap().is_none());
     within(queue.give_back()).await.unwrap();
-    within(queue.put("x")).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
     assert_eq!(within(waiter).await.unwrap(), b"x");
 }
 
@@ -127,8 +127,8 @@ async fn what_a_dropped_try_has_claimed_goes_to_the_task_that_waits() {
     let queue = queue(&client, &stage.path);
     for polls in 0..24 {
         let waiter = waiting(&queue, &stage).await;
-        within(queue.put("x")).await.unwrap();
-        match polled(queue.try_take(), polls).await {
+        within(queue.offer("x")).await.unwrap();
+        match polled(queue.poll(), polls).await {
             Some(Ok(Some(claim))) => {
                 within(claim.ack()).await.unwrap();
                 waiter.abort();

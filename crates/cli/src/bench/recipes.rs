@@ -186,7 +186,7 @@ async fn fill(
     while !window.stopping() {
         if put < done.get() + STOCK {
             let more = std::iter::repeat_with(|| WorkItem::new(item.to_vec()));
-            queue.put_all(more.take(FILL)).await.map_err(failed)?;
+            queue.offer_all(more.take(FILL)).await.map_err(failed)?;
             put += FILL as u64;
         } else {
             tokio::time::sleep(LOOK).await;

@@ -152,7 +152,10 @@ impl Which {
         let path = &self.path;
         let queue = match (layout, &self.lock_path) {
             (Layout::Curator, Some(locks)) => {
-                LockingQueue::curator(client, path, locks).map(Queue::Locking)
+                let queue = LockingQueue::new(client, path);
+                queue
+                    .and_then(|queue| queue.curator_layout(locks))
+                    .map(Queue::Locking)
             }
             (_, Some(_)) => {
                 return Err(Failure::usage(
@@ -161,13 +164,17 @@ impl Which {
             }
             (Layout::Qn, None) => DistributedQueue::new(client, path).map(Queue::Fifo),
             (Layout::Curator, None) => {
-                DistributedQueue::with_layout(client, path, QueueLayout::Curator).map(Queue::Fifo)
+                let queue = DistributedQueue::new(client, path);
+                queue.map(|queue| Queue::Fifo(queue.layout(QueueLayout::Curator)))
             }
             (Layout::Priority, None) => PriorityQueue::new(client, path).map(Queue::Priority),
             (Layout::Delay, None) => DelayQueue::new(client, path).map(Queue::Delay),
             (Layout::Id, None) => IdQueue::new(client, path).map(Queue::Id),
             (Layout::Kazoo, None) => {
-                PriorityQueue::with_layout(client, path, QueueLayout::Kazoo).map(Queue::Priority)
+                let queue = PriorityQueue::new(client, path);
+                queue
+                    .and_then(|queue| queue.layout(QueueLayout::Kazoo))
+                    .map(Queue::Priority)
             }
             (Layout::Locking, None) => LockingQueue::new(client, path).map(Queue::Locking),
         };

@@ -205,7 +205,10 @@ async fn put(admin: &Admin, connection: &Connection) -> Result<u8, Failure> {
         item
     };
     for some in given.chunks(batch.get()) {
-        queue.put_all(some.iter().map(of)).await.map_err(failure)?;
+        queue
+            .offer_all(some.iter().map(of))
+            .await
+            .map_err(failure)?;
     }
     Ok(exit::OK)
 }
@@ -317,7 +320,7 @@ impl Worker<'_> {
 
     async fn next(&self) -> Result<Option<Claim>, WorkError> {
         if self.args.until_empty {
-            self.queue.try_take().await
+            self.queue.poll().await
         } else {
             self.queue.take().await.map(Some)
         }
@@ -442,7 +445,7 @@ pub(super) fn failure(error: WorkError) -> Failure {
             agreed,
             asked,
         } => Failure::baton(capacity_differs(&path, agreed, asked)),
-        WorkError::SettleUnknown { .. } | WorkError::PutUnknown { .. } => {
+        WorkError::SettleUnknown { .. } | WorkError::OfferUnknown { .. } => {
             Failure::new(exit::BATON, "unknown", error.to_string())
         }
         WorkError::BadItem { .. } | WorkError::BadPath { .. } => Failure::usage(error.to_string()),

@@ -200,11 +200,11 @@ impl Take {
 
     async fn claim(&self, queue: &WorkQueue) -> Result<Option<Claim>, WorkError> {
         match (self.no_wait, self.wait) {
-            (true, _) => queue.try_take().await,
+            (true, _) => queue.poll().await,
             (false, None) => queue.take().await.map(Some),
-            (false, Some(limit)) => match tokio::time::timeout(limit, queue.take()).await {
-                Ok(taken) => taken.map(Some),
-                Err(_) => Ok(None),
+            (false, Some(limit)) => match queue.take_timeout(limit).await {
+                Err(WorkError::TimedOut { .. }) => Ok(None),
+                taken => taken.map(Some),
             },
         }
     }

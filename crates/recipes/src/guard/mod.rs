@@ -8,6 +8,7 @@ mod liveness;
 mod releasing;
 mod standing;
 mod txn;
+mod until;
 
 pub(crate) use self::core::Core;
 use crate::line::{Contender, Granted, News, OwnNode, Trouble};
@@ -16,6 +17,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+pub(crate) use until::Until;
 
 pub use self::core::LostReason;
 pub use releasing::{ReleaseError, Releasing};
@@ -129,6 +131,11 @@ impl Guard {
     #[must_use]
     pub fn standing(&self) -> Standing {
         Standing::new(&self.core)
+    }
+
+    /// The same of what counts as lost at a time, too.
+    pub(crate) fn standing_until(&self, until: &Arc<Until>) -> Standing {
+        Standing::new(&self.core).until(until)
     }
 
     /// Full path of the lock node.

@@ -3,6 +3,7 @@
 //! Owns nothing of the guard: it can neither release it nor keep it from ending.
 
 use super::core::{Core, LostReason};
+use super::until::Until;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +21,22 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Standing(Arc<Core>);
+pub struct Standing {
+    core: Arc<Core>,
+    until: Option<Arc<Until>>,
+}
 
 impl Standing {
-    pub(super) fn new(core: &Arc<Core>) -> Self {
-        Self(Arc::clone(core))
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        Self {
+            core: Arc::clone(core),
+            until: None,
+        }
+    }
+
+    pub(super) fn until(mut self, until: &Arc<Until>) -> Self {
+        self.until = Some(Arc::clone(until));
+        self
     }
 
     /// As [`Guard::check`](crate::Guard::check).
@@ -32,12 +44,23 @@ impl Standing {
     /// # Errors
     /// How the guard ended.
     pub fn check(&self) -> Result<(), LostReason> {
-        self.0.check()
+        self.core.check()?;
+        match self.left() {
+            Some(left) if left.is_zero() => Err(LostReason::ClaimTimedOut),
+            _ => Ok(()),
+        }
     }
 
     /// As [`Guard::remaining`](crate::Guard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.0.remaining()
+        let lease = self.core.remaining();
+        self.left().map_or(lease, |left| left.min(lease))
+    }
+
+    /// How long it is until others may take over what is held.
+    fn left(&self) -> Option<Duration> {
+        let until = self.until.as_ref()?;
+        until.remaining(self.core.session().clock().now())
     }
 }

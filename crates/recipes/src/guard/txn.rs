@@ -31,6 +31,8 @@ use std::sync::Arc;
 pub struct Txn<'g> {
     core: &'g Arc<Core>,
     parts: Vec<Op>,
+    /// How many of the parts, the first ones, say that what is held is ours.
+    own: usize,
 }
 
 /// A set of changes that was applied.
@@ -40,7 +42,7 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// `own` of the results are those of the checks of our own nodes.
+    /// The first `own` of the results are those of our own checks.
     fn new(results: Option<Vec<OpResult>>, own: usize) -> Self {
         let results = results.map(|mut results| {
             results.drain(..results.len().min(own));
@@ -90,9 +92,15 @@ pub enum TxnError {
 impl<'g> Txn<'g> {
     pub(super) fn new(core: &'g Arc<Core>) -> Self {
         let own = core.nodes().iter().map(|node| Op::check(node, None));
+        Self::under(core, own.collect())
+    }
+
+    /// Where it takes more than the names of our own nodes to tell that what is held is ours: `own` are the checks that do.
+    pub(crate) fn under(core: &'g Arc<Core>, own: Vec<Op>) -> Self {
         Self {
             core,
-            parts: own.collect(),
+            own: own.len(),
+            parts: own,
         }
     }
 
@@ -139,7 +147,7 @@ impl<'g> Txn<'g> {
             let parts = self.parts.clone();
             let (outcome, results) = self.core.receipts().transact(session, beside, parts).await;
             return match outcome {
-                Outcome::Applied => Ok(Committed::new(results, self.core.nodes().len())),
+                Outcome::Applied => Ok(Committed::new(results, self.own)),
                 Outcome::NotApplied => continue,
                 // The receipt is the first part.
                 Outcome::Refused(error) => Err(self.refused(error, 1)),
@@ -164,7 +172,7 @@ impl<'g> Txn<'g> {
 
     /// What a failure without effect means. `before` parts stand before the checks of our own nodes.
     fn refused(&self, error: Error, before: usize) -> TxnError {
-        let own = before + self.core.nodes().len();
+        let own = before + self.own;
         let reason = match error.multi_index() {
             Some(index) if index < own => LostReason::NodeGone,
             Some(index) => {

@@ -7,7 +7,8 @@
 use super::LockError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::{Dialect, Grammar};
-use crate::guard::{Guard, LostReason, Releasing, Txn};
+use crate::guard::{Guard, LostReason, Releasing, Standing, Txn};
+use crate::limit::at_most;
 use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Seat};
 use crate::record::Record;
 use baton_client::{Client, Session};
@@ -137,10 +138,8 @@ impl MultiLock {
             path: self.path_at(&at),
             limit,
         };
-        match tokio::time::timeout(limit, self.run(false, &at)).await {
-            Ok(outcome) => outcome?.ok_or_else(timed_out),
-            Err(_) => Err(timed_out()),
-        }
+        let acquired = at_most(limit, self.run(false, &at), timed_out).await?;
+        acquired.ok_or_else(timed_out)
     }
 
     fn path_at(&self, at: &AtomicUsize) -> String {
@@ -346,7 +345,7 @@ async fn one_gone(taken: &mut [Granted]) {
 /// All the locks are held while this lives and [`MultiGuard::check`] says so; with the first that is lost, all count as lost.
 ///
 /// Dropping it releases them all in the background, without blocking; [`MultiGuard::release`] also waits for the server's word.
-/// [`MultiGuard::guard`] is the same as a [`Guard`]: for its other questions, and for what takes a guard of any kind.
+/// It answers what a [`Guard`] answers, but has a fencing token for each lock.
 #[must_use = "dropping the guard releases the locks"]
 #[derive(Debug)]
 pub struct MultiGuard {
@@ -400,7 +399,34 @@ impl MultiGuard {
         self.guard.run(work).await
     }
 
-    /// All of it as one guard. Its token is the greatest of [`MultiGuard::tokens`].
+    /// Whether somebody has asked for one of the locks back: see [`Guard::revoke_requested`].
+    #[must_use]
+    pub fn revoke_requested(&self) -> bool {
+        self.guard.revoke_requested()
+    }
+
+    /// Resolves when somebody asks for one of the locks back: see [`Guard::on_revoke`].
+    ///
+    /// # Errors
+    /// How the locks were lost, if nobody asked before.
+    pub fn on_revoke(&self) -> impl Future<Output = Result<(), LostReason>> + Send + 'static {
+        self.guard.on_revoke()
+    }
+
+    /// Whether all locks are held, for those who do not have the guard: see [`Guard::standing`].
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.guard.standing()
+    }
+
+    /// The session that the locks belong to.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.guard.session()
+    }
+
+    /// All of it as one guard, for what takes a guard of any kind. Its token is the greatest of [`MultiGuard::tokens`], which
+    /// need not grow from one holder of a lock to the next.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

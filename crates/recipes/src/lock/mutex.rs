@@ -7,6 +7,7 @@ use super::LockError;
 use crate::campaign::{Campaign, Grant};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::Guard;
+use crate::limit::at_most;
 use crate::record::LONGEST_LOCK_DELAY;
 use baton_client::Client;
 use std::sync::Arc;
@@ -158,10 +159,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
-        match tokio::time::timeout(limit, self.acquire()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.timed_out(limit)),
-        }
+        at_most(limit, self.acquire(), || self.timed_out(limit)).await
     }
 
     fn held(&self, grant: Grant) -> Result<Guard, LockError> {

@@ -6,9 +6,9 @@
 use super::{LockError, Mutex};
 use crate::dialect::Dialect;
 use crate::guard::{Guard, Releasing};
+use crate::limit::at_most;
 use baton_client::Client;
 use std::collections::HashMap;
-use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -196,20 +196,16 @@ impl ReentrantMutex {
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
-    pub fn acquire_timeout(
+    pub async fn acquire_timeout(
         &self,
         owner: &OwnerId,
         limit: Duration,
-    ) -> impl Future<Output = Result<ReentrantGuard, LockError>> + Send {
-        let timed_out = LockError::TimedOut {
+    ) -> Result<ReentrantGuard, LockError> {
+        let timed_out = || LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
         };
-        async move {
-            tokio::time::timeout(limit, self.acquire(owner))
-                .await
-                .unwrap_or(Err(timed_out))
-        }
+        at_most(limit, self.acquire(owner), timed_out).await
     }
 
     fn again(&self, slot: &Weak<Held>) -> Result<Option<ReentrantGuard>, LockError> {

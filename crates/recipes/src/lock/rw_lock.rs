@@ -7,6 +7,7 @@ use super::LockError;
 use crate::campaign::{Campaign, Grant};
 use crate::dialect::{Grammar, Kind, RwDialect};
 use crate::guard::{Guard, LostReason, Releasing};
+use crate::limit::at_most;
 use crate::line::Trouble;
 use crate::record::Record;
 use baton_client::Client;
@@ -171,13 +172,11 @@ impl RwLock {
         limit: Duration,
         acquiring: impl Future<Output = Result<T, LockError>>,
     ) -> Result<T, LockError> {
-        let timed_out = LockError::TimedOut {
+        let timed_out = || LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
         };
-        tokio::time::timeout(limit, acquiring)
-            .await
-            .unwrap_or(Err(timed_out))
+        at_most(limit, acquiring, timed_out).await
     }
 }
 

@@ -109,6 +109,15 @@ impl DelayQueue {
         Ok(self.folder.take().await?.data)
     }
 
+    /// Like [`DelayQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next caller, or to
+    /// [`DelayQueue::recover`].
+    ///
+    /// # Errors
+    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    pub async fn take_timeout(&self, limit: Duration) -> Result<Bytes, QueueError> {
+        Ok(self.folder.take_timeout(limit).await?.data)
+    }
+
     /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
     /// `take` and is about to end, so that the item does not end with it (H65).
     ///

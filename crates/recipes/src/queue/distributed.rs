@@ -8,6 +8,7 @@ use super::folder::Folder;
 use super::layout::{Format, QueueLayout, plain_prefix};
 use baton_client::Client;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// A queue at a path of the tree: first in, first out, each item taken by one consumer.
 ///
@@ -38,27 +39,23 @@ impl DistributedQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        Self::with_layout(client, path, QueueLayout::Recipes)
+        let folder = Folder::new(client, path, Format::Recipes)?;
+        Ok(Self { folder })
     }
 
-    /// A queue at `path` in another library's layout. Nothing is sent.
+    /// Uses the names and bytes of another library, to share the queue with its processes.
     ///
     /// With [`QueueLayout::Kazoo`] an offer has kazoo's usual priority, 100, and items come out in the order of kazoo's `Queue`.
-    ///
-    /// # Errors
-    /// [`QueueError::BadPath`].
-    pub fn with_layout(
-        client: &Client,
-        path: &str,
-        layout: QueueLayout,
-    ) -> Result<Self, QueueError> {
+    #[must_use]
+    pub fn layout(self, layout: QueueLayout) -> Self {
         let format = match layout {
             QueueLayout::Recipes => Format::Recipes,
             QueueLayout::Curator => Format::Curator,
             QueueLayout::Kazoo => Format::Kazoo,
         };
-        let folder = Folder::new(client, path, format)?;
-        Ok(Self { folder })
+        Self {
+            folder: self.folder.with_format(format),
+        }
     }
 
     /// The queue's path.
@@ -123,6 +120,15 @@ impl DistributedQueue {
     /// As [`DistributedQueue::poll`], except that it waits behind what cannot be read.
     pub async fn take(&self) -> Result<Bytes, QueueError> {
         Ok(self.folder.take().await?.data)
+    }
+
+    /// Like [`DistributedQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next
+    /// caller, or to [`DistributedQueue::recover`].
+    ///
+    /// # Errors
+    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    pub async fn take_timeout(&self, limit: Duration) -> Result<Bytes, QueueError> {
+        Ok(self.folder.take_timeout(limit).await?.data)
     }
 
     /// Like [`DistributedQueue::peek`], where an empty queue is an error (`element` of the original recipe).

@@ -3,6 +3,7 @@
 use crate::guard::LostReason;
 use baton_client::{ConnectError, Error, LeaseError};
 use bytes::Bytes;
+use std::time::Duration;
 
 /// Why a queue operation did not end as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +14,14 @@ pub enum QueueError {
     Empty {
         /// The queue's path.
         path: String,
+    },
+    /// The time was up.
+    #[error("{path}: no item within {limit:?}; try again, or allow more time")]
+    TimedOut {
+        /// The queue's path.
+        path: String,
+        /// The time that was allowed.
+        limit: Duration,
     },
     /// The session ended before it was known whether the item was queued. It was not offered twice.
     #[error(

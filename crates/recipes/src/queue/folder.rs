@@ -6,6 +6,7 @@
 use super::QueueError;
 use super::layout::{Format, Key};
 use super::local::{Item, Relist, Returned, Shared};
+use crate::limit::at_most;
 use crate::line::{Parents, ensure_parents};
 use crate::link;
 use crate::order::{self, Rival};
@@ -47,6 +48,22 @@ impl Folder {
             shared: Arc::default(),
             clock: Arc::default(),
         })
+    }
+
+    /// The same folder under other names.
+    pub(super) fn with_format(self, format: Format) -> Self {
+        let path = Arc::clone(&self.path);
+        self.moved(&path, format)
+    }
+
+    /// Another folder of the same server. What was brought back from the old one stays with the old handle.
+    pub(super) fn moved(self, path: &Arc<str>, format: Format) -> Self {
+        Self {
+            path: Arc::clone(path),
+            format,
+            shared: Arc::default(),
+            ..self
+        }
     }
 
     pub(super) fn path(&self) -> &str {
@@ -174,6 +191,15 @@ impl Folder {
                 .min();
             self.until_changed(&session, watch, next).await?;
         }
+    }
+
+    /// The same, for at most `limit`.
+    pub(super) async fn take_timeout(&self, limit: Duration) -> Result<Item, QueueError> {
+        let timed_out = || QueueError::TimedOut {
+            path: self.path.to_string(),
+            limit,
+        };
+        at_most(limit, self.take(), timed_out).await
     }
 
     /// What was taken for a caller who had gone by then, once no taking is under way any more.

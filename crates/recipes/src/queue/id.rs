@@ -8,6 +8,7 @@ use super::layout::{Format, curator_id_prefix, id_of, written_id};
 use super::local::Item;
 use baton_client::Client;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// A queue, first in, first out, whose items carry an id. Ids need not be unique.
 ///
@@ -115,6 +116,15 @@ impl IdQueue {
     /// As [`crate::DistributedQueue::take`].
     pub async fn take(&self) -> Result<IdItem, QueueError> {
         Ok(self.folder.take().await?.into())
+    }
+
+    /// Like [`IdQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next caller, or to
+    /// [`IdQueue::recover`].
+    ///
+    /// # Errors
+    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    pub async fn take_timeout(&self, limit: Duration) -> Result<IdItem, QueueError> {
+        Ok(self.folder.take_timeout(limit).await?.into())
     }
 
     /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a

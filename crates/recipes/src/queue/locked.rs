@@ -6,11 +6,12 @@
 use super::QueueError;
 use super::claim::{self, Claimed};
 use super::folder::Folder;
-use crate::guard::{LostReason, drive};
+use crate::guard::{Core, LostReason, Standing, Txn, drive};
 use crate::receipt::Outcome;
-use baton_client::{CreateMode, Op};
+use baton_client::{CreateMode, Op, Session};
 use bytes::Bytes;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An item of a [`LockingQueue`](crate::LockingQueue) that nobody else gets while this lives and [`LockedItem::check`] says so.
@@ -60,8 +61,20 @@ impl LockedItem {
 
     /// Full path of the item's node.
     #[must_use]
-    pub fn node(&self) -> String {
+    pub fn item(&self) -> String {
         baton_proto::path::join(self.folder.path(), &self.name)
+    }
+
+    /// Full path of the claim's node.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        self.core().path()
+    }
+
+    /// The session that the claim belongs to.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        self.core().session()
     }
 
     /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event to have arrived.
@@ -69,25 +82,36 @@ impl LockedItem {
     /// # Errors
     /// Why it is not; from then on for ever.
     pub fn check(&self) -> Result<(), LostReason> {
-        self.claimed.claim.core().check()
+        self.core().check()
     }
 
     /// For how long the item is known to be ours if no server answers from now on. Zero once it is not.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.claimed.claim.core().remaining()
+        self.core().remaining()
     }
 
     /// Resolves when the item is no longer ours, with the reason. It does not borrow the item, and may be dropped freely.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let core = std::sync::Arc::clone(self.claimed.claim.core());
+        let core = Arc::clone(self.core());
         async move { core.ended().await }
     }
 
     /// The fencing token: grows each time that this item is locked again. Pass it along with every side effect.
     #[must_use]
     pub fn token(&self) -> u64 {
-        self.claimed.claim.core().token()
+        self.core().token()
+    }
+
+    /// Whether the item is ours, for those who do not have it. It does not borrow the item.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing::new(self.core())
+    }
+
+    /// Begins a set of changes to the tree that is applied whole, and only while the item is ours.
+    pub fn txn(&self) -> Txn<'_> {
+        Txn::under(self.core(), self.ours().into())
     }
 
     /// Drives `work`, and drops it the moment the item is no longer ours: see [`Guard::run`](crate::Guard::run).
@@ -98,6 +122,18 @@ impl LockedItem {
         drive(|| self.check(), self.lost(), work).await
     }
 
+    /// That the item is as it was claimed, and that the claim of its name is ours: no other has both versions.
+    fn ours(&self) -> [Op; 2] {
+        [
+            Op::check(self.item(), Some(self.claimed.version)),
+            Op::check(self.node(), Some(claim::VERSION)),
+        ]
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.claimed.claim.core()
+    }
+
     /// Removes the item from the queue: it is done.
     ///
     /// Dropping the future leaves open whether the item is removed or put back.
@@ -106,7 +142,7 @@ impl LockedItem {
     /// [`QueueError::ClaimLost`] where the item was not ours any more: nothing was removed. [`QueueError::Unknown`] where the
     /// session ended before the outcome was known. Else nothing was removed, and the item is put back.
     pub async fn consume(self) -> Result<(), QueueError> {
-        let part = Op::delete(self.node(), Some(self.claimed.version));
+        let part = Op::delete(self.item(), Some(self.claimed.version));
         self.end(vec![part]).await
     }
 
@@ -116,7 +152,7 @@ impl LockedItem {
     /// [`QueueError::ClaimLost`] where the item was not ours any more; [`QueueError::Unknown`] where the session ended before
     /// the outcome was known: with the session goes the claim, so the item is free either way.
     pub async fn release(self) -> Result<(), QueueError> {
-        let part = Op::check(self.node(), Some(self.claimed.version));
+        let part = Op::check(self.item(), Some(self.claimed.version));
         self.end(vec![part]).await
     }
 
@@ -130,7 +166,7 @@ impl LockedItem {
         let anew = baton_proto::path::join(self.folder.path(), stem);
         let data = self.claimed.data.clone();
         let parts = vec![
-            Op::delete(self.node(), Some(self.claimed.version)),
+            Op::delete(self.item(), Some(self.claimed.version)),
             Op::create(anew, data, CreateMode::PersistentSequential),
         ];
         self.end(parts).await
@@ -138,8 +174,8 @@ impl LockedItem {
 
     /// Applies `parts` together with the end of the claim, if the claim is ours.
     async fn end(self, mut parts: Vec<Op>) -> Result<(), QueueError> {
-        let node = self.node();
-        let core = std::sync::Arc::clone(self.claimed.claim.core());
+        let node = self.item();
+        let core = Arc::clone(self.core());
         let lost = |reason| {
             Err(QueueError::ClaimLost {
                 node: node.clone(),

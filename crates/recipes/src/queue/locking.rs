@@ -8,11 +8,13 @@ use super::folder::{Folder, check_path};
 use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, plain_prefix};
 use super::locked::LockedItem;
 use super::priority::kazoo_stem;
+use crate::limit::at_most;
 use crate::line::{Parents, ensure_parents};
 use baton_client::{Client, Error, LeaseError, LeaseHold, Session};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// The largest item: whoever locks it writes it once more, together with the claim.
@@ -39,6 +41,7 @@ const MAX_ITEM_BYTES: usize = 1_000_000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LockingQueue {
+    path: Arc<str>,
     folder: Folder,
     claims: Arc<str>,
 }
@@ -59,26 +62,37 @@ impl LockingQueue {
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
         check_path(path)?;
         let folder = Folder::new(client, &format!("{path}/entries"), Format::Kazoo)?;
-        let claims = Arc::from(format!("{path}/taken"));
-        Ok(Self { folder, claims })
+        Ok(Self {
+            path: Arc::from(path),
+            folder,
+            claims: Arc::from(format!("{path}/taken")),
+        })
     }
 
-    /// A queue at `path` in the layout of Curator's `DistributedQueue` with a lock path. Nothing is sent.
+    /// Uses the names and bytes of Curator's `DistributedQueue` with this lock path: items right below the queue's path, claims
+    /// below `lock_path`.
     ///
     /// # Errors
-    /// [`QueueError::BadPath`] for either path, or where both are the same.
-    pub fn curator(client: &Client, path: &str, lock_path: &str) -> Result<Self, QueueError> {
+    /// [`QueueError::BadPath`] for a bad lock path, and where it is the queue's.
+    pub fn curator_layout(self, lock_path: &str) -> Result<Self, QueueError> {
         check_path(lock_path)?;
-        if path == lock_path {
+        if self.path() == lock_path {
             return Err(QueueError::BadPath {
-                path: path.to_owned(),
+                path: lock_path.to_owned(),
                 why: "items and claims need a node each; name another lock path".to_owned(),
             });
         }
         Ok(Self {
-            folder: Folder::new(client, path, Format::Curator)?,
+            folder: self.folder.moved(&self.path, Format::Curator),
             claims: Arc::from(lock_path),
+            path: self.path,
         })
+    }
+
+    /// The queue's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// The path below which the items are.
@@ -212,6 +226,18 @@ impl LockingQueue {
                 _ = items.1 => {}
             }
         }
+    }
+
+    /// Like [`LockingQueue::take`], for at most `limit`.
+    ///
+    /// # Errors
+    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    pub async fn take_timeout(&self, limit: Duration) -> Result<LockedItem, QueueError> {
+        let timed_out = || QueueError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
+        at_most(limit, self.take(), timed_out).await
     }
 
     /// The names of all items in the tree, locked or not, first first.

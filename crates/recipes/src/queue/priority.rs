@@ -8,6 +8,7 @@ use super::folder::Folder;
 use super::layout::{Format, KAZOO_LEAST, QueueLayout, curator_priority_prefix, kazoo_prefix};
 use baton_client::Client;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// A queue whose lowest number comes first; of equal numbers, the item that was offered first.
 ///
@@ -34,31 +35,28 @@ impl PriorityQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        Self::with_layout(client, path, QueueLayout::Curator)
+        let folder = Folder::new(client, path, Format::CuratorPriority)?;
+        Ok(Self { folder })
     }
 
-    /// A queue at `path` in another layout: [`QueueLayout::Kazoo`] has priorities from 0 to 999. Nothing is sent.
+    /// Uses the names and bytes of another library: [`QueueLayout::Kazoo`] has priorities from 0 to 999.
     ///
     /// # Errors
-    /// [`QueueError::BadPath`]; [`QueueError::BadArgument`] for [`QueueLayout::Recipes`], whose names hold no priority.
-    pub fn with_layout(
-        client: &Client,
-        path: &str,
-        layout: QueueLayout,
-    ) -> Result<Self, QueueError> {
+    /// [`QueueError::BadArgument`] for [`QueueLayout::Recipes`], whose names hold no priority.
+    pub fn layout(self, layout: QueueLayout) -> Result<Self, QueueError> {
         let format = match layout {
             QueueLayout::Curator => Format::CuratorPriority,
             QueueLayout::Kazoo => Format::Kazoo,
             QueueLayout::Recipes => {
                 return Err(QueueError::BadArgument {
-                    path: path.to_owned(),
+                    path: self.path().to_owned(),
                     why: format!(
                         "names of the layout {layout} hold no priority; use curator or kazoo"
                     ),
                 });
             }
         };
-        let folder = Folder::new(client, path, format)?;
+        let folder = self.folder.with_format(format);
         Ok(Self { folder })
     }
 
@@ -107,6 +105,15 @@ impl PriorityQueue {
     /// As [`crate::DistributedQueue::take`].
     pub async fn take(&self) -> Result<Bytes, QueueError> {
         Ok(self.folder.take().await?.data)
+    }
+
+    /// Like [`PriorityQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next caller, or to
+    /// [`PriorityQueue::recover`].
+    ///
+    /// # Errors
+    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    pub async fn take_timeout(&self, limit: Duration) -> Result<Bytes, QueueError> {
+        Ok(self.folder.take_timeout(limit).await?.data)
     }
 
     /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a

@@ -13,6 +13,7 @@ pub use error::SemaphoreError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::Dialect;
 use crate::guard::{Guard, LostReason};
+use crate::limit::at_most;
 use crate::line::{self, Contender, Granted, OwnNode, Seat, Trouble};
 use crate::link;
 use crate::lock::LockError;
@@ -165,10 +166,8 @@ impl Semaphore {
         permits: u32,
         limit: Duration,
     ) -> Result<Guard, SemaphoreError> {
-        match tokio::time::timeout(limit, self.acquire(permits)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.timed_out(permits, limit)),
-        }
+        let timed_out = || self.timed_out(permits, limit);
+        at_most(limit, self.acquire(permits), timed_out).await
     }
 
     /// How many permits there are, as the tree says now.

@@ -65,11 +65,11 @@ fn queue(client: &Client) -> Result<WorkQueue, WorkError> {
 
 async fn put(stage: &Stage, queue: &WorkQueue, book: &Book, name: &str, item: WorkItem) {
     let before = book.of(name);
-    let outcome = stage.cancellable(queue.put(item)).await;
+    let outcome = stage.cancellable(queue.offer(item)).await;
     stage.note(|| format!("{name} put: {outcome:?}"));
     let (certain, perhaps) = match outcome {
         Some(Ok(_)) => (1, 1),
-        None | Some(Err(WorkError::PutUnknown { .. })) => (0, 1),
+        None | Some(Err(WorkError::OfferUnknown { .. })) => (0, 1),
         Some(Err(_)) => (0, 0),
     };
     // The earlier one is there until somebody acknowledges it.
@@ -84,7 +84,7 @@ async fn put(stage: &Stage, queue: &WorkQueue, book: &Book, name: &str, item: Wo
 }
 
 async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book, due: Instant) -> bool {
-    let claim = match stage.cancellable(queue.try_take()).await {
+    let claim = match stage.cancellable(queue.poll()).await {
         Some(Ok(Some(claim))) => claim,
         Some(Ok(None)) | None => return false,
         Some(Err(error)) => {

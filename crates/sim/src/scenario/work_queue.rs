@@ -45,7 +45,7 @@ impl Book {
 }
 
 async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book) -> bool {
-    let claim = match stage.cancellable(queue.try_take()).await {
+    let claim = match stage.cancellable(queue.poll()).await {
         Some(Ok(Some(claim))) => claim,
         Some(Ok(None)) | None => return false,
         Some(Err(error)) => {
@@ -88,7 +88,7 @@ async fn work(stage: Stage) {
             }
             for item in 0..ITEMS {
                 let item = format!("item {item}");
-                let put = queue.put(WorkItem::new(item.clone()));
+                let put = queue.offer(WorkItem::new(item.clone()));
                 let outcome = stage.cancellable(put).await;
                 stage.note(|| format!("{item} put: {outcome:?}"));
                 book.note(item.as_bytes(), |known| {

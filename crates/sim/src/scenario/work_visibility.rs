@@ -55,7 +55,7 @@ fn queue(client: &Client) -> Result<WorkQueue, WorkError> {
 }
 
 async fn consume(stage: &Stage, who: &str, queue: &WorkQueue, book: &Book, millis: u64) -> bool {
-    let claim = match stage.cancellable(queue.try_take()).await {
+    let claim = match stage.cancellable(queue.poll()).await {
         Some(Ok(Some(claim))) => Arc::new(claim),
         Some(Ok(None)) | None => return false,
         Some(Err(error)) => {
@@ -103,7 +103,7 @@ async fn work(stage: Stage) {
             };
             if number == 0 {
                 for item in ITEMS {
-                    let put = stage.cancellable(queue.put(WorkItem::new(item))).await;
+                    let put = stage.cancellable(queue.offer(WorkItem::new(item))).await;
                     stage.note(|| format!("{item} put: {put:?}"));
                     book.note(item, |known| known.put = matches!(put, Some(Ok(_))));
                 }

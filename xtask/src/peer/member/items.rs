@@ -37,13 +37,11 @@ impl Items {
         .unwrap_or_default();
         Ok(Some(match (recipe, layout) {
             ("baton-queue", layout) => {
-                Self::Plain(DistributedQueue::with_layout(client, path, layout)?)
+                Self::Plain(DistributedQueue::new(client, path)?.layout(layout))
             }
-            ("baton-locking", QueueLayout::Curator) => Self::Locking(LockingQueue::curator(
-                client,
-                path,
-                &format!("{path}-locks"),
-            )?),
+            ("baton-locking", QueueLayout::Curator) => Self::Locking(
+                LockingQueue::new(client, path)?.curator_layout(&format!("{path}-locks"))?,
+            ),
             ("baton-locking", _) => Self::Locking(LockingQueue::new(client, path)?),
             ("baton-priority", _) => Self::Priority(PriorityQueue::new(client, path)?),
             ("baton-delay", _) => Self::Delay(DelayQueue::new(client, path)?),

@@ -7,7 +7,7 @@ use super::error::WorkError;
 use super::held::Held;
 use super::inner::Inner;
 use super::settle::{Claimed, End, Refused, Settled, conclude};
-use crate::guard::{LostReason, Txn, drive};
+use crate::guard::{LostReason, Standing, Txn, drive};
 use crate::link;
 use crate::receipt::task_gone;
 use baton_client::{Error, Op, Session};
@@ -165,6 +165,12 @@ impl Claim {
     /// Begins a set of changes to the tree that is applied whole, and only while the item is ours.
     pub fn txn(&self) -> Txn<'_> {
         self.held.guard.txn()
+    }
+
+    /// Whether the item is ours, for those who do not have the claim. It does not borrow the claim.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.held.standing()
     }
 
     /// Drives `work`, and drops it the moment the claim ends. What `work` has spawned elsewhere goes on.

@@ -3,6 +3,7 @@
 use crate::guard::LostReason;
 use crate::lock::LockError;
 use baton_client::{ConnectError, Error, LeaseError};
+use std::time::Duration;
 
 /// Why an operation on a [`WorkQueue`](super::WorkQueue) did not end as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +56,14 @@ pub enum WorkError {
         /// Its capacity, in items.
         capacity: u64,
     },
+    /// The time was up.
+    #[error("{path}: no item within {limit:?}; try again, or allow more time")]
+    TimedOut {
+        /// The queue's path.
+        path: String,
+        /// The time that was allowed.
+        limit: Duration,
+    },
     /// An item with this id is in the queue, claimed, delayed or dead. Nothing was queued.
     #[error("{path}: an item with the id {id:?} is in the queue already; it was not queued again")]
     Duplicate {
@@ -65,9 +74,9 @@ pub enum WorkError {
     },
     /// The session ended before it was known whether the items were queued. They were not queued twice.
     #[error(
-        "{path}: it is not known whether the item was queued: {source}; look into the queue, or put it again under an id"
+        "{path}: it is not known whether the item was queued: {source}; look into the queue, or offer it again under an id"
     )]
-    PutUnknown {
+    OfferUnknown {
         /// The queue's path.
         path: String,
         /// What the client knows.

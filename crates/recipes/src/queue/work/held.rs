@@ -5,17 +5,12 @@
 
 use super::envelope::Envelope;
 use super::settle::{Settled, read_word};
-use crate::guard::{Guard, LostReason};
+use crate::guard::{Guard, LostReason, Standing, Until};
 use crate::link;
-use baton_client::{BootInstant, Session};
+use baton_client::Session;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
-
-/// The clock-rate bound that a visibility timeout is shortened by: servers' clocks may run one percent faster than ours.
-const RATE: u32 = 100;
 
 #[derive(Debug)]
 pub(super) struct Held {
@@ -67,87 +62,27 @@ impl Drop for Verdict {
     }
 }
 
-/// When others may take the item over, by our own clock.
-#[derive(Debug)]
-pub(super) struct Until {
-    visibility: Option<Duration>,
-    deadline: AtomicU64,
-    moved: Notify,
-}
-
-impl Until {
-    /// The server stamped the claim no earlier than it was `sent`.
-    pub(super) fn new(sent: BootInstant, visibility: Option<Duration>) -> Self {
-        let until = Self {
-            visibility,
-            deadline: AtomicU64::new(u64::MAX),
-            moved: Notify::new(),
-        };
-        until.renew(sent);
-        until
-    }
-
-    pub(super) fn renew(&self, sent: BootInstant) {
-        if let Some(visibility) = self.visibility {
-            let ours = sent + visibility.saturating_sub(visibility / RATE);
-            self.deadline.store(ours.as_nanos(), Ordering::Release);
-            self.moved.notify_waiters();
-        }
-    }
-
-    fn remaining(&self, now: BootInstant) -> Option<Duration> {
-        self.visibility?;
-        let deadline = BootInstant::from_nanos(self.deadline.load(Ordering::Acquire));
-        Some(deadline.saturating_duration_since(now))
-    }
-
-    fn deadline(&self) -> BootInstant {
-        BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
-    }
-}
-
 impl Held {
+    pub(super) fn standing(&self) -> Standing {
+        self.guard.standing_until(&self.until)
+    }
+
     pub(super) fn check(&self) -> Result<(), LostReason> {
-        self.guard.check()?;
-        let now = self.guard.session().clock().now();
-        match self.until.remaining(now) {
-            Some(left) if left.is_zero() => Err(LostReason::ClaimTimedOut),
-            _ => Ok(()),
-        }
+        self.standing().check()
     }
 
     pub(super) fn remaining(&self) -> Duration {
-        let lease = self.guard.remaining();
-        let now = self.guard.session().clock().now();
-        self.until
-            .remaining(now)
-            .map_or(lease, |left| left.min(lease))
+        self.standing().remaining()
     }
 
     pub(super) fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let guard = self.guard.lost();
-        let until = Arc::clone(&self.until);
+        let (guard, until) = (self.guard.lost(), Arc::clone(&self.until));
         let clock = self.guard.session().clock();
         async move {
-            let timed_out = async {
-                loop {
-                    let mut moved = std::pin::pin!(until.moved.notified());
-                    moved.as_mut().enable();
-                    match until.remaining(clock.now()) {
-                        None => moved.await,
-                        Some(left) if left.is_zero() => return LostReason::ClaimTimedOut,
-                        Some(_) => tokio::select! {
-                            biased;
-                            () = clock.sleep_until(until.deadline()) => {}
-                            () = moved => {}
-                        },
-                    }
-                }
-            };
             tokio::select! {
                 biased;
                 reason = guard => reason,
-                reason = timed_out => reason,
+                () = until.passed(&clock) => LostReason::ClaimTimedOut,
             }
         }
     }

@@ -91,7 +91,7 @@ impl WorkQueue {
     /// Puts a dead letter back into the queue, with its id and priority, its attempts counted anew. Moved in one change.
     ///
     /// # Errors
-    /// [`WorkError::NoDeadLetter`], [`WorkError::Full`]: nothing was changed. [`WorkError::PutUnknown`].
+    /// [`WorkError::NoDeadLetter`], [`WorkError::Full`]: nothing was changed. [`WorkError::OfferUnknown`].
     pub async fn replay(&self, name: &str) -> Result<(), WorkError> {
         loop {
             let session = self.inner.session().await?;
@@ -304,7 +304,7 @@ impl Inner {
             }
             Outcome::NotApplied => Ok(false),
             Outcome::Failed(error) => Err(error.into()),
-            Outcome::Unknown(source) => Err(WorkError::PutUnknown {
+            Outcome::Unknown(source) => Err(WorkError::OfferUnknown {
                 path: self.path(),
                 source,
             }

@@ -47,8 +47,8 @@ use take::Manner;
 /// use baton::{WorkItem, WorkQueue};
 ///
 /// let queue = WorkQueue::new(&client, "/jobs")?.max_attempts(5);
-/// queue.put("build 17").await?;
-/// queue.put(WorkItem::new("build 18").id("build-18").priority(100)).await?;
+/// queue.offer("build 17").await?;
+/// queue.offer(WorkItem::new("build 18").id("build-18").priority(100)).await?;
 ///
 /// let claim = queue.take().await?;
 /// assert_eq!(claim.payload(), "build 18");
@@ -101,7 +101,7 @@ impl WorkQueue {
     /// The most items that the queue takes, claimed and delayed ones counted, dead letters not. Agreed in the tree when the queue is
     /// made; [`WorkError::CapacityDiffers`] tells whoever asks for another. Without this, what the tree says counts.
     ///
-    /// No put and no replay ever takes the queue over it, whoever else puts at the same time: each is one change conditioned on
+    /// No offer and no replay ever takes the queue over it, whoever else offers at the same time: each is one change conditioned on
     /// the count before it.
     #[must_use]
     pub fn capacity(mut self, items: u64) -> Self {

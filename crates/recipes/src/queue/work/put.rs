@@ -43,21 +43,21 @@ type Gate = tokio::sync::OwnedMutexGuard<Option<Count>>;
 impl WorkQueue {
     /// Puts an item in and returns its id. When this returns `Ok`, the item is in the queue, once.
     ///
-    /// Dropping the future does not take back a put that is under way.
+    /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`WorkError::Full`], [`WorkError::Duplicate`], [`WorkError::BadItem`]: nothing was queued. [`WorkError::PutUnknown`] where
+    /// [`WorkError::Full`], [`WorkError::Duplicate`], [`WorkError::BadItem`]: nothing was queued. [`WorkError::OfferUnknown`] where
     /// the session ended before the outcome was known.
-    pub async fn put(&self, item: impl Into<WorkItem>) -> Result<String, WorkError> {
-        let ids = self.put_all([item.into()]).await?;
+    pub async fn offer(&self, item: impl Into<WorkItem>) -> Result<String, WorkError> {
+        let ids = self.offer_all([item.into()]).await?;
         Ok(ids.into_iter().next().unwrap_or_default())
     }
 
     /// Puts several items in, all or none, and returns their ids. Together they must fit into one request to a server.
     ///
     /// # Errors
-    /// As [`WorkQueue::put`].
-    pub async fn put_all(
+    /// As [`WorkQueue::offer`].
+    pub async fn offer_all(
         &self,
         items: impl IntoIterator<Item = WorkItem>,
     ) -> Result<Vec<String>, WorkError> {
@@ -170,7 +170,7 @@ impl Inner {
             }
             Outcome::NotApplied => Ok(false),
             Outcome::Failed(error) => Err(error.into()),
-            Outcome::Unknown(source) => Err(WorkError::PutUnknown {
+            Outcome::Unknown(source) => Err(WorkError::OfferUnknown {
                 path: self.path(),
                 source,
             }

@@ -6,12 +6,12 @@
 //! (H72): those go to the dead letters.
 
 use super::envelope::{ClaimMark, Envelope};
-use super::held::{self, Held, Until};
+use super::held::{self, Held};
 use super::inner::{Fault, Inner};
 use super::layout::{CLAIM_PREFIX, MAX_PRIORITY};
 use super::survey::{Found, READ_AHEAD};
 use crate::campaign;
-use crate::guard::Guard;
+use crate::guard::{Guard, Until};
 use crate::line::{Contender, Granted, OwnNode, Parents, ensure_parents};
 use crate::link;
 use crate::receipt::task_gone;

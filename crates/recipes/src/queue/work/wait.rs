@@ -13,6 +13,7 @@ use super::layout::CLAIM_PREFIX;
 use super::survey::Survey;
 use super::take::MAX_CLAIMS;
 use crate::guard::Guard;
+use crate::limit::at_most;
 use crate::lock::{LockError, Mutex};
 use crate::receipt::task_gone;
 use baton_client::{Error, EventKind, Session, Watch};
@@ -80,8 +81,20 @@ impl WorkQueue {
     ///
     /// # Errors
     /// [`WorkError`]; nothing is claimed then.
-    pub async fn try_take(&self) -> Result<Option<Claim>, WorkError> {
+    pub async fn poll(&self) -> Result<Option<Claim>, WorkError> {
         Ok(self.gather(1, false).await?.pop())
+    }
+
+    /// Like [`WorkQueue::take`], for at most `limit`.
+    ///
+    /// # Errors
+    /// [`WorkError::TimedOut`] when the time is up; else as `take`.
+    pub async fn take_timeout(&self, limit: Duration) -> Result<Claim, WorkError> {
+        let timed_out = || WorkError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
+        at_most(limit, self.take(), timed_out).await
     }
 
     /// Claims the first items, at least one and at most `most` (or 64), in one change; waits while there is none. Cancel-safe as

@@ -1,0 +1,69 @@
+//! A time after which others may take over what is held, although its node and session live.
+//!
+//! Owns the deadline by our own clock. It must never be later than the server's (`docs/hazards.md` §6.1).
+
+use baton_client::{BootInstant, Clock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// The clock-rate bound that such a time is shortened by: servers' clocks may run one percent faster than ours.
+const RATE: u32 = 100;
+
+/// When others may take over what is held, by our own clock.
+#[derive(Debug)]
+pub(crate) struct Until {
+    visibility: Option<Duration>,
+    deadline: AtomicU64,
+    moved: Notify,
+}
+
+impl Until {
+    /// The server stamped the claim no earlier than it was `sent`.
+    pub(crate) fn new(sent: BootInstant, visibility: Option<Duration>) -> Self {
+        let until = Self {
+            visibility,
+            deadline: AtomicU64::new(u64::MAX),
+            moved: Notify::new(),
+        };
+        until.renew(sent);
+        until
+    }
+
+    pub(crate) fn renew(&self, sent: BootInstant) {
+        if let Some(visibility) = self.visibility {
+            let ours = sent + visibility.saturating_sub(visibility / RATE);
+            self.deadline.store(ours.as_nanos(), Ordering::Release);
+            self.moved.notify_waiters();
+        }
+    }
+
+    /// How long that is from `now` on; `None` where it never comes.
+    pub(super) fn remaining(&self, now: BootInstant) -> Option<Duration> {
+        self.visibility?;
+        let deadline = BootInstant::from_nanos(self.deadline.load(Ordering::Acquire));
+        Some(deadline.saturating_duration_since(now))
+    }
+
+    fn deadline(&self) -> BootInstant {
+        BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// Resolves when that is.
+    pub(crate) async fn passed(&self, clock: &Arc<dyn Clock>) {
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            moved.as_mut().enable();
+            match self.remaining(clock.now()) {
+                None => moved.await,
+                Some(left) if left.is_zero() => return,
+                Some(_) => tokio::select! {
+                    biased;
+                    () = clock.sleep_until(self.deadline()) => {}
+                    () = moved => {}
+                },
+            }
+        }
+    }
+}
