@@ -7,6 +7,7 @@ use super::LockError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::{Child, Dialect, Grammar, Refusal};
 use crate::guard::Guard;
+use crate::limit::at_most;
 use crate::line::{self, Contender, Granted, OwnNode, Parents, Trouble, until_gone};
 use crate::link;
 use crate::record::Record;
@@ -24,8 +25,12 @@ const NODE: &str = "lock";
 /// goes: a herd. For teaching, and to share a path with programs that lock in this way; otherwise use [`Mutex`](crate::Mutex).
 ///
 /// No order of arrival: whoever is quickest gets it, so a waiter may wait for ever while others come and go. All else is as for
-/// the mutex: the guard, the fencing token, lost connections, cancellation. Only [`Guard::txn`] knows less: it asks for a node of
-/// this name, and a later holder's has the same.
+/// the mutex: the guard, the fencing token, lost connections, cancellation.
+///
+/// Only [`Guard::txn`] knows less. A server checks a node by its name and by how often it was written, and the next holder's node
+/// can have both the same, also where it is another program's; nothing else can be checked in its place, because an ephemeral node
+/// has no children and this one's name is fixed. So where somebody deletes the node of a holder that lives, a transaction of that
+/// holder may be applied under the next one's lock, until the news has reached it; one whose session has expired can send none.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -91,13 +96,11 @@ impl SimpleMutex {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
-        let timed_out = LockError::TimedOut {
+        let timed_out = || LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
         };
-        tokio::time::timeout(limit, self.acquire())
-            .await
-            .unwrap_or(Err(timed_out))
+        at_most(limit, self.acquire(), timed_out).await
     }
 
     async fn run(&self, only_if_free: bool) -> Result<Option<Guard>, LockError> {
