@@ -8,7 +8,7 @@ use baton::{Client, Config, Membership, embedded::Embedded};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Embedded::in_memory().await?;
     let group = Membership::new(server.client(), "/services/web")?;
-    let mut view = group.watch()?;
+    let mut view = group.updates()?;
     assert!(view.next().await?.members.is_empty());
 
     let first = group.join("10.0.0.7", b"port=80")?;
@@ -34,13 +34,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} is {:?}", member.id, member.data);
     }
 
-    first.close().await;
+    first.leave().await;
     let update = view.next().await?;
     for member in &update.left {
         println!("{} has left; {} remains", member.id, update.members.len());
     }
 
-    second.close().await;
+    second.leave().await;
     server.shutdown().await?;
     Ok(())
 }

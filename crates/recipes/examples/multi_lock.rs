@@ -41,7 +41,7 @@ async fn transfer(
     // Whatever order they are given in, they are taken in one order.
     let lock = MultiLock::new(&client, [from, to].map(|name| format!("/locks/{name}")))?;
     let guard = lock.acquire().await?;
-    let session = guard.guard().session().clone();
+    let session = guard.session().clone();
     let (from, to) = (format!("/accounts/{from}"), format!("/accounts/{to}"));
     let mut sums = Vec::new();
     for account in [&from, &to] {

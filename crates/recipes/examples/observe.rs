@@ -8,7 +8,7 @@ use baton::{LeaderElection, embedded::Embedded};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Embedded::in_memory().await?;
     let election = LeaderElection::new(server.client(), "/election")?;
-    let mut observer = election.observe();
+    let mut observer = election.leaders();
     assert!(
         observer.next().await?.is_none(),
         "nobody stands for election yet"

@@ -314,7 +314,7 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
     let election = LeaderElection::new(&client, &format!("{}-e", stage.path)).unwrap();
     let leadership = within(election.campaign()).await.unwrap();
     let (standing, lost) = (leadership.standing(), leadership.lost());
-    let asked = leadership.on_resignation_request();
+    let asked = leadership.on_revoke();
     within(leadership.resign()).await.unwrap();
     assert_eq!(standing.check(), Err(LostReason::Released));
     assert_eq!(within(lost).await, LostReason::Released);

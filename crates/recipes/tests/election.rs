@@ -16,7 +16,7 @@ use common::election::{election, until};
 use common::{SHORT, Stage, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn terms_are_numbered_one_by_one_and_their_tokens_grow() {
@@ -32,6 +32,35 @@ async fn terms_are_numbered_one_by_one_and_their_tokens_grow() {
         last = leadership.term().token;
         within(leadership.resign()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_try_leads_only_where_nobody_stands_and_a_limit_ends_the_wait() {
+    let stage = Stage::new("try").await;
+    let (one, other) = (stage.client().await, stage.client().await);
+    let second = election(&other, &stage.path).rejoin_delay(Duration::from_secs(60));
+    let mut stages = second.stages();
+    let first = election(&one, &stage.path);
+    let leadership = within(first.campaign()).await.unwrap();
+    assert!(within(second.try_campaign()).await.unwrap().is_none());
+    let seen = until(&mut stages, |s| *s == Step::StopComplete).await;
+    assert_eq!(
+        seen.last_chunk(),
+        Some(&[Step::StopStart, Step::StopComplete])
+    );
+    let limit = Duration::from_millis(50);
+    let error = within(second.campaign_timeout(limit)).await.unwrap_err();
+    assert!(matches!(&error, ElectionError::TimedOut { limit: l, .. } if *l == limit));
+    assert!(error.to_string().starts_with(&stage.path), "{error}");
+    stage.until_children(1).await;
+    within(leadership.resign()).await.unwrap();
+    let leadership = within(second.try_campaign()).await.unwrap().unwrap();
+    assert_eq!(leadership.token(), leadership.term().token);
+    within(leadership.resign()).await.unwrap();
+    // Kept out by its rejoin delay, which a try does not wait for.
+    assert!(within(second.try_campaign()).await.unwrap().is_none());
+    assert!(within(second.campaign_timeout(limit)).await.is_err());
+    assert_eq!(stage.children().await, []);
 }
 
 #[tokio::test]
@@ -143,7 +172,7 @@ async fn work_under_a_term_is_stopped_before_another_leads() {
 async fn an_observer_sees_each_leader_and_the_absence_of_one() {
     let stage = Stage::new("observe").await;
     let (one, other) = (stage.client().await, stage.client().await);
-    let mut observer = election(&stage.client().await, &stage.path).observe();
+    let mut observer = election(&stage.client().await, &stage.path).leaders();
     assert!(within(observer.next()).await.unwrap().is_none());
     let first = within(election(&one, &stage.path).name("one").campaign())
         .await
@@ -350,7 +379,7 @@ async fn a_leader_that_is_asked_to_resign_stops_its_work_first_and_one_that_is_d
 
     let leadership = within(candidate.campaign()).await.unwrap();
     let leader = within(other.leader()).await.unwrap().unwrap();
-    assert!(!leadership.resignation_requested());
+    assert!(!leadership.revoke_requested());
     assert!(within(other.depose(&leader)).await.unwrap());
     assert_eq!(within(leadership.lost()).await, LostReason::NodeGone);
 }
@@ -362,7 +391,7 @@ async fn an_observer_goes_on_after_the_loss_of_its_session() {
     let first = within(election(&stage.client().await, &stage.path).campaign())
         .await
         .unwrap();
-    let mut observer = election(&client, &stage.path).observe();
+    let mut observer = election(&client, &stage.path).leaders();
     assert_eq!(
         within(observer.next()).await.unwrap().unwrap().node,
         first.node()

@@ -46,7 +46,7 @@ async fn members_come_change_and_go_and_everybody_sees_it() {
     let path = format!("{}/deep/web", stage.path);
     let (here, there) = (stage.client().await, stage.client().await);
     let (here, there) = (group(&here, &path), group(&there, &path));
-    let mut view = there.watch().unwrap();
+    let mut view = there.updates().unwrap();
     let first = within(view.next()).await.unwrap();
     assert!(first.members.is_empty() && first.joined.is_empty());
 
@@ -70,7 +70,7 @@ async fn members_come_change_and_go_and_everybody_sees_it() {
     assert_eq!(update.changed[0].czxid, registered.czxid, "not made anew");
     assert!(update.joined.is_empty() && update.left.is_empty());
 
-    within(a.close()).await;
+    within(a.leave()).await;
     let update = within(view.next()).await.unwrap();
     assert_eq!((ids(&update), &*update.left[0].id), (vec!["b"], "a"));
     drop(b);
@@ -97,7 +97,7 @@ async fn a_registration_that_somebody_deletes_is_made_again() {
 #[tokio::test]
 async fn h79_the_next_session_takes_over_from_the_dying_one_without_a_gap() {
     let stage = Stage::new("h79").await;
-    let mut view = group(&stage.client().await, &stage.path).watch().unwrap();
+    let mut view = group(&stage.client().await, &stage.path).updates().unwrap();
     within(view.next()).await.unwrap();
     let client = stage.client().await;
     let member = group(&client, &stage.path).join("a", b"x").unwrap();
@@ -114,7 +114,7 @@ async fn h79_the_next_session_takes_over_from_the_dying_one_without_a_gap() {
     }
     let now = within(member.registered()).await.unwrap();
     assert_eq!(now.session_id, session(&client).await.id());
-    within(member.close()).await;
+    within(member.leave()).await;
     assert!(stage.names().await.is_empty());
 }
 
@@ -133,7 +133,7 @@ async fn h79_a_take_over_whose_answer_is_lost_is_found_out() {
 
 async fn take_over_through(variant: Variant, message: Match) {
     let stage = Stage::new("h79cut").await;
-    let mut view = group(&stage.client().await, &stage.path).watch().unwrap();
+    let mut view = group(&stage.client().await, &stage.path).updates().unwrap();
     within(view.next()).await.unwrap();
     let (client, proxy) = stage.proxied(ROOMY).await;
     let member = group(&client, &stage.path).join("a", b"x").unwrap();
@@ -153,7 +153,7 @@ async fn h79_a_restarted_process_takes_over_by_its_instance_and_the_old_one_give
     let stage = Stage::new("instance").await;
     let (old_client, new_client) = (stage.client().await, stage.client().await);
     let id = Uuid::new_v4();
-    let mut view = group(&stage.client().await, &stage.path).watch().unwrap();
+    let mut view = group(&stage.client().await, &stage.path).updates().unwrap();
     let old = group(&old_client, &stage.path).instance(id);
     let old = old.join("a", b"old").unwrap();
     let first = within(old.registered()).await.unwrap();
@@ -207,7 +207,7 @@ async fn h79_a_process_that_was_superseded_does_not_write_into_its_successors_no
 async fn h80_a_reconnect_of_the_same_session_does_not_touch_the_registration() {
     let stage = Stage::new("h80").await;
     let others = group(&stage.client().await, &stage.path);
-    let mut view = others.watch().unwrap();
+    let mut view = others.updates().unwrap();
     let (client, proxy) = stage.proxied(LONG).await;
     let member = group(&client, &stage.path).join("a", b"x").unwrap();
     let before = within(member.registered()).await.unwrap();
@@ -247,7 +247,7 @@ async fn h81_the_own_entry_is_listed_only_while_it_is_registered() {
     let stage = Stage::new("h81").await;
     let (client, proxy) = stage.proxied(SHORT).await;
     let here = group(&client, &stage.path);
-    let mut view = here.watch().unwrap();
+    let mut view = here.updates().unwrap();
     let witness = group(&stage.client().await, &stage.path);
     let other = witness.join("other", b"").unwrap();
     until_ids(&mut view, &["other"]).await;
@@ -320,7 +320,7 @@ async fn register_through(variant: Variant, message: Match) {
     let nodes = stage.children().await;
     assert_eq!(nodes.len(), 1, "{variant:?}");
     assert_eq!(nodes[0].stat.czxid, registered.czxid);
-    within(member.close()).await;
+    within(member.leave()).await;
     assert!(stage.names().await.is_empty());
 }
 
@@ -385,7 +385,7 @@ async fn the_layouts_are_those_of_the_other_libraries() {
         }
         let members = within(group.members()).await.unwrap();
         assert_eq!((members.len(), &*members[0].id), (1, "me"));
-        within(member.close()).await;
+        within(member.leave()).await;
     }
 }
 
@@ -416,7 +416,7 @@ async fn bad_input_is_refused_and_foreign_children_do_no_harm() {
     while !matches!(state, NodeState::Blocked(MemberError::Client { .. })) {
         state = within(too_large.node().state_other_than(&state)).await;
     }
-    within(too_large.close()).await;
+    within(too_large.leave()).await;
 
     let member = here.join("a", b"").unwrap();
     within(member.registered()).await.unwrap();
@@ -437,7 +437,7 @@ async fn closing_the_client_ends_registrations_and_views() {
     let here = group(&client, &stage.path);
     let member = here.join("a", b"").unwrap();
     within(member.registered()).await.unwrap();
-    let mut view = here.watch().unwrap();
+    let mut view = here.updates().unwrap();
     within(view.next()).await.unwrap();
     within(client.close(LONG)).await.unwrap();
     while within(view.next()).await.is_ok() {}

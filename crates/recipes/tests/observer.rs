@@ -25,7 +25,7 @@ async fn h60_an_observer_looks_past_a_leader_that_went_before_it_could_be_read()
     let (client, proxy) = stage.proxied(LONG).await;
     let read = Match::request(OpCode::GetData).path_contains(first.node());
     let read = proxy.on(read).then(Action::Hold);
-    let mut observer = LeaderElection::new(&client, &stage.path).unwrap().observe();
+    let mut observer = LeaderElection::new(&client, &stage.path).unwrap().leaders();
     let seen = tokio::spawn(async move { observer.next().await });
     within(read.fired()).await;
     within(first.resign()).await.unwrap();

@@ -245,7 +245,7 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
     let next = Partitioner::new(&stage.client().await, &stage.path, &items).unwrap();
     let mut next = next.join("next").unwrap();
     let group = Membership::new(&client, &format!("{}/members", stage.path)).unwrap();
-    let mut view = group.watch().unwrap();
+    let mut view = group.updates().unwrap();
     while within(view.next()).await.unwrap().members.len() != 2 {}
     let shares = settled(&mut slow, &mut next).await;
     assert_eq!(shares[0].len() + shares[1].len(), MANY);

@@ -182,7 +182,7 @@ async fn write_through(variant: Variant) {
     proxy.refuse();
     let writing = {
         let (here, seen) = (here.clone(), seen.clone());
-        tokio::spawn(async move { here.try_set(Some(&seen), b"ours").await })
+        tokio::spawn(async move { here.compare_and_set(Some(&seen), b"ours").await })
     };
     within(cut.fired()).await;
     // The version has moved, and somebody else writes before we can look.
@@ -193,7 +193,11 @@ async fn write_through(variant: Variant) {
         within(writing).await.unwrap().unwrap(),
         "{variant:?}: it was applied"
     );
-    assert!(!within(here.try_set(Some(&seen), b"again")).await.unwrap());
+    assert!(
+        !within(here.compare_and_set(Some(&seen), b"again"))
+            .await
+            .unwrap()
+    );
     assert_eq!(within(here.get()).await.unwrap().unwrap().data, "theirs");
 }
 
@@ -203,12 +207,24 @@ async fn a_shared_value_is_written_by_one_of_those_who_saw_it() {
     let here = value(&stage.client().await, &stage.path);
     let there = value(&stage.client().await, &stage.path);
     assert_eq!(within(here.get()).await.unwrap(), None);
-    assert!(within(here.try_set(None, b"first")).await.unwrap());
-    assert!(!within(there.try_set(None, b"second")).await.unwrap());
+    assert!(within(here.compare_and_set(None, b"first")).await.unwrap());
+    assert!(
+        !within(there.compare_and_set(None, b"second"))
+            .await
+            .unwrap()
+    );
     let seen = within(there.get()).await.unwrap().unwrap();
     assert_eq!((&seen.data[..], seen.version), (&b"first"[..], 0));
-    assert!(within(here.try_set(Some(&seen), b"")).await.unwrap());
-    assert!(!within(there.try_set(Some(&seen), b"second")).await.unwrap());
+    assert!(
+        within(here.compare_and_set(Some(&seen), b""))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !within(there.compare_and_set(Some(&seen), b"second"))
+            .await
+            .unwrap()
+    );
     let empty = within(there.get()).await.unwrap().unwrap();
     assert!(empty.data.is_empty() && empty.mzxid > seen.mzxid);
 }

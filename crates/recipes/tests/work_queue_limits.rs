@@ -147,7 +147,7 @@ async fn beside_a_foreign_child(visibility: Option<Duration>) {
     if let Some(visibility) = visibility {
         of_holder = of_holder.visibility(visibility);
     }
-    within(of_holder.put("x")).await.unwrap();
+    within(of_holder.offer("x")).await.unwrap();
     let claim = within(of_holder.take()).await.unwrap();
     let admin = session(&stage.client().await).await;
     let note = format!("{}/note", claim.item());
@@ -167,7 +167,7 @@ async fn beside_a_foreign_child(visibility: Option<Duration>) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let asked = proxy.count(&Match::any_request());
     assert!(asked < 60, "{asked} requests for nothing");
-    within(of_holder.put("y")).await.unwrap();
+    within(of_holder.offer("y")).await.unwrap();
     assert_eq!(within(waiter).await.unwrap(), b"y");
     // Without it, the item is one like any other.
     let waiter = waiting(&queue, &stage).await;
@@ -190,7 +190,7 @@ async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_is
     let stage = Stage::new("settle").await;
     let client = stage.client().await;
     let keeper = queue(&client, &stage.path);
-    within(keeper.put("x")).await.unwrap();
+    within(keeper.offer("x")).await.unwrap();
     let claim = within(keeper.take()).await.unwrap();
     let (item, token) = (claim.item().to_owned(), claim.token());
     let note = format!("{item}/note");

@@ -227,7 +227,7 @@ impl Tenure for Serving<'_> {
         self.leadership.lost()
     }
     fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
-        held::asked(self.leadership.on_resignation_request())
+        held::asked(self.leadership.on_revoke())
     }
 }
 

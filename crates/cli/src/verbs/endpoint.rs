@@ -115,7 +115,7 @@ async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<K
         if let Ok(session) = client.session().await {
             // So that what the session knows is renewed: its age is told by the lease.
             let _lease = session.hold_lease().await;
-            let mut observer = election.observe();
+            let mut observer = election.leaders();
             loop {
                 let leader = tokio::select! {
                     leader = observer.next() => leader,

@@ -15,7 +15,7 @@ use crate::signals::Signals;
 pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
     let connection = Connection::open(context, BRIEF).await?;
-    let mut observer = election(&connection, &which.path, which.dialect)?.observe();
+    let mut observer = election(&connection, &which.path, which.dialect)?.leaders();
     let mut reason = "first look";
     loop {
         tokio::select! {

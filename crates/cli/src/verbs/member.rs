@@ -228,7 +228,7 @@ async fn join(
         }
     };
     // The end of the session does it as well, should no server answer now.
-    let _ = tokio::time::timeout(Duration::from_secs(3), registration.close()).await;
+    let _ = tokio::time::timeout(Duration::from_secs(3), registration.leave()).await;
     outcome
 }
 
@@ -325,7 +325,7 @@ async fn watch(
     context: &Context,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let mut view = group.watch().map_err(|error| failure(&error))?;
+    let mut view = group.updates().map_err(|error| failure(&error))?;
     loop {
         tokio::select! {
             update = view.next() => {

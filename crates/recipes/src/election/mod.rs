@@ -17,6 +17,7 @@ pub use term::Term;
 use crate::campaign::{Campaign, Grant, Report};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::{Guard, LostReason, TxnError};
+use crate::limit::at_most;
 use crate::line::Step;
 use crate::link;
 use crate::lock::LockError;
@@ -77,6 +78,16 @@ pub enum ElectionError {
     /// The offer did not come to lead.
     #[error(transparent)]
     Line(#[from] LockError),
+    /// The time was up.
+    #[error(
+        "{path}: not elected within {limit:?}: somebody else leads; try again, or allow more time"
+    )]
+    TimedOut {
+        /// The election's path.
+        path: String,
+        /// The time that was allowed.
+        limit: Duration,
+    },
     /// The term ended before the work was done. The work was stopped.
     #[error("{path}: term {} ended: {reason}; the work was stopped: look at what it has done, and stand again", .term.epoch)]
     TermEnded {
@@ -174,16 +185,54 @@ impl LeaderElection {
     /// # Errors
     /// [`ElectionError`]; the offer is withdrawn.
     pub async fn campaign(&self) -> Result<Leadership, ElectionError> {
-        self.sit_out().await;
-        let entered = Entered::new(&self.shared);
-        let elected = self.elect().await;
-        entered.left();
-        match elected {
-            Ok((guard, term)) => {
-                self.announce(&Stage::ElectedComplete { term });
-                Ok(Leadership::new(guard, term, Arc::clone(&self.shared)))
+        if let Some(until) = self.sits_out() {
+            tokio::time::sleep_until(until).await;
+        }
+        loop {
+            if let Some(leadership) = self.stand(false).await? {
+                return Ok(leadership);
             }
+        }
+    }
+
+    /// Leads if nobody else stands for election now, else `None`, also while [`LeaderElection::rejoin_delay`] keeps this
+    /// participant out. Waits for the server's answers, never for a leader. Cancel-safe as `campaign`.
+    ///
+    /// # Errors
+    /// As [`LeaderElection::campaign`].
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, ElectionError> {
+        match self.sits_out() {
+            Some(until) if until > Instant::now() => Ok(None),
+            _ => self.stand(true).await,
+        }
+    }
+
+    /// Like [`LeaderElection::campaign`], for at most `limit`: one deadline over the rejoin delay, wake-ups, reconnects and
+    /// sessions.
+    ///
+    /// # Errors
+    /// [`ElectionError::TimedOut`] when the time is up; else as `campaign`.
+    pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, ElectionError> {
+        let timed_out = || ElectionError::TimedOut {
+            path: self.path().to_owned(),
+            limit,
+        };
+        at_most(limit, self.campaign(), timed_out).await
+    }
+
+    /// `None` where somebody else leads and this is `only_if_free`.
+    async fn stand(&self, only_if_free: bool) -> Result<Option<Leadership>, ElectionError> {
+        let entered = Entered::new(&self.shared);
+        match self.elect(only_if_free).await {
+            Ok(Some((guard, term))) => {
+                entered.left();
+                self.announce(&Stage::ElectedComplete { term });
+                let leadership = Leadership::new(guard, term, Arc::clone(&self.shared));
+                Ok(Some(leadership))
+            }
+            Ok(None) => Ok(None),
             Err(error) => {
+                entered.left();
                 self.announce(&Stage::Failed {
                     reason: error.to_string(),
                 });
@@ -205,7 +254,7 @@ impl LeaderElection {
     {
         let leadership = self.campaign().await?;
         let term = leadership.term();
-        let asked = leadership.on_resignation_request();
+        let asked = leadership.on_revoke();
         let worked = tokio::select! {
             biased;
             worked = leadership.run(work(term)) => worked,
@@ -235,7 +284,7 @@ impl LeaderElection {
 
     /// Watches who leads, without competing: one watch, on the leader's offer.
     #[must_use]
-    pub fn observe(&self) -> Observer {
+    pub fn leaders(&self) -> Observer {
         Observer::new(self.campaign.clone())
     }
 
@@ -244,17 +293,16 @@ impl LeaderElection {
     /// # Errors
     /// [`ElectionError`] where it cannot be found out.
     pub async fn leader(&self) -> Result<Option<Leader>, ElectionError> {
-        self.observe().next().await
+        self.leaders().next().await
     }
 
-    async fn sit_out(&self) {
+    /// Until when the rejoin delay keeps this participant out.
+    fn sits_out(&self) -> Option<Instant> {
         let stepped_down = *self.shared.stepped_down();
-        if let Some(since) = stepped_down {
-            tokio::time::sleep_until(since + self.rejoin_delay).await;
-        }
+        stepped_down.map(|since| since + self.rejoin_delay)
     }
 
-    async fn elect(&self) -> Result<(Guard, Term), ElectionError> {
+    async fn elect(&self, only_if_free: bool) -> Result<Option<(Guard, Term)>, ElectionError> {
         loop {
             let announcer = &self.shared.announcer;
             let mut report = |report: Report<'_>| {
@@ -272,12 +320,13 @@ impl LeaderElection {
                 };
                 announcer.announce(&stage);
             };
-            let Grant::Held(guard, offer) = self.campaign.run(false, &mut report).await? else {
-                continue;
+            let grant = self.campaign.run(only_if_free, &mut report).await?;
+            let Grant::Held(guard, offer) = grant else {
+                return Ok(None);
             };
             self.announce(&Stage::ElectedStart);
             match self.take_term(&guard, offer).await? {
-                Some(term) => return Ok((guard, term)),
+                Some(term) => return Ok(Some((guard, term))),
                 None => tracing::info!(
                     path = self.path(),
                     "elected, but lost before the term began"

@@ -27,7 +27,7 @@ use view::Own;
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let group = baton::Membership::new(&client, "/services/web")?;
 /// let me = group.join("10.0.0.7", b"port=80")?;
-/// let mut view = group.watch()?;
+/// let mut view = group.updates()?;
 /// loop {
 ///     let update = view.next().await?;
 ///     for member in &update.left {
@@ -35,7 +35,7 @@ use view::Own;
 ///     }
 /// #   break;
 /// }
-/// me.close().await;
+/// me.leave().await;
 /// # Ok(())
 /// # }
 /// ```
@@ -163,7 +163,7 @@ impl Membership {
     ///
     /// # Errors
     /// [`MemberError::View`] outside a tokio runtime.
-    pub fn watch(&self) -> Result<GroupView, MemberError> {
+    pub fn updates(&self) -> Result<GroupView, MemberError> {
         Ok(GroupView::new(self.layout, self.cache()?, &self.own))
     }
 
@@ -209,7 +209,7 @@ impl Registration {
     }
 
     /// Leaves the group, and waits until the node is certainly gone. Dropping the registration leaves in the background.
-    pub async fn close(self) {
+    pub async fn leave(self) {
         self.node.close().await;
     }
 }

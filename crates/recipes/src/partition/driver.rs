@@ -70,7 +70,7 @@ impl Driver {
         }
         // What is acquired from here on would be nobody's.
         self.tasks.abort_all();
-        self.registration.close().await;
+        self.registration.leave().await;
     }
 
     async fn drive(&mut self) {

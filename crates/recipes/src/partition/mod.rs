@@ -155,12 +155,18 @@ impl Partitioner {
         self
     }
 
+    /// The partitioner's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Joins as the member `id`, which no other member may have, in the background. The items come as events.
     ///
     /// # Errors
     /// [`MemberError::BadId`] and the like, as [`PartitionError::Members`].
     pub fn join(&self, id: &str) -> Result<Partition, PartitionError> {
-        let view = self.members.watch()?;
+        let view = self.members.updates()?;
         let registration = self.members.join(id, b"")?;
         let (to, events) = mpsc::channel(EVENTS);
         let (leave, leaving) = oneshot::channel();

@@ -40,7 +40,7 @@ impl Versioned {
 /// let limit = baton::SharedValue::new(&client, "/settings/limit")?;
 /// limit.set(b"10").await?;
 /// let seen = limit.get().await?;
-/// if limit.try_set(seen.as_ref(), b"20").await? {
+/// if limit.compare_and_set(seen.as_ref(), b"20").await? {
 ///     println!("raised");
 /// }
 /// let mut values = limit.values()?;
@@ -96,7 +96,11 @@ impl SharedValue {
     /// # Errors
     /// [`ValueError::Unknown`] where the session ended before the outcome was known, [`ValueError::VersionUnusable`]; else
     /// nothing was written.
-    pub async fn try_set(&self, seen: Option<&Versioned>, data: &[u8]) -> Result<bool, ValueError> {
+    pub async fn compare_and_set(
+        &self,
+        seen: Option<&Versioned>,
+        data: &[u8],
+    ) -> Result<bool, ValueError> {
         let expected = seen.map_or(Expected::Absent, |seen| Expected::Version(seen.version));
         self.cell
             .write(expected, &Bytes::copy_from_slice(data))

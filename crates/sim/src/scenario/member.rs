@@ -59,7 +59,7 @@ async fn stay(stage: Stage) {
         }
         // Longer than the one who looks needs, whatever has hindered it.
         stage.pause(2 * SETTLED_MS).await;
-        let closing = stage.cancellable(registration.close()).await;
+        let closing = stage.cancellable(registration.leave()).await;
         stage.note(|| format!("member {number} closed: {closing:?}"));
     };
     stage.crew(3, act).await;
@@ -79,7 +79,7 @@ async fn come_and_go(stage: Stage) {
                 stage.fail(&format!("member {number}: {error}"));
             }
             stage.pause(3).await;
-            let closed = stage.cancellable(registration.close()).await;
+            let closed = stage.cancellable(registration.leave()).await;
             stage.note(|| format!("member {number} closed: {closed:?}"));
         }
     };
@@ -136,7 +136,7 @@ async fn succeed(stage: Stage) {
             } else {
                 stage.pause(SETTLED_MS).await;
             }
-            registration.close().await;
+            registration.leave().await;
         }
     };
     stage.crew(2, act).await;
@@ -182,7 +182,7 @@ async fn contend(stage: Stage) {
             }
             stage.expect(times > 0, || format!("{who} was never registered"));
             match Arc::into_inner(registration) {
-                Some(registration) => registration.close().await,
+                Some(registration) => registration.leave().await,
                 None => stage.fail("a registration is held twice"),
             }
         }

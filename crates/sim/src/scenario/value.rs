@@ -91,7 +91,7 @@ async fn compare(stage: Stage) {
                     .map(|seen| String::from_utf8_lossy(&seen.data).into_owned());
                 let value: i64 = text.and_then(|text| text.parse().ok()).unwrap_or(0);
                 let next = (value + 1).to_string();
-                let set = shared.try_set(seen.as_ref(), next.as_bytes());
+                let set = shared.compare_and_set(seen.as_ref(), next.as_bytes());
                 match stage.cancellable(set).await {
                     Some(Ok(true)) => {
                         tally.certain.fetch_add(1, SeqCst);

@@ -78,7 +78,7 @@ impl Values {
                 } else if command == "quit"
                     && let Some(registration) = registration.take()
                 {
-                    registration.close().await;
+                    registration.leave().await;
                 }
                 let members = group.members().await.map_err(other)?;
                 let mut ids: Vec<String> = members.into_iter().map(|member| member.id).collect();
