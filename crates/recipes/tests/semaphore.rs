@@ -453,6 +453,31 @@ async fn a_wait_that_is_too_long_says_so_and_leaves_the_line() {
 }
 
 #[tokio::test]
+async fn h45_a_first_in_line_whose_place_is_deleted_joins_anew() {
+    let stage = Stage::new("place").await;
+    let held = take(&stage.client().await, &stage, 1, 1).await;
+    let next = semaphore(&stage.client().await, &stage, 1);
+    let next = tokio::spawn(async move { next.acquire(1).await });
+    until(&stage, 2, 1).await;
+    let place = nodes(&stage, "locks").await.remove(0).path;
+    let admin = session(&stage.client().await).await;
+    within(admin.delete(&place, None)).await.unwrap();
+    let anew = async {
+        while nodes(&stage, "locks")
+            .await
+            .iter()
+            .all(|node| node.path == place)
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(anew).await;
+    within(held.release()).await.unwrap();
+    drop(within(next).await.unwrap().unwrap());
+    until(&stage, 0, 0).await;
+}
+
+#[tokio::test]
 async fn the_loss_of_one_lease_ends_the_guard_and_the_loss_of_the_session_frees_the_permits() {
     let stage = Stage::new("loss").await;
     let guard = take(&stage.client().await, &stage, 2, 2).await;
