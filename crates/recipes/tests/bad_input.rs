@@ -349,8 +349,8 @@ async fn a_root_that_does_not_exist_is_told_by_every_recipe_that_would_write_the
         told(within(RwLock::new(client, "/a").unwrap().read()).await),
         told(within(semaphore.acquire(1)).await),
         told(within(semaphore.resize(3)).await),
-        told(within(work.put("x")).await),
-        told(within(work.try_take()).await),
+        told(within(work.offer("x")).await),
+        told(within(work.poll()).await),
         told(within(work.set_capacity(Some(1))).await),
         told(within(DistributedQueue::new(client, "/a").unwrap().take()).await),
         told(within(LockingQueue::new(client, "/a").unwrap().take()).await),
@@ -377,7 +377,7 @@ async fn a_bare_node_that_was_written_to_becomes_a_work_queue_like_any_other() {
         .await
         .unwrap();
     let work = WorkQueue::new(&client, &stage.path).unwrap();
-    within(work.put("x")).await.unwrap();
+    within(work.offer("x")).await.unwrap();
     within(within(work.take()).await.unwrap().ack())
         .await
         .unwrap();
