@@ -181,8 +181,11 @@ impl Receipt {
     /// Makes the node if there is none yet.
     async fn prepare(&mut self) -> Result<i32, Error> {
         loop {
-            if let Some((version, _)) = self.node {
-                return Ok(version);
+            match self.node {
+                // Nobody can ask for this version (H24).
+                Some((-1, _)) => *self = Self::successor(self),
+                Some((version, _)) => return Ok(version),
+                None => {}
             }
             match self
                 .session
@@ -255,5 +258,29 @@ impl Drop for Receipt {
         if let Some((_, czxid)) = self.node {
             drop(self.session.delete_eventually(&self.path, czxid));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server_time::tests::started;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn h24_a_receipt_that_has_come_to_version_minus_one_is_replaced() {
+        let (_server, client) = started().await;
+        let session = client.session().await.unwrap();
+        let receipts = Receipts::default();
+        let change = |path: &str| {
+            let part = Op::create(path, Bytes::new(), CreateMode::Persistent);
+            receipts.change(&session, "/value", vec![part])
+        };
+        assert!(matches!(change("/first").await, Outcome::Applied));
+        // After four thousand million changes.
+        for receipt in receipts.0.lock().unwrap().iter_mut() {
+            receipt.stamped(-2);
+        }
+        assert!(matches!(change("/second").await, Outcome::Applied));
+        assert!(matches!(change("/third").await, Outcome::Applied));
     }
 }

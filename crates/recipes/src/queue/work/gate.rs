@@ -37,17 +37,18 @@ impl Count {
         serde_json::to_vec(&Written { items }).unwrap_or_default()
     }
 
-    /// The gate after `more` items, and the part of the multi that makes it so.
-    pub(super) fn let_in(self, gate: &str, more: u64) -> (Self, Op) {
+    /// The gate after `more` items, and the parts of the multi that make it so.
+    pub(super) fn let_in(self, gate: &str, more: u64) -> (Self, Vec<Op>) {
         let items = self.items.saturating_add(more);
-        let after = Self {
-            version: self.version.wrapping_add(1),
-            items,
-        };
-        (
-            after,
-            Op::set_data(gate, Self::bytes(items), Some(self.version)),
-        )
+        let set = |version| Op::set_data(gate, Self::bytes(items), version);
+        let mut parts = vec![set(Some(self.version))];
+        let mut version = self.version.wrapping_add(1);
+        if version == -1 {
+            // Nobody can ask for it: two writes at one instant leave it behind (H24).
+            parts.push(set(None));
+            version = 0;
+        }
+        (Self { version, items }, parts)
     }
 }
 
@@ -139,5 +140,27 @@ impl Inner {
             }
         }
         lanes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h24_the_gates_version_steps_over_minus_one() {
+        let puts = |version| {
+            let (after, parts) = Count { version, items: 3 }.let_in("/gate", 2);
+            let version = |op: &Op| match op {
+                Op::SetData { version, .. } => *version,
+                other => panic!("{other:?}"),
+            };
+            let asked: Vec<_> = parts.iter().map(version).collect();
+            (after.version, after.items, asked)
+        };
+        assert_eq!(puts(7), (8, 5, vec![Some(7)]));
+        assert_eq!(puts(i32::MAX), (i32::MIN, 5, vec![Some(i32::MAX)]));
+        assert_eq!(puts(-3), (-2, 5, vec![Some(-3)]));
+        assert_eq!(puts(-2), (0, 5, vec![Some(-2), None]));
     }
 }

@@ -289,8 +289,8 @@ impl Inner {
                 let mut gate = Arc::clone(&self.gate).lock_owned().await;
                 let known = gate.take();
                 let count = self.room(session, known, 1, capacity).await?;
-                let (count, part) = count.let_in(&self.layout.gate, 1);
-                parts.push(part);
+                let (count, of_gate) = count.let_in(&self.layout.gate, 1);
+                parts.extend(of_gate);
                 Some((gate, count))
             }
             None => None,

@@ -135,10 +135,10 @@ impl Inner {
             // Unknown again, until the outcome says otherwise.
             let known = gate.take();
             let count = self.room(session, known, more, capacity).await?;
-            let (count, part) = count.let_in(&self.layout.gate, more);
+            let (count, of_gate) = count.let_in(&self.layout.gate, more);
             after = Some((gate, count));
-            roles.push(Role::Gate);
-            parts.push(part);
+            roles.extend(of_gate.iter().map(|_| Role::Gate));
+            parts.extend(of_gate);
         }
         for (nth, parcel) in parcels.iter().enumerate() {
             if parcel.unique {
