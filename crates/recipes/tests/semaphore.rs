@@ -10,9 +10,9 @@
 mod common;
 
 use baton::{Client, CreateMode, Guard, LockError, LostReason, Semaphore, SemaphoreError};
-use baton_client::OpCode;
+use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::inspect::{self, Znode};
-use baton_testkit::{Action, Match, Proxy};
+use baton_testkit::{Action, Match, Proxy, Variant};
 use common::{CUTS, LONG, SHORT, Stage, plant, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -608,4 +608,90 @@ async fn h13_who_was_refused_has_left_the_line_and_its_leases_when_it_is_told() 
     assert_eq!(within(resizing).await.unwrap().unwrap(), 2);
     assert_eq!(nodes(&stage, "leases").await.len(), 1);
     drop(held);
+}
+
+#[tokio::test]
+async fn h48_a_change_of_the_number_that_failed_does_not_let_another_number_pass() {
+    let stage = Stage::new("h48c").await;
+    drop(take(&stage.client().await, &stage, 5, 1).await);
+    let admin = session(&stage.client().await).await;
+    let unwritable = Acl::new(
+        Perms::READ | Perms::CREATE | Perms::DELETE | Perms::ADMIN,
+        "world",
+        "anyone",
+    );
+    within(admin.set_acl(&stage.path, &[unwritable], None))
+        .await
+        .unwrap();
+    let of = semaphore(&stage.client().await, &stage, 2);
+    assert!(within(of.resize(3)).await.is_err());
+    let error = within(of.acquire(1)).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            SemaphoreError::MaximumDiffers {
+                ours: 2,
+                stored: 5,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_change_of_the_number_that_another_followed_is_not_made_again() {
+    let stage = Stage::new("follow").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let of = semaphore(&client, &stage, 2);
+    drop(within(of.acquire(1)).await.unwrap());
+    let cut = proxy
+        .on(Match::reply(OpCode::SetData))
+        .then(Action::Cut(Variant::Rst));
+    let look = proxy.on(Match::request(OpCode::Sync)).then(Action::Hold);
+    let resizing = tokio::spawn(async move { of.resize(3).await });
+    within(cut.fired()).await;
+    within(look.fired()).await;
+    let admin = Semaphore::open(&stage.client().await, &stage.path).unwrap();
+    assert_eq!(within(admin.resize(7)).await.unwrap(), 3);
+    look.release();
+    assert!(within(resizing).await.unwrap().is_err());
+    assert_eq!(stored(&stage).await, "7");
+}
+
+#[tokio::test]
+async fn h09_h48_no_lease_is_taken_under_the_number_of_a_node_that_was_made_anew() {
+    let stage = Stage::new("anew").await;
+    let of = semaphore(&stage.client().await, &stage, 3);
+    drop(within(of.acquire(1)).await.unwrap());
+    until(&stage, 0, 0).await;
+    let admin = session(&stage.client().await).await;
+    for child in ["/leases", "/locks", ""] {
+        let path = format!("{}{child}", stage.path);
+        let deleted = within(admin.delete(&path, None)).await;
+        assert!(deleted.is_ok() || child == "/locks", "{child}");
+    }
+    within(admin.create(&stage.path, b"1", CreateMode::Persistent))
+        .await
+        .unwrap();
+    let error = within(of.try_acquire(2)).await.unwrap_err();
+    assert!(
+        matches!(error, SemaphoreError::BadPermits { most: 1, .. }),
+        "{error}"
+    );
+    until(&stage, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_child_among_the_leases_that_nobody_can_read_counts_as_one() {
+    let stage = Stage::new("unread").await;
+    let client = stage.client().await;
+    let of = semaphore(&client, &stage, 2);
+    drop(within(of.acquire(1)).await.unwrap());
+    until(&stage, 0, 0).await;
+    let other = session(&stage.client().await).await;
+    plant(&other, &format!("{}/leases/something", stage.path)).await;
+    assert!(within(of.try_acquire(2)).await.unwrap().is_none());
+    let held = within(of.try_acquire(1)).await.unwrap();
+    assert!(held.is_some());
 }

@@ -163,9 +163,18 @@ impl Maximum {
         session: &Session,
         permits: u32,
     ) -> Result<u32, SemaphoreError> {
+        // Whoever changes the number is not bound to the old one; who failed to change it is as before.
+        let mut unchanged = Unchanged {
+            of: self,
+            bound: !std::mem::replace(&mut self.state().compared, true),
+        };
+        let before = self.change_to(session, permits).await?;
+        unchanged.bound = false;
+        Ok(before)
+    }
+
+    async fn change_to(&self, session: &Session, permits: u32) -> Result<u32, SemaphoreError> {
         let data = permits.to_string();
-        // Whoever changes the number is not bound to the old one.
-        self.state().compared = true;
         loop {
             let before = self.look(session).await?;
             let set = session.set_data(&self.path, data.as_bytes(), Some(before.version));
@@ -217,5 +226,19 @@ impl Maximum {
     fn client(&self, source: Error) -> SemaphoreError {
         let path = self.path.to_string();
         LockError::Client { path, source }.into()
+    }
+}
+
+/// Binds the handle to its own number again, unless it has changed the tree's.
+struct Unchanged<'a> {
+    of: &'a Maximum,
+    bound: bool,
+}
+
+impl Drop for Unchanged<'_> {
+    fn drop(&mut self) {
+        if self.bound {
+            *self.of.state() = State::default();
+        }
     }
 }
