@@ -19,7 +19,11 @@ use common::{Place, Running};
 async fn leaders_follow_one_another_with_growing_terms() {
     let place = Place::new().await;
     let mut watching = place.spawn(&["elect", "watch", "/e", "--json"]);
-    assert!(watching.line().contains(r#""leader":null"#));
+    let line = watching.line();
+    assert!(
+        line.contains(r#""leader":null"#) && line.contains("first_look"),
+        "{line}"
+    );
     let mut first = place.spawn(&[
         "elect",
         "/e",
@@ -34,7 +38,11 @@ async fn leaders_follow_one_another_with_growing_terms() {
             .collect::<Vec<u64>>()
     };
     let one = term(first.line());
-    assert!(watching.line().contains("first"));
+    let line = watching.line();
+    assert!(
+        line.contains("first") && line.contains("none_before"),
+        "{line}"
+    );
     let mut second = place.spawn(&[
         "elect",
         "/e",
@@ -47,11 +55,36 @@ async fn leaders_follow_one_another_with_growing_terms() {
     assert_eq!(first.end().code, 143);
     let two = term(second.line());
     assert!(two[0] > one[0] && two[1] > one[1], "{one:?} {two:?}");
-    while !watching.line().contains("second") {}
+    let mut line = watching.line();
+    assert!(line.contains(r#""reason":"resigned""#), "{line}");
+    while !line.contains("second") {
+        line = watching.line();
+    }
     assert!(place.run(&["elect", "show", "/e"]).out.contains("second"));
     second.signal("INT");
     assert_eq!(second.end().code, 130);
     assert_eq!(place.run(&["elect", "show", "/e"]).code, 1);
+    assert!(watching.line().contains(r#""reason":"resigned""#));
+    let mut third = place.spawn(&["elect", "/e", "-c", "echo up; exec sleep 1000"]);
+    assert_eq!(third.line(), "up");
+    assert!(watching.line().contains("none_before"));
+    let deposed = place.run(&["elect", "resign", "/e", "--force"]);
+    assert_eq!(deposed.code, 0, "{}", deposed.err);
+    assert!(watching.line().contains(r#""reason":"removed""#));
+    assert_eq!(third.end().code, 113);
+    let mut fourth = place.spawn(&[
+        "elect",
+        "/e",
+        "--session-timeout",
+        "4s",
+        "-c",
+        "echo up; exec sleep 1000",
+    ]);
+    assert_eq!(fourth.line(), "up");
+    assert!(watching.line().contains("none_before"));
+    fourth.signal("KILL");
+    fourth.end();
+    assert!(watching.line().contains(r#""reason":"failed""#));
     watching.signal("TERM");
     assert_eq!(watching.end().code, 0);
 }

@@ -2,13 +2,13 @@
 //!
 //! `cargo run -p baton --features embedded --example observe`
 
-use baton::{LeaderElection, embedded::Embedded};
+use baton::{Departure, LeaderElection, embedded::Embedded};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Embedded::in_memory().await?;
     let election = LeaderElection::new(server.client(), "/election")?;
-    let mut observer = election.leaders();
+    let mut observer = election.leaders().with_reasons();
     assert!(
         observer.next().await?.is_none(),
         "nobody stands for election yet"
@@ -26,8 +26,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     leadership.resign().await?;
-    assert!(observer.next().await?.is_none(), "it has resigned");
-    println!("nobody leads");
+    assert!(observer.next().await?.is_none(), "nobody follows");
+    assert_eq!(observer.departure(), Some(Departure::Resigned));
+    println!("it has resigned, and nobody leads");
 
     server.shutdown().await?;
     Ok(())

@@ -29,6 +29,8 @@ pub(crate) struct Campaign {
     pub data: Option<Arc<[u8]>>,
     /// How long whoever is next is to wait if we fail while we hold.
     pub lock_delay: Duration,
+    /// Whether a release is told to whoever observes.
+    pub announces: bool,
 }
 
 /// What is the same in our node's data from its creation on.
@@ -93,6 +95,7 @@ impl Campaign {
             name: None,
             data: None,
             lock_delay: Duration::ZERO,
+            announces: false,
         })
     }
 
@@ -271,6 +274,7 @@ impl Campaign {
             since_ms: mark.since_ms,
             lock_delay_ms: (!self.lock_delay.is_zero())
                 .then(|| u64::try_from(self.lock_delay.as_millis()).unwrap_or(u64::MAX)),
+            announces: self.announces,
             ..Record::new(self.name.as_deref())
         }
     }
@@ -297,6 +301,9 @@ impl Campaign {
             .ok_or(Attempt::Again)?;
         if !self.lock_delay.is_zero() {
             contender.owe_word();
+        }
+        if self.announces {
+            contender.announce_release();
         }
         Ok((contender, listing))
     }

@@ -55,7 +55,8 @@ pub use cache::{
 };
 pub use dialect::{Dialect, Refusal, RwDialect, UnknownDialect};
 pub use election::{
-    ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream, Term,
+    Departure, ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream,
+    Term,
 };
 pub use fence::{Fence, StaleToken};
 pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Standing, Txn, TxnError};

@@ -33,6 +33,10 @@ pub struct Record {
     /// [`Mutex::lock_delay`](crate::Mutex::lock_delay).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<u64>,
+    /// Whether its holder tells of its release, so that one that went without a word was not released: see
+    /// [`Departure`](crate::Departure).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub announces: bool,
 }
 
 /// The longest delay that anybody may ask of others: one faulty program is not to stop a line for longer.
@@ -49,6 +53,7 @@ impl Record {
             since_ms: now_ms(),
             place: None,
             lock_delay_ms: None,
+            announces: false,
         }
     }
 

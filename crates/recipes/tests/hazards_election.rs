@@ -42,7 +42,7 @@ async fn h59_a_leader_that_resigns_is_a_follower_in_memory_before_its_offer_is_d
     let candidate = election(&client, &stage.path);
     let leadership = within(candidate.campaign()).await.unwrap();
     let mut stages = candidate.stages();
-    let deletion = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
+    let deletion = proxy.on(Match::request(OpCode::Multi)).then(Action::Hold);
     let lost = leadership.lost();
     let resigning = tokio::spawn(leadership.resign());
     within(deletion.fired()).await;

@@ -2,7 +2,7 @@
 //!
 //! Owns what `baton elect watch`, `show` and `resign` say. It never stands for election.
 
-use baton::Leader;
+use baton::{Departure, Leader};
 use serde::Serialize;
 
 use super::elect::{Which, election, failure};
@@ -15,20 +15,20 @@ use crate::signals::Signals;
 pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
     let connection = Connection::open(context, BRIEF).await?;
-    let mut observer = election(&connection, &which.path, which.dialect)?.leaders();
-    let mut reason = "first look";
+    let observer = election(&connection, &which.path, which.dialect)?.leaders();
+    let mut observer = observer.with_reasons();
+    let mut first = true;
     loop {
         tokio::select! {
             leader = observer.next() => {
                 let leader = leader.map_err(|error| failure(&error))?;
-                if leader.is_none() && reason != "first look" {
-                    reason = "the leader has gone and nobody follows";
-                }
-                tell(context, &which.path, leader.as_ref(), Some(reason));
-                reason = match leader {
-                    Some(_) => "the leader before has gone",
-                    None => "the first to stand",
+                let reason = match observer.departure() {
+                    Some(departure) => reason(departure),
+                    None if first => "first_look",
+                    None => "none_before",
                 };
+                first = false;
+                tell(context, &which.path, leader.as_ref(), Some(reason));
             }
             _ = signals.stop() => break,
         }
@@ -36,6 +36,16 @@ pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failur
     drop(observer);
     connection.close().await;
     Ok(exit::OK)
+}
+
+/// Why the leader before went, in one word.
+fn reason(departure: Departure) -> &'static str {
+    match departure {
+        Departure::Resigned => "resigned",
+        Departure::Removed => "removed",
+        Departure::Failed => "failed",
+        _ => "unknown",
+    }
 }
 
 /// Prints the leader.
@@ -120,9 +130,13 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
         reason: Option<&'a str>,
     }
     let who = leader.map(name);
+    let before = match reason {
+        None | Some("first_look" | "none_before") => String::new(),
+        Some(reason) => format!(" (the one before: {reason})"),
+    };
     let text = match (leader, &who) {
-        (Some(leader), Some(who)) => format!("{path} led by {who} token {}", leader.token),
-        _ => format!("{path} has no leader"),
+        (Some(leader), Some(who)) => format!("{path} led by {who} token {}{before}", leader.token),
+        _ => format!("{path} has no leader{before}"),
     };
     let shown = Shown {
         path,

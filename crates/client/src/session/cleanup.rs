@@ -90,6 +90,8 @@ pub struct Deletion {
     session: Session,
     path: String,
     czxid: i64,
+    /// What tells of it, and the deletion itself, where it is announced: repeated until it is certain.
+    announced: Vec<Op>,
     asked: Asked,
 }
 
@@ -115,6 +117,7 @@ impl Deletion {
             session,
             path: path.to_owned(),
             czxid,
+            announced: Vec::new(),
             asked,
         }
     }
@@ -155,7 +158,11 @@ impl Future for Deletion {
             };
             self.asked = Asked::Nothing;
             if answer.is_err() {
-                drop(self.session.delete_eventually(&self.path, self.czxid));
+                let (session, path, czxid) = (self.session.clone(), self.path.clone(), self.czxid);
+                let announced = std::mem::take(&mut self.announced);
+                drop(self.session.clean_up(async move {
+                    delete_until_gone(&session, &path, czxid, &announced).await
+                }));
             }
             return Poll::Ready(answer);
         }
@@ -170,6 +177,7 @@ impl Drop for Deletion {
         };
         let (session, czxid) = (self.session.clone(), self.czxid);
         let path = std::mem::take(&mut self.path);
+        let announced = std::mem::take(&mut self.announced);
         drop(self.session.clean_up(async move {
             let answer = match asked {
                 Asked::Delete(asked) => Some(asked.await),
@@ -179,7 +187,7 @@ impl Drop for Deletion {
             match answer {
                 Some(Ok(())) => Ok(()),
                 Some(Err(e)) if e.is_no_node() => Ok(()),
-                _ => delete_until_gone(&session, &path, czxid).await,
+                _ => delete_until_gone(&session, &path, czxid, &announced).await,
             }
         }));
     }
@@ -209,7 +217,7 @@ impl Session {
     /// the news that the node at `path` is gone: in the same change a node is created at `herald` and deleted again, so that
     /// nobody ever sees it but by its watch. A node that goes with its session, or by another's hand, has no such herald.
     ///
-    /// Where the server refuses the herald, the node is deleted without it.
+    /// Where its answer is lost, it goes on in the same manner; where the server refuses the herald, the node is deleted without it.
     pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
         self.delete_after(path, czxid, Op::herald(herald))
     }
@@ -229,9 +237,11 @@ impl Session {
     /// Deletes the node at `path` in one change with what tells of it, which comes first.
     fn delete_after(&self, path: &str, czxid: i64, news: impl IntoIterator<Item = Op>) -> Deletion {
         let ops: Vec<_> = news.into_iter().chain([Op::delete(path, None)]).collect();
-        Deletion::begin(self, path, czxid, |session| {
+        let mut deletion = Deletion::begin(self, path, czxid, |session| {
             Asked::Announced(session.multi(&ops))
-        })
+        });
+        deletion.announced = ops;
+        deletion
     }
 
     /// Deletes the node at `path` that was created by the change `czxid`, and no other, as [`Session::delete_eventually`] does,
@@ -246,7 +256,7 @@ impl Session {
     /// it is certain that this node is gone, or the session is over. May be called from anywhere, outside a runtime too.
     pub fn delete_eventually(&self, path: &str, czxid: i64) -> Cleanup {
         let (session, path) = (self.for_cleanup(), path.to_owned());
-        self.clean_up(async move { delete_until_gone(&session, &path, czxid).await })
+        self.clean_up(async move { delete_until_gone(&session, &path, czxid, &[]).await })
     }
 
     /// Deletes whatever node of this session a create with this parent and name prefix has left, or will yet have: for a
@@ -260,7 +270,8 @@ impl Session {
                 match session.recover_create(&parent, &prefix).await {
                     Ok(None) => return Ok(()),
                     Ok(Some(found)) => {
-                        return delete_until_gone(&session, &found.path, found.stat.czxid).await;
+                        return delete_until_gone(&session, &found.path, found.stat.czxid, &[])
+                            .await;
                     }
                     Err(e) => retry(&session, e).await?,
                 }
@@ -278,7 +289,7 @@ impl Session {
             loop {
                 match left_by(&session, &path, &data).await {
                     Ok(None) => return Ok(()),
-                    Ok(Some(czxid)) => return delete_until_gone(&session, &path, czxid).await,
+                    Ok(Some(czxid)) => return delete_until_gone(&session, &path, czxid, &[]).await,
                     Err(e) => retry(&session, e).await?,
                 }
             }
@@ -339,7 +350,13 @@ fn delete_as_seen(session: &Session, path: &str, stat: &Stat) -> Pending<()> {
     session.delete(path, Some(stat.version).filter(|v| *v != -1))
 }
 
-async fn delete_until_gone(session: &Session, path: &str, czxid: i64) -> Result<(), CleanupError> {
+/// `announced` is the change to make where it is to tell of itself; where the server refuses it, the node is deleted without.
+async fn delete_until_gone(
+    session: &Session,
+    path: &str,
+    czxid: i64,
+    mut announced: &[Op],
+) -> Result<(), CleanupError> {
     loop {
         let stat = match record_of(session, path).await {
             Ok(Some(stat)) if stat.czxid == czxid => stat,
@@ -349,10 +366,16 @@ async fn delete_until_gone(session: &Session, path: &str, czxid: i64) -> Result<
                 continue;
             }
         };
-        match delete_as_seen(session, path, &stat).await {
+        let deleted = if announced.is_empty() {
+            delete_as_seen(session, path, &stat).await
+        } else {
+            session.multi(announced).await.map(drop)
+        };
+        match deleted {
             Ok(()) => return Ok(()),
             Err(e) if e.is_no_node() => return Ok(()),
             Err(e) if e.is_bad_version() => {}
+            Err(Error::MultiRejected { .. }) => announced = &[],
             Err(e) => retry(session, e).await?,
         }
     }

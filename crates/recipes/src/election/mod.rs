@@ -3,12 +3,14 @@
 //! Owns a participant's way through an election. Whether a term still holds is the guard's business; this module never keeps a
 //! flag of its own for it.
 
+mod departure;
 mod leadership;
 mod observe;
 mod resignation;
 mod stage;
 mod term;
 
+pub use departure::Departure;
 pub use leadership::Leadership;
 pub use observe::{Leader, Observer};
 pub use stage::{Stage, StageStream};
@@ -128,8 +130,10 @@ impl LeaderElection {
     /// # Errors
     /// [`LockError::BadPath`], as [`ElectionError::Line`].
     pub fn new(client: &Client, path: &str) -> Result<Self, ElectionError> {
+        let mut campaign = Campaign::new(client, path, Dialect::CuratorLatch)?;
+        campaign.announces = true;
         Ok(Self {
-            campaign: Campaign::new(client, path, Dialect::CuratorLatch)?,
+            campaign,
             rejoin_delay: Duration::ZERO,
             shared: Arc::default(),
         })
@@ -282,7 +286,7 @@ impl LeaderElection {
         }
     }
 
-    /// Watches who leads, without competing: one watch, on the leader's offer.
+    /// Watches who leads, without competing: one watch, on the leader's offer. [`Observer::with_reasons`] also tells why one went.
     #[must_use]
     pub fn leaders(&self) -> Observer {
         Observer::new(self.campaign.clone())

@@ -1,15 +1,16 @@
 //! Seeing who leads, without competing.
 //!
 //! Owns one watch at a time, on the head of the line, so that a hundred observers cost the server a hundred watches and a change
-//! of leader wakes each of them once, while followers that come and go wake none.
+//! of leader wakes each of them once, while followers that come and go wake none. Who asks for reasons has two more, beside it.
 
 use super::ElectionError;
+use super::departure::{Departure, Words};
 use crate::campaign::Campaign;
 use crate::line::{self, Trouble};
 use crate::link;
 use crate::lock::LockError;
 use crate::record::Record;
-use baton_client::{Data, Session, Watch};
+use baton_client::{Data, EventKind, Session, Watch};
 
 /// The head of the line: it leads, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,11 +31,30 @@ pub struct Leader {
 }
 
 /// A sequence of leaders. Dropping it removes its watch.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let election = baton::LeaderElection::new(&client, "/primary")?;
+/// let mut observer = election.leaders().with_reasons();
+/// loop {
+///     let leader = observer.next().await?;
+///     println!("{leader:?} leads; the one before: {:?}", observer.departure());
+/// }
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Observer {
     campaign: Campaign,
     reported: Option<Option<(u64, String)>>,
     watch: Option<Watch>,
+    reasons: bool,
+    /// For the word of the leader that was seen last.
+    words: Option<Words>,
+    /// The change that its offer went by, where the watch has told that.
+    end: Option<i64>,
+    /// Why the leader reported last has gone, as soon as that is known.
+    gone: Option<Departure>,
+    departure: Option<Departure>,
 }
 
 /// Who leads, and the watch that tells of a change; `None` where what was seen has changed already.
@@ -46,7 +66,25 @@ impl Observer {
             campaign,
             reported: None,
             watch: None,
+            reasons: false,
+            words: None,
+            end: None,
+            gone: None,
+            departure: None,
         }
+    }
+
+    /// Finds out, too, why leaders go: see [`Observer::departure`]. Costs two more watches, and the requests that set them.
+    #[must_use]
+    pub fn with_reasons(mut self) -> Self {
+        self.reasons = true;
+        self
+    }
+
+    /// Why the leader that was reported before the last one went. `None` where there was none before, or it was not asked for.
+    #[must_use]
+    pub fn departure(&self) -> Option<Departure> {
+        self.departure
     }
 
     /// The present leader at first; later, each change: the next leader, or `None` when nobody stands for election any more.
@@ -58,8 +96,21 @@ impl Observer {
         let path = self.campaign.path.to_string();
         loop {
             if let Some(watch) = &mut self.watch {
+                let outdated = async {
+                    match &self.words {
+                        Some(words) => words.outdated().await,
+                        None => std::future::pending().await,
+                    }
+                };
                 // Changed or lost: either way, look again.
-                let _ = watch.await;
+                self.end = tokio::select! {
+                    biased;
+                    event = watch => event
+                        .ok()
+                        .filter(|event| event.kind == EventKind::NodeDeleted)
+                        .and_then(|event| event.zxid),
+                    () = outdated => None,
+                };
                 self.watch = None;
             }
             let session =
@@ -94,15 +145,54 @@ impl Observer {
                     continue;
                 }
             };
-            self.watch = Some(watch);
             let seen = leader
                 .as_ref()
                 .map(|leader| (leader.token, leader.node.clone()));
+            if self.reasons && !self.listen(&session, leader.as_ref()).await? {
+                continue;
+            }
+            self.watch = Some(watch);
             if self.reported.as_ref() != Some(&seen) {
                 self.reported = Some(seen);
+                self.departure = self.gone.take();
                 return Ok(leader);
             }
         }
+    }
+
+    /// Notes why the leader before has gone, if it has, and listens for the word of this one. `false`: its offer is to be read
+    /// anew, behind the watches for that.
+    async fn listen(
+        &mut self,
+        session: &Session,
+        leader: Option<&Leader>,
+    ) -> Result<bool, ElectionError> {
+        if let Some(words) = self.words.take_if(|words| !words.are_of(leader)) {
+            // Of a leader that was seen and not yet reported, nobody asks.
+            self.gone.get_or_insert(words.departure(self.end));
+        }
+        let Some(leader) = leader else {
+            return Ok(true);
+        };
+        if let Some(words) = &mut self.words
+            && words.stand()
+        {
+            words.note(leader);
+            return Ok(true);
+        }
+        match Words::of(session, leader, self.words.as_ref()).await {
+            Ok(words) => self.words = Some(words),
+            Err(_) if session.state().is_final() => {}
+            Err(error) => {
+                link::restored(session, error)
+                    .await
+                    .map_err(|source| ElectionError::Client {
+                        path: self.campaign.path.to_string(),
+                        source,
+                    })?;
+            }
+        }
+        Ok(false)
     }
 
     async fn look(&self, session: &Session) -> Result<Look, Trouble> {

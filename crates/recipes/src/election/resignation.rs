@@ -3,7 +3,7 @@
 //! Owns the request, which the leader may take its time with, and the removal, which it only learns of. Both are bound to the
 //! leader that was seen: whoever leads by then is left alone (H18).
 
-use super::{ElectionError, Leader, LeaderElection};
+use super::{ElectionError, Leader, LeaderElection, departure};
 use crate::link;
 use crate::lock::LockError;
 use baton_client::{CleanupError, Error, Session};
@@ -55,6 +55,11 @@ impl LeaderElection {
             let _ = session.sync(&leader.node).await;
             match session.exists(&leader.node).await {
                 Ok(Some(stat)) if u64::try_from(stat.czxid) == Ok(leader.token) => {
+                    let parts = departure::removal_of(&leader.node, stat.version);
+                    if session.multi(&parts).await.is_ok() {
+                        return Ok(true);
+                    }
+                    // Refused, or not answered: without a word to observers, and until it is certain.
                     match session.delete_eventually(&leader.node, stat.czxid).await {
                         Ok(()) => return Ok(true),
                         Err(CleanupError::Refused(error)) => return Err(self.client_error(error)),

@@ -25,6 +25,8 @@ pub(crate) struct Contender {
     awaited: bool,
     /// Our node's record asks the next to wait if we fail: so it must learn that we have not.
     owes_word: bool,
+    /// Whoever observes is to learn of a release, and that it was one.
+    observed: bool,
     ours_to_delete: bool,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct Contender {
 ///
 /// Whoever is told of a node there knows that the one at `path` was released *by its holder*; that it is gone alone could also
 /// mean that it left the line before its turn.
-pub(super) fn herald(path: &str) -> String {
+pub(crate) fn herald(path: &str) -> String {
     format!("{path}.released")
 }
 
@@ -47,6 +49,7 @@ impl Contender {
             marked: true,
             awaited: false,
             owes_word: false,
+            observed: false,
             ours_to_delete: true,
         }
     }
@@ -193,9 +196,14 @@ impl Contender {
         self.owes_word = true;
     }
 
+    /// Others than those in the line are to learn of a release, and that it was one.
+    pub(crate) fn announce_release(&mut self) {
+        self.observed = true;
+    }
+
     /// Deletes the node of a holder that had lost what it held: the request is queued when this returns.
     pub(crate) fn forfeit(self) -> Deletion {
-        if self.owes_word {
+        if self.owes_word || self.observed {
             return self.withdraw();
         }
         self.release()
@@ -225,7 +233,7 @@ impl Contender {
 
     /// Whether its release is to be told by a herald.
     fn is_announced(&self) -> bool {
-        (self.awaited || self.owes_word) && self.marked
+        (self.awaited || self.owes_word || self.observed) && self.marked
     }
 
     /// For whoever may have to delete the node while the contender stands.

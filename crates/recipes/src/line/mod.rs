@@ -11,7 +11,7 @@ mod own_node;
 mod parents;
 mod place;
 
-pub(crate) use contender::{Contender, Removal, join};
+pub(crate) use contender::{Contender, Removal, herald, join};
 pub(crate) use group::{Seat, join_all, withdraw_all};
 pub(crate) use mint::{mint, read_own};
 pub(crate) use own_node::{News, OwnNode};
