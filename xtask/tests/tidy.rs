@@ -343,3 +343,37 @@ fn libraries_forbid_unsafe_code() {
     }
     refuse(&problems);
 }
+
+/// The sections that a page has: `1.4` for a title "### 1.4 Op codes".
+fn sections(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
+    text.lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter_map(|line| line.trim_start_matches('#').split_whitespace().next())
+        .map(|number| number.trim_end_matches('.').to_owned())
+        .collect()
+}
+
+#[test]
+fn what_code_cites_is_there() {
+    let mut problems = Vec::new();
+    for page in ["protocol.md", "hazards.md"] {
+        let known = sections(page);
+        for (name, text) in ["crates", "xtask/src"].iter().flat_map(|dir| sources(dir)) {
+            for cited in text.split(page).skip(1) {
+                let cited = cited.trim_start_matches(['`', ' ', ',']);
+                for section in cited.lines().next().unwrap_or("").split(", ") {
+                    let Some(section) = section.strip_prefix('§') else {
+                        break;
+                    };
+                    let end = section.find(|char: char| !char.is_ascii_digit() && char != '.');
+                    let section = section[..end.unwrap_or(section.len())].trim_end_matches('.');
+                    if !known.iter().any(|number| number == section) {
+                        problems.push(format!("{name}: docs/{page} has no §{section}"));
+                    }
+                }
+            }
+        }
+    }
+    refuse(&problems);
+}

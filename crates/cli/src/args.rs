@@ -160,3 +160,28 @@ impl Verb {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn wide_lines(command: &clap::Command, found: &mut Vec<String>) {
+        let after = [command.get_after_help(), command.get_after_long_help()];
+        for text in after.into_iter().flatten().map(ToString::to_string) {
+            let wide = text.lines().filter(|line| line.chars().count() > 80);
+            found.extend(wide.map(|line| format!("{}: {line}", command.get_name())));
+        }
+        for verb in command.get_subcommands() {
+            wide_lines(verb, found);
+        }
+    }
+
+    /// Else they are wrapped, and their columns are none any more.
+    #[test]
+    fn examples_and_tables_fit_a_terminal_of_80_columns() {
+        let mut found = Vec::new();
+        wide_lines(&Cli::command(), &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}

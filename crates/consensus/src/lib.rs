@@ -2,7 +2,7 @@
 //!
 //! Owns the question "which entries are committed, in which order, and who may propose". It never reads a
 //! clock, touches a file or a socket, or starts a thread: the caller ticks it, stores what it hands out and
-//! tells it when that is durable. No type of the engine crosses this boundary (engine.md §2.1).
+//! tells it when that is durable. No type of the engine crosses this boundary.
 //!
 //! The caller's loop is always the same:
 //!
@@ -12,7 +12,7 @@
 //! 4. [`Consensus::drain`] again: what the sync committed is now in `committed`; apply it;
 //! 5. [`Consensus::applied`].
 //!
-//! A server that stands alone runs the same loop as one voter that campaigns at once (engine.md §2.3).
+//! A server that stands alone runs the same loop as one voter that campaigns at once.
 
 #![forbid(unsafe_code)]
 

@@ -187,7 +187,7 @@ impl Consensus {
                 leader: self.leader(),
             });
         }
-        // The engine would drop the request without a word (engine.md §1.3 no. 12).
+        // The engine would drop the request without a word.
         if !self.node.raft.commit_to_current_term() {
             return Err(ReadError::NothingCommittedInTerm);
         }

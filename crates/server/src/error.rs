@@ -67,7 +67,7 @@ fn listen_remedy(source: &io::Error) -> &'static str {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The log refused; after a failed sync nothing more is written (engine.md §3.2).
+    /// The log refused; after a failed sync nothing more is written.
     #[error("the server stopped: {0}")]
     Log(Arc<WalError>),
     /// Consensus refused.

@@ -1,4 +1,4 @@
-//! A snapshot exactly at one zxid, taken while writes go on (engine.md §1.4; bytes: `docs/format.md`, "Snapshot
+//! A snapshot exactly at one zxid, taken while writes go on (bytes: `docs/format.md`, "Snapshot
 //! content"). Owns the walk and the content's bytes; files, checksums and compression are the log's.
 //!
 //! The walker goes over the slab from its beginning to where that ended when the snapshot began. A write that

@@ -29,7 +29,7 @@ pub enum WalError {
         retryable: bool,
     },
     /// A write or a sync failed, so what is on the disk is not known. Never retried: after a failed sync the
-    /// system may hold a page for clean that never reached the disk (engine.md §3.2).
+    /// system may hold a page for clean that never reached the disk.
     #[error(
         "{action} of {file} failed ({reason}): nothing more is written; check the disk, then start again to recover from what is on it"
     )]

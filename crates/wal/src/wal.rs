@@ -1,7 +1,7 @@
 //! The log that is being written: buffer, one write, one sync, and the segment it goes to.
 //!
 //! Owns the order of everything that touches the disk. After a failed write or sync it never writes again: what
-//! is on the disk is then known only to the next start (engine.md §3.2).
+//! is on the disk is then known only to the next start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -28,15 +28,21 @@ use crate::tenure::{self, RunOptions, Tenure};
     subcommand_value_name = "open|close|wait",
     override_usage = "baton barrier [OPTIONS] PATH --count N [-- CMD...]\n       baton barrier open|close PATH\n       baton barrier wait PATH [--timeout DUR]",
     after_help = "Examples:
-  baton barrier /step --count 3 -- ./compute       three of these start together, and end together
-  baton barrier /step --count 3 --timeout 1m       wait for two others; 124 for all if they do not come
-  baton barrier close /maintenance                 whoever waits there waits until it is opened
+  baton barrier /step --count 3 -- ./compute       three of these start
+                                                   together, and end together
+  baton barrier /step --count 3 --timeout 1m       wait for two others; 124 for
+                                                   all if they do not come
+  baton barrier close /maintenance                 whoever waits there waits
+                                                   until it is opened
   baton barrier wait /maintenance --timeout 1h && ./start
 
-CMD finds in its environment BATON_PATH, BATON_NODE, BATON_SESSION, and BATON_ROUND, which counts: 1, 2, 3 …
+CMD finds in its environment BATON_PATH, BATON_NODE, BATON_SESSION, and
+BATON_ROUND, which counts: 1, 2, 3 …
 
-Exit codes:  CMD's own   128+N CMD died of signal N   113 we were lost to the others and CMD stopped
-             124 somebody's time was up   125 baton failed   2 usage   126 CMD cannot be run   127 CMD not found"
+Exit codes:  CMD's own   128+N CMD died of signal N
+             113 we were lost to the others and CMD stopped
+             124 somebody's time was up   125 baton failed   2 usage
+             126 CMD cannot be run   127 CMD not found"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -12,14 +12,17 @@ use crate::signals::{self, Signals};
 /// Count on a number that many processes share: each addition happens once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton counter add /tickets              add 1 and print the sum: no two get the same
+  baton counter add /tickets              add 1 and print the sum: no two get
+                                          the same
   baton counter add /tickets -- -5
   baton counter get /tickets
   baton counter watch /tickets --json     one line for each change
 
-An absent counter is 0. If the session ends before it is known whether an addition happened, it is not
-tried again: exit code 125, and the message says that it is not known.
-Exit codes: 0 done   1 the node holds no number, or the sum does not fit   125 baton failed   2 usage")]
+An absent counter is 0. If the session ends before it is known whether an
+addition happened, it is not tried again: exit code 125, and the message says
+that it is not known.
+Exit codes: 0 done   1 the node holds no number, or the sum does not fit
+            125 baton failed   2 usage")]
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,

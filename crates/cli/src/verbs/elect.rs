@@ -32,20 +32,26 @@ use crate::verbs::{held, leaders};
     subcommand_value_name = "watch|show|resign",
     override_usage = "baton elect [OPTIONS] PATH [-- CMD...]\n       baton elect watch|show PATH\n       baton elect resign PATH [--token N] [--force]",
     after_help = "Examples:
-  baton elect /scheduler -- ./scheduler        one of many runs it; the next takes over
+  baton elect /scheduler -- ./scheduler        one of many runs it; the next
+                                               takes over
   baton elect -v --name eu-1 /scheduler -- ./scheduler
   baton elect watch /scheduler --json          one line for each new leader
   baton elect show /scheduler
-  baton elect resign /scheduler                ask the leader to stop and let the next one lead
-  baton elect --http 127.0.0.1:4040 /scheduler -- ./scheduler      and: curl -f 127.0.0.1:4040
+  baton elect resign /scheduler                ask the leader to stop and let
+                                               the next one lead
+  baton elect --http 127.0.0.1:4040 /scheduler -- ./scheduler
+                                               tells who leads
   baton elect --on-elected 'ip addr add …' --on-demoted 'ip addr del …' /vip
 
-CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE BATON_TOKEN BATON_SESSION
-BATON_ACQUIRED_AT), and BATON_TERM, which counts the terms of this election: 1, 2, 3 …
-With --verbose each stage is told: offer, determination, election, whom we follow.
+CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE
+BATON_TOKEN BATON_SESSION BATON_ACQUIRED_AT), and BATON_TERM, which counts the
+terms of this election: 1, 2, 3 … With --verbose each stage is told: offer,
+determination, election, whom we follow.
 
-Exit codes:  CMD's own   128+N CMD died of signal N   113 leadership was lost and CMD stopped
-             125 baton failed   2 usage   126 CMD cannot be run   127 CMD not found"
+Exit codes:  CMD's own   128+N CMD died of signal N
+             113 leadership was lost and CMD stopped
+             125 baton failed   2 usage   126 CMD cannot be run
+             127 CMD not found"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -25,8 +25,11 @@ const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];
 #[command(after_help = "Examples:
   baton export --data-dir /var/lib/baton --zookeeper-data /var/lib/zookeeper
 
-Stop Baton's server first. Of a ZooKeeper ensemble start the server with this folder first, the others with empty ones.
-Exit codes: 0 done   1 the data folder is damaged   125 no data folder, in use, the target is not empty, or no permission")]
+Stop Baton's server first. Of a ZooKeeper ensemble start the server with this
+folder first, the others with empty ones.
+Exit codes: 0 done   1 the data folder is damaged
+            125 no data folder, in use, the target is not empty, or no
+            permission")]
 pub(crate) struct Args {
     /// The dataDir to make.
     #[arg(long, value_name = "DIR")]

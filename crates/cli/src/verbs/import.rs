@@ -24,10 +24,13 @@ pub(crate) const VERSION_2: &str = "version-2";
   baton import --zookeeper-data /var/lib/zookeeper --data-dir /var/lib/baton
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
 
-Stop ZooKeeper first: what it writes afterwards is not taken over. Of several servers take the one that led last,
-or the one with the highest `Zxid` in `srvr`. Every checksum is held against its bytes, and ZooKeeper's digest of
-the whole tree, where it wrote one, against the tree that was read.
-Exit codes: 0 done   1 a file is damaged   125 no ZooKeeper data there, the new folder is not empty, or no permission")]
+Stop ZooKeeper first: what it writes afterwards is not taken over. Of several
+servers take the one that led last, or the one with the highest `Zxid` in
+`srvr`. Every checksum is held against its bytes, and ZooKeeper's digest of the
+whole tree, where it wrote one, against the tree that was read.
+Exit codes: 0 done   1 a file is damaged
+            125 no ZooKeeper data there, the new folder is not empty, or no
+            permission")]
 pub(crate) struct Args {
     /// ZooKeeper's dataDir: the folder with version-2 in it.
     #[arg(long, value_name = "DIR")]

@@ -25,24 +25,28 @@ use crate::verbs::{lines, sem};
     override_usage = "baton lock [OPTIONS] PATH [-- CMD...]\n       baton lock ls [PREFIX]\n       baton lock show PATH\n       baton lock revoke PATH [--token N]\n       baton lock break PATH --token N",
     after_help = "Examples:
   baton lock /deploy -- ./deploy.sh            wait as long as it takes
-  baton lock -n /nightly -- backup             only if it is free now, else exit 124
+  baton lock -n /nightly -- backup             only if it is free; else 124
   baton lock -w 30s /deploy -c 'make && make install'
   baton lock /deploy                           hold it until Ctrl-C
-  baton lock --lock-delay 15s /deploy -- x     if this one dies, the next waits 15 s more
+  baton lock --lock-delay 15s /deploy -- x     if this one dies, the next waits
+                                               15 s more
   baton lock show /deploy                      who holds it, who waits
   baton lock revoke /deploy                    ask the holder to stop and let go
-  baton lock -s /config -- ./read-it           with others who use -s, while nobody uses -x
+  baton lock -s /config -- ./read-it           with others who use -s, while
+                                               nobody uses -x
   baton lock -x /config -- ./change-it
 
 CMD finds in its environment:
-  BATON_PATH         the lock's path         BATON_SESSION      the session's id
-  BATON_NODE         our node under it       BATON_ACQUIRED_AT  when, in ms since 1970
-  BATON_TOKEN        the fencing token: grows with every grant. Pass it on to what CMD writes to,
-                     and have a smaller one refused there than was seen before.
+  BATON_PATH         the lock's path       BATON_SESSION  the session's id
+  BATON_NODE         our node under it     BATON_TOKEN    the fencing token
+  BATON_ACQUIRED_AT  when, in milliseconds since 1970
+The token grows with every grant. Pass it on to what CMD writes to, and have a
+smaller one refused there than was seen before.
 
-Exit codes:  CMD's own   128+N CMD died of signal N   113 the lock was lost, or asked for, and CMD stopped
-             124 not acquired in time (-E changes it)   125 baton failed   2 usage
-             126 CMD cannot be run   127 CMD not found
+Exit codes:  CMD's own   128+N CMD died of signal N
+             113 the lock was lost, or asked for, and CMD stopped
+             124 not acquired in time (-E changes it)   125 baton failed
+             2 usage   126 CMD cannot be run   127 CMD not found
 Signals:     INT TERM HUP QUIT USR1 USR2 are passed on to CMD's process group."
 )]
 pub(crate) struct Args {

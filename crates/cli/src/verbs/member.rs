@@ -28,12 +28,16 @@ use crate::verbs::bytes::Shown;
   baton member ls /web                         who is there
   baton member watch /web --json               one line for each change
 
-A member stays one through lost connections. When its session is lost, the next session takes its place over;
-CMD is not stopped for that. A member is no holder: for one at a time, use lock or elect.
+A member stays one through lost connections. When its session is lost, the next
+session takes its place over; CMD is not stopped for that. A member is no
+holder: for one at a time, use lock or elect.
 
-CMD finds in its environment: BATON_PATH the group   BATON_NODE our node   BATON_SESSION the first session's id
-Exit codes: CMD's own   128+N CMD died of signal N   113 another process has taken our --instance
-            1 nobody is there (ls)   125 baton failed   2 usage   126 CMD cannot be run   127 CMD not found")]
+CMD finds in its environment: BATON_PATH the group   BATON_NODE our node
+BATON_SESSION the first session's id
+Exit codes: CMD's own   128+N CMD died of signal N
+            113 another process has taken our --instance
+            1 nobody is there (ls)   125 baton failed   2 usage
+            126 CMD cannot be run   127 CMD not found")]
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,

@@ -33,9 +33,10 @@ const MANY: usize = 10_000;
   baton queue remove /mails 17
   baton queue depth /mail
 
-An item leaves the queue when it is taken: a consumer that dies with it has lost it. Where it is to come back instead:
-baton queue work --help
-Exit codes: 0 done   1 the queue is empty, or its items have another layout   124 no item within --wait   125 baton failed   2 usage")]
+An item leaves the queue when it is taken: a consumer that dies with it has lost
+it. Where it is to come back instead: baton queue work --help
+Exit codes: 0 done   1 the queue is empty, or its items have another layout
+            124 no item within --wait   125 baton failed   2 usage")]
 pub(crate) struct Args {
     #[command(subcommand)]
     kind: Kind,

@@ -24,11 +24,12 @@ use crate::verbs::held::{self, WaitOptions, Wanted};
     after_help = "Examples:
   baton sem /licences --slots 10 -- simulate       at most 10 at once
   baton sem /disk --slots 8 --permits 4 -- reindex  a heavy one counts as 4
-  baton sem -n /crawl --slots 3 -- crawl            only if there is a free one now, else exit 124
+  baton sem -n /crawl --slots 3 -- crawl            only if one is free; 124
   baton sem /licences -- simulate                   as many as the tree says
   baton sem resize /licences 12
 
-CMD's environment, exit codes and signals are those of baton lock; see baton lock --help."
+CMD's environment, exit codes and signals are those of baton lock; see baton
+lock --help."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

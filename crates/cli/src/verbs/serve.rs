@@ -26,10 +26,11 @@ use crate::signals::{self, Signals};
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
   baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
-  baton serve --config zoo.cfg --print-config      what a ZooKeeper's file comes to
-  echo srvr | nc 127.0.0.1 2181                    how it does (words: ruok srvr mntr isro)
+  baton serve --config zoo.cfg --print-config      what such a file comes to
+  echo srvr | nc 127.0.0.1 2181                    ruok srvr mntr isro
 
-The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn shorter.
+The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn
+shorter.
 Exit codes: 0 stopped by a signal; 125 could not start, or had to stop.")]
 pub(crate) struct Args {
     /// Take settings from this file: a baton.toml, or a ZooKeeper zoo.cfg, whose data goes to its dataDir/baton.

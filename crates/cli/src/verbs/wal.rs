@@ -12,11 +12,13 @@ use crate::exit::{self, Failure};
 /// Look at a server's data folder: its log and its snapshots.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton wal verify /var/lib/baton              checks every byte; exits with 1 if something is damaged
+  baton wal verify /var/lib/baton              checks every byte; exits with 1
+                                               if something is damaged
   baton wal dump /var/lib/baton --json | jq .
 
 Both only read, and may be used while a server runs.
-Exit codes: 0 sound   1 damaged   125 no data folder of this format version, or it cannot be read")]
+Exit codes: 0 sound   1 damaged
+            125 no data folder of this format version, or it cannot be read")]
 pub(crate) struct Args {
     #[command(subcommand)]
     act: Act,

@@ -43,7 +43,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
   baton queue work /thumbs -j 4 -- ./resize        for ever, four at a time
   baton queue work /thumbs --until-empty -c 'read f; convert $f small/$f'
   baton queue work put /thumbs --priority 0 --delay 10m --id cat cat.jpg
-  baton queue work take /thumbs                    for a script; see baton queue work take --help
+  baton queue work take /thumbs                    for a script; see baton queue
+                                                   work take --help
   baton queue work dead /thumbs                    what never worked, and why
   baton queue work replay /thumbs --all
 
@@ -51,8 +52,10 @@ CMD finds in its environment, besides what baton lock gives:
   BATON_ITEM_ID      the item's id, the same at every attempt
   BATON_ATTEMPT      which attempt this is, from 1
 
-Exit codes:  0 the queue is empty (--until-empty)   128+N ended by signal N, its items settled or given back
-             1 nothing there   125 baton failed   2 usage   126, 127 CMD cannot be run, not found"
+Exit codes:  0 the queue is empty (--until-empty)
+             128+N ended by signal N, its items settled or given back
+             1 nothing there   125 baton failed   2 usage
+             126, 127 CMD cannot be run, not found"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

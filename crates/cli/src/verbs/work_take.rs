@@ -22,8 +22,10 @@ use crate::verbs::work::{failure, open};
 /// `take`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton queue work take /jobs                      the claim, its token, the item; then waits
-  baton queue work ack /jobs --token 17            from any other process: it is done
+  baton queue work take /jobs                      the claim, its token, the
+                                                   item; then waits
+  baton queue work ack /jobs --token 17            from any other process: it is
+                                                   done
   baton queue work nack /jobs --token 17 --delay 5m
 
 In a script (bash):
@@ -33,11 +35,15 @@ In a script (bash):
   if ./work <<<$claim; then baton queue work ack /jobs --token $token
   else baton queue work nack /jobs --token $token; fi
 
-The item is claimed as long as this process runs: have the script end it, or limit the attempt
-with --visibility. Where one command does the work: baton queue work PATH -- CMD
-Exit codes:  0 the item was acked   1 it was nacked, given back or buried; none there (--no-wait)
-             113 the claim was lost, and another gets the item   124 no item within --wait
-             128+N ended by signal N, the item given back   125 baton failed   2 usage")]
+The item is claimed as long as this process runs: have the script end it, or
+limit the attempt with --visibility. Where one command does the work: baton
+queue work PATH -- CMD
+Exit codes:  0 the item was acked
+             1 it was nacked, given back or buried; none there (--no-wait)
+             113 the claim was lost, and another gets the item
+             124 no item within --wait
+             128+N ended by signal N, the item given back   125 baton failed
+             2 usage")]
 pub(super) struct Take {
     /// The queue's path.
     #[arg(value_parser = paths::legal)]
@@ -84,7 +90,8 @@ pub(super) struct Meant {
 #[command(after_help = "Examples:
   baton queue work ack /jobs --token 17
 
-Exit codes: 0 done   1 no such claim (any more): nothing was changed   125 baton failed   2 usage")]
+Exit codes: 0 done   1 no such claim (any more): nothing was changed
+            125 baton failed   2 usage")]
 pub(super) struct Ack {
     #[command(flatten)]
     meant: Meant,
@@ -93,12 +100,15 @@ pub(super) struct Ack {
 /// `nack`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton queue work nack /jobs --token 17                  again in a second; each time after twice as long
+  baton queue work nack /jobs --token 17              again in a second; each
+                                                      time after twice as long
   baton queue work nack /jobs --token 17 --delay 5m --reason 'no such host'
-  baton queue work nack /jobs --token 17 --release        at once, and the attempt does not count
+  baton queue work nack /jobs --token 17 --release    at once, and the attempt
+                                                      does not count
   baton queue work nack /jobs --token 17 --bury --reason 'no picture'
 
-Exit codes: 0 done   1 no such claim (any more): nothing was changed   125 baton failed   2 usage")]
+Exit codes: 0 done   1 no such claim (any more): nothing was changed
+            125 baton failed   2 usage")]
 pub(super) struct Nack {
     #[command(flatten)]
     meant: Meant,

@@ -1,5 +1,5 @@
 //! What sockets have for the core: one buffer that all of them append to and the core takes whole. A socket that
-//! appends wakes the core at most once; while the core writes to disk, the next batch grows here (engine.md §3.2).
+//! appends wakes the core at most once; while the core writes to disk, the next batch grows here.
 //! Never drops work silently: after [`Inbox::close`] an append is refused.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The core: one thread that owns consensus, the log and every change of the tree. It takes all that waits, makes it
-//! one log entry, writes and syncs it once, and applies it once committed (engine.md §3.2). Whatever it does is in the
+//! one log entry, writes and syncs it once, and applies it once committed. Whatever it does is in the
 //! log first; it answers nothing that is not on disk.
 
 use std::sync::Arc;
