@@ -15,7 +15,7 @@ use baton::{
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};
-use common::{CUTS, LONG, SHORT, Stage, polled, session, within};
+use common::{CUTS, LONG, SHORT, Stage, plant, polled, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -598,4 +598,21 @@ async fn h63_in_the_layout_of_curator_stale_ready_is_removed_and_never_counted()
         leaving(within(member).await.unwrap().unwrap());
     }
     stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn h63_who_came_after_ready_is_not_waited_for_in_the_shared_layout() {
+    let stage = Stage::new("h63l").await;
+    let client = stage.client().await;
+    let other = session(&stage.client().await).await;
+    // The first by name waits for all others before it goes, each other one afterwards.
+    for late in ["0-late", "z-late"] {
+        let path = format!("{}-{late}", stage.path);
+        let barrier = DoubleBarrier::new(&client, &path, 1)
+            .unwrap()
+            .layout(BarrierLayout::Curator);
+        let inside = within(barrier.enter()).await.unwrap();
+        plant(&other, &format!("{path}/{late}")).await;
+        within(inside.leave()).await.unwrap();
+    }
 }

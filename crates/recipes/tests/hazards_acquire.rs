@@ -544,3 +544,36 @@ async fn h45_who_has_no_node_any_more_at_its_first_look_is_not_granted() {
         assert_eq!(nodes[0].path, guard.node(), "{dialect}");
     }
 }
+
+#[tokio::test]
+async fn h05_a_create_whose_answer_is_lost_is_found_again_where_nobody_may_list() {
+    let stage = Stage::new("h05l").await;
+    let admin = session(&stage.client().await).await;
+    within(admin.create(&stage.path, b"", baton::CreateMode::Persistent))
+        .await
+        .unwrap();
+    let unreadable = Acl::new(
+        Perms::CREATE | Perms::DELETE | Perms::ADMIN,
+        "world",
+        "anyone",
+    );
+    within(admin.set_acl(&stage.path, &[unreadable], None))
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(LONG).await;
+    let session = session(&client).await;
+    proxy
+        .on(Match::reply(OpCode::Create2))
+        .then(Action::Cut(Variant::Rst));
+    let prefix = format!("m-{}-", uuid::Uuid::new_v4().simple());
+    let mode = baton::CreateMode::EphemeralSequential;
+    let open = [Acl::open_unsafe()];
+    let made = within(session.create_protected(&stage.path, &prefix, b"", mode, &open))
+        .await
+        .unwrap();
+    let (_, above) = within(admin.get_acl(&stage.path)).await.unwrap();
+    assert_eq!(above.num_children, 1);
+    let found = within(admin.exists(&made.path)).await.unwrap().unwrap();
+    assert_eq!(found.czxid, made.stat.czxid);
+    assert_eq!(found.ephemeral_owner, session.id());
+}

@@ -3,7 +3,7 @@
 //! Owns the look for one's own node: by a marker in its name *and* by the owner session. It must never conclude "not created"
 //! without `sync` (`H02`), nor take another session's node for its own (`H03`, `H06`).
 
-use baton_proto::{Acl, CreateMode, path};
+use baton_proto::{Acl, CreateMode, ErrorCode, path};
 
 use crate::error::Error;
 use crate::session::Session;
@@ -30,6 +30,9 @@ impl Session {
         let names = match listing.await {
             Ok(children) => children.names,
             Err(e) if e.is_no_node() => return Ok(None),
+            Err(e) if e.code() == Some(ErrorCode::NoAuth) => {
+                self.own_below(parent, prefix, e).await?
+            }
             Err(e) => return Err(e),
         };
         for name in names.iter().filter(|name| name.starts_with(prefix)) {
@@ -43,6 +46,24 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    /// The names of this session's own nodes below a parent that may not be listed. Servers that cannot tell leave it at `refusal`.
+    async fn own_below(
+        &self,
+        parent: &str,
+        prefix: &str,
+        refusal: Error,
+    ) -> Result<Vec<String>, Error> {
+        match self.ephemerals(&path::join(parent, prefix)).await {
+            Ok(paths) => Ok(paths
+                .iter()
+                .filter(|found| path::parent(found) == parent)
+                .map(|found| path::name(found).to_owned())
+                .collect()),
+            Err(e) if e.code() == Some(ErrorCode::Unimplemented) => Err(refusal),
+            Err(e) => Err(e),
+        }
     }
 
     /// Creates an ephemeral node so that the outcome is always known: after a lost answer it looks for the node, and creates
