@@ -10,7 +10,8 @@
 mod common;
 
 use baton::{
-    Client, Guard, LostReason, MemberError, Membership, PartitionError, PartitionEvent, Partitioner,
+    Client, CreateMode, Guard, LostReason, MemberError, Membership, PartitionError, PartitionEvent,
+    Partitioner,
 };
 use baton_testkit::{ExclusionChecker, inspect};
 use common::{SHORT, Stage, plant, session, within};
@@ -341,4 +342,35 @@ async fn what_cannot_be_partitioned_is_refused_and_a_lock_that_cannot_be_had_is_
             }
         }
     }
+}
+
+#[tokio::test]
+async fn h83_an_item_that_is_refused_is_asked_for_again_after_growing_pauses() {
+    let stage = Stage::new("pauses").await;
+    let client = stage.client().await;
+    let admin = session(&client).await;
+    let lock = format!("{}/locks/a", stage.path);
+    for path in [&stage.path, &format!("{}/locks", stage.path), &lock] {
+        within(admin.create(path, b"", CreateMode::Persistent))
+            .await
+            .unwrap();
+    }
+    plant(
+        &admin,
+        &format!("{lock}/5c1b0f546d3c4f0b9d0e0a4b7d3f2e11__lock__0000000000"),
+    )
+    .await;
+    let mut one = Partitioner::new(&client, &stage.path, ["a"])
+        .unwrap()
+        .join("one")
+        .unwrap();
+    let mut refused = 0;
+    let counting = async {
+        while let Ok(PartitionEvent::Failed { .. }) = one.next().await {
+            refused += 1;
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_millis(800), counting).await;
+    assert!(ended.is_err(), "it is refused as long as the node is there");
+    assert!((1..12).contains(&refused), "{refused} refusals");
 }
