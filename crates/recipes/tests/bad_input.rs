@@ -339,9 +339,18 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
 async fn a_root_that_does_not_exist_is_told_by_every_recipe_that_would_write_there() {
     let stage = Stage::new("chroot").await;
     let proxy = Proxy::start_recording(stage.addr).await.unwrap();
-    let root = format!("{}/{}/nowhere", proxy.addr(), &stage.path[1..]);
-    let config = Config::new(&root).unwrap().session_timeout(LONG);
-    let client = &within(Client::connect(config)).await.unwrap();
+    let root = format!("{}/root", stage.path);
+    let config = Config::new(&format!("{}{root}", proxy.addr())).unwrap();
+    // It is there at first: a client refuses one that is not.
+    let admin = stage.occupied().await;
+    within(admin.create(&root, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    let connecting = Client::connect(config.session_timeout(LONG));
+    let client = &within(connecting).await.unwrap();
+    for node in [&root, &stage.path] {
+        within(admin.delete(node, None)).await.unwrap();
+    }
     let semaphore = Semaphore::new(client, "/a", 2).unwrap();
     let work = WorkQueue::new(client, "/a").unwrap();
     let refusals = [
@@ -369,10 +378,7 @@ async fn a_root_that_does_not_exist_is_told_by_every_recipe_that_would_write_the
 async fn a_bare_node_that_was_written_to_becomes_a_work_queue_like_any_other() {
     let stage = Stage::new("bare").await;
     let client = stage.client().await;
-    let session = session(&client).await;
-    within(session.create(&stage.path, b"", CreateMode::Persistent))
-        .await
-        .unwrap();
+    let session = stage.occupied().await;
     within(session.set_data(&stage.path, b"", None))
         .await
         .unwrap();
