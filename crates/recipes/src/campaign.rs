@@ -383,15 +383,26 @@ impl Campaign {
 }
 
 /// An attempt that led to no grant.
-pub(crate) enum Attempt {
+pub(crate) enum Attempt<E = LockError> {
     /// Out of the line for no fault of the caller's: to be begun anew.
     Again,
-    Failed(LockError),
+    Failed(E),
 }
 
-impl From<LockError> for Attempt {
-    fn from(error: LockError) -> Self {
+impl<E> From<E> for Attempt<E> {
+    fn from(error: E) -> Self {
         Self::Failed(error)
+    }
+}
+
+impl<E> Attempt<E> {
+    /// Leaves the lines in which `nodes` of ours stand. A refusal is told when they are gone, so that whoever asks again at once
+    /// does not meet them.
+    pub(crate) async fn leaving(self, nodes: impl IntoIterator<Item = Contender>) -> Self {
+        if let Self::Failed(_) = self {
+            line::withdraw_all(nodes).await;
+        }
+        self
     }
 }
 

@@ -552,11 +552,7 @@ async fn h63_in_the_layout_of_curator_the_first_by_name_leaves_last() {
 async fn h63_in_the_layout_of_curator_stale_ready_is_removed_and_never_counted() {
     let stage = Stage::new("shared").await;
     let client = stage.client().await;
-    let admin = session(&client).await;
-    admin
-        .create(&stage.path, b"", CreateMode::Persistent)
-        .await
-        .unwrap();
+    let admin = stage.occupied().await;
     let ready = format!("{}/ready", stage.path);
     admin
         .create(&ready, b"", CreateMode::Persistent)

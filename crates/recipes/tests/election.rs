@@ -197,11 +197,7 @@ async fn an_observer_sees_each_leader_and_the_absence_of_one() {
 async fn an_offer_for_leader_election_support_stands_in_line_with_theirs() {
     let stage = Stage::new("support").await;
     let client = stage.client().await;
-    let admin = session(&client).await;
-    admin
-        .create(&stage.path, b"", CreateMode::Persistent)
-        .await
-        .unwrap();
+    let admin = stage.occupied().await;
     let offer = admin.create(
         &format!("{}/n_", stage.path),
         b"host-a",

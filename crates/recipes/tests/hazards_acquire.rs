@@ -18,24 +18,11 @@ use std::time::Duration;
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);
 
-/// Makes the lock's directory, so that the next create is that of a contender.
-async fn prepare(stage: &Stage) {
-    let client = stage.client().await;
-    within(
-        within(mutex(&client, &stage.path).acquire())
-            .await
-            .unwrap()
-            .release(),
-    )
-    .await
-    .unwrap();
-}
-
 #[tokio::test]
 async fn h01_h15_a_lost_reply_to_the_create_leaves_one_node_and_it_is_held() {
     for variant in CUTS {
         let stage = Stage::new("h01").await;
-        prepare(&stage).await;
+        stage.used().await;
         let (client, proxy) = stage.proxied(ROOMY).await;
         let cut = proxy
             .on(Match::reply(OpCode::Create2))
@@ -59,7 +46,7 @@ async fn h01_h15_a_lost_reply_to_the_create_leaves_one_node_and_it_is_held() {
 async fn h01_a_create_that_never_arrived_is_made_anew() {
     for variant in CUTS {
         let stage = Stage::new("h01b").await;
-        prepare(&stage).await;
+        stage.used().await;
         let (client, proxy) = stage.proxied(ROOMY).await;
         proxy
             .on(Match::request(OpCode::Create2))
@@ -73,7 +60,7 @@ async fn h01_a_create_that_never_arrived_is_made_anew() {
 #[tokio::test]
 async fn h03_a_node_with_our_marker_of_another_session_is_not_ours() {
     let stage = Stage::new("h03").await;
-    prepare(&stage).await;
+    stage.used().await;
     let (client, proxy) = stage.proxied(LONG).await;
     let cut = proxy
         .on(Match::request(OpCode::Create2))
@@ -94,7 +81,7 @@ async fn h03_a_node_with_our_marker_of_another_session_is_not_ours() {
 #[tokio::test]
 async fn h04_after_the_session_expired_in_mid_create_the_node_is_new_and_of_the_new_session() {
     let stage = Stage::new("h04").await;
-    prepare(&stage).await;
+    stage.used().await;
     let (client, proxy) = stage.proxied(SHORT).await;
     let old = session(&client).await;
     let cut = proxy
@@ -123,7 +110,7 @@ async fn h04_after_the_session_expired_in_mid_create_the_node_is_new_and_of_the_
 async fn h05_an_abandoned_create_is_reaped_once_the_server_can_be_reached() {
     for variant in CUTS {
         let stage = Stage::new("h05").await;
-        prepare(&stage).await;
+        stage.used().await;
         let (client, proxy) = stage.proxied(ROOMY).await;
         let cut = proxy
             .on(Match::reply(OpCode::Create2))
@@ -344,7 +331,7 @@ async fn h12_an_error_after_the_create_takes_the_node_along() {
 #[tokio::test]
 async fn h13_a_foreign_child_is_refused_or_skipped_and_never_waited_for() {
     let stage = Stage::new("h13").await;
-    prepare(&stage).await;
+    stage.used().await;
     let (client, admin) = (stage.client().await, session(&stage.client().await).await);
     plant(&admin, &format!("{}/config", stage.path)).await;
     plant(&admin, &format!("{}/0", stage.path)).await;

@@ -22,14 +22,7 @@ async fn h19_h21_a_holder_at_the_end_of_the_numbers_keeps_the_lock() {
         let stage = Stage::new("h19").await;
         let client = stage.client().await;
         // Makes the directory, so that ours gets number 1 and would sort before or beside the planted ones by number.
-        within(
-            within(mutex(&client, &stage.path).acquire())
-                .await
-                .unwrap()
-                .release(),
-        )
-        .await
-        .unwrap();
+        stage.used().await;
         let other = session(&stage.client().await).await;
         let planted = format!("{}/_c_zz-lock-{number}", stage.path);
         plant(&other, &planted).await;
@@ -73,14 +66,7 @@ async fn h21_a_later_node_with_our_number_does_not_pass_us() {
 async fn h20_h22_h23_a_number_that_cannot_be_read_ends_the_acquire() {
     let stage = Stage::new("h22").await;
     let client = stage.client().await;
-    within(
-        within(mutex(&client, &stage.path).acquire())
-            .await
-            .unwrap()
-            .release(),
-    )
-    .await
-    .unwrap();
+    stage.used().await;
     let other = session(&stage.client().await).await;
     let child = "x-lock-99999999999999999999";
     plant(&other, &format!("{}/{child}", stage.path)).await;

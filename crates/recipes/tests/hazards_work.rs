@@ -9,29 +9,16 @@
 
 mod common;
 
-use baton::{Client, CreateMode, LostReason, WorkError, WorkItem, WorkQueue};
+use baton::{Client, CreateMode, LostReason, WorkError, WorkItem};
 use baton_client::{Acl, EventKind, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
+use common::work::{drain, queue};
 use common::{CUTS, LONG, SHORT, Stage, session, within};
 use std::collections::HashSet;
 use std::time::Duration;
 
 const ROOMY: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(5);
-
-fn queue(client: &Client, path: &str) -> WorkQueue {
-    WorkQueue::new(client, path).unwrap()
-}
-
-/// Takes and acknowledges all that can be claimed now.
-async fn drain(queue: &WorkQueue) -> Vec<String> {
-    let mut items = Vec::new();
-    while let Some(claim) = within(queue.poll()).await.unwrap() {
-        items.push(String::from_utf8(claim.payload().to_vec()).unwrap());
-        within(claim.ack()).await.unwrap();
-    }
-    items
-}
 
 /// The full paths of the items in the tree.
 async fn items(stage: &Stage) -> Vec<String> {

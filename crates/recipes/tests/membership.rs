@@ -306,11 +306,7 @@ async fn h79_a_registration_whose_answer_is_lost_is_made_once() {
 
 async fn register_through(variant: Variant, message: Match) {
     let stage = Stage::new("create-cut").await;
-    let admin = session(&stage.client().await).await;
-    admin
-        .create(&stage.path, b"", CreateMode::Persistent)
-        .await
-        .unwrap();
+    stage.occupied().await;
     let (client, proxy) = stage.proxied(ROOMY).await;
     let cut = proxy.on(message).then(Action::Cut(variant));
     let member = group(&client, &stage.path).join("a", b"x").unwrap();

@@ -12,14 +12,11 @@ mod common;
 use baton::{Claim, Client, LostReason, Settled, Settlement, WorkError, WorkItem, WorkQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
+use common::work::queue;
 use common::{CUTS, LONG, SHORT, Stage, session, within};
 use std::time::Duration;
 
 const ROOMY: Duration = Duration::from_secs(2);
-
-fn queue(client: &Client, path: &str) -> WorkQueue {
-    WorkQueue::new(client, path).unwrap()
-}
 
 fn keeper(client: &Client, path: &str) -> WorkQueue {
     queue(client, path).settled_elsewhere()

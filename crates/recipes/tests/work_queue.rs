@@ -9,25 +9,12 @@
 
 mod common;
 
-use baton::{Client, CreateMode, WorkError, WorkItem, WorkQueue};
+use baton::{CreateMode, WorkError, WorkItem, WorkQueue};
 use baton_client::OpCode;
 use baton_testkit::{Match, Proxy};
+use common::work::{drain, queue};
 use common::{LONG, Stage, connect, session, within};
 use std::time::Duration;
-
-fn queue(client: &Client, path: &str) -> WorkQueue {
-    WorkQueue::new(client, path).unwrap()
-}
-
-/// Takes and acknowledges all that can be claimed now.
-async fn drain(queue: &WorkQueue) -> Vec<String> {
-    let mut items = Vec::new();
-    while let Some(claim) = within(queue.poll()).await.unwrap() {
-        items.push(String::from_utf8(claim.payload().to_vec()).unwrap());
-        within(claim.ack()).await.unwrap();
-    }
-    items
-}
 
 #[tokio::test]
 async fn items_come_out_by_priority_and_then_in_order_and_leave_nothing_behind() {
@@ -324,9 +311,7 @@ async fn bad_input_is_refused_and_leaves_nothing_behind() {
         .await
         .unwrap();
     within(session.delete(&stage.path, None)).await.unwrap();
-    within(session.create(&stage.path, b"", CreateMode::Persistent))
-        .await
-        .unwrap();
+    stage.occupied().await;
     let queue = queue(&client, &stage.path);
     within(queue.offer("x")).await.unwrap();
     // Foreign children are skipped and stay.

@@ -10,15 +10,12 @@
 
 mod common;
 
-use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
+use baton::{CreateMode, Settlement, WorkError, WorkQueue};
 use baton_testkit::{Match, Proxy};
+use common::work::queue;
 use common::{LONG, Stage, connect, polled, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-
-fn queue(client: &Client, path: &str) -> WorkQueue {
-    WorkQueue::new(client, path).unwrap()
-}
 
 /// Claims and acknowledges one item.
 async fn done(queue: &WorkQueue) -> Vec<u8> {

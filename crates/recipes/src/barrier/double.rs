@@ -75,13 +75,7 @@ impl DoubleBarrier {
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
     pub fn new(client: &Client, path: &str, count: u32) -> Result<Self, BarrierError> {
         let ground = Ground::new(client, path)?;
-        if !(1..=MOST).contains(&count) {
-            return Err(BarrierError::BadCount {
-                path: path.to_owned(),
-                count,
-                most: MOST,
-            });
-        }
+        ground.fits(count, MOST)?;
         Ok(Self {
             ground,
             count,

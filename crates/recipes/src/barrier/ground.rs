@@ -85,6 +85,18 @@ impl Ground {
             })
     }
 
+    /// Refuses to wait for none, or for more than `most`.
+    pub(super) fn fits(&self, count: u32, most: u32) -> Result<(), BarrierError> {
+        if (1..=most).contains(&count) {
+            return Ok(());
+        }
+        Err(BarrierError::BadCount {
+            path: self.path.to_string(),
+            count,
+            most,
+        })
+    }
+
     /// Attempts with one session after the other until one comes to an end.
     pub(super) async fn run<T, F>(&self, attempt: impl Fn(Session) -> F) -> Result<T, BarrierError>
     where

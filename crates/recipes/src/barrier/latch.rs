@@ -59,13 +59,7 @@ impl CountdownLatch {
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
     pub fn new(client: &Client, path: &str, count: u32) -> Result<Self, BarrierError> {
         let ground = Ground::new(client, path)?;
-        if !(1..=MOST).contains(&count) {
-            return Err(BarrierError::BadCount {
-                path: path.to_owned(),
-                count,
-                most: MOST,
-            });
-        }
+        ground.fits(count, MOST)?;
         let gate = Barrier::new(client, &ground.child("gate"))?;
         Ok(Self {
             ground,

@@ -181,7 +181,7 @@ impl MultiLock {
             Ok(all) => all,
             Err(stop) => {
                 let taken = taken.into_iter().map(|granted| granted.contender);
-                return Err(left(taken, stop).await);
+                return Err(stop.leaving(taken).await);
             }
         };
         if !all {
@@ -264,7 +264,7 @@ impl MultiLock {
                 Ok((contender, _)) => place = Some(contender),
                 Err(trouble) => {
                     let later = stands.map(|((_, contender), _)| contender);
-                    return Err(left(later, line.trouble(session, trouble)).await);
+                    return Err(line.trouble(session, trouble).leaving(later).await);
                 }
             }
         }
@@ -317,14 +317,6 @@ async fn stand(
     line::stand_off(contender, listing, line.stance(), held_off, |_| {})
         .await
         .map_err(trouble)
-}
-
-/// Leaves the other lines because of `stop`: a refusal is told when `nodes` of ours are gone.
-async fn left(nodes: impl IntoIterator<Item = Contender>, stop: Attempt) -> Attempt {
-    if matches!(stop, Attempt::Failed(_)) {
-        line::withdraw_all(nodes).await;
-    }
-    stop
 }
 
 /// Resolves when one of the nodes is gone, or the session of all. Cancel-safe.

@@ -57,16 +57,7 @@ pub struct Semaphore {
 }
 
 /// An attempt that led to no grant.
-enum Stop {
-    Again,
-    Failed(SemaphoreError),
-}
-
-impl From<SemaphoreError> for Stop {
-    fn from(error: SemaphoreError) -> Self {
-        Self::Failed(error)
-    }
-}
+type Stop = Attempt<SemaphoreError>;
 
 impl From<Attempt> for Stop {
     fn from(attempt: Attempt) -> Self {
@@ -254,7 +245,7 @@ impl Semaphore {
         let mut place = self.first_in_line(&session).await?;
         let asked = match self.ask_and_wait(&session, permits, &mut place).await {
             Ok(asked) => asked,
-            Err(stop) => return Err(left([place.contender], stop).await),
+            Err(stop) => return Err(stop.leaving([place.contender]).await),
         };
         let (granted, token) = self.grant(&session, asked).await?;
         // Not before the token is minted: the next one's must be greater.
@@ -273,7 +264,7 @@ impl Semaphore {
         if !asked.granted
             && let Err(stop) = self.wait(session, &mut asked, place).await
         {
-            return Err(left(asked.leases, stop).await);
+            return Err(stop.leaving(asked.leases).await);
         }
         Ok(asked)
     }
@@ -328,7 +319,7 @@ impl Semaphore {
                     child: child.to_owned(),
                     whose,
                 };
-                return Err(left(asked.leases, refusal.into()).await);
+                return Err(Stop::from(refusal).leaving(asked.leases).await);
             }
             if !agreed.is_that_of(&above.stat) {
                 self.maximum.forget();
@@ -478,12 +469,4 @@ impl Semaphore {
             error.into()
         }
     }
-}
-
-/// A refusal is told when `nodes` of ours are gone, so that whoever asks again at once does not meet them.
-async fn left(nodes: impl IntoIterator<Item = Contender>, stop: Stop) -> Stop {
-    if matches!(stop, Stop::Failed(_)) {
-        line::withdraw_all(nodes).await;
-    }
-    stop
 }

@@ -2,8 +2,9 @@
 #![allow(dead_code)]
 
 pub mod election;
+pub mod work;
 
-use baton::{Client, Config, Mutex};
+use baton::{Client, Config, CreateMode, Mutex};
 use baton_client::{
     Acl, BootInstant, BoxFuture, Clock, LeaseOptions, OpCode, Perms, Session, SystemClock,
 };
@@ -127,6 +128,21 @@ impl Stage {
     pub async fn proxied(&self, timeout: Duration) -> (Client, Proxy) {
         let proxy = Proxy::start(self.addr).await.unwrap();
         (connect(proxy.addr(), timeout).await, proxy)
+    }
+
+    /// Puts a node without data at the path, as another program might: the session that has done it.
+    pub async fn occupied(&self) -> Session {
+        let admin = session(&self.client().await).await;
+        within(admin.create(&self.path, b"", CreateMode::Persistent))
+            .await
+            .unwrap();
+        admin
+    }
+
+    /// Holds the lock at the path once: its directory is there, and the next number is 1.
+    pub async fn used(&self) {
+        let guard = mutex(&self.client().await, &self.path).acquire().await;
+        within(guard.unwrap().release()).await.unwrap();
     }
 
     /// The lock's children as the server sees them.
@@ -273,10 +289,7 @@ pub async fn deleted_before_its_look<F>(
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    let admin = session(&stage.client().await).await;
-    within(admin.create(&stage.path, b"", baton::CreateMode::Container))
-        .await
-        .unwrap();
+    let admin = stage.occupied().await;
     let (client, proxy) = stage.proxied(LONG).await;
     let look = proxy
         .on(Match::request(OpCode::GetChildren2))
@@ -291,7 +304,7 @@ where
 
 /// Creates an ephemeral node by exact name, as another program might.
 pub async fn plant(session: &Session, path: &str) {
-    within(session.create(path, b"planted", baton::CreateMode::Ephemeral))
+    within(session.create(path, b"planted", CreateMode::Ephemeral))
         .await
         .unwrap();
 }

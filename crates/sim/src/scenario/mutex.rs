@@ -20,19 +20,25 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let keeps = |path: &str| path == "/locks" || path == PATH;
     vec![
         Scenario::new("mutex", 2, |stage| {
-            Box::pin(async move { turns(stage, Dialect::Curator).await })
+            Box::pin(turns(stage, |client| {
+                Ok(mutex(client)?.dialect(Dialect::Curator))
+            }))
         })
         .keeps(keeps),
         Scenario::new("mutex-requeue", 2, |stage| Box::pin(requeues(stage))).keeps(keeps),
         Scenario::new("mutex-kazoo", 2, |stage| {
-            Box::pin(async move { turns(stage, Dialect::Kazoo).await })
+            Box::pin(turns(stage, |client| {
+                Ok(mutex(client)?.dialect(Dialect::Kazoo))
+            }))
         })
         .keeps(keeps),
         Scenario::new("mutex-recipes", 2, |stage| {
-            Box::pin(async move { turns(stage, Dialect::WriteLock).await })
+            Box::pin(turns(stage, |client| {
+                Ok(mutex(client)?.dialect(Dialect::WriteLock))
+            }))
         })
         .keeps(keeps),
-        Scenario::new("simple-mutex", 2, |stage| Box::pin(scrambles(stage))).keeps(keeps),
+        Scenario::new("simple-mutex", 2, |stage| Box::pin(turns(stage, simple))).keeps(keeps),
         Scenario::new("simple-mutex-shared", 2, |stage| Box::pin(shares(stage))).keeps(keeps),
         Scenario::new("mutex-try", 2, |stage| Box::pin(tries(stage))).keeps(keeps),
         Scenario::new("mutex-stay", 2, |stage| Box::pin(stays(stage))).keeps(keeps),
@@ -99,17 +105,31 @@ fn mutex(client: &Client) -> Result<Mutex, LockError> {
     Mutex::new(client, PATH)
 }
 
-async fn turns(stage: Stage, dialect: Dialect) {
-    let open = move |client: &Client| Ok(mutex(client)?.dialect(dialect));
-    rounds(stage, 2, open, |round| async move {
-        let outcome = round.stage.cancellable(round.lock.acquire()).await;
-        round.hold(outcome).await;
-    })
-    .await;
+fn simple(client: &Client) -> Result<SimpleMutex, LockError> {
+    SimpleMutex::new(client, PATH)
 }
 
-async fn scrambles(stage: Stage) {
-    let open = |client: &Client| SimpleMutex::new(client, PATH);
+/// What can be acquired, in whichever way it keeps the others out.
+trait Lock: Clone + Send + Sync + 'static {
+    fn acquire(&self) -> impl Future<Output = Result<Guard, LockError>> + Send;
+}
+
+impl Lock for Mutex {
+    fn acquire(&self) -> impl Future<Output = Result<Guard, LockError>> + Send {
+        self.acquire()
+    }
+}
+
+impl Lock for SimpleMutex {
+    fn acquire(&self) -> impl Future<Output = Result<Guard, LockError>> + Send {
+        self.acquire()
+    }
+}
+
+async fn turns<L: Lock>(
+    stage: Stage,
+    open: impl Fn(&Client) -> Result<L, LockError> + Copy + Send + 'static,
+) {
     rounds(stage, 2, open, |round| async move {
         let outcome = round.stage.cancellable(round.lock.acquire()).await;
         round.hold(outcome).await;
@@ -119,8 +139,7 @@ async fn scrambles(stage: Stage) {
 
 /// Each wants it twice at a time, in one session: what tells the two apart is in the node's data alone.
 async fn shares(stage: Stage) {
-    let open = |client: &Client| SimpleMutex::new(client, PATH);
-    rounds(stage, 1, open, |round| async move {
+    rounds(stage, 1, simple, |round| async move {
         let Round {
             stage,
             room,

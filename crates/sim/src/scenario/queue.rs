@@ -207,11 +207,11 @@ async fn taken(stage: Stage) {
             } else {
                 for _ in 0..ITEMS {
                     // What was cancelled or never offered does not come: so long, and no longer.
-                    let take = tokio::time::timeout(Duration::from_secs(12), queue.take());
+                    let take = queue.take_timeout(Duration::from_secs(12));
                     match stage.cancellable(take).await {
-                        None | Some(Err(_)) => {}
-                        Some(Ok(Ok(item))) => ledger.taken(&stage, &item),
-                        Some(Ok(Err(error))) => ledger.failed(&stage, &error),
+                        None | Some(Err(QueueError::TimedOut { .. })) => {}
+                        Some(Ok(item)) => ledger.taken(&stage, &item),
+                        Some(Err(error)) => ledger.failed(&stage, &error),
                     }
                 }
             }
