@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton::{Dialect, ElectionError, LeaderElection, Leadership, LostReason};
+use baton::{Dialect, ElectionError, LeaderElection, Leadership, LostReason, Stage};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -177,7 +177,7 @@ async fn lead(
     let output = context.output.clone();
     let telling = tokio::spawn(async move {
         while let Some(stage) = stages.next().await {
-            output.verbose(|| format!("election: {stage:?}"));
+            output.verbose(|| format!("election: {}", told(&stage)));
         }
     });
     let leadership = tokio::select! {
@@ -392,5 +392,26 @@ pub(super) fn failure(error: &ElectionError) -> Failure {
     match error {
         ElectionError::Line(error) => tenure::not_acquired(error),
         error => Failure::baton(error.to_string()),
+    }
+}
+
+/// A stage of the election, for people.
+fn told(stage: &Stage) -> String {
+    match stage {
+        Stage::Start => "begins".to_owned(),
+        Stage::OfferStart => "makes an offer".to_owned(),
+        Stage::OfferComplete { node } => format!("the offer is {node}"),
+        Stage::DetermineStart => "looks who leads".to_owned(),
+        Stage::DetermineComplete { position } => format!("offers before ours: {position}"),
+        Stage::ElectedStart => "first in line".to_owned(),
+        Stage::ElectedComplete { term } => {
+            format!("elected for term {}, token {}", term.epoch, term.token)
+        }
+        Stage::ReadyStart => "not first in line".to_owned(),
+        Stage::ReadyComplete { following } => format!("follows {following}"),
+        Stage::Failed { reason } => format!("failed: {reason}"),
+        Stage::StopStart => "withdraws".to_owned(),
+        Stage::StopComplete => "has withdrawn".to_owned(),
+        other => format!("{other:?}"),
     }
 }
