@@ -11,8 +11,8 @@ mod common;
 
 use baton::{Client, CreateMode, LockingQueue, LostReason, QueueError, TxnError};
 use baton_client::{Op, OpCode};
-use baton_testkit::{Action, Match, Variant, inspect};
-use common::{CUTS, LONG, SHORT, Stage, session, within};
+use baton_testkit::{Action, Match, Proxy, Variant, inspect};
+use common::{CUTS, LONG, SHORT, Stage, connect, session, within};
 use std::time::Duration;
 
 const ROOMY: Duration = Duration::from_secs(4);
@@ -494,4 +494,34 @@ async fn what_is_too_large_to_be_locked_is_refused_and_blocks_nobody_where_it_ca
     let told = within(queue.poll()).await;
     assert!(matches!(told, Err(QueueError::Undecodable { .. })));
     assert_eq!(within(queue.depth()).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn h72_who_waits_behind_what_cannot_be_read_does_not_ask_again_and_again() {
+    let stage = Stage::new("h72w").await;
+    let proxy = Proxy::start_recording(stage.addr).await.unwrap();
+    let client = connect(proxy.addr(), LONG).await;
+    let locks = format!("{}-locks", stage.path);
+    let queue = LockingQueue::new(&client, &stage.path)
+        .unwrap()
+        .curator_layout(&locks)
+        .unwrap();
+    within(queue.offer(b"first")).await.unwrap();
+    within(within(queue.take()).await.unwrap().consume())
+        .await
+        .unwrap();
+    let entry = format!("{}/queue-", stage.path);
+    let session = session(&client).await;
+    within(session.create(&entry, b"no envelope", CreateMode::PersistentSequential))
+        .await
+        .unwrap();
+    let before = proxy.count(&Match::any_request());
+    let of_task = queue.clone();
+    let taking = tokio::spawn(async move { of_task.take().await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let asked = proxy.count(&Match::any_request()) - before;
+    assert!(asked < 30, "{asked} requests for nothing");
+    within(queue.offer(b"second")).await.unwrap();
+    let item = within(taking).await.unwrap().unwrap();
+    assert_eq!(item.data(), b"second");
 }

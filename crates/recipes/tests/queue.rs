@@ -213,6 +213,8 @@ async fn h65_what_was_perhaps_taken_for_a_take_that_was_dropped_is_told_to_the_n
     proxy.partition();
     session(&client).await.ended().await;
     proxy.heal();
+    // It was taken, so it is not what a look at the queue shows.
+    assert_eq!(within(consumer.peek()).await.unwrap(), None);
     for nth in 0..2 {
         let told = match nth {
             0 => within(consumer.recover()).await,

@@ -658,29 +658,6 @@ async fn a_change_of_the_number_that_another_followed_is_not_made_again() {
 }
 
 #[tokio::test]
-async fn h09_h48_no_lease_is_taken_under_the_number_of_a_node_that_was_made_anew() {
-    let stage = Stage::new("anew").await;
-    let of = semaphore(&stage.client().await, &stage, 3);
-    drop(within(of.acquire(1)).await.unwrap());
-    until(&stage, 0, 0).await;
-    let admin = session(&stage.client().await).await;
-    for child in ["/leases", "/locks", ""] {
-        let path = format!("{}{child}", stage.path);
-        let deleted = within(admin.delete(&path, None)).await;
-        assert!(deleted.is_ok() || child == "/locks", "{child}");
-    }
-    within(admin.create(&stage.path, b"1", CreateMode::Persistent))
-        .await
-        .unwrap();
-    let error = within(of.try_acquire(2)).await.unwrap_err();
-    assert!(
-        matches!(error, SemaphoreError::BadPermits { most: 1, .. }),
-        "{error}"
-    );
-    until(&stage, 0, 0).await;
-}
-
-#[tokio::test]
 async fn a_child_among_the_leases_that_nobody_can_read_counts_as_one() {
     let stage = Stage::new("unread").await;
     let client = stage.client().await;

@@ -358,3 +358,19 @@ async fn an_addition_whose_caller_goes_away_happens_once_or_not_at_all() {
             .is_empty()
     );
 }
+
+#[tokio::test]
+async fn a_receipt_that_somebody_has_deleted_is_made_anew() {
+    let stage = Stage::new("receipt").await;
+    let client = stage.client().await;
+    let counter = Counter::new(&client, &stage.path).unwrap();
+    assert_eq!(within(counter.add(1)).await.unwrap(), 1);
+    let admin = session(&client).await;
+    let folder = format!("{}-__receipts__", stage.path);
+    for receipt in within(admin.children(&folder)).await.unwrap().names {
+        within(admin.delete(&format!("{folder}/{receipt}"), None))
+            .await
+            .unwrap();
+    }
+    assert_eq!(within(counter.add(1)).await.unwrap(), 2);
+}
