@@ -35,7 +35,8 @@ use crate::verbs::{held, leaders};
   baton elect /scheduler -- ./scheduler        one of many runs it; the next
                                                takes over
   baton elect -v --name eu-1 /scheduler -- ./scheduler
-  baton elect watch /scheduler --json          one line for each new leader
+  baton elect watch /scheduler --json          one line for each change,
+                                               and why the last one went
   baton elect show /scheduler
   baton elect resign /scheduler                ask the leader to stop and let
                                                the next one lead

@@ -32,9 +32,9 @@ use crate::verbs::{lines, sem};
                                                15 s more
   baton lock show /deploy                      who holds it, who waits
   baton lock revoke /deploy                    ask the holder to stop and let go
-  baton lock -s /config -- ./read-it           with others who use -s, while
+  baton lock -s /prices -- ./read-it           with others who use -s, while
                                                nobody uses -x
-  baton lock -x /config -- ./change-it
+  baton lock -x /prices -- ./change-it
 
 CMD finds in its environment:
   BATON_PATH         the lock's path       BATON_SESSION  the session's id

@@ -23,12 +23,12 @@ const MANY: usize = 10_000;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton queue put /mail hello                  one item
-  find . -name '*.jpg' | baton queue put /thumbs --lines
+  find . -name '*.jpg' | baton queue put /files --lines
   baton queue take /mail                       waits for an item, prints it
   baton queue take -n /mail || echo empty      exits with 1 when there is none
-  baton queue put /jobs --priority -5 urgent   the lowest number comes first
+  baton queue put /calls --priority -5 urgent  the lowest number comes first
   baton queue put /teas --delay 3m ready       handed out in three minutes
-  baton queue take /jobs --layout priority     the layout that it was put with
+  baton queue take /calls --layout priority    the layout that it was put with
   baton queue put /mails --id 17 hello         can be taken back:
   baton queue remove /mails 17
   baton queue depth /mail

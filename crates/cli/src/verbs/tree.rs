@@ -55,7 +55,7 @@ pub(crate) struct Set {
 /// Create a znode, and print its path.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  baton create -p /config/limits 25\n  baton create --sequential /jobs/job- ''"
+    after_help = "Examples:\n  baton create -p /config/limits 25\n  baton create -p --sequential /orders/order- ''"
 )]
 pub(crate) struct Create {
     /// The znode.
