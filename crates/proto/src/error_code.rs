@@ -260,7 +260,9 @@ impl ErrorCode {
             }
             Self::ApiError => "an error of the operation itself",
             Self::NoNode => "the znode does not exist",
-            Self::NoAuth => "the ACL does not allow this to the connection's identities",
+            Self::NoAuth => {
+                "the ACL does not allow this to the connection's identities; authenticate, or change the ACL"
+            }
             Self::BadVersion => "the znode's version is not the expected one",
             Self::NoChildrenForEphemerals => "an ephemeral cannot have children",
             Self::NodeExists => "the znode exists already",
