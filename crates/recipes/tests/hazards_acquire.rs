@@ -564,3 +564,27 @@ async fn h05_a_create_whose_answer_is_lost_is_found_again_where_nobody_may_list(
     assert_eq!(found.czxid, made.stat.czxid);
     assert_eq!(found.ephemeral_owner, session.id());
 }
+
+#[tokio::test]
+async fn h07_a_release_that_may_not_be_announced_is_a_release() {
+    let stage = Stage::new("h07a").await;
+    let (one, other) = (stage.client().await, stage.client().await);
+    let first = within(mutex(&one, &stage.path).acquire()).await.unwrap();
+    let lock = mutex(&other, &stage.path);
+    // Who had to wait announces its release to the next.
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    stage.until_children(2).await;
+    within(first.release()).await.unwrap();
+    let second = within(waiting).await.unwrap().unwrap();
+    let sealed = Acl::new(
+        Perms::READ | Perms::WRITE | Perms::DELETE | Perms::ADMIN,
+        "world",
+        "anyone",
+    );
+    let admin = session(&one).await;
+    within(admin.set_acl(&stage.path, &[sealed], None))
+        .await
+        .unwrap();
+    within(second.release()).await.unwrap();
+    stage.until_children(0).await;
+}
