@@ -9,7 +9,7 @@
 
 mod common;
 
-use baton::{Client, CreateMode, Guard, LockError, LostReason, Semaphore, SemaphoreError};
+use baton::{Client, Guard, LockError, LostReason, Semaphore, SemaphoreError};
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, Variant};
