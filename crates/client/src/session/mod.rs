@@ -145,7 +145,17 @@ impl Session {
         if config.chroot.is_empty() {
             return Ok(());
         }
-        match self.with_deadline(config.connect_within).exists("/").await {
+        let asking = self.with_deadline(config.connect_within);
+        let mut found = asking.exists("/").await;
+        if let Ok(None) = found {
+            // It may be younger than what this server has seen.
+            let caught_up = asking.sync("/");
+            found = asking.exists("/").await;
+            if caught_up.await.is_err() {
+                return Ok(());
+            }
+        }
+        match found {
             Ok(None) => Err(ConnectError::NoChroot {
                 servers: config.servers(),
                 chroot: config.chroot.clone(),
