@@ -120,6 +120,33 @@ async fn a_gate_closed_anew_is_not_opened_by_an_answer_that_was_lost() {
 }
 
 #[tokio::test]
+async fn a_gate_opened_by_another_is_not_closed_again_by_an_answer_that_was_lost() {
+    for variant in CUTS {
+        let stage = Stage::new("reopened").await;
+        let (client, proxy) = stage.proxied(CUT_TIMEOUT).await;
+        let gate = Barrier::new(&client, &stage.path).unwrap();
+        // Its own helpers are there from now on.
+        within(gate.close()).await.unwrap();
+        within(gate.open()).await.unwrap();
+        let answers = [OpCode::Create2, OpCode::Multi]
+            .map(|op| proxy.on(Match::reply(op)).then(Action::Hold));
+        let closing = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.close().await }
+        });
+        let other = Barrier::new(&stage.client().await, &stage.path).unwrap();
+        tokio::select! {
+            _ = within(answers[0].fired()) => {}
+            _ = within(answers[1].fired()) => {}
+        }
+        within(other.open()).await.unwrap();
+        proxy.cut_all(variant);
+        within(closing).await.unwrap().unwrap();
+        assert!(!within(other.is_closed()).await.unwrap(), "{variant:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_latch_opens_after_so_many_count_downs_each_counted_once() {
     let stage = Stage::new("latch").await;
     let client = stage.client().await;

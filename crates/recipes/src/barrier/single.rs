@@ -1,13 +1,16 @@
 //! The gate: closed while a node exists.
 //!
 //! Owns the wait, which looks at the tree after every event and with every new session (H64), and never takes an event for
-//! the answer.
+//! the answer. Must never close or open a gate twice for one call.
 
 use super::BarrierError;
 use super::ground::{Ground, Halt, Limit};
 use crate::line::{Parents, ensure_parents};
+use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
-use baton_client::{CleanupError, Client, CreateMode};
+use baton_client::{CleanupError, Client, CreateMode, Op};
+use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A gate at a path of the tree: closed while the node exists, open while it does not.
@@ -28,6 +31,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Barrier {
     ground: Ground,
+    receipts: Arc<Receipts>,
 }
 
 impl Barrier {
@@ -38,6 +42,7 @@ impl Barrier {
     pub fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
         Ok(Self {
             ground: Ground::new(client, path)?,
+            receipts: Arc::default(),
         })
     }
 
@@ -48,29 +53,38 @@ impl Barrier {
     }
 
     /// Closes the gate: when this returns `Ok` it was closed, by us or by another. It stays closed until somebody opens it,
-    /// also when this process ends.
+    /// also when this process ends. A lost answer never makes it close a gate that was opened meanwhile.
     ///
-    /// Dropping the future does not take it back once it was sent.
+    /// Dropping the future does not take it back.
     ///
     /// # Errors
-    /// [`BarrierError`].
+    /// [`BarrierError`]; where the session ended before the outcome was known, and the gate is open, the source says "maybe applied".
     pub async fn close(&self) -> Result<(), BarrierError> {
+        let data: Bytes = Record::new(None).to_bytes().into();
         self.ground
-            .run(|session| async move {
-                let data = Record::new(None).to_bytes();
+            .run(|session| async {
+                let session = session;
                 loop {
-                    let created = session.create(self.path(), &data, CreateMode::Persistent);
-                    match created.await {
-                        Ok(_) => return Ok(()),
-                        Err(error) if error.is_node_exists() => return Ok(()),
-                        Err(error) if error.is_no_node() => {
-                            let above = baton_proto::path::parent(self.path());
+                    let gate = Op::create(self.path(), data.clone(), CreateMode::Persistent);
+                    let path = &self.ground.path;
+                    match self.receipts.apply(&session, path, vec![gate]).await {
+                        Outcome::Applied => return Ok(()),
+                        Outcome::NotApplied => {}
+                        Outcome::Refused(error) if error.is_node_exists() => return Ok(()),
+                        Outcome::Refused(error) if error.is_no_node() => {
+                            let above = baton_proto::path::parent(path);
                             let made = ensure_parents(&session, above, Parents::Container).await;
                             if let Err(error) = made {
                                 self.ground.after(&session, error).await?;
                             }
                         }
-                        Err(error) => self.ground.after(&session, error).await?,
+                        Outcome::Failed(error) => self.ground.after(&session, error).await?,
+                        // Closed is closed, whoever did it.
+                        Outcome::Unknown(_) if self.is_closed().await? => return Ok(()),
+                        Outcome::Refused(source) | Outcome::Unknown(source) => {
+                            let path = path.to_string();
+                            return Err(BarrierError::Client { path, source }.into());
+                        }
                     }
                 }
             })
