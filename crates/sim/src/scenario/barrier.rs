@@ -42,7 +42,7 @@ async fn gate(stage: Stage) {
                 return stage.fail("no barrier");
             };
             if number == 0 {
-                until_done(&stage, || barrier.close()).await;
+                until_closed(&stage, &barrier).await;
                 closed.notify_one();
                 stage.pause(20).await;
                 opening.store(1, SeqCst);
@@ -57,6 +57,18 @@ async fn gate(stage: Stage) {
         }
     };
     stage.crew(2, act).await;
+}
+
+/// Closes a gate that nobody else opens: again, too, where the answer was lost together with the session.
+async fn until_closed(stage: &Stage, gate: &Barrier) {
+    loop {
+        match stage.cancellable(gate.close()).await {
+            Some(Ok(())) => return,
+            Some(Err(BarrierError::Client { source, .. })) if source.is_maybe_applied() => {}
+            Some(Err(error)) => return stage.fail(&error.to_string()),
+            None => {}
+        }
+    }
 }
 
 /// Calls, in place of a cancelled call again, until it is done.
