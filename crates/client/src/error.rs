@@ -161,6 +161,12 @@ impl Error {
         }
     }
 
+    /// Whether the request was larger than one may be; then it was not sent.
+    #[must_use]
+    pub const fn is_too_large(&self) -> bool {
+        matches!(self.reason(), Some(Reason::TooLarge { .. }))
+    }
+
     /// The path that the operation (or the failing part of a multi) named.
     #[must_use]
     pub fn path(&self) -> &str {

@@ -32,7 +32,7 @@ In a script (bash):
   coproc baton --json queue work take /jobs
   read -r claim <&${COPROC[0]}
   token=$(jq .token <<<$claim)
-  if ./work <<<$claim; then baton queue work ack /jobs --token $token
+  if ./do-it <<<$claim; then baton queue work ack /jobs --token $token
   else baton queue work nack /jobs --token $token; fi
 
 The item is claimed as long as this process runs: have the script end it, or

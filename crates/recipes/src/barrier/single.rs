@@ -60,10 +60,9 @@ impl Barrier {
     /// # Errors
     /// [`BarrierError`]; where the session ended before the outcome was known, and the gate is open, the source says "maybe applied".
     pub async fn close(&self) -> Result<(), BarrierError> {
-        let data: Bytes = Record::new(None).to_bytes().into();
+        let data = &Bytes::from(Record::new(None).to_bytes());
         self.ground
-            .run(|session| async {
-                let session = session;
+            .run(|session| async move {
                 loop {
                     let gate = Op::create(self.path(), data.clone(), CreateMode::Persistent);
                     let path = &self.ground.path;

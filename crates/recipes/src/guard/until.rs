@@ -42,8 +42,7 @@ impl Until {
     /// How long that is from `now` on; `None` where it never comes.
     pub(super) fn remaining(&self, now: BootInstant) -> Option<Duration> {
         self.visibility?;
-        let deadline = BootInstant::from_nanos(self.deadline.load(Ordering::Acquire));
-        Some(deadline.saturating_duration_since(now))
+        Some(self.deadline().saturating_duration_since(now))
     }
 
     fn deadline(&self) -> BootInstant {

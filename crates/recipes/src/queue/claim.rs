@@ -8,7 +8,7 @@ use super::folder::Folder;
 use crate::guard::{self, Core, LostReason};
 use crate::line::{OwnNode, Parents, ensure_parents};
 use crate::link;
-use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Reason, Session};
+use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -123,7 +123,7 @@ pub(super) async fn claim(
                 }
             }
         }
-        Err(error) if matches!(error.reason(), Some(Reason::TooLarge { .. })) => {
+        Err(error) if error.is_too_large() => {
             // Another library's: to be locked it would have to be written together with the claim.
             return Ok(Attempt::Unreadable(error.to_string()));
         }

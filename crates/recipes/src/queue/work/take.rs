@@ -220,7 +220,7 @@ impl Inner {
             }
             // The item's version decides, should it be tried again.
             Err(error) if error.is_maybe_applied() && link::connected(session).await => Ok(()),
-            Err(error) if is_too_large(&error) => {
+            Err(error) if error.is_too_large() => {
                 self.pass_over(&found);
                 Ok(())
             }
@@ -417,14 +417,9 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
             });
             Verdict::Beaten(beaten.unwrap_or(0))
         }
-        Err(error) if is_too_large(&error) => Verdict::TooLarge,
+        Err(error) if error.is_too_large() => Verdict::TooLarge,
         Err(error) => Verdict::Failed(error),
     }
-}
-
-/// Whether the request was larger than one may be; then it was not sent.
-fn is_too_large(error: &Error) -> bool {
-    matches!(error.reason(), Some(Reason::TooLarge { .. }))
 }
 
 /// After a lost answer: the claim nodes tell, on a server that has caught up. Their names are ours alone, and were sent once.
