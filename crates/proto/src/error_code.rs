@@ -241,7 +241,7 @@ impl ErrorCode {
             Self::Ok => "no error",
             Self::SystemError => "the server failed; try another server, and look at its log",
             Self::RuntimeInconsistency => {
-                "not tried, because another operation of the multi failed"
+                "not tried, because another part of the transaction failed"
             }
             Self::DataInconsistency => {
                 "the server found its own data inconsistent; look at its log"

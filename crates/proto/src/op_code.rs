@@ -181,6 +181,41 @@ impl OpCode {
     }
 }
 
+impl OpCode {
+    /// What the operation does, in front of the path that it is about: `read` for both forms of a read, whatever the protocol
+    /// calls them. For messages to people.
+    #[must_use]
+    pub const fn action(self) -> &'static str {
+        match self {
+            Self::Notification => "notify of",
+            Self::Create | Self::Create2 | Self::CreateContainer | Self::CreateTtl => "create",
+            Self::Delete | Self::DeleteContainer => "delete",
+            Self::Exists => "look for",
+            Self::GetData => "read",
+            Self::SetData => "write",
+            Self::GetAcl => "read the ACL of",
+            Self::SetAcl => "set the ACL of",
+            Self::GetChildren | Self::GetChildren2 => "list the children of",
+            Self::Sync => "sync",
+            Self::Ping => "ping",
+            Self::Check => "check the version of",
+            Self::Multi => "transaction",
+            Self::Reconfig => "reconfigure",
+            Self::CheckWatches => "check the watches on",
+            Self::RemoveWatches => "remove the watches on",
+            Self::MultiRead => "read several nodes",
+            Self::Auth | Self::Sasl => "authenticate",
+            Self::SetWatches | Self::SetWatches2 => "set the watches again",
+            Self::GetEphemerals => "list the ephemerals below",
+            Self::GetAllChildrenNumber => "count the nodes below",
+            Self::AddWatch => "watch",
+            Self::WhoAmI => "ask for the identities",
+            Self::CreateSession => "open the session",
+            Self::CloseSession => "close the session",
+        }
+    }
+}
+
 impl TryFrom<i32> for OpCode {
     type Error = UnknownOp;
 
@@ -226,5 +261,22 @@ impl TryFrom<i32> for OpCode {
 impl fmt::Display for OpCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OpCode;
+
+    #[test]
+    fn what_an_operation_does_is_said_in_words_and_not_by_the_protocols_name() {
+        for op in OpCode::ALL {
+            let action = op.action();
+            let words = action.split(' ').all(|word| {
+                word == "ACL" || word.chars().all(|letter| letter.is_ascii_lowercase())
+            });
+            assert!(words && !action.is_empty(), "{op}: {action:?}");
+        }
+        assert_eq!(OpCode::Create2.action(), OpCode::CreateTtl.action());
     }
 }

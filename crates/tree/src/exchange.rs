@@ -48,7 +48,7 @@ pub struct Znode<'a> {
 #[non_exhaustive]
 pub enum AssembleError {
     /// Not a legal path.
-    #[error("the znode {path:?} has no legal path: {source}")]
+    #[error("the path of the znode {path:?} is not legal: {source}")]
     BadPath {
         /// The path.
         path: String,

@@ -36,7 +36,7 @@ pub use read::ChildNames;
 pub use reap::ReapCandidate;
 pub use restore::{Restore, RestoreError};
 pub use seed::{SeedError, SeedNode};
-pub use sessions::SessionInfo;
+pub use sessions::{EphemeralCursor, SessionInfo};
 pub use snapshot::{MAX_CHUNK_BYTES, SNAPSHOT_VERSION, SnapshotBusy};
 pub use tree::Tree;
 pub use write::MAX_SEQUENCE;

@@ -1,13 +1,15 @@
 //! The reads (protocol.md §1.4): each checks the ACL and borrows from the tree. None changes anything, waits, or
 //! allocates more than its answer.
 
+use std::ops::Bound;
+
 use baton_proto::{Acl, ErrorCode, MultiOp, MultiResult, Perms, Stat};
 use bytes::Bytes;
 
 use crate::acl_table::AclList;
 use crate::arena::{Children, Node};
 use crate::identity::{self, Identity};
-use crate::sessions::SessionInfo;
+use crate::sessions::{EphemeralCursor, SessionInfo};
 use crate::tree::Tree;
 
 /// The names of a znode's children in the order of their creation, which is the same on every replica.
@@ -191,6 +193,53 @@ impl Tree {
     /// The open sessions, in the order of their ids.
     pub fn sessions(&self) -> impl ExactSizeIterator<Item = SessionInfo> {
         self.sessions.iter().map(|(id, session)| session.info(id))
+    }
+
+    /// The open sessions whose id is above `after`, or all, in the order of their ids.
+    pub fn sessions_after(&self, after: Option<i64>) -> impl Iterator<Item = SessionInfo> {
+        let sessions = self.sessions.after(after);
+        sessions.map(|(id, session)| session.info(id))
+    }
+
+    /// Appends the owner and path of further ephemerals, in the order of sessions: at most `limit`, and no more once they
+    /// have `max_bytes`. `false`: there are no more. For a walk in slices, between which the tree may change: an ephemeral
+    /// that is there from the first to the last is found, once.
+    pub fn next_ephemerals(
+        &self,
+        cursor: &mut EphemeralCursor,
+        limit: usize,
+        max_bytes: usize,
+        found: &mut Vec<(i64, String)>,
+    ) -> bool {
+        let mut left = limit;
+        let mut bytes = 0;
+        let begun = cursor.last.and_then(|(id, node)| {
+            let session = self.sessions.get(id)?;
+            Some((id, session, node))
+        });
+        let after = cursor.last.map(|(id, _)| id);
+        let others = self.sessions.after(after);
+        let others = others.map(|(id, session)| (id, session, None));
+        for (id, session, node) in begun.into_iter().chain(others) {
+            if left == 0 {
+                return true;
+            }
+            let above = node.map_or(Bound::Unbounded, Bound::Excluded);
+            cursor.last = Some((id, node));
+            for node in session.ephemerals.range((above, Bound::Unbounded)) {
+                if left == 0 || bytes >= max_bytes {
+                    return true;
+                }
+                let path = self.arena.path_of(*node);
+                left -= 1;
+                bytes += path.len();
+                found.push((id, path));
+                cursor.last = Some((id, Some(*node)));
+            }
+            // A session without ephemerals costs a look, too.
+            left = left.saturating_sub(1);
+        }
+        false
     }
 
     /// One open session.

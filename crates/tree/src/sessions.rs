@@ -2,6 +2,7 @@
 //! time: who has expired is the leader's decision and comes as a command.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use baton_proto::PASSWORD_BYTES;
 
@@ -26,6 +27,13 @@ pub struct SessionInfo {
     pub timeout_ms: i32,
     /// Number of its ephemerals.
     pub ephemerals: usize,
+}
+
+/// How far a walk over all ephemerals has come; see [`Tree::next_ephemerals`](crate::Tree::next_ephemerals).
+#[derive(Debug, Default, Clone, Copy)]
+pub struct EphemeralCursor {
+    /// The session that was last looked at, and the last of its ephemerals.
+    pub(crate) last: Option<(i64, Option<NodeId>)>,
 }
 
 /// The open sessions, by id.
@@ -89,6 +97,13 @@ impl Sessions {
     /// The open sessions in the order of their ids.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (i64, &Session)> {
         self.open.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// Those whose id is above `after`, or all, in the order of their ids.
+    pub(crate) fn after(&self, after: Option<i64>) -> impl Iterator<Item = (i64, &Session)> {
+        let above = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let sessions = self.open.range((above, Bound::Unbounded));
+        sessions.map(|(id, session)| (*id, session))
     }
 
     /// Ephemerals of all sessions.

@@ -246,6 +246,8 @@ impl Tree {
                 .set_acl(context, path, acl.as_deref(), version)
                 .map(Response::Stat),
             Request::Multi(ops) => Ok(Response::Multi(self.multi(context, &ops, effects))),
+            // As ZooKeeper while `reconfigEnabled` is false: the write takes its zxid.
+            Request::Reconfig { .. } => Err(ErrorCode::ReconfigDisabled),
             _ => Err(ErrorCode::Unimplemented),
         }
     }

@@ -14,7 +14,8 @@ use baton_proto::{
     Response,
 };
 use baton_tree::{
-    Change, ChangeKind, CloseReason, Command, Effects, Identity, ReapCandidate, Tree,
+    Change, ChangeKind, CloseReason, Command, Effects, EphemeralCursor, Identity, ReapCandidate,
+    Tree,
 };
 use common::{Driver, SESSION, dump, password, plain};
 
@@ -426,6 +427,48 @@ fn set_acl_counts_its_own_version_and_tells_no_watcher() {
         (stat.aversion, stat.version, stat.mzxid),
         (2, 0, before.mzxid)
     );
+}
+
+/// Slices of one look each, with sessions that have none, and changes between them.
+#[test]
+fn a_walk_over_all_ephemerals_in_slices_finds_each_once_whatever_changes_between_them() {
+    let mut driver = Driver::new();
+    let mut wanted = Vec::new();
+    for session in SESSION + 1..SESSION + 9 {
+        driver.open(session);
+        for n in 0..session % 4 {
+            let path = format!("/{session}-{n}");
+            let create = Request::Create(plain(CreateOp::Create, &path, 1, 0));
+            driver.send_as(session, &create);
+            wanted.push((session, path));
+        }
+    }
+    for (limit, max_bytes) in [(2, usize::MAX), (1000, 1), (1000, usize::MAX)] {
+        let mut cursor = EphemeralCursor::default();
+        let mut found = Vec::new();
+        let mut slices = 0;
+        while driver
+            .tree
+            .next_ephemerals(&mut cursor, limit, max_bytes, &mut found)
+        {
+            slices += 1;
+            assert!(slices < 100, "it comes to an end");
+            driver
+                .create(&format!("/other-{slices}"), CreateMode::Ephemeral)
+                .unwrap();
+            driver.delete(&format!("/other-{slices}"), -1).unwrap();
+        }
+        found.retain(|(session, _)| *session != SESSION);
+        found.sort();
+        assert_eq!(found, wanted, "{limit} {max_bytes}");
+        assert_eq!(slices > 0, limit == 2 || max_bytes == 1);
+    }
+    let ids = |after| driver.tree.sessions_after(after).map(|session| session.id);
+    assert_eq!(
+        ids(Some(SESSION + 6)).collect::<Vec<_>>(),
+        [SESSION + 7, SESSION + 8]
+    );
+    assert_eq!(ids(None).count(), 9);
 }
 
 #[test]
