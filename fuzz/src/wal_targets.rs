@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use baton_wal::testing::FaultStorage;
-use baton_wal::{Storage, Wal, WalOptions, dump, verify};
+use baton_wal::{Entry, Record, Storage, Wal, WalOptions, dump, verify};
 
 const CLUSTER: u64 = 5;
+const END_MARKS: &str = "SYNCED";
 const SEGMENT: &str = "log-0000000000000001";
 const SNAPSHOT: &str = "snap-0000000000000003-0000000002";
 
@@ -83,6 +84,44 @@ pub fn snapshot(bytes: &[u8]) {
     disk.put(SNAPSHOT, &content);
     hold(&disk);
     disk.put(SNAPSHOT, bytes);
+    hold(&disk);
+}
+
+/// The bytes of the file of end marks, beside a log of a few entries.
+pub fn end_marks(bytes: &[u8]) {
+    let disk = folder();
+    let closed = Wal::open(Arc::new(disk.clone()), options()).and_then(|(mut wal, _)| {
+        for index in 1..=3 {
+            wal.append(&[Record::Entry(Entry {
+                index,
+                term: 1,
+                kind: 1,
+                payload: vec![7; 100].into(),
+            })])?;
+            wal.sync()?;
+        }
+        wal.close()
+    });
+    assert!(closed.is_ok());
+    let mut content = disk.content(END_MARKS).unwrap_or_default();
+    for (at, slot) in [0, 4096].into_iter().enumerate() {
+        let half = bytes.len() / 2;
+        let part = if at == 0 {
+            &bytes[..half]
+        } else {
+            &bytes[half..]
+        };
+        // Magic, version and cluster stay; the rest is what it is, mostly near what is true.
+        for (target, byte) in content[slot + 24..slot + 128].iter_mut().zip(part) {
+            *target ^= *byte;
+        }
+        put_u32(&mut content, slot + 12, 0);
+        let crc = crc32c::crc32c(&content[slot..slot + 128]);
+        put_u32(&mut content, slot + 12, crc);
+    }
+    disk.put(END_MARKS, &content);
+    hold(&disk);
+    disk.put(END_MARKS, bytes);
     hold(&disk);
 }
 

@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum WalError {
     /// The operating system refused a read, or a change that was not yet promised to anyone.
-    #[error("cannot {action} {file}: {source}")]
+    #[error("cannot {action} {file}: {source}; check the disk and the permissions of this user")]
     Io {
         /// What was tried.
         action: &'static str,

@@ -1,6 +1,7 @@
 //! Takes a data folder into use: makes a new one, clears what was left unfinished, and brings the last segment
 //! into the state that the next record relies on. Everything here happens once, before the log is handed out.
 
+use crate::end_mark::{self, EndMark};
 use crate::error::WalError;
 use crate::marker;
 use crate::recover::{self, LogEnd};
@@ -10,7 +11,7 @@ use crate::storage::{Access, Storage, StorageFile};
 use crate::wal::WalOptions;
 
 /// The folder's cluster; makes a new folder a data folder. The marker comes last, so that a marked folder
-/// always has a segment.
+/// always has a segment and an end mark.
 pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, WalError> {
     if let Some(found) = marker::read(storage)? {
         if let Some(expected) = options.cluster_id.filter(|expected| *expected != found) {
@@ -26,9 +27,10 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
         folder: storage.location(""),
         marker: marker::MARKER_FILE,
     };
-    let cluster_id = match recover::sequences(storage)?.as_slice() {
+    let marked = end_mark::read(storage)?;
+    let (cluster_id, header_crc) = match recover::sequences(storage)?.as_slice() {
         _ if !snapshot::names(storage)?.is_empty() => return Err(missing_marker()),
-        [] => {
+        [] if marked.is_none() => {
             let cluster_id = options.cluster_id.unwrap_or_else(draw_cluster_id);
             let header = SegmentHeader {
                 cluster_id,
@@ -37,19 +39,24 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
                 previous_chain: 0,
                 extend_bytes: u32::try_from(options.extend_bytes).unwrap_or(u32::MAX),
             };
-            segment::write_whole(storage, &file_name(1), &header.encode().0)?;
-            cluster_id
+            let (header, crc) = header.encode();
+            segment::write_whole(storage, &file_name(1), &header)?;
+            (cluster_id, crc)
         }
         // A start that was cut off between the first segment and the marker: no record was ever written.
         [1] => {
             let first = segment::Segment::load(storage, &file_name(1))?;
-            if first.content.len() > SEGMENT_HEADER_BYTES {
+            let new = EndMark::of_new(first.header.cluster_id, first.header_crc());
+            if first.content.len() > SEGMENT_HEADER_BYTES
+                || marked.is_some_and(|found| found.mark != new)
+            {
                 return Err(missing_marker());
             }
-            first.header.cluster_id
+            (first.header.cluster_id, first.header_crc())
         }
         _ => return Err(missing_marker()),
     };
+    end_mark::create(storage, &EndMark::of_new(cluster_id, header_crc))?;
     marker::write(storage, cluster_id)?;
     Ok(cluster_id)
 }
@@ -67,20 +74,22 @@ pub(crate) fn remove_unfinished(storage: &dyn Storage) -> Result<(), WalError> {
     let names = storage
         .list()
         .map_err(|error| WalError::io("list", storage.location(""), error))?;
-    for name in names {
-        let Some(whole) = name.strip_suffix(UNFINISHED_SUFFIX) else {
-            continue;
-        };
-        let ours = segment::sequence_of(whole).is_some()
-            || snapshot::point_of(whole).is_some()
-            || whole == marker::MARKER_FILE;
-        if ours {
-            storage
-                .remove(&name)
-                .map_err(|error| WalError::io("remove", storage.location(&name), error))?;
-        }
+    for name in names.iter().filter(|name| is_unfinished(name)) {
+        storage
+            .remove(name)
+            .map_err(|error| WalError::io("remove", storage.location(name), error))?;
     }
     Ok(())
+}
+
+/// Whether this is the name of a file of ours that is not whole yet.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|whole| {
+        segment::sequence_of(whole).is_some()
+            || snapshot::point_of(whole).is_some()
+            || whole == marker::MARKER_FILE
+            || whole == end_mark::END_MARK_FILE
+    })
 }
 
 /// Opens the last segment for writing, and makes what was read from it durable before anything builds on it:

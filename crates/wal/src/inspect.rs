@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::end_mark::{self, END_MARK_FILE, EndMark, MARK_BYTES};
 use crate::error::{RESTORE_LOG, WalError};
 use crate::marker;
 use crate::record::Record;
@@ -29,6 +30,8 @@ pub struct SegmentHeaderInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DumpItem {
+    /// The newest end mark.
+    EndMark(EndMark),
     /// The header of a segment.
     SegmentHeader(SegmentHeaderInfo),
     /// A record of a segment.
@@ -61,7 +64,7 @@ pub struct DumpRecord {
     pub item: DumpItem,
 }
 
-/// Walks everything in a data folder: snapshots oldest first, then segments. A damaged file gives one error at
+/// Walks everything in a data folder: the newest end mark, snapshots oldest first, then segments. A damaged file gives one error at
 /// the damage, then the next file follows.
 #[derive(Debug)]
 pub struct Dump {
@@ -77,6 +80,17 @@ pub struct Dump {
 /// [`WalError`] when the folder cannot be listed or is not a data folder of this format version.
 pub fn dump(storage: Arc<dyn Storage>) -> Result<Dump, WalError> {
     check_marker(storage.as_ref())?;
+    let mut ready = VecDeque::new();
+    match end_mark::read(storage.as_ref()) {
+        Ok(Some(found)) => ready.push_back(Ok(DumpRecord {
+            file: END_MARK_FILE.to_owned(),
+            offset: found.offset(),
+            bytes: MARK_BYTES as u64,
+            item: DumpItem::EndMark(found.mark),
+        })),
+        Ok(None) => {}
+        Err(error) => ready.push_back(Err(error)),
+    }
     let mut files: VecDeque<String> = snapshot::names(storage.as_ref())?
         .into_iter()
         .rev()
@@ -89,7 +103,7 @@ pub fn dump(storage: Arc<dyn Storage>) -> Result<Dump, WalError> {
     Ok(Dump {
         storage,
         files,
-        ready: VecDeque::new(),
+        ready,
         snapshot: None,
     })
 }
@@ -211,11 +225,18 @@ pub enum FileReport {
         used_bytes: u64,
         /// Bytes of the file.
         file_bytes: u64,
-        /// Whether it ends in a torn write that was never acknowledged.
+        /// Whether it ends in a torn write, of which nothing shows that it was ever acknowledged.
         torn: bool,
     },
     /// A snapshot that is whole.
     Snapshot(SnapshotInfo),
+    /// The file of end marks, and the newest of them. What it says of the log counts in that segment's report.
+    EndMark {
+        /// Its name.
+        file: String,
+        /// The newest mark.
+        mark: EndMark,
+    },
     /// A file that is not as it was written.
     Damaged {
         /// Its name.
@@ -230,7 +251,7 @@ pub enum FileReport {
 pub struct VerifyReport {
     /// The cluster that the folder belongs to.
     pub cluster_id: u64,
-    /// Each file, snapshots oldest first, then segments.
+    /// Each file: the end marks, snapshots oldest first, then segments.
     pub files: Vec<FileReport>,
     /// What a start would recover now, or why it would refuse.
     pub start: Result<Recovered, WalError>,
@@ -256,6 +277,29 @@ impl VerifyReport {
 pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
     let cluster_id = check_marker(storage)?;
     let mut files = Vec::new();
+    // Before the log: a server that runs meanwhile marks only what it has written already.
+    let mut newest = None;
+    let marked = end_mark::read(storage).and_then(|found| {
+        let mark = found.map(|found| found.mark);
+        mark.map_or(Ok(()), |mark| {
+            end_mark::check_cluster(storage, &mark, cluster_id)
+        })?;
+        Ok(mark)
+    });
+    match marked {
+        Ok(None) => {}
+        Ok(Some(mark)) => {
+            newest = Some(mark);
+            files.push(FileReport::EndMark {
+                file: END_MARK_FILE.to_owned(),
+                mark,
+            });
+        }
+        Err(error) => files.push(FileReport::Damaged {
+            file: END_MARK_FILE.to_owned(),
+            error,
+        }),
+    }
     for name in snapshot::names(storage)?.into_iter().rev() {
         files.push(
             match SnapshotReader::open(storage, &name, Some(cluster_id))
@@ -270,9 +314,11 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
     for (at, sequence) in sequences.iter().enumerate() {
         let next = sequences.get(at + 1).copied();
         files.push(
-            verify_segment(storage, *sequence, next).unwrap_or_else(|error| FileReport::Damaged {
-                file: file_name(*sequence),
-                error,
+            verify_segment(storage, *sequence, next, newest).unwrap_or_else(|error| {
+                FileReport::Damaged {
+                    file: file_name(*sequence),
+                    error,
+                }
             }),
         );
     }
@@ -287,6 +333,7 @@ fn verify_segment(
     storage: &dyn Storage,
     sequence: u64,
     next: Option<u64>,
+    mark: Option<EndMark>,
 ) -> Result<FileReport, WalError> {
     let name = file_name(sequence);
     let segment = Segment::load(storage, &name)?;
@@ -295,16 +342,22 @@ fn verify_segment(
     let mut entries = 0;
     let mut count = 0;
     let mut records = segment.records();
-    for (offset, found) in records.by_ref() {
+    let marked_offset = mark.map_or(0, |mark| mark.offset);
+    let mut marked_chain = records.chain_at(marked_offset);
+    while let Some((offset, found)) = records.next() {
         count += 1;
         entries += u64::from(matches!(found.record, Record::Entry(_)));
         replay.record(&segment.location, offset, found.record)?;
+        marked_chain = marked_chain.or_else(|| records.chain_at(marked_offset));
     }
     // Where the next header is unreadable, that file's own verdict says so.
     let next_chain = next.map(|next| {
         recover::read_header(storage, next).map_or(records.chain, |header| header.previous_chain)
     });
     let torn = segment.check_end(&records, next_chain)?;
+    if let Some(mark) = mark {
+        mark.check(&segment, &records, marked_chain)?;
+    }
     Ok(FileReport::Segment {
         file: name,
         records: count,

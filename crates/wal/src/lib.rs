@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes_at;
+mod end_mark;
 mod error;
 mod folder;
 mod inspect;
@@ -23,6 +24,7 @@ mod storage;
 pub mod testing;
 mod wal;
 
+pub use end_mark::EndMark;
 pub use error::WalError;
 pub use inspect::{
     Dump, DumpItem, DumpRecord, FileReport, SegmentHeaderInfo, VerifyReport, dump, verify,
@@ -33,7 +35,9 @@ pub use snapshot::{
     Chunk, MAX_CHUNK_BYTES, SnapshotInfo, SnapshotMeta, SnapshotReader, SnapshotStore,
     SnapshotWriter,
 };
-pub use storage::{Access, DirStorage, LockError, LockGuard, MemoryStorage, Storage, StorageFile};
+pub use storage::{
+    Access, DirStorage, FolderError, LockError, LockGuard, MemoryStorage, Storage, StorageFile,
+};
 pub use wal::{SyncReport, Wal, WalOptions};
 
 /// The version of every file format of the data folder that this build writes and reads.

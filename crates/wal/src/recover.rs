@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use crate::end_mark::{self, END_MARK_FILE};
 use crate::error::{RESTORE_LOG, WalError};
 use crate::record::{Entry, HardState, Record};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, file_name, sequence_of};
@@ -28,16 +29,38 @@ pub struct Recovered {
     pub notes: Vec<RecoveryNote>,
 }
 
-/// Something that recovery passed over without loss of anything acknowledged.
+/// Something that recovery passed over, or could not tell, without loss of anything that is known to have been
+/// acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryNote {
-    /// The end of the last write was torn by a crash; it had not been acknowledged.
+    /// The end of the last write is torn. Nothing shows that it was ever acknowledged: no later record, no end mark.
     TornTail {
         /// The segment.
         file: String,
         /// Where the torn bytes begin.
         offset: u64,
+    },
+    /// The server before was not stopped in good order, and the log's end is vouched for only up to its last end
+    /// mark: had acknowledged writes behind that been cut off or zeroed, they would look as if they had never been.
+    NotClosed {
+        /// The last segment.
+        file: String,
+        /// Where the log ends, in bytes.
+        offset: u64,
+        /// How many of these bytes lie behind the end mark.
+        unmarked_bytes: u64,
+    },
+    /// There is no end mark: an earlier version made the folder, or the file was lost. Had the log lost its end,
+    /// nothing would tell.
+    NoEndMark {
+        /// The file that is missing.
+        file: String,
+    },
+    /// One of two end marks is torn or damaged; the other one was used, which may be older.
+    TornEndMark {
+        /// The file of marks.
+        file: String,
     },
     /// A newer snapshot is damaged; an older one and the log hold everything.
     DamagedSnapshot {
@@ -53,7 +76,23 @@ impl std::fmt::Display for RecoveryNote {
         match self {
             RecoveryNote::TornTail { file, offset } => write!(
                 f,
-                "{file} ends in a torn write at byte {offset}; it was never acknowledged and is dropped"
+                "{file} ends in a torn write at byte {offset}, which is dropped: no later record and no end mark shows that it was ever acknowledged"
+            ),
+            RecoveryNote::NotClosed {
+                file,
+                offset,
+                unmarked_bytes,
+            } => write!(
+                f,
+                "the log was not closed in good order: {file} ends at byte {offset}, {unmarked_bytes} bytes behind its last end mark; had acknowledged writes from there on been cut off or zeroed on the disk, nothing could tell"
+            ),
+            RecoveryNote::NoEndMark { file } => write!(
+                f,
+                "there is no {file} (an earlier version made the folder, or the file was lost): had acknowledged writes at the end of the log been cut off or zeroed on the disk, nothing could tell"
+            ),
+            RecoveryNote::TornEndMark { file } => write!(
+                f,
+                "one of the two end marks in {file} is torn or damaged; the other one is used"
             ),
             RecoveryNote::DamagedSnapshot { file, reason } => write!(
                 f,
@@ -81,6 +120,8 @@ pub(crate) struct LogEnd {
     pub last_index: u64,
     /// Every segment: its sequence and first index, oldest first.
     pub segments: Vec<(u64, u64)>,
+    /// The newest end mark.
+    pub mark: Option<end_mark::Found>,
 }
 
 /// Reads everything that the folder's names promise.
@@ -88,8 +129,25 @@ pub(crate) fn recover(
     storage: &dyn Storage,
     cluster_id: u64,
 ) -> Result<(Recovered, LogEnd), WalError> {
+    // Before the log: a server that runs meanwhile marks only what it has written already.
+    let found = end_mark::read(storage)?;
+    let mark = found.map(|found| found.mark);
     let headers = read_headers(storage, cluster_id)?;
     let mut notes = Vec::new();
+    match &found {
+        Some(found) => {
+            end_mark::check_cluster(storage, &found.mark, cluster_id)?;
+            check_last_segment(storage, &headers, found.mark.sequence)?;
+            if found.other_is_torn {
+                notes.push(RecoveryNote::TornEndMark {
+                    file: storage.location(END_MARK_FILE),
+                });
+            }
+        }
+        None => notes.push(RecoveryNote::NoEndMark {
+            file: storage.location(END_MARK_FILE),
+        }),
+    }
     let snapshot = choose_snapshot(storage, cluster_id, &headers, &mut notes)?;
     let base = snapshot.as_ref().map_or(0, |info| info.meta.index);
     let start = first_to_read(storage, &headers, base)?;
@@ -101,8 +159,11 @@ pub(crate) fn recover(
         let segment = Segment::load(storage, &name)?;
         replay.begin_segment(&segment)?;
         let mut records = segment.records();
-        for (offset, found) in records.by_ref() {
+        let marked_offset = mark.map_or(0, |mark| mark.offset);
+        let mut marked_chain = records.chain_at(marked_offset);
+        while let Some((offset, found)) = records.next() {
             replay.record(&segment.location, offset, found.record)?;
+            marked_chain = marked_chain.or_else(|| records.chain_at(marked_offset));
         }
         let next_chain = headers.get(at + 1).map(|next| next.previous_chain);
         if segment.check_end(&records, next_chain)? {
@@ -117,6 +178,18 @@ pub(crate) fn recover(
                     before: segment.location,
                     missing,
                 });
+            }
+            if let Some(mark) = &mark {
+                mark.check(&segment, &records, marked_chain)?;
+                let here = mark.sequence == header.sequence;
+                let marked = if here { mark.offset } else { 0 };
+                if !(here && mark.is_closed && marked == records.offset) {
+                    notes.push(RecoveryNote::NotClosed {
+                        file: segment.location.clone(),
+                        offset: u64::from(records.offset),
+                        unmarked_bytes: u64::from(records.offset.saturating_sub(marked)),
+                    });
+                }
             }
             end = Some(LogEnd {
                 segment_name: name,
@@ -137,6 +210,7 @@ pub(crate) fn recover(
                     .iter()
                     .map(|h| (h.sequence, h.first_index))
                     .collect(),
+                mark: found,
             });
         }
     }
@@ -195,6 +269,21 @@ pub(crate) fn recover(
         notes,
     };
     Ok((recovered, end))
+}
+
+/// Refuses a log whose last segments are missing: an end mark names one that is not there.
+fn check_last_segment(
+    storage: &dyn Storage,
+    headers: &[SegmentHeader],
+    marked: u64,
+) -> Result<(), WalError> {
+    match headers.last() {
+        Some(last) if last.sequence < marked => Err(WalError::SegmentGap {
+            before: storage.location(&file_name(last.sequence)),
+            missing: last.sequence + 1,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The header of every segment, oldest first, without a gap.

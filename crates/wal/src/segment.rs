@@ -6,6 +6,7 @@
 //! before it, and both came with one write that a crash tore.
 
 use std::fmt::Write as _;
+use std::io;
 
 use bytes::Bytes;
 
@@ -100,7 +101,8 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
         .flatten()
 }
 
-/// Writes a whole file under its name so that it is either there whole or not at all.
+/// Writes a whole file under its name so that it is either there whole or not at all. A failure leaves no
+/// unfinished file behind.
 pub(crate) fn write_whole(
     storage: &dyn Storage,
     name: &str,
@@ -112,22 +114,41 @@ pub(crate) fn write_whole(
         let location = location.clone();
         move |error| WalError::io(action, location, error)
     };
-    match storage.remove(&unfinished) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(failed("remove")(error));
-        }
-        _ => {}
-    }
+    remove_if_there(storage, &unfinished).map_err(failed("remove"))?;
     let file = storage.create(&unfinished).map_err(failed("create"))?;
-    file.write_at(0, content).map_err(failed("write"))?;
-    file.sync_data().map_err(failed("sync"))?;
-    storage
-        .rename(&unfinished, name)
-        .map_err(failed("rename"))?;
+    let written = file
+        .write_at(0, content)
+        .map_err(failed("write"))
+        .and_then(|()| file.sync_data().map_err(failed("sync")))
+        .and_then(|()| storage.rename(&unfinished, name).map_err(failed("rename")));
+    if let Err(error) = written {
+        drop(file);
+        discard(storage, &unfinished);
+        return Err(error);
+    }
     storage
         .sync_dir()
         .map_err(|error| WalError::io("sync", storage.location(""), error))?;
     Ok(file)
+}
+
+/// Removes a file that may be missing.
+pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
+    match storage.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes an unfinished file after a failure, so that its bytes do not stay on a disk that may be full. A
+/// removal that fails too is left to the next start.
+pub(crate) fn discard(storage: &dyn Storage, unfinished: &str) {
+    if let Err(error) = remove_if_there(storage, unfinished) {
+        tracing::warn!(
+            "cannot remove the unfinished file {}: {error}; the next start removes it",
+            storage.location(unfinished)
+        );
+    }
 }
 
 /// The whole content of a file.
@@ -155,7 +176,7 @@ pub(crate) struct Segment {
 pub(crate) enum Tail {
     /// Nothing but zeros.
     Clean,
-    /// Bytes of a write that was never acknowledged.
+    /// Bytes of a write that nothing here shows to have been acknowledged.
     Torn,
     /// Acknowledged bytes are damaged: a record at `witness` was written after they had been synced.
     Damaged { witness: u32 },
@@ -285,6 +306,13 @@ pub(crate) struct Records<'a> {
     pub chain: u32,
     /// Where the write began that brought the last record.
     pub last_write: u32,
+}
+
+impl Records<'_> {
+    /// The running checksum, if the records so far end at `offset`.
+    pub(crate) fn chain_at(&self, offset: u32) -> Option<u32> {
+        (self.offset == offset).then_some(self.chain)
+    }
 }
 
 impl Iterator for Records<'_> {

@@ -3,6 +3,7 @@
 
 mod dir;
 mod memory;
+mod privacy;
 
 use std::any::Any;
 use std::fmt;
@@ -10,6 +11,7 @@ use std::io;
 
 pub use dir::DirStorage;
 pub use memory::MemoryStorage;
+pub use privacy::FolderError;
 
 /// What an opened file will be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +101,7 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// metadata. Does nothing when it is that long already.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room; what was there before is untouched.
+    /// `StorageFull` when there is no room; the file is then as it was, and takes no more room than before.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
     /// Makes the content durable, and the length with it.

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::end_mark::{END_MARK_FILE, EndMark, EndMarks, MARK_BYTES};
 use crate::error::{WalError, is_no_room};
 use crate::folder;
-use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, Record, encode};
+use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, RECORD_HEADER_BYTES, Record, encode};
 use crate::recover::{self, Recovered};
 use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain, file_name};
 use crate::snapshot::{self, SnapshotInfo, SnapshotStore};
@@ -73,8 +74,13 @@ pub struct Wal {
     buffered_records: u64,
     buffered_chain: u32,
     last_index: u64,
+    /// The last entry that is durable.
+    synced_index: u64,
     hard_state: HardState,
     commit: u64,
+    marks: EndMarks,
+    /// Sequence and offset in the newest end mark of this process; `None` before the first, and once closed.
+    marked: Option<(u64, u32)>,
     poisoned: Option<(&'static str, String, String)>,
     _lock: LockGuard,
 }
@@ -117,8 +123,11 @@ impl Wal {
             buffered_records: 0,
             buffered_chain: end.chain,
             last_index: end.last_index,
+            synced_index: end.last_index,
             hard_state: recovered.hard_state,
             commit: recovered.commit,
+            marks: EndMarks::new(end.mark),
+            marked: None,
             poisoned: None,
             _lock: lock,
         };
@@ -202,8 +211,8 @@ impl Wal {
     /// Makes everything that was appended durable: one write, one sync. Does nothing when nothing waits.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`] with `retryable` when the segment cannot grow: the records still wait and `sync`
-    /// may be called again. Any other failure of a write or a sync makes the log unusable for ever; nothing of
+    /// [`WalError::NoSpace`] with `retryable` when the segment cannot grow or take the bytes: the records still
+    /// wait and `sync` may be called again. Any other failure of a write or a sync makes the log unusable for ever; nothing of
     /// this batch may be acknowledged.
     pub fn sync(&mut self) -> Result<SyncReport, WalError> {
         self.check_usable()?;
@@ -215,16 +224,15 @@ impl Wal {
         if self.buffer.is_empty() {
             return Ok(report);
         }
-        let end = u64::from(self.synced) + self.buffer.len() as u64;
-        if end > self.allocated {
-            let wanted = end.next_multiple_of(u64::from(self.segment_step));
-            if let Err(error) = self.file.allocate(wanted) {
-                return Err(self.allocation_failed(wanted, error));
-            }
-            self.allocated = wanted;
+        if self.marked.is_none() {
+            // The mark on the disk may say that the log was closed, which ends here.
+            self.mark(false)?;
         }
+        let before = self.allocated;
+        let end = u64::from(self.synced) + self.buffer.len() as u64;
+        self.make_room(end)?;
         if let Err(error) = self.file.write_at(u64::from(self.synced), &self.buffer) {
-            return Err(self.poison("write", error));
+            return Err(self.write_failed(self.buffer.len() as u64, error));
         }
         let started = Instant::now();
         if let Err(error) = self.file.sync_data() {
@@ -243,34 +251,86 @@ impl Wal {
         // `put` keeps the end within u32.
         self.synced = u32::try_from(end).unwrap_or(u32::MAX);
         self.chain = self.buffered_chain;
+        self.synced_index = self.last_index;
         self.segment_is_empty = false;
         self.buffered_records = 0;
         self.buffer.clear();
         self.buffer.shrink_to(4 << 20);
+        if self.allocated != before {
+            match self.mark(false) {
+                // The mark before still holds; `mark_end` tries again.
+                Ok(()) | Err(WalError::NoSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(report)
     }
 
-    /// Ends the log in good order: what waits is made durable, and a last record vouches for all before it, so
-    /// that damage to the last batch cannot be taken for a torn write.
+    /// Whether the newest end mark reaches to the end of what was synced.
+    pub fn is_end_marked(&self) -> bool {
+        self.marked.is_none() || self.marked == Some((self.current_sequence(), self.synced))
+    }
+
+    /// Records durably how far the log was synced, so that the loss of its end cannot go unseen from here on. To be
+    /// called when the log comes to rest, and now and then while it does not; when the file grows, the log does so
+    /// by itself. Does nothing where the newest mark reaches as far.
+    ///
+    /// # Errors
+    /// [`WalError::NoSpace`], after which the log is as usable as before; any other failure makes it unusable for
+    /// ever, as in [`sync`](Wal::sync).
+    pub fn mark_end(&mut self) -> Result<(), WalError> {
+        self.check_usable()?;
+        if self.is_end_marked() {
+            return Ok(());
+        }
+        self.mark(false)
+    }
+
+    /// Ends the log in good order: what waits is made durable, a last record vouches for all before it, so that
+    /// damage to the last batch cannot be taken for a torn write, and a last end mark says that nothing follows.
+    /// Where there is no room for that record, the mark alone vouches.
     ///
     /// # Errors
     /// As [`sync`](Wal::sync).
     pub fn close(mut self) -> Result<(), WalError> {
-        self.sync()?;
-        self.append(&[Record::Commit { index: self.commit }])?;
-        self.sync().map(drop)
+        self.mark_closed()
     }
 
-    /// Tells the log that a snapshot is durable: a mark joins the records that wait, older snapshots beyond
-    /// those to keep are removed, then every segment whose entries the oldest kept snapshot holds.
+    /// As [`close`](Wal::close), for an owner who keeps the folder. What is written afterwards opens the log anew.
+    ///
+    /// # Errors
+    /// As [`sync`](Wal::sync).
+    pub fn mark_closed(&mut self) -> Result<(), WalError> {
+        self.sync()?;
+        let vouched = self
+            .append(&[Record::Commit { index: self.commit }])
+            .and_then(|()| self.sync());
+        match vouched {
+            Ok(_) | Err(WalError::NoSpace { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.check_usable()?;
+        self.mark(true)?;
+        self.marked = None;
+        Ok(())
+    }
+
+    /// Tells the log that a snapshot is durable: older snapshots beyond those to keep are removed, then every
+    /// segment whose entries the oldest kept snapshot holds, and a mark joins the records that wait. The removals
+    /// come first: they need no room, and may make what the mark needs.
     ///
     /// # Errors
     /// [`WalError`] when the disk refuses; what should have gone may then still be there, which does no harm.
     pub fn snapshot_saved(&mut self, saved: &SnapshotInfo) -> Result<(), WalError> {
+        self.remove_outdated()?;
         self.append(&[Record::Snapshot {
             index: saved.meta.index,
             term: saved.meta.term,
-        }])?;
+        }])
+    }
+
+    /// Removes snapshots beyond those to keep, then segments that the oldest kept one makes needless.
+    fn remove_outdated(&mut self) -> Result<(), WalError> {
         let names = snapshot::names(self.storage.as_ref())?;
         for name in names.iter().skip(self.options.keep_snapshots) {
             self.remove(name)?;
@@ -361,6 +421,8 @@ impl Wal {
 
     /// The current segment is wholly synced here: the buffer is empty.
     fn begin_segment(&mut self) -> Result<(), WalError> {
+        // The seal's room first: a segment whose successor is there must be sealed.
+        self.make_room(u64::from(self.synced) + RECORD_HEADER_BYTES as u64)?;
         let sequence = self.segments.last().map_or(1, |(sequence, _)| sequence + 1);
         let header = SegmentHeader {
             cluster_id: self.cluster_id,
@@ -411,12 +473,47 @@ impl Wal {
         let mut bytes = Vec::new();
         encode(&Record::Sealed { next }, place, self.synced, &mut bytes);
         if let Err(error) = self.file.write_at(u64::from(self.synced), &bytes) {
-            return Err(self.poison("write", error));
+            return Err(self.write_failed(bytes.len() as u64, error));
         }
         if let Err(error) = self.file.sync_data() {
             return Err(self.poison("sync", error));
         }
         Ok(())
+    }
+
+    /// Writes an end mark. Everything up to `synced`, and the file's length, is durable here.
+    fn mark(&mut self, is_closed: bool) -> Result<(), WalError> {
+        let sequence = self.current_sequence();
+        let mark = EndMark {
+            cluster_id: self.cluster_id,
+            number: 0,
+            sequence,
+            offset: self.synced,
+            chain: self.chain,
+            last_index: self.synced_index,
+            file_bytes: self.allocated,
+            is_closed,
+        };
+        match self.marks.write(self.storage.as_ref(), mark) {
+            Ok(()) => {
+                self.marked = Some((sequence, self.synced));
+                Ok(())
+            }
+            Err(WalError::NoSpace { .. }) => Err(WalError::NoSpace {
+                file: self.storage.location(END_MARK_FILE),
+                needed_bytes: MARK_BYTES as u64,
+                retryable: true,
+            }),
+            Err(WalError::Io {
+                action,
+                file,
+                source,
+            }) => {
+                self.poisoned = Some((action, file, source.to_string()));
+                self.check_usable()
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn extend_step(&self) -> u32 {
@@ -432,20 +529,45 @@ impl Wal {
         self.storage.sync_dir().map_err(failed("sync", ""))
     }
 
-    fn current_location(&self) -> String {
-        let sequence = self.segments.last().map_or(1, |(sequence, _)| *sequence);
-        self.storage.location(&file_name(sequence))
+    fn current_sequence(&self) -> u64 {
+        self.segments.last().map_or(1, |(sequence, _)| *sequence)
     }
 
-    fn allocation_failed(&mut self, wanted: u64, error: std::io::Error) -> WalError {
-        if is_no_room(&error) {
-            return WalError::NoSpace {
-                file: self.current_location(),
-                needed_bytes: wanted.saturating_sub(self.allocated),
-                retryable: true,
-            };
+    fn current_location(&self) -> String {
+        self.storage.location(&file_name(self.current_sequence()))
+    }
+
+    /// Grows the current segment to hold bytes up to `end`.
+    fn make_room(&mut self, end: u64) -> Result<(), WalError> {
+        if end <= self.allocated {
+            return Ok(());
         }
-        self.poison("growth", error)
+        let wanted = end.next_multiple_of(u64::from(self.segment_step));
+        if let Err(error) = self.file.allocate(wanted) {
+            if is_no_room(&error) {
+                return Err(self.no_room(wanted - self.allocated));
+            }
+            return Err(self.poison("growth", error));
+        }
+        self.allocated = wanted;
+        Ok(())
+    }
+
+    /// A write that found no room can be repeated: nothing was synced since, and the same bytes go to the same
+    /// place again.
+    fn write_failed(&mut self, needed_bytes: u64, error: std::io::Error) -> WalError {
+        if is_no_room(&error) {
+            return self.no_room(needed_bytes);
+        }
+        self.poison("write", error)
+    }
+
+    fn no_room(&self, needed_bytes: u64) -> WalError {
+        WalError::NoSpace {
+            file: self.current_location(),
+            needed_bytes,
+            retryable: true,
+        }
     }
 
     fn poison(&mut self, action: &'static str, error: std::io::Error) -> WalError {

@@ -150,6 +150,9 @@ fn workload(disk: &FaultStorage, known: &mut Known) -> Result<(), WalError> {
         wal.append(&records)?;
         wal.sync()?;
         known.synced();
+        if round % 3 == 0 {
+            wal.mark_end()?;
+        }
 
         let commit = [Record::Commit { index: next - 1 }];
         known.append(&commit);

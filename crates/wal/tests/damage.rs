@@ -148,6 +148,12 @@ fn any_missing_file_is_refused() {
     for (name, _) in all_files(&disk) {
         let damaged = disk.crash(Loss::Nothing);
         damaged.take(&name);
+        if name == "SYNCED" {
+            // Nothing that was acknowledged is in it.
+            let found = recovered(&damaged).unwrap();
+            assert!(matches!(found.notes[..], [RecoveryNote::NoEndMark { .. }]));
+            continue;
+        }
         let error = recovered(&damaged).expect_err(&name);
         assert!(
             matches!(
@@ -187,9 +193,9 @@ fn damage_before_a_later_synced_record_is_told_from_a_torn_write() {
     torn.flip_bit(&name, third, 0);
     let found = recovered(&torn).unwrap();
     assert_eq!(found.entries.len(), 2);
-    assert!(
-        matches!(found.notes[..], [RecoveryNote::TornTail { offset, .. }] if offset == third - 32)
-    );
+    assert!(found.notes.iter().any(
+        |note| matches!(note, RecoveryNote::TornTail { offset, .. } if *offset == third - 32)
+    ));
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The bytes of format version 1 as they were on the day they were fixed, kept in `fixtures/format-1`. This
-//! build must read them, and must write the very same for the same work. A later format gets a folder of its
-//! own; this one stays as it is.
+//! The bytes of format version 1 as they were on the day they were fixed, kept in `fixtures/format-1`, and the same
+//! with the end marks that came later, in `fixtures/format-1-marked`. This build must read both, and must write the
+//! very same for the same work. A later format gets a folder of its own; these stay as they are.
 //!
-//! `BATON_WRITE_FIXTURE=1 cargo test -p baton-wal --test fixture` writes the folder where it is missing.
+//! `BATON_WRITE_FIXTURE=1 cargo test -p baton-wal --test fixture` writes the second folder where it is missing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,13 +17,20 @@ use std::sync::Arc;
 
 use baton_wal::testing::FaultStorage;
 use baton_wal::{
-    DumpItem, Entry, FORMAT_VERSION, HardState, Record, SnapshotMeta, Storage, Wal, WalOptions,
-    dump, verify,
+    DumpItem, Entry, FORMAT_VERSION, HardState, Record, Recovered, RecoveryNote, SnapshotMeta,
+    Storage, Wal, WalOptions, dump, verify,
 };
 use bytes::Bytes;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1")
+/// Without end marks, as builds before them wrote it.
+const UNMARKED: &str = "format-1";
+const MARKED: &str = "format-1-marked";
+const MARKS: &str = "SYNCED";
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
 }
 
 fn options() -> WalOptions {
@@ -98,26 +105,43 @@ fn format_1_is_still_written_byte_by_byte() {
     assert_eq!(FORMAT_VERSION, 1, "a new format needs a fixture of its own");
     let disk = FaultStorage::new();
     write(&disk);
-    if std::env::var_os("BATON_WRITE_FIXTURE").is_some() && !folder().exists() {
-        fs::create_dir_all(folder()).unwrap();
+    if std::env::var_os("BATON_WRITE_FIXTURE").is_some() && !folder(MARKED).exists() {
+        fs::create_dir_all(folder(MARKED)).unwrap();
         for name in names(&disk) {
-            fs::write(folder().join(&name), disk.content(&name).unwrap()).unwrap();
+            fs::write(folder(MARKED).join(&name), disk.content(&name).unwrap()).unwrap();
         }
     }
-    for name in names(&disk) {
-        let kept = fs::read(folder().join(&name)).unwrap();
-        let now = disk.content(&name).unwrap();
-        assert_eq!(kept.len(), now.len(), "{name}");
-        if let Some(at) = (0..kept.len()).find(|at| kept[*at] != now[*at]) {
-            panic!("{name} differs from byte {at} on");
+    assert!(names(&disk).contains(&MARKS.to_owned()));
+    for kept_in in [UNMARKED, MARKED] {
+        for name in names(&disk) {
+            if (kept_in, name.as_str()) == (UNMARKED, MARKS) {
+                continue;
+            }
+            let kept = fs::read(folder(kept_in).join(&name)).unwrap();
+            let now = disk.content(&name).unwrap();
+            assert_eq!(kept.len(), now.len(), "{name}");
+            if let Some(at) = (0..kept.len()).find(|at| kept[*at] != now[*at]) {
+                panic!("{name} differs from byte {at} on");
+            }
         }
     }
 }
 
 #[test]
 fn format_1_is_still_read() {
+    let found = read(UNMARKED);
+    assert!(
+        matches!(found.notes[..], [RecoveryNote::NoEndMark { .. }]),
+        "{:?}",
+        found.notes
+    );
+    let found = read(MARKED);
+    assert_eq!(found.notes, []);
+}
+
+fn read(kept_in: &str) -> Recovered {
     let disk = FaultStorage::new();
-    for item in fs::read_dir(folder()).unwrap() {
+    for item in fs::read_dir(folder(kept_in)).unwrap() {
         let item = item.unwrap();
         let name = item.file_name().into_string().unwrap();
         disk.put(&name, &fs::read(item.path()).unwrap());
@@ -152,7 +176,7 @@ fn format_1_is_still_read() {
     )));
 
     let (wal, found) = Wal::open(Arc::new(disk), options()).unwrap();
-    let snapshot = found.snapshot.unwrap();
+    let snapshot = found.snapshot.clone().unwrap();
     assert_eq!(
         (snapshot.meta.index, snapshot.meta.term, snapshot.meta.zxid),
         (4, 2, 17)
@@ -162,6 +186,7 @@ fn format_1_is_still_read() {
     assert_eq!(
         found
             .entries
+            .clone()
             .into_iter()
             .map(Record::Entry)
             .collect::<Vec<_>>(),
@@ -174,4 +199,5 @@ fn format_1_is_still_read() {
     );
     assert_eq!(reader.next_chunk().unwrap().unwrap().kind, 2);
     assert!(reader.next_chunk().unwrap().is_none());
+    found
 }

@@ -98,6 +98,12 @@ fn any_bytes_as_a_snapshot() {
 }
 
 #[test]
+fn any_bytes_as_end_marks() {
+    // No change first, then marks with a few bytes changed.
+    rounds(wal_targets::end_marks, &[0; 208], 400);
+}
+
+#[test]
 fn any_bytes_as_a_marker() {
     rounds(wal_targets::marker, &fixture("FORMAT", 0), 2_000);
 }

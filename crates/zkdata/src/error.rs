@@ -7,7 +7,9 @@ use baton_tree::AssembleError;
 #[non_exhaustive]
 pub enum ZkDataError {
     /// The first bytes are others.
-    #[error("{file} is no ZooKeeper {what}: its first 16 bytes are not those of one of version 2")]
+    #[error(
+        "{file} is not a ZooKeeper {what}: its first 16 bytes are not those of one of version 2; restore it from a copy, or move it away"
+    )]
     NotOne {
         /// The file.
         file: String,

@@ -1,5 +1,6 @@
 //! Writes one snapshot, chunk by chunk, beside the log. Nothing is visible before [`SnapshotWriter::finish`];
-//! a writer that is dropped leaves at most an unfinished file, which the next start removes.
+//! a writer that fails or is dropped removes its unfinished file at once: on a full disk, that room is the
+//! log's.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use super::{
     encode_chunk_header, encode_header, file_name,
 };
 use crate::bytes_at::padded;
-use crate::error::WalError;
-use crate::segment::UNFINISHED_SUFFIX;
+use crate::error::{WalError, is_no_room};
+use crate::segment::{UNFINISHED_SUFFIX, discard, remove_if_there};
 use crate::storage::{Storage, StorageFile};
 
 /// Bytes gathered before they are written.
@@ -29,6 +30,8 @@ pub struct SnapshotWriter {
     file_crc: u32,
     chunks: u32,
     content_bytes: u64,
+    /// Whether the file has its final name.
+    is_named: bool,
 }
 
 impl SnapshotWriter {
@@ -47,15 +50,11 @@ impl SnapshotWriter {
         let name = file_name(meta.index, meta.term);
         let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
         let location = storage.location(&unfinished);
-        match storage.remove(&unfinished) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(WalError::io("remove", location, error));
-            }
-            _ => {}
-        }
+        remove_if_there(storage.as_ref(), &unfinished)
+            .map_err(|error| WalError::io("remove", location.clone(), error))?;
         let file = storage
             .create(&unfinished)
-            .map_err(|error| WalError::io("create", location, error))?;
+            .map_err(|error| failure("create", location, 0, error))?;
         let (header, header_crc) = encode_header(cluster_id, &meta);
         Ok(SnapshotWriter {
             storage,
@@ -69,6 +68,7 @@ impl SnapshotWriter {
             file_crc: 0,
             chunks: 0,
             content_bytes: 0,
+            is_named: false,
         })
     }
 
@@ -117,12 +117,13 @@ impl SnapshotWriter {
         self.storage
             .rename(&self.unfinished, &self.name)
             .map_err(self.failed("rename"))?;
+        self.is_named = true;
         self.storage
             .sync_dir()
-            .map_err(|error| WalError::io("sync", self.storage.location(""), error))?;
+            .map_err(|error| failure("sync", self.storage.location(""), 0, error))?;
         Ok(SnapshotInfo {
-            name: self.name,
-            meta: self.meta,
+            name: std::mem::take(&mut self.name),
+            meta: self.meta.clone(),
             chunks: footer.chunks,
             content_bytes: footer.content_bytes,
             file_bytes: self.written,
@@ -149,6 +150,33 @@ impl SnapshotWriter {
 
     fn failed(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> WalError + use<> {
         let location = self.storage.location(&self.unfinished);
-        move |error| WalError::io(action, location, error)
+        // The file goes, so another attempt needs at least as much as this one had.
+        let needed_bytes = self.written + self.buffer.len() as u64;
+        move |error| failure(action, location, needed_bytes, error)
+    }
+}
+
+/// The log is usable whatever becomes of a snapshot: where there is no room, another one can be tried later.
+fn failure(
+    action: &'static str,
+    file: String,
+    needed_bytes: u64,
+    error: std::io::Error,
+) -> WalError {
+    if is_no_room(&error) {
+        return WalError::NoSpace {
+            file,
+            needed_bytes,
+            retryable: true,
+        };
+    }
+    WalError::io(action, file, error)
+}
+
+impl Drop for SnapshotWriter {
+    fn drop(&mut self) {
+        if !self.is_named {
+            discard(self.storage.as_ref(), &self.unfinished);
+        }
     }
 }

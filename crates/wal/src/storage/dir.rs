@@ -5,12 +5,14 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::privacy::{self, FILE_MODE, FOLDER_MODE, FolderError};
 use super::{Access, LockError, LockGuard, Storage, StorageFile};
 
-const LOCK_FILE: &str = "LOCK";
+/// The file that carries the lock.
+pub(super) const LOCK_FILE: &str = "LOCK";
 
 /// A folder of the file system.
 #[derive(Debug, Clone)]
@@ -32,39 +34,52 @@ impl DirStorage {
         }
     }
 
-    /// The folder at `path`; it and the folders above it are made, readable by this user only, and made
-    /// durable where they are missing.
+    /// The folder at `path`, for this user only. It and the folders above it are made, and made durable, where
+    /// they are missing. One that is there and that others may read is closed to them, with its files, if it
+    /// holds nothing but a log.
     ///
     /// # Errors
-    /// Whatever the system says.
-    pub fn create(path: impl Into<PathBuf>) -> io::Result<DirStorage> {
+    /// [`FolderError`] for a folder that others own, may write to or share, and whatever the system says.
+    pub fn create(path: impl Into<PathBuf>) -> Result<DirStorage, FolderError> {
         let path = path.into();
-        let mut made = Vec::new();
-        let mut missing = path.as_path();
-        while !missing.as_os_str().is_empty() && !missing.exists() {
-            made.push(missing.to_owned());
-            match missing.parent() {
-                Some(parent) => missing = parent,
-                None => break,
-            }
-        }
-        let mut builder = fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(&path)?;
-        for folder in made.iter().rev() {
-            let parent = match folder.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent,
-                _ => Path::new("."),
-            };
-            File::open(parent)?.sync_all()?;
-        }
-        DirStorage::open(path)
+        let made = make(&path).and_then(|()| DirStorage::open(path.clone()));
+        let storage = made.map_err(|source| FolderError::Io {
+            folder: path.clone(),
+            source,
+        })?;
+        privacy::keep_private(&path)?;
+        Ok(storage)
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Makes a folder and those above it, durably, where they are missing.
+fn make(path: &Path) -> io::Result<()> {
+    let mut made = Vec::new();
+    let mut missing = path;
+    while !missing.as_os_str().is_empty() && !missing.exists() {
+        made.push(missing.to_owned());
+        match missing.parent() {
+            Some(parent) => missing = parent,
+            None => break,
+        }
+    }
+    fs::DirBuilder::new()
+        .mode(FOLDER_MODE)
+        .recursive(true)
+        .create(path)?;
+    for folder in made.iter().rev() {
+        let parent = match folder.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 impl Storage for DirStorage {
@@ -86,7 +101,9 @@ impl Storage for DirStorage {
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(FILE_MODE)
             .open(self.path.join(name))?;
+        privacy::own(&file)?;
         Ok(Box::new(DirFile { file }))
     }
 
@@ -116,7 +133,9 @@ impl Storage for DirStorage {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(FILE_MODE)
             .open(self.path.join(LOCK_FILE))?;
+        privacy::own(&file)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -173,13 +192,18 @@ impl StorageFile for DirFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        let mut at = self.len()?;
+        let before = self.len()?;
+        let mut at = before;
         while at < len {
             let count = (len - at).min(ZEROS.len() as u64);
             let zeros = ZEROS
                 .get(..usize::try_from(count).unwrap_or(0))
                 .unwrap_or_default();
-            self.file.write_all_at(zeros, at)?;
+            if let Err(error) = self.file.write_all_at(zeros, at) {
+                // What fitted is of no use, and on a full disk others need it.
+                let _ = self.file.set_len(before);
+                return Err(error);
+            }
             at += count;
         }
         Ok(())
