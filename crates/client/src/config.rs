@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::lease::LeaseOptions;
+use crate::lease::{LeaseMode, LeaseOptions};
 use crate::transport::{Host, SocketTransport, Transport};
 
 /// The port that a server list means when it names none.
@@ -51,6 +51,7 @@ pub struct Config {
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) connect_within: Duration,
+    pub(crate) new_session_within: Option<Duration>,
     pub(crate) auth: Vec<AuthInfo>,
     pub(crate) lease: LeaseOptions,
     pub(crate) max_pending: usize,
@@ -83,6 +84,7 @@ impl Config {
             session_timeout: Duration::from_secs(10),
             connect_timeout: None,
             connect_within: Duration::from_secs(15),
+            new_session_within: None,
             auth: Vec::new(),
             lease: LeaseOptions::default(),
             max_pending: 16_384,
@@ -120,6 +122,15 @@ impl Config {
         self
     }
 
+    /// How long a [`Client`](crate::Client) that has lost a session tries to open the next one before it gives up (as for the first one,
+    /// [`Config::connect_within`]). [`Duration::MAX`] means for ever: whoever waits for a lock then waits through an outage of any
+    /// length.
+    #[must_use]
+    pub fn new_session_within(mut self, limit: Duration) -> Self {
+        self.new_session_within = Some(limit);
+        self
+    }
+
     /// Prefixes every path with `chroot`, and hides it in every path that comes back. `""` and `"/"` mean none.
     ///
     /// # Errors
@@ -146,10 +157,32 @@ impl Config {
         self
     }
 
-    /// What is known about the ensemble's timing, and how its leases are to be kept.
+    /// The ensemble's timing, the clocks, and the mode of the lease: see [`LeaseOptions`]. The defaults are sound on every
+    /// ensemble.
     #[must_use]
     pub fn lease(mut self, options: LeaseOptions) -> Self {
         self.lease = options;
+        self
+    }
+
+    /// States the ensemble's `tickTime`: see [`LeaseOptions::tick`].
+    #[must_use]
+    pub fn ensemble_tick(mut self, tick: Duration) -> Self {
+        self.lease.tick = Some(tick);
+        self
+    }
+
+    /// States the ensemble's `syncLimit`, in ticks: see [`LeaseOptions::sync_limit`].
+    #[must_use]
+    pub fn ensemble_sync_limit(mut self, ticks: u32) -> Self {
+        self.lease.sync_limit = Some(ticks);
+        self
+    }
+
+    /// Which requests the lease rests on: see [`LeaseMode`].
+    #[must_use]
+    pub fn lease_mode(mut self, mode: LeaseMode) -> Self {
+        self.lease.mode = mode;
         self
     }
 

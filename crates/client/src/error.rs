@@ -19,10 +19,10 @@ pub enum Reason {
     )]
     Disconnected,
     /// The connection broke before the answer.
-    #[error("the connection was lost before the answer; look at the tree before deciding")]
+    #[error("the connection was lost before the answer; read the tree before deciding")]
     ConnectionLost,
     /// The operation's deadline passed.
-    #[error("its deadline passed")]
+    #[error("its deadline passed; allow more time")]
     DeadlinePassed,
     /// The session has ended.
     #[error("{0}; open a new session")]
@@ -31,7 +31,9 @@ pub enum Reason {
     #[error("the session is being closed; open a new session")]
     Closing,
     /// Too many operations, or bytes of them, are queued or unanswered.
-    #[error("{pending} operations wait already, the most allowed; send less, or raise max_pending")]
+    #[error(
+        "{pending} operations wait already, the most allowed; send fewer, or raise max_pending"
+    )]
     QueueFull {
         /// How many wait.
         pending: usize,
@@ -63,7 +65,7 @@ pub enum Reason {
     #[error("{0}; correct the argument")]
     BadArgument(String),
     /// The server's answer makes no sense.
-    #[error("the answer could not be read ({0}); look at the tree before deciding")]
+    #[error("the answer could not be read ({0}); read the tree before deciding")]
     BadReply(String),
 }
 
@@ -72,7 +74,7 @@ pub enum Reason {
 #[non_exhaustive]
 pub enum Error {
     /// The server refused it. It had no effect.
-    #[error("{op} {path}: refused by the server: {code}")]
+    #[error("{}: refused by the server: {code}", attempt(*.op, .path))]
     Rejected {
         /// What was asked.
         op: OpCode,
@@ -85,7 +87,8 @@ pub enum Error {
     },
     /// The server refused a multi because of one of its parts. None of it had an effect.
     #[error(
-        "multi: refused by the server: part {index} ({op} {path}): {code}; nothing was applied"
+        "transaction: refused by the server: part {index} ({}): {code}; nothing was applied",
+        attempt(*.op, .path)
     )]
     MultiRejected {
         /// Which part failed, from 0.
@@ -100,7 +103,7 @@ pub enum Error {
         zxid: i64,
     },
     /// No server saw it, or will. It had no effect, and may be tried again as it is.
-    #[error("{op} {path}: not sent: {reason}")]
+    #[error("{}: not sent: {reason}", attempt(*.op, .path))]
     NotSent {
         /// What was asked.
         op: OpCode,
@@ -110,7 +113,7 @@ pub enum Error {
         reason: Reason,
     },
     /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try it again without looking.
-    #[error("{op} {path}: maybe applied: {reason}")]
+    #[error("{}: maybe applied: {reason}", attempt(*.op, .path))]
     MaybeApplied {
         /// What was asked.
         op: OpCode,
@@ -120,7 +123,7 @@ pub enum Error {
         reason: Reason,
     },
     /// A read that was sent and not answered. It changed nothing, and may be tried again as it is.
-    #[error("{op} {path}: no answer: {reason}")]
+    #[error("{}: no answer: {reason}", attempt(*.op, .path))]
     Unanswered {
         /// What was asked.
         op: OpCode,
@@ -129,6 +132,16 @@ pub enum Error {
         /// Why there is no answer.
         reason: Reason,
     },
+}
+
+/// What was tried, of which node, for people.
+fn attempt(op: OpCode, path: &str) -> String {
+    let action = op.action();
+    if path.is_empty() {
+        action.to_owned()
+    } else {
+        format!("{action} {path}")
+    }
 }
 
 impl Error {
@@ -219,6 +232,12 @@ impl Error {
         matches!(self.code(), Some(ErrorCode::NoNode))
     }
 
+    /// Whether the server answered that this session may not do that to the node.
+    #[must_use]
+    pub const fn is_no_auth(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::NoAuth))
+    }
+
     /// Whether the server answered that the node exists already.
     #[must_use]
     pub const fn is_node_exists(&self) -> bool {
@@ -275,7 +294,7 @@ pub enum ConnectError {
     },
     /// The part of the connect string behind the servers names a znode that does not exist.
     #[error(
-        "{servers} has no znode {chroot}, below which all paths are to be; create it, or correct what stands behind the servers"
+        "{servers} has no znode {chroot}, the chroot that the server list asks for; create it, or correct the list"
     )]
     NoChroot {
         /// The server list.
@@ -313,18 +332,23 @@ pub enum CloseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// The session timeout is too short for the ensemble's timing (`hazards.md` §2.8).
+    /// The session timeout is too short for the ensemble's timing.
     #[error(
-        "a session timeout of {timeout:?} is too short for a sound lease here (tick {tick:?}): use at least {smallest:?}, or set the ensemble's real tick in LeaseOptions"
+        "a session timeout of {timeout:?} is too short for a sound lease on servers with a tick of {tick:?}: use at least {smallest:?}, or state the ensemble's real tick in LeaseOptions"
     )]
     TimeoutTooShort {
         /// The timeout that the server granted.
         timeout: Duration,
-        /// The tick that was assumed.
+        /// The tick that was stated or assumed.
         tick: Duration,
         /// The smallest timeout that would do.
         smallest: Duration,
     },
+    /// [`LeaseMode::Ping`](crate::LeaseMode::Ping) on a server that is not Baton's, without the ensemble's timing.
+    #[error(
+        "leases by ping need the ensemble's tickTime and syncLimit: state both in LeaseOptions, or use LeaseMode::Auto"
+    )]
+    TimingNotStated,
     /// The session has ended.
     #[error("session lost: {0}; open a new session")]
     SessionEnded(EndReason),

@@ -5,10 +5,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::config::Config;
 use crate::error::{CloseError, ConnectError};
@@ -35,8 +34,11 @@ pub struct Client {
 
 struct Shared {
     config: Config,
+    /// Locked while a session is being opened.
     current: Mutex<Option<Session>>,
-    closed: AtomicBool,
+    /// The same, for those who do not wait.
+    newest: parking_lot::Mutex<Option<Session>>,
+    closed: watch::Sender<bool>,
 }
 
 impl Client {
@@ -56,33 +58,50 @@ impl Client {
         let shared = Shared {
             config,
             current: Mutex::new(None),
-            closed: AtomicBool::new(false),
+            newest: parking_lot::Mutex::new(None),
+            closed: watch::Sender::new(false),
         };
         Self {
             shared: Arc::new(shared),
         }
     }
 
-    /// The live session, or a new one when there is none any more. Callers at the same time get the same.
+    /// The live session, or a new one when there is none any more. Callers at the same time get the same. A new one in the place of
+    /// one that was lost is tried for as long as [`Config::new_session_within`] says.
     ///
     /// Cancel safe: a session that was being opened is closed in the background.
     ///
     /// # Errors
-    /// As [`Session::connect`]; [`ConnectError::Closed`] after [`Client::close`].
+    /// As [`Session::connect`]; [`ConnectError::Closed`] once [`Client::close`] was called.
     pub async fn session(&self) -> Result<Session, ConnectError> {
-        let mut current = self.shared.current.lock().await;
-        if self.shared.closed.load(Ordering::Acquire) {
+        let shared = &self.shared;
+        let mut current = shared.current.lock().await;
+        if *shared.closed.borrow() {
             return Err(ConnectError::Closed);
         }
-        if let Some(session) = current
-            .as_ref()
-            .filter(|session| !session.state().is_final())
-        {
-            return Ok(session.clone());
+        let mut limit = shared.config.connect_within;
+        if let Some(session) = current.as_ref() {
+            if !session.state().is_final() {
+                return Ok(session.clone());
+            }
+            limit = shared.config.new_session_within.unwrap_or(limit);
         }
-        let session = Session::connect(self.shared.config.clone()).await?;
+        let mut closed = shared.closed.subscribe();
+        let session = tokio::select! {
+            biased;
+            _ = closed.wait_for(|closed| *closed) => return Err(ConnectError::Closed),
+            session = Session::connect(shared.config.clone().connect_within(limit)) => session?,
+        };
         *current = Some(session.clone());
+        *shared.newest.lock() = Some(session.clone());
         Ok(session)
+    }
+
+    /// The session that was opened last, whether it lives or not; `None` before the first one and after [`Client::close`]. Never waits,
+    /// and opens none.
+    #[must_use]
+    pub fn newest(&self) -> Option<Session> {
+        self.shared.newest.lock().clone()
     }
 
     /// How sessions are opened.
@@ -96,8 +115,10 @@ impl Client {
     /// # Errors
     /// As [`Session::close`].
     pub async fn close(&self, limit: Duration) -> Result<(), CloseError> {
-        self.shared.closed.store(true, Ordering::Release);
+        self.shared.closed.send_replace(true);
+        // Whoever is opening a session ends then, and lets go of it.
         let session = self.shared.current.lock().await.take();
+        self.shared.newest.lock().take();
         match session {
             Some(session) => session.close(limit).await,
             None => Ok(()),

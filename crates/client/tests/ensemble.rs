@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 fn lease() -> LeaseOptions {
     LeaseOptions {
-        tick: Duration::from_millis(200),
+        tick: Some(Duration::from_millis(200)),
         mode: LeaseMode::Strict,
         ..LeaseOptions::default()
     }

@@ -37,21 +37,23 @@ async fn serve(mut peer: Peer) -> Vec<OpCode> {
 
 fn strict(world: &World) -> baton_client::Config {
     world.config().lease(LeaseOptions {
-        tick: TICK,
+        tick: Some(TICK),
         mode: LeaseMode::Strict,
         ..LeaseOptions::default()
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_lease_costs_one_no_effect_quorum_write_each_quarter_of_the_timeout_and_stays_valid()
-{
+async fn a_held_lease_costs_two_no_effect_quorum_writes_each_quarter_of_the_timeout_and_stays_valid()
+ {
     let mut world = World::new();
     let (s, mut peer) = world.session_with(strict(&world)).await;
     peer.answer_next_probe().await;
     let hold = s.hold_lease().await.unwrap();
     let second = hold.clone();
-    for _ in 0..20 {
+    let clock = s.clock();
+    let begun = clock.now();
+    for round in 0..40 {
         let asked = peer.expect(OpCode::Multi).await;
         assert!(s.lease().is_valid());
         let Request::Multi(parts) = asked.request() else {
@@ -69,13 +71,17 @@ async fn a_held_lease_costs_one_no_effect_quorum_write_each_quarter_of_the_timeo
             .await;
         settle().await;
         assert!(s.lease().deadline >= before);
-        // At the moment of the answer a strict lease has T - 2h - tick/2 left, or more.
-        assert!(
-            s.lease().remaining() >= T - T / 2 - TICK / 2 - Duration::from_millis(250),
-            "{:?}",
-            s.lease()
-        );
+        // Just before the second write of a pair is answered the lease has T - T/4 - T/16 - tick/2 left, or more.
+        let least = T - T / 4 - T / 16 - TICK / 2 - Duration::from_millis(250);
+        if round >= 2 {
+            assert!(s.lease().remaining() >= least, "{:?}", s.lease());
+        }
     }
+    let took = clock.now().saturating_duration_since(begun);
+    assert!(
+        took >= T * 19 / 4,
+        "40 writes take 19 quarters at least, these took {took:?}"
+    );
     drop((hold, second));
     let served = tokio::spawn(serve(peer));
     tokio::time::sleep(T * 3).await;

@@ -37,7 +37,7 @@ impl Bench {
             .unwrap()
             .session_timeout(timeout)
             .lease(LeaseOptions {
-                tick: Duration::from_millis(200),
+                tick: Some(Duration::from_millis(200)),
                 ..LeaseOptions::default()
             })
     }
@@ -429,8 +429,8 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
     let bench = Bench::new().await;
     for mode in [LeaseMode::Auto, LeaseMode::Strict] {
         let options = LeaseOptions {
-            tick: Duration::from_millis(200),
-            sync_limit: 20,
+            tick: Some(Duration::from_millis(200)),
+            sync_limit: Some(20),
             mode,
             ..LeaseOptions::default()
         };
@@ -469,7 +469,7 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
 async fn a_lease_that_cannot_be_sound_is_refused_with_the_smallest_timeout_that_can() {
     let bench = Bench::new().await;
     let options = LeaseOptions {
-        tick: Duration::from_secs(2),
+        tick: Some(Duration::from_secs(2)),
         mode: LeaseMode::Strict,
         ..LeaseOptions::default()
     };

@@ -252,27 +252,29 @@ impl Schedule {
     fn of(inner: &Inner) -> Self {
         let timeout = inner.timeout;
         let held = inner.lease_holds > 0;
-        let strict = inner.lease.evidence() == Evidence::Write;
-        let heartbeat = inner.lease.heartbeat();
+        // Until the probe is answered nobody knows whether the server wants writes.
+        let by_writes = inner.probe_answered && inner.lease.evidence() == Evidence::Write;
         // Something unanswered for a third of the timeout, and nothing answered for two thirds: the link is dead one way at
         // least, whatever bytes come in (`H27`).
         let unresponsive = inner.oldest_unacknowledged().map_or(NEVER, |oldest| {
             (inner.last_acked + timeout * 2 / 3).max(oldest + timeout / 3)
         });
-        let interval = if held && !strict {
-            heartbeat
+        let interval = if held {
+            inner.lease.ping_interval()
         } else {
-            (timeout / 3).min(MAX_PING_INTERVAL)
+            timeout / 3
         };
         Self {
             expiry: inner.last_acked + timeout,
             unresponsive,
-            heartbeat: if held && strict {
-                inner.last_heartbeat.max(inner.last_proof) + heartbeat
-            } else {
+            heartbeat: if !(held && by_writes) {
                 NEVER
+            } else if inner.lease.wants_write() {
+                BootInstant::ZERO
+            } else {
+                inner.last_heartbeat.max(inner.last_proof) + inner.lease.write_interval()
             },
-            ping: inner.last_sent + interval,
+            ping: inner.last_sent + interval.min(MAX_PING_INTERVAL),
         }
     }
 

@@ -424,7 +424,7 @@ impl Inner {
             len,
             end: 0,
             sent: now,
-            basis: None,
+            proof: None,
             fail_fast: policy.fail_fast,
             deadline: policy.limit.map(|limit| now + limit),
         };
@@ -448,7 +448,7 @@ impl Inner {
         entry.sent = now;
         self.last_sent = now;
         if entry.op.is_write() {
-            entry.basis = self.lease.write_basis(now);
+            entry.proof = Some(self.lease.write_sent(now));
         }
     }
 

@@ -259,7 +259,7 @@ async fn handshake(core: &Core, endpoint: &Endpoint) -> std::io::Result<Attempt>
         if stream.read_buf(&mut incoming).await? == 0 {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::UnexpectedEof,
-                "the server closed the connection instead of answering the handshake",
+                "the server closed the connection instead of answering the handshake; its log says why",
             ));
         }
     };

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::BootInstant;
 use crate::error::Reason;
+use crate::lease::WriteProof;
 use crate::session::core::{Effects, Reply, fate_when_lost};
 use crate::session::watches::Ticket;
 
@@ -94,8 +95,8 @@ pub(crate) struct Entry {
     /// Where its frame ends in this connection's stream of bytes.
     pub(crate) end: u64,
     pub(crate) sent: BootInstant,
-    /// What its acknowledgement will prove: `LeaseBook::write_basis`.
-    pub(crate) basis: Option<BootInstant>,
+    /// What its acknowledgement will prove, if it is a write: `LeaseBook::write_sent`.
+    pub(crate) proof: Option<WriteProof>,
     pub(crate) fail_fast: bool,
     pub(crate) deadline: Option<BootInstant>,
 }

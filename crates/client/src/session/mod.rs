@@ -271,6 +271,14 @@ impl Session {
         }
     }
 
+    /// For how long no server has answered: the time since the newest request that was answered was sent. A connected session asks at
+    /// least each third of its timeout, so less than that means nothing.
+    #[must_use]
+    pub fn unanswered_for(&self) -> Duration {
+        let answered = self.core.inner.lock().last_acked;
+        self.core.now().saturating_duration_since(answered)
+    }
+
     /// Resolves when the lease has ended: at once when there is none. While it is renewed it does not resolve.
     ///
     /// It wakes at the deadline that it has seen last, and sleeps on if that has moved meanwhile.
@@ -288,12 +296,13 @@ impl Session {
         }
     }
 
-    /// Keeps the lease renewed for as long as the token lives: on Baton's server, or with a long timeout, by pings; else by
-    /// one tiny quorum write per session each quarter of the timeout, however many tokens there are.
+    /// Keeps the lease renewed for as long as the token lives. On Baton's server four pings in each session timeout do that;
+    /// on any other, two small quorum writes each quarter of the timeout and a ping each sixteenth, per session, however many
+    /// tokens there are. [`LeaseMode`](crate::LeaseMode) has the choice.
     ///
     /// # Errors
     /// [`LeaseError::TimeoutTooShort`] when no sound lease can be kept with the session's timeout; it names the smallest that
-    /// would do.
+    /// would do. [`LeaseError::TimingNotStated`] for [`LeaseMode::Ping`](crate::LeaseMode::Ping) without the ensemble's timing.
     pub async fn hold_lease(&self) -> Result<LeaseHold, LeaseError> {
         loop {
             let changed = self.core.changed.notified();

@@ -14,6 +14,7 @@ use bytes::{Buf, Bytes};
 
 use crate::clock::BootInstant;
 use crate::error::Reason;
+use crate::lease::WriteProof;
 use crate::session::core::{Core, Effects, Inner, Phase, Reply};
 use crate::session::entry::{Done, Entry, Fate, Unfinished, Waiting};
 use crate::session::watches::Class;
@@ -158,10 +159,10 @@ impl Core {
         inner: &mut Inner,
         now: BootInstant,
         sent: BootInstant,
-        basis: Option<BootInstant>,
+        proof: Option<WriteProof>,
     ) {
         inner.last_acked = inner.last_acked.max(sent);
-        inner.lease.acknowledged(now, sent, basis);
+        inner.lease.acknowledged(now, sent, proof);
         self.publish_lease(inner);
     }
 
@@ -231,11 +232,11 @@ impl Core {
         }
         inner.forget_bytes(entry.len);
         // Only success counts as evidence: a refusal may come from a follower on its own.
-        let basis = entry.basis.filter(|_| err == ErrorCode::Ok);
-        if basis.is_some() {
+        let proof = entry.proof.filter(|_| err == ErrorCode::Ok);
+        if proof.is_some() {
             inner.last_proof = inner.last_proof.max(entry.sent);
         }
-        self.acknowledged(inner, now, entry.sent, basis);
+        self.acknowledged(inner, now, entry.sent, proof);
         if let Some(ticket) = entry.watch.take() {
             let (path, exists) = (Arc::clone(&entry.path), err == ErrorCode::Ok);
             let armed = exists || (entry.op == OpCode::Exists && err == ErrorCode::NoNode);
@@ -261,7 +262,7 @@ impl Core {
                 inner.probe_answered = true;
                 inner
                     .lease
-                    .set_ping_lease(err == ErrorCode::Ok && says_ping_lease(&reply.body));
+                    .set_answers_count(err == ErrorCode::Ok && says_ping_lease(&reply.body));
                 effects.changed = true;
             }
             Done::Close => {
@@ -381,7 +382,7 @@ impl Inner {
                 .map(<[u8]>::to_vec)
         };
         if let Some(frame) = frame {
-            entry.basis = None;
+            entry.proof = None;
             self.waiting.push_back(Waiting { entry, frame });
             return;
         }

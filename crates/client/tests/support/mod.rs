@@ -45,8 +45,7 @@ impl World {
             .unwrap()
             .session_timeout(T)
             .lease(LeaseOptions {
-                tick: TICK,
-                sync_limit: 5,
+                tick: Some(TICK),
                 mode: LeaseMode::Auto,
                 ..LeaseOptions::default()
             })
