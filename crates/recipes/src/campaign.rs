@@ -8,6 +8,7 @@ use crate::dialect::{Dialect, Grammar, Kind};
 use crate::guard::Guard;
 use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Stance, Step, Trouble};
 use crate::lock::LockError;
+use crate::progress::WaitProgress;
 use crate::record::{self, Record};
 use baton_client::{Client, LeaseError, LeaseHold, Session};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Campaign {
     pub lock_delay: Duration,
     /// Whether a release is told to whoever observes.
     pub announces: bool,
+    /// Where the position in the wait queue is shown.
+    pub progress: Option<WaitProgress>,
 }
 
 /// What is the same in our node's data from its creation on.
@@ -96,6 +99,7 @@ impl Campaign {
             data: None,
             lock_delay: Duration::ZERO,
             announces: false,
+            progress: None,
         })
     }
 
@@ -231,6 +235,16 @@ impl Campaign {
             beside,
             ..self.stance()
         };
+        let report = &mut |what: Report<'_>| {
+            if let Some(progress) = &self.progress {
+                match &what {
+                    Report::Offering => progress.outside(),
+                    Report::Offered(node) => progress.queued(node),
+                    Report::Step(step) => progress.step(step),
+                }
+            }
+            report(what);
+        };
         report(Report::Offering);
         let mark = Mark {
             id: Uuid::new_v4(),
@@ -345,7 +359,7 @@ impl Campaign {
         let contenders: Vec<_> = granted.iter().map(|one| &one.contender).collect();
         for contender in contenders {
             let session = contender.session();
-            if session.lease().remaining().is_zero() {
+            if needs_renewal(session) {
                 renew(session, contender)
                     .await
                     .map_err(|trouble| self.trouble(session, trouble))?;
@@ -406,14 +420,24 @@ impl<E> Attempt<E> {
     }
 }
 
-/// The news "you are first" came after the lease had run out (H29): asks the server whether node and session are still ours,
-/// and waits for a lease that rests on its answer.
+/// Whether the lease is too short to begin with: run out (H29), or less than what a held lease always has while servers
+/// answer. A session that was idle has such a lease until its second write is acknowledged.
+pub(crate) fn needs_renewal(session: &Session) -> bool {
+    session.lease().remaining() < session.timeout() / 3
+}
+
+/// Asks the server whether node and session are still ours, and waits for a lease that rests on later answers. A lease that runs
+/// and does not get longer for a while is taken as it is: the servers are slow.
 pub(crate) async fn renew(session: &Session, contender: &Contender) -> Result<(), Trouble> {
+    let patience = session.timeout() / 8;
+    let mut pause = LEASE_PAUSE;
     loop {
         line::read_own(contender).await?;
-        if !session.lease().remaining().is_zero() {
+        let some = !session.lease().remaining().is_zero();
+        if some && (pause > patience || !needs_renewal(session)) {
             return Ok(());
         }
-        tokio::time::sleep(LEASE_PAUSE).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(patience * 2);
     }
 }

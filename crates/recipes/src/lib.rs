@@ -38,6 +38,7 @@ mod lock;
 mod member;
 mod order;
 mod partition;
+mod progress;
 mod queue;
 mod receipt;
 mod record;
@@ -48,7 +49,7 @@ mod value;
 pub use barrier::{
     Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
 };
-pub use baton_client::{Client, Config, CreateMode};
+pub use baton_client::{Client, Config, CreateMode, LeaseError, LeaseMode, LeaseOptions};
 pub use cache::{
     CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,
     TreeCacheBuilder, Update,
@@ -69,10 +70,11 @@ pub use member::{
     PersistentNode, Registered, Registration,
 };
 pub use partition::{Partition, PartitionError, PartitionEvent, Partitioner};
+pub use progress::{QueuePosition, WaitProgress};
 pub use queue::{
-    Claim, ClaimInfo, DeadLetter, DelayQueue, Depth, DistributedQueue, IdItem, IdQueue, LockedItem,
-    LockingQueue, PriorityQueue, QueueError, QueueLayout, Settled, Settlement, WorkError, WorkItem,
-    WorkQueue,
+    Claim, ClaimInfo, Claims, DeadLetter, DelayQueue, Depth, DistributedQueue, IdItem, IdQueue,
+    LockedItem, LockingQueue, PriorityQueue, Purged, QueueError, QueueLayout, Settled, Settlement,
+    WorkError, WorkItem, WorkQueue,
 };
 pub use record::Record;
 pub use semaphore::{Semaphore, SemaphoreError};

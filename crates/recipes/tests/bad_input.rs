@@ -72,7 +72,7 @@ async fn a_path_that_breaks_the_rules_is_refused_by_every_recipe_before_anything
             told(Partitioner::new(client, bad, ["item"])),
         ];
         for refusal in refusals {
-            assert!(refusal.contains("no legal path"), "{bad:?}: {refusal}");
+            assert!(refusal.contains("not a legal path"), "{bad:?}: {refusal}");
         }
     }
     let stat = session(client).await.exists(&stage.path).await.unwrap();
@@ -84,6 +84,7 @@ async fn a_session_timeout_too_short_for_a_sound_lease_is_refused_with_the_small
     let stage = Stage::new("lease").await;
     let path = &*stage.path;
     let lease = LeaseOptions {
+        tick: Some(Duration::from_secs(2)),
         mode: LeaseMode::Strict,
         ..LeaseOptions::default()
     };

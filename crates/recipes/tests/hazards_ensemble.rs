@@ -13,25 +13,15 @@
 mod common;
 
 use baton::{Client, Config, Mutex};
-use baton_client::LeaseOptions;
 use baton_testkit::{Ensemble, zookeeper_is_installed};
 use common::{TICK, within};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// `syncLimit` of the testkit's ensembles: a follower that is cut off serves on for so many ticks.
-const SYNC_LIMIT: u32 = 20;
-
 async fn connect(addr: SocketAddr, timeout: Duration) -> Client {
-    let lease = LeaseOptions {
-        tick: TICK,
-        sync_limit: SYNC_LIMIT,
-        ..LeaseOptions::default()
-    };
     let config = Config::new(&addr.to_string())
         .unwrap()
-        .session_timeout(timeout)
-        .lease(lease);
+        .session_timeout(timeout);
     within(Client::connect(config)).await.unwrap()
 }
 

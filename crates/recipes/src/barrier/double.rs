@@ -126,6 +126,24 @@ impl DoubleBarrier {
         self.enter_by(Limit::of(limit)).await
     }
 
+    /// How many have come to the round that gathers now, for people who look. `None` where no round gathers, and where that
+    /// cannot be read just now. Reads two nodes, whatever their number.
+    pub async fn gathered(&self) -> Option<u32> {
+        let session = self.ground.session().await.ok()?;
+        let come = match self.layout {
+            BarrierLayout::Curator => shared::gathered(&self.ground, &session).await?,
+            BarrierLayout::Rounds => {
+                let own = session.get_data(self.path()).await.ok()?;
+                let newest = Newest::from_bytes(&own.data)?.double_barrier_round;
+                let path = self.ground.child(&round_name(newest));
+                let read = session.get_data(&path).await.ok()?;
+                let round = parse(&path, &read.data).ok()?;
+                (round.phase == Phase::Gathering).then_some(read.stat.num_children)?
+            }
+        };
+        u32::try_from(come).ok()
+    }
+
     async fn enter_by(&self, limit: Option<Limit>) -> Result<Entered, BarrierError> {
         // A node of ours that a lost session has left must not be counted beside the one that we come again with.
         let marker = Uuid::new_v4();

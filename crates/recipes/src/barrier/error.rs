@@ -48,7 +48,9 @@ pub enum BarrierError {
         node: String,
     },
     /// Others meet here in another number.
-    #[error("{path}: {theirs} are to meet here, not {ours}; give all participants the same number")]
+    #[error(
+        "{path}: the barrier is for {theirs} participants, not {ours}; give all of them the same number"
+    )]
     CountMismatch {
         /// The path.
         path: String,
@@ -76,7 +78,7 @@ pub enum BarrierError {
         what: String,
     },
     /// The path is no legal path, or the participant's name no legal name of a node.
-    #[error("{path:?}: no legal path: {why}")]
+    #[error("{path:?}: not a legal path for a barrier: {why}")]
     BadPath {
         /// The path as given.
         path: String,

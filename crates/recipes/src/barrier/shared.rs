@@ -161,6 +161,13 @@ async fn anybody_before(
     Ok(false)
 }
 
+/// How many members there are; `None` where the barrier is open, and where that cannot be read just now.
+pub(super) async fn gathered(ground: &Ground, session: &Session) -> Option<i32> {
+    let names = session.children(&ground.path).await.ok()?.names;
+    let is_open = names.iter().any(|name| name == READY);
+    (!is_open).then_some(i32::try_from(names.len()).ok()?)
+}
+
 /// The members' names: all children but `ready` (H63f).
 async fn members(ground: &Ground, session: &Session) -> Result<Vec<String>, Halt> {
     let mut names = ground.children(session, &ground.path).await?;

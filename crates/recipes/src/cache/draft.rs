@@ -4,7 +4,7 @@
 //! happened while nobody was told (H82).
 
 use super::view::{CachedNode, Change};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) type Nodes = BTreeMap<Arc<str>, CachedNode>;
@@ -14,6 +14,8 @@ pub(super) type Nodes = BTreeMap<Arc<str>, CachedNode>;
 pub(super) struct Draft {
     /// By path; `None` for a node that is not there.
     read: BTreeMap<Arc<str>, Option<CachedNode>>,
+    /// Those of them that may not be read, and count as not there.
+    refused: BTreeSet<Arc<str>>,
     /// Whether the whole subtree was read, so that what is not in `read` is gone.
     whole: bool,
     /// Size of what was read.
@@ -59,9 +61,26 @@ impl Draft {
         if let Some(node) = &node {
             self.size.add(Size::of(path, node));
         }
+        self.refused.remove(path);
         if let Some(Some(before)) = self.read.insert(Arc::clone(path), node) {
             self.size.take(Size::of(path, &before));
         }
+    }
+
+    /// Notes a node that may not be read.
+    pub(super) fn refuse(&mut self, path: &Arc<str>) {
+        self.put(path, None);
+        self.refused.insert(Arc::clone(path));
+    }
+
+    /// Makes `unreadable` the nodes that may not be read.
+    pub(super) fn apply_refused(&mut self, unreadable: &mut BTreeSet<Arc<str>>) {
+        if self.whole {
+            unreadable.clear();
+        } else {
+            unreadable.retain(|path| !self.read.contains_key(path));
+        }
+        unreadable.append(&mut self.refused);
     }
 
     /// How large the view would be, `shown` and `nodes` being what it is now.

@@ -7,7 +7,7 @@ use baton_client::{ConnectError, Error};
 #[non_exhaustive]
 pub enum CacheError {
     /// The path is no legal path.
-    #[error("{path:?}: no legal path to cache: {why}")]
+    #[error("{path:?}: not a legal path to cache: {why}")]
     BadPath {
         /// The path as given.
         path: String,

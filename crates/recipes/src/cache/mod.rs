@@ -98,6 +98,13 @@ impl TreeCacheBuilder {
         self
     }
 
+    /// Passes over nodes that we may not read, and what is below them, instead of waiting until we may: they are listed in
+    /// [`Snapshot::unreadable`] alone. The node at the top has to be readable in any case.
+    pub fn pass_over_unreadable(mut self) -> Self {
+        self.limits.passes_over = true;
+        self
+    }
+
     /// How many steps a listener may be behind before it gets the whole view instead; so many are kept for the slowest.
     /// Default: 256; at least 1.
     pub fn backlog(mut self, steps: usize) -> Self {
@@ -145,6 +152,7 @@ impl TreeCache {
                 depth: usize::MAX,
                 nodes: 100_000,
                 bytes: 64 << 20,
+                passes_over: false,
             },
             backlog: 256,
         })

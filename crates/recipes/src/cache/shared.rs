@@ -54,6 +54,8 @@ pub(super) struct Limits {
     pub(super) depth: usize,
     pub(super) nodes: usize,
     pub(super) bytes: usize,
+    /// Whether nodes that may not be read are passed over, but for the one at the top.
+    pub(super) passes_over: bool,
 }
 
 impl Shared {
@@ -115,10 +117,11 @@ impl Shared {
     }
 
     /// Shows what was read, and tells the difference.
-    pub(super) fn show(&self, draft: Draft, as_of: i64, exact: bool) {
+    pub(super) fn show(&self, mut draft: Draft, as_of: i64, exact: bool) {
         {
             let mut state = self.state();
             let size = draft.size(&state.snapshot.nodes, state.size);
+            draft.apply_refused(Arc::make_mut(&mut state.snapshot.unreadable));
             let changes = draft.apply(Arc::make_mut(&mut state.snapshot.nodes));
             let as_of = as_of.max(state.snapshot.as_of);
             state.size = size;

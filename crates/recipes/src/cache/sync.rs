@@ -300,6 +300,10 @@ impl Follower<'_> {
                         zxid = zxid.max(at);
                         draft.put(path, None);
                     }
+                    Err(error) if error.is_no_auth() && self.passes_over(path) => {
+                        zxid = zxid.max(error.zxid().unwrap_or(0));
+                        draft.refuse(path);
+                    }
                     Err(error) => return Err(self.trouble(error).await),
                 }
             }
@@ -324,6 +328,7 @@ impl Follower<'_> {
                     }
                     // Gone meanwhile, which will be reported too.
                     Ok((None, _)) => {}
+                    Err(error) if error.is_no_auth() && self.passes_over(parent) => {}
                     Err(error) => return Err(self.trouble(error).await),
                 }
             }
@@ -332,6 +337,11 @@ impl Follower<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// Whether this node may stay unread.
+    fn passes_over(&self, path: &str) -> bool {
+        self.shared.limits.passes_over && *path != *self.shared.path
     }
 
     async fn answer<T>(

@@ -4,7 +4,7 @@
 
 use baton_client::Stat;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A node as the cache has it: data and record of the same instant.
@@ -21,6 +21,7 @@ pub struct CachedNode {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(super) nodes: Arc<BTreeMap<Arc<str>, CachedNode>>,
+    pub(super) unreadable: Arc<BTreeSet<Arc<str>>>,
     pub(super) as_of: i64,
     pub(super) exact: bool,
 }
@@ -48,6 +49,15 @@ impl Snapshot {
     /// All nodes by full path, parents before children.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &CachedNode)> {
         self.nodes.iter().map(|(path, node)| (&**path, node))
+    }
+
+    /// The nodes that may not be read, where the cache passes over them: [`TreeCacheBuilder::pass_over_unreadable`]. They are in none of
+    /// the other lists, and so is what is below them. A change of who may read a node is reported to nobody: it shows at the next
+    /// change of the node, or of the connection.
+    ///
+    /// [`TreeCacheBuilder::pass_over_unreadable`]: super::TreeCacheBuilder::pass_over_unreadable
+    pub fn unreadable(&self) -> impl Iterator<Item = &str> {
+        self.unreadable.iter().map(|path| &**path)
     }
 
     /// The names of the children of the node at this full path, sorted.

@@ -189,7 +189,7 @@ impl std::str::FromStr for Dialect {
 
 /// A dialect's name that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{given}\" is no dialect; use {known}")]
+#[error("\"{given}\" is an unknown naming scheme; use {known}")]
 pub struct UnknownDialect {
     given: String,
     known: &'static str,

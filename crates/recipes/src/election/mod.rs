@@ -23,6 +23,7 @@ use crate::limit::at_most;
 use crate::line::Step;
 use crate::link;
 use crate::lock::LockError;
+use crate::progress::WaitProgress;
 use baton_client::{Client, CreateMode, Error};
 use stage::Announcer;
 use std::future::Future;
@@ -91,7 +92,7 @@ pub enum ElectionError {
         limit: Duration,
     },
     /// The term ended before the work was done. The work was stopped.
-    #[error("{path}: term {} ended: {reason}; the work was stopped: look at what it has done, and stand again", .term.epoch)]
+    #[error("{path}: term {} ended: {reason}; the work was stopped: check what it has done, and stand for election again", .term.epoch)]
     TermEnded {
         /// The election's path.
         path: String,
@@ -101,7 +102,7 @@ pub enum ElectionError {
         reason: LostReason,
     },
     /// Somebody asked the leader to resign. The work was stopped, and then the offer withdrawn.
-    #[error("{path}: term {} ended: asked to resign; the work was stopped: stand again when others have led", .term.epoch)]
+    #[error("{path}: term {} ended: asked to resign; the work was stopped: stand for election again when others have led", .term.epoch)]
     AskedToResign {
         /// The election's path.
         path: String,
@@ -109,7 +110,7 @@ pub enum ElectionError {
         term: Term,
     },
     /// The node that counts the terms holds something else.
-    #[error("{node}: no record of terms; move away what is there, or elect at another path")]
+    #[error("{node}: not a record of terms; move away what is there, or elect at another path")]
     TermNode {
         /// The node.
         node: String,
@@ -168,6 +169,13 @@ impl LeaderElection {
     #[must_use]
     pub fn rejoin_delay(mut self, delay: Duration) -> Self {
         self.rejoin_delay = delay;
+        self
+    }
+
+    /// Shows in `progress` where a campaign of this handle waits. Let only one at a time use it.
+    #[must_use]
+    pub fn progress(mut self, progress: &WaitProgress) -> Self {
+        self.campaign.progress = Some(progress.clone());
         self
     }
 

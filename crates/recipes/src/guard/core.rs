@@ -1,7 +1,10 @@
 //! What a guard and its helpers share: whether it has ended, and how.
 //!
-//! Owns the one-way switch from held to ended. The lease is asked each time, never remembered.
+//! Owns the one-way switch from held to ended, and who deletes the guard's nodes then: exactly one of the switch itself, for a guard
+//! that was lost, and the guard's owner, for one that is released or whose owner keeps the nodes. The lease is asked each time, never
+//! remembered.
 
+use crate::line::Removal;
 use crate::receipt::Receipts;
 use baton_client::Session;
 use std::sync::Arc;
@@ -13,7 +16,9 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The session's lease ran out by our own clock: no server has answered for too long, or this process was paused.
+    /// The session's lease ran out by our own clock: no server has answered for too long, or this process was paused. If the
+    /// session outlives that, the lock node is deleted as soon as there is a connection, so that the lock passes on: see
+    /// [`Guard::keep_node`](crate::Guard::keep_node).
     LeaseEnded,
     /// Somebody deleted the lock node.
     NodeGone,
@@ -74,24 +79,30 @@ impl LostReason {
 #[derive(Debug)]
 pub(crate) struct Core {
     session: Session,
-    /// Full paths of the nodes that the guard stands on: at least one.
-    nodes: Vec<String>,
+    /// The nodes that the guard stands on: at least one.
+    nodes: Vec<Removal>,
     token: u64,
     /// By which the outcome of transactions is read back.
     receipts: Arc<Receipts>,
     ended: AtomicU8,
+    /// Whether a loss leaves the nodes to the guard's owner.
+    keeps_nodes: AtomicBool,
+    /// Whether somebody has taken over deleting the nodes.
+    removing: AtomicBool,
     asked_back: AtomicBool,
     news: Notify,
 }
 
 impl Core {
-    pub(crate) fn new(session: Session, nodes: Vec<String>, token: u64) -> Self {
+    pub(crate) fn new(session: Session, nodes: Vec<Removal>, token: u64) -> Self {
         Self {
             session,
             nodes,
             token,
             receipts: Arc::default(),
             ended: AtomicU8::new(LostReason::HELD),
+            keeps_nodes: AtomicBool::new(false),
+            removing: AtomicBool::new(false),
             asked_back: AtomicBool::new(false),
             news: Notify::new(),
         }
@@ -103,11 +114,12 @@ impl Core {
 
     /// The first of the nodes.
     pub(crate) fn path(&self) -> &str {
-        self.nodes.first().map_or("", String::as_str)
+        self.nodes.first().map_or("", Removal::path)
     }
 
-    pub(super) fn nodes(&self) -> &[String] {
-        &self.nodes
+    /// The paths of the nodes.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().map(Removal::path)
     }
 
     pub(crate) fn token(&self) -> u64 {
@@ -148,9 +160,47 @@ impl Core {
         match switched {
             Ok(_) => {
                 self.news.notify_waiters();
+                self.give_away(reason);
                 Ok(())
             }
             Err(before) => Err(LostReason::from_code(before).unwrap_or(LostReason::SessionLost)),
+        }
+    }
+
+    /// From now on a loss leaves the nodes to the guard's owner.
+    pub(crate) fn keep_nodes(&self) {
+        self.keeps_nodes.store(true, Ordering::Release);
+    }
+
+    /// Whether it is the caller's to delete the nodes: of all who ask, the first.
+    pub(crate) fn take_over_removal(&self) -> bool {
+        !self.removing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Deletes the nodes of a guard that was lost while its session may live: nobody else would, and nobody else would ever be granted.
+    /// Without a release marker: what was held was not released in order.
+    fn give_away(&self, reason: LostReason) {
+        let left = match reason {
+            LostReason::LeaseEnded => !self.keeps_nodes.load(Ordering::Acquire),
+            // All but the node that is gone.
+            LostReason::NodeGone => {
+                self.nodes.len() > 1 && !self.keeps_nodes.load(Ordering::Acquire)
+            }
+            LostReason::NotAlive => true,
+            // The owner deletes what it has released; the end of the session deletes all.
+            LostReason::Released | LostReason::SessionLost | LostReason::ClaimTimedOut => false,
+        };
+        if !left || !self.take_over_removal() {
+            return;
+        }
+        tracing::warn!(
+            node = self.path(),
+            session = format_args!("0x{:x}", self.session.id()),
+            %reason,
+            "guard lost: its nodes are deleted as soon as a server answers"
+        );
+        for node in &self.nodes {
+            drop(node.begin(&self.session));
         }
     }
 

@@ -6,7 +6,6 @@
 
 use super::Guard;
 use super::core::{Core, LostReason};
-use crate::line::{Contender, Removal};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +43,6 @@ impl Guard {
         let session_runs_on = self.session().runtime();
         let watch = Watch {
             core: Arc::clone(&self.core),
-            nodes: self.nodes.iter().map(Contender::removal).collect(),
             application: Handle::try_current().unwrap_or_else(|_| session_runs_on.clone()),
             period,
         };
@@ -55,7 +53,6 @@ impl Guard {
 
 struct Watch {
     core: Arc<Core>,
-    nodes: Vec<Removal>,
     application: Handle,
     period: Duration,
 }
@@ -80,7 +77,8 @@ impl Watch {
                 Some(true) => {}
                 Some(false) => {
                     answer.abort();
-                    return self.give_away();
+                    // Which deletes its nodes.
+                    return self.core.end(LostReason::NotAlive);
                 }
                 None => return answer.abort(),
             }
@@ -88,14 +86,6 @@ impl Watch {
                 biased;
                 _ = self.core.ended() => return,
                 () = tokio::time::sleep_until(asked_at + self.period) => {}
-            }
-        }
-    }
-
-    fn give_away(&self) {
-        if self.core.end_and_see(LostReason::NotAlive).is_ok() {
-            for node in &self.nodes {
-                drop(node.begin(self.core.session()));
             }
         }
     }

@@ -27,7 +27,11 @@ pub use txn::{Committed, Txn, TxnError};
 /// The lock is held while this lives and [`Guard::check`] says so.
 ///
 /// It belongs to one session and one node in the tree, and cannot be cloned. Dropping it releases the lock in the
-/// background, from anywhere, without blocking; [`Guard::release`] also waits for the server's word.
+/// background, from anywhere, without blocking; [`Guard::release`] also waits for the server's answer.
+///
+/// A guard that was lost stays lost. It has no claim on the lock any more, also while it is not dropped yet: if its session lives,
+/// the lock node is deleted in the background as soon as there is a connection, and the next in the wait queue gets the lock.
+/// [`Guard::keep_node`] puts that off until the guard is dropped.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -65,9 +69,9 @@ impl Guard {
             nodes.push(granted.contender);
             watches.push(granted.own_node);
         }
-        let paths = nodes.iter().map(|node| node.path().to_owned()).collect();
+        let removals = nodes.iter().map(Contender::removal).collect();
         let token = u64::try_from(token).unwrap_or_default();
-        let core = Arc::new(Core::new(session, paths, token));
+        let core = Arc::new(Core::new(session, removals, token));
         for own_node in watches {
             tokio::spawn(watch(own_node, Arc::clone(&core)));
         }
@@ -125,6 +129,21 @@ impl Guard {
     pub(crate) fn asking_back(&self) -> impl Fn() + Send + Sync + 'static {
         let core = Arc::clone(&self.core);
         move || core.ask_back()
+    }
+
+    /// Leaves the lock node in place when the guard is lost, until the guard is released or dropped. For an owner whose work goes on
+    /// for a while after the loss, a process that it has to stop first, say: nobody else is granted the lock before that, as long as
+    /// the session lives.
+    ///
+    /// Without this call a guard that is lost while its session lives ([`LostReason::LeaseEnded`], or [`LostReason::NodeGone`] for one
+    /// of several nodes) has its nodes deleted as soon as there is a connection: the program may hold on to a dead guard for as long as
+    /// it likes, and the lock passes on. A guard that ends with [`LostReason::NotAlive`] gives its nodes away in any case.
+    ///
+    /// # Errors
+    /// How the guard has ended, if it has by then; its nodes may be given away already.
+    pub fn keep_node(&self) -> Result<(), LostReason> {
+        self.core.keep_nodes();
+        self.core.check()
     }
 
     /// The same answers for those who do not have the guard. It does not borrow the guard.
@@ -219,9 +238,13 @@ impl Guard {
     /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no server has confirmed
     /// (H07): the delete is then repeated in the background until one does or the session ends.
     pub fn release(mut self) -> Releasing {
+        self.end()
+    }
+
+    fn end(&mut self) -> Releasing {
         let before = self.core.end_and_see(LostReason::Released);
         let nodes = std::mem::take(&mut self.nodes);
-        Releasing::new(nodes, before)
+        Releasing::new(nodes, before, &self.core)
     }
 }
 
@@ -247,8 +270,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let before = self.core.end_and_see(LostReason::Released);
-        drop(Releasing::new(std::mem::take(&mut self.nodes), before));
+        drop(self.end());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node that was gone before (H09).
 
-use super::core::LostReason;
+use super::core::{Core, LostReason};
 use crate::line::Contender;
 use baton_client::{Deletion, Error};
 use std::future::Future;
@@ -54,15 +54,17 @@ impl Releasing {
     }
 
     /// Queues the deletes of `nodes`, whose guard was held until now or had ended `before`.
-    pub(super) fn new(nodes: Vec<Contender>, before: Result<(), LostReason>) -> Self {
+    pub(super) fn new(nodes: Vec<Contender>, before: Result<(), LostReason>, core: &Core) -> Self {
         let trouble = before.err().map(|reason| ReleaseError::Lost {
             node: nodes
                 .first()
                 .map_or_else(String::new, |node| node.path().to_owned()),
             reason,
         });
-        // A single node that is gone leaves nothing to delete; what stands at its path now is not ours (H09).
+        // A single node that is gone leaves nothing to delete; what stands at its path now is not ours (H09). What was given away at
+        // the loss is being deleted.
         let gone = before == Err(LostReason::NodeGone) && nodes.len() == 1;
+        let gone = !core.take_over_removal() || gone;
         let mut deletions = Vec::with_capacity(nodes.len());
         for mut node in nodes {
             if gone {
@@ -72,7 +74,7 @@ impl Releasing {
             let path = node.path().to_owned();
             let deletion = match before {
                 Ok(()) | Err(LostReason::Released) => (path, node.release()),
-                Err(_) => (path, node.forfeit()),
+                Err(_) => (path, node.withdraw()),
             };
             // Of a guard that had ended before, nobody waits for more than that news.
             if before.is_ok() {

@@ -91,7 +91,7 @@ pub enum TxnError {
 
 impl<'g> Txn<'g> {
     pub(super) fn new(core: &'g Arc<Core>) -> Self {
-        let own = core.nodes().iter().map(|node| Op::check(node, None));
+        let own = core.nodes().map(|node| Op::check(node, None));
         Self::under(core, own.collect())
     }
 

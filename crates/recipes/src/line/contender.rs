@@ -201,15 +201,7 @@ impl Contender {
         self.observed = true;
     }
 
-    /// Deletes the node of a holder that had lost what it held: the request is queued when this returns.
-    pub(crate) fn forfeit(self) -> Deletion {
-        if self.owes_word || self.observed {
-            return self.withdraw();
-        }
-        self.release()
-    }
-
-    /// Deletes the node: the request is queued when this returns.
+    /// Deletes the node, without a word on whether it was held: the request is queued when this returns.
     pub(crate) fn withdraw(mut self) -> Deletion {
         self.ours_to_delete = false;
         self.delete()
@@ -259,6 +251,20 @@ pub(crate) struct Removal {
 }
 
 impl Removal {
+    /// How to delete a node whose name others use too.
+    pub(crate) fn unmarked(path: &str, czxid: i64) -> Self {
+        Self {
+            path: path.to_owned(),
+            czxid,
+            marked: false,
+        }
+    }
+
+    /// Full path of the node.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Queues the request.
     pub(crate) fn begin(&self, session: &Session) -> Deletion {
         if self.marked {

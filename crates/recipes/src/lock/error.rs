@@ -61,7 +61,7 @@ pub enum LockError {
         longest: Duration,
     },
     /// The path is no legal lock path.
-    #[error("{path:?}: no legal path for a lock: {why}")]
+    #[error("{path:?}: not a legal path for a lock: {why}")]
     BadPath {
         /// The path as given.
         path: String,

@@ -8,6 +8,7 @@ use crate::campaign::{Campaign, Grant};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::Guard;
 use crate::limit::at_most;
+use crate::progress::WaitProgress;
 use crate::record::LONGEST_LOCK_DELAY;
 use baton_client::Client;
 use std::sync::Arc;
@@ -65,6 +66,13 @@ impl Mutex {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
+    #[must_use]
+    pub fn progress(mut self, progress: &WaitProgress) -> Self {
+        self.campaign.progress = Some(progress.clone());
         self
     }
 

@@ -9,6 +9,7 @@ use crate::dialect::{Grammar, Kind, RwDialect};
 use crate::guard::{Guard, LostReason, Releasing};
 use crate::limit::at_most;
 use crate::line::Trouble;
+use crate::progress::WaitProgress;
 use crate::record::Record;
 use baton_client::Client;
 use std::future::Future;
@@ -65,6 +66,13 @@ impl RwLock {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.campaign.name = Some(Arc::from(name));
+        self
+    }
+
+    /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
+    #[must_use]
+    pub fn progress(mut self, progress: &WaitProgress) -> Self {
+        self.campaign.progress = Some(progress.clone());
         self
     }
 

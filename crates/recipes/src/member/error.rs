@@ -7,8 +7,8 @@ use baton_client::{ConnectError, Error};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberError {
-    /// The path is no legal path for a group or a node.
-    #[error("{path:?}: no legal path for a group or a registration: {why}")]
+    /// The path is not a legal path for a group or a node.
+    #[error("{path:?}: not a legal path for a group or a registration: {why}")]
     BadPath {
         /// The path as given.
         path: String,
@@ -16,7 +16,7 @@ pub enum MemberError {
         why: String,
     },
     /// The member's id cannot be part of a node's name.
-    #[error("{id:?}: no legal id for a member: {why}")]
+    #[error("{id:?}: not a legal id for a member: {why}")]
     BadId {
         /// The id as given.
         id: String,

@@ -148,15 +148,26 @@ impl Membership {
     }
 
     /// The members as of now, sorted by node name. Registrations made through this handle or its clones are listed only
-    /// while they are in force.
+    /// while they are in force. A member whose node we may not read is left out: [`Membership::roll`] names it.
     ///
     /// # Errors
-    /// [`MemberError::View`]. It waits as long as there is no connection, or the server refuses.
+    /// As [`Membership::roll`].
     pub async fn members(&self) -> Result<Vec<Member>, MemberError> {
-        let cache = self.cache()?;
-        let snapshot = cache.ready().await?;
-        let members = view::members(self.layout, &self.path, &snapshot, &self.own);
-        Ok(members.into_values().collect())
+        Ok(self.roll().await?.members.to_vec())
+    }
+
+    /// The members as of now, as the first update of a view tells them, with the nodes that we may not read.
+    ///
+    /// # Errors
+    /// [`MemberError::View`], also where we may not read the group itself. It waits as long as there is no connection.
+    pub async fn roll(&self) -> Result<GroupUpdate, MemberError> {
+        let mut view = self.updates()?;
+        let refused = view.refused();
+        tokio::select! {
+            biased;
+            update = view.next() => update,
+            error = refused => Err(error.into()),
+        }
     }
 
     /// A live view of the members. It outlives lost connections and sessions; whoever left meanwhile is told then.
@@ -170,6 +181,7 @@ impl Membership {
     fn cache(&self) -> Result<TreeCache, MemberError> {
         Ok(TreeCache::builder(&self.client, &self.path)?
             .max_depth(1)
+            .pass_over_unreadable()
             .start()?)
     }
 }

@@ -6,7 +6,7 @@
 use super::error::MemberError;
 use super::layout::GroupLayout;
 use super::node::{NodeState, Shared};
-use crate::cache::{CacheEvents, CacheStatus, Snapshot, TreeCache};
+use crate::cache::{CacheError, CacheEvents, CacheStatus, Snapshot, TreeCache};
 use crate::record::Record;
 use baton_proto::path;
 use bytes::Bytes;
@@ -48,6 +48,8 @@ pub struct GroupUpdate {
     pub left: Vec<Member>,
     /// The zxid up to which every change is in the list.
     pub as_of: i64,
+    /// Full paths of nodes in the group that we may not read: they may be members, and are in no list.
+    pub unreadable: Vec<String>,
 }
 
 /// The registrations made through one [`Membership`](super::Membership), for its views.
@@ -102,6 +104,7 @@ pub struct GroupView {
     own: Arc<Own>,
     own_changes: watch::Receiver<u64>,
     told: Option<BTreeMap<String, Member>>,
+    told_unreadable: Vec<String>,
 }
 
 impl GroupView {
@@ -113,6 +116,7 @@ impl GroupView {
             own: Arc::clone(own),
             own_changes: own.changes.subscribe(),
             told: None,
+            told_unreadable: Vec::new(),
         }
     }
 
@@ -129,7 +133,7 @@ impl GroupView {
             self.own_changes.mark_unchanged();
             let snapshot = self.cache.snapshot();
             let members = members(self.layout, self.cache.path(), &snapshot, &self.own);
-            if let Some(update) = self.difference(members, snapshot.as_of()) {
+            if let Some(update) = self.difference(members, &snapshot) {
                 return Ok(update);
             }
             drop(snapshot);
@@ -149,7 +153,29 @@ impl GroupView {
         self.cache.status()
     }
 
-    fn difference(&mut self, members: BTreeMap<String, Member>, as_of: i64) -> Option<GroupUpdate> {
+    /// Resolves when the server refuses to let us read the group, with what it says. The view goes on trying. It does not borrow
+    /// the view.
+    pub fn refused(&self) -> impl Future<Output = CacheError> + use<> {
+        let cache = self.cache.clone();
+        async move {
+            let mut status = cache.status();
+            loop {
+                match status {
+                    CacheStatus::Retrying {
+                        error: error @ CacheError::Client { .. },
+                        ..
+                    } => return error,
+                    other => status = cache.status_other_than(&other).await,
+                }
+            }
+        }
+    }
+
+    fn difference(
+        &mut self,
+        members: BTreeMap<String, Member>,
+        snapshot: &Snapshot,
+    ) -> Option<GroupUpdate> {
         let first = self.told.is_none();
         let told = self.told.take().unwrap_or_default();
         let (mut joined, mut changed) = (Vec::new(), Vec::new());
@@ -164,16 +190,19 @@ impl GroupView {
             .into_iter()
             .filter_map(|(node, member)| (!members.contains_key(&node)).then_some(member))
             .collect();
+        let unreadable: Vec<_> = snapshot.unreadable().map(str::to_owned).collect();
+        let hidden = std::mem::replace(&mut self.told_unreadable, unreadable.clone()) != unreadable;
         let update = GroupUpdate {
             members: members.values().cloned().collect(),
             joined,
             changed,
             left,
-            as_of,
+            as_of: snapshot.as_of(),
+            unreadable,
         };
         self.told = Some(members);
         let news = [&update.joined, &update.changed, &update.left];
-        (first || news.iter().any(|list| !list.is_empty())).then_some(update)
+        (first || hidden || news.iter().any(|list| !list.is_empty())).then_some(update)
     }
 }
 

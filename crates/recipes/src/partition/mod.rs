@@ -103,7 +103,7 @@ pub enum PartitionEvent {
 #[non_exhaustive]
 pub enum PartitionError {
     /// An item cannot be part of a node's name.
-    #[error("{item:?}: no legal name for an item: {why}")]
+    #[error("{item:?}: not a legal name for an item: {why}")]
     BadItem {
         /// The item as given.
         item: String,

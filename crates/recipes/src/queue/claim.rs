@@ -6,7 +6,7 @@
 use super::QueueError;
 use super::folder::Folder;
 use crate::guard::{self, Core, LostReason};
-use crate::line::{OwnNode, Parents, ensure_parents};
+use crate::line::{OwnNode, Parents, Removal, ensure_parents};
 use crate::link;
 use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Session};
 use bytes::Bytes;
@@ -51,7 +51,11 @@ pub(super) struct Claimed {
 impl Claim {
     fn new(session: &Session, path: &str, czxid: i64, lease: Arc<LeaseHold>) -> Self {
         let token = u64::try_from(czxid).unwrap_or_default();
-        let core = Arc::new(Core::new(session.clone(), vec![path.to_owned()], token));
+        let core = Arc::new(Core::new(
+            session.clone(),
+            vec![Removal::unmarked(path, czxid)],
+            token,
+        ));
         let own_node = OwnNode::at(session, path, czxid);
         tokio::spawn(guard::watch(own_node, Arc::clone(&core)));
         Self {
@@ -75,7 +79,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.core.end(LostReason::Released);
-        if self.open {
+        if self.open && self.core.take_over_removal() {
             let session = self.core.session();
             drop(session.delete_eventually(self.core.path(), self.czxid));
         }

@@ -25,7 +25,7 @@ pub enum QueueError {
     },
     /// The session ended before it was known whether the item was queued. It was not offered twice.
     #[error(
-        "{path}: it is not known whether the item was queued: {source}; look into the queue before offering it again"
+        "{path}: it is not known whether the item was queued: {source}; list the queue before offering it again"
     )]
     OfferUnknown {
         /// The queue's path.
@@ -47,7 +47,7 @@ pub enum QueueError {
     },
     /// The session ended before it was known whether a change to an item was applied.
     #[error(
-        "{node}: it is not known whether the change was applied: {source}; look whether the node exists"
+        "{node}: it is not known whether the change was applied: {source}; check whether the node exists"
     )]
     Unknown {
         /// Full path of the item.
@@ -73,7 +73,7 @@ pub enum QueueError {
     },
     /// Nothing but what cannot be read is in the queue. It was left in place.
     #[error(
-        "{node}: no item that can be read: {why}; it is left there: move or delete it, or use the layout that it was written in"
+        "{node}: the item cannot be read: {why}; it is left there: move or delete it, or use the layout that it was written in"
     )]
     Undecodable {
         /// Full path of the item.
@@ -89,8 +89,8 @@ pub enum QueueError {
         /// What is wrong, and what is right.
         why: String,
     },
-    /// The path is no legal path for a queue.
-    #[error("{path:?}: no legal path for a queue: {why}")]
+    /// The path is not a legal path for a queue.
+    #[error("{path:?}: not a legal path for a queue: {why}")]
     BadPath {
         /// The path as given.
         path: String,

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// An item of a [`LockingQueue`](crate::LockingQueue) that nobody else gets while this lives and [`LockedItem::check`] says so.
 ///
-/// Dropping it puts the item back in its place, in the background.
+/// Dropping it puts the item back in its place, in the background. So does the end of the lease while the session lives, as soon as
+/// there is a connection.
 ///
 /// ```no_run
 /// # async fn example(queue: baton::LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
@@ -112,6 +113,16 @@ impl LockedItem {
     /// Begins a set of changes to the tree that is applied whole, and only while the item is ours.
     pub fn txn(&self) -> Txn<'_> {
         Txn::under(self.core(), self.ours().into())
+    }
+
+    /// Leaves the claim's node in place when the item is lost with its lease, until this is dropped: see
+    /// [`Guard::keep_node`](crate::Guard::keep_node).
+    ///
+    /// # Errors
+    /// Why the item is not ours any more, if it is not by then.
+    pub fn keep_node(&self) -> Result<(), LostReason> {
+        self.core().keep_nodes();
+        self.check()
     }
 
     /// Drives `work`, and drops it the moment the item is no longer ours: see [`Guard::run`](crate::Guard::run).

@@ -26,5 +26,6 @@ pub use locked::LockedItem;
 pub use locking::LockingQueue;
 pub use priority::PriorityQueue;
 pub use work::{
-    Claim, ClaimInfo, DeadLetter, Depth, Settled, Settlement, WorkError, WorkItem, WorkQueue,
+    Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, Settled, Settlement, WorkError, WorkItem,
+    WorkQueue,
 };

@@ -14,9 +14,10 @@ use crate::campaign::{Attempt, Campaign};
 use crate::dialect::Dialect;
 use crate::guard::{Guard, LostReason};
 use crate::limit::at_most;
-use crate::line::{self, Contender, Granted, OwnNode, Seat, Trouble};
+use crate::line::{self, Contender, Granted, OwnNode, Seat, Step, Trouble};
 use crate::link;
 use crate::lock::LockError;
+use crate::progress::WaitProgress;
 use crate::record::Record;
 use baton_client::{Client, Error, Op, Session};
 use leases::Standing;
@@ -116,6 +117,13 @@ impl Semaphore {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.base.name = Some(Arc::from(name));
+        self
+    }
+
+    /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
+    #[must_use]
+    pub fn progress(mut self, progress: &WaitProgress) -> Self {
+        self.base.progress = Some(progress.clone());
         self
     }
 
@@ -359,7 +367,16 @@ impl Semaphore {
         let (contender, listing) = line::join(session, &self.locks, &prefix, &record.to_bytes())
             .await
             .map_err(|error| self.failed(session, error))?;
-        line::stand(contender, listing, self.base.stance(), |_| {})
+        let progress = self.base.progress.as_ref();
+        if let Some(progress) = progress {
+            progress.queued(contender.path());
+        }
+        let report = |step: Step<'_>| {
+            if let Some(progress) = progress {
+                progress.step(&step);
+            }
+        };
+        line::stand(contender, listing, self.base.stance(), report)
             .await
             .map_err(|trouble| self.base.trouble(session, trouble).into())
     }

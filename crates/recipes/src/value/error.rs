@@ -10,7 +10,7 @@ use baton_client::{ConnectError, Error};
 pub enum ValueError {
     /// The session ended before it was known whether the write was applied. It was not tried twice.
     #[error(
-        "{path}: it is not known whether the value was written: {source}; look at it before writing again"
+        "{path}: it is not known whether the value was written: {source}; read it before writing again"
     )]
     Unknown {
         /// Path of the value.
@@ -20,7 +20,7 @@ pub enum ValueError {
     },
     /// The node's data is no number of this layout. Nothing was changed.
     #[error(
-        "{path}: its {bytes} bytes are no number as {layout} stores it; use the counter's own layout, or set it"
+        "{path}: its {bytes} bytes are not a number as {layout} stores it; use the counter's own layout, or set it"
     )]
     NotANumber {
         /// Path of the counter.
@@ -50,8 +50,8 @@ pub enum ValueError {
         /// Path of the value.
         path: String,
     },
-    /// The path is no legal path for a value.
-    #[error("{path:?}: no legal path for a value: {why}")]
+    /// The path is not a legal path for a value.
+    #[error("{path:?}: not a legal path for a value: {why}")]
     BadPath {
         /// The path as given.
         path: String,

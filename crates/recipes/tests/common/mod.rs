@@ -6,7 +6,8 @@ pub mod work;
 
 use baton::{Client, Config, CreateMode, Mutex};
 use baton_client::{
-    Acl, BootInstant, BoxFuture, Clock, LeaseOptions, OpCode, Perms, Session, SystemClock,
+    Acl, BootInstant, BoxFuture, Clock, LeaseMode, LeaseOptions, OpCode, Perms, Session,
+    SystemClock,
 };
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
@@ -208,14 +209,35 @@ impl Clock for SleptClock {
 }
 
 fn config(addr: SocketAddr, timeout: Duration) -> Config {
+    // One server has no followers, so any `syncLimit` is true of it; heartbeats would disturb tests that count writes.
+    let mode = if timeout >= LONG {
+        LeaseMode::Ping
+    } else {
+        LeaseMode::Auto
+    };
     let lease = LeaseOptions {
-        tick: TICK,
+        tick: Some(TICK),
+        sync_limit: Some(5),
+        mode,
         ..LeaseOptions::default()
     };
     Config::new(&addr.to_string())
         .unwrap()
         .session_timeout(timeout)
         .lease(lease)
+}
+
+/// A client through a proxy of its own, whose lease ends long before its session can: it expects servers' clocks to run much faster.
+pub async fn lapsing(stage: &Stage) -> (Client, Proxy) {
+    let proxy = Proxy::start(stage.addr).await.unwrap();
+    let lease = LeaseOptions {
+        tick: Some(TICK),
+        clock_rate_ppm: 600_000,
+        ..LeaseOptions::default()
+    };
+    let config = config(proxy.addr(), Duration::from_secs(6)).lease(lease);
+    let client = within(Client::connect(config)).await.unwrap();
+    (client, proxy)
 }
 
 pub async fn connect(addr: SocketAddr, timeout: Duration) -> Client {

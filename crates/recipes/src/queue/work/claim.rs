@@ -34,7 +34,8 @@ impl Backoff {
 /// An item that is ours to work on, until it is settled or the claim ends.
 ///
 /// It belongs to one session, and cannot be cloned. Dropped without a word, the item goes back to the queue at once; the attempt
-/// counts.
+/// counts. So it does when the lease has ended while the session lives, as soon as there is a connection, dropped or not
+/// ([`Claim::keep_node`] puts that off).
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -173,6 +174,16 @@ impl Claim {
         self.held.standing()
     }
 
+    /// Leaves the claim's node in place when the claim is lost with its lease, until this is dropped: see
+    /// [`Guard::keep_node`](crate::Guard::keep_node).
+    ///
+    /// # Errors
+    /// Why the item is not ours any more, if it is not by then.
+    pub fn keep_node(&self) -> Result<(), LostReason> {
+        self.held.guard.keep_node()?;
+        self.check()
+    }
+
     /// Drives `work`, and drops it the moment the claim ends. What `work` has spawned elsewhere goes on.
     ///
     /// # Errors
@@ -183,8 +194,9 @@ impl Claim {
 
     /// The item is done: removes it.
     ///
-    /// The server decides: where the claim has ended by our clock alone, and nobody has taken the item over, this succeeds. Dropping
-    /// the future does not take it back.
+    /// The server decides: where the visibility timeout is over by our clock, and nobody has taken the item over, this succeeds. Where
+    /// the lease had ended, the claim was given up as soon as that was noticed, and another gets the item. Dropping the future does not
+    /// take it back.
     ///
     /// # Errors
     /// [`WorkError::ClaimLost`] where the item is another's by now, [`WorkError::Changed`] where it is not what was claimed,

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum WorkError {
     /// The path is no legal path for a queue.
-    #[error("{path:?}: no legal path for a work queue: {why}")]
+    #[error("{path:?}: not a legal path for a work queue: {why}")]
     BadPath {
         /// The path as given.
         path: String,
@@ -26,14 +26,23 @@ pub enum WorkError {
         why: String,
     },
     /// The node at the path is something else.
-    #[error(
-        "{path}: the node there is no work queue of a kind known here: {found}; use another path"
-    )]
+    #[error("{path}: the node there is not a known kind of work queue: {found}; use another path")]
     NotAWorkQueue {
         /// The queue's path.
         path: String,
         /// What is there.
         found: String,
+    },
+    /// Somebody has deleted a node of the queue's layout, and the call needs it: nothing was changed.
+    /// [`WorkQueue::repair`](super::WorkQueue::repair) makes it again.
+    #[error(
+        "{path}: the queue is damaged: somebody deleted its node {node}; WorkQueue::repair makes it again"
+    )]
+    Damaged {
+        /// The queue's path.
+        path: String,
+        /// Full path of the missing node.
+        node: String,
     },
     /// The queue was made with another capacity than the one given.
     #[error(
@@ -74,7 +83,7 @@ pub enum WorkError {
     },
     /// The session ended before it was known whether the items were queued. They were not queued twice.
     #[error(
-        "{path}: it is not known whether the item was queued: {source}; look into the queue, or offer it again under an id"
+        "{path}: it is not known whether the item was queued: {source}; list the queue, or offer it again under an id"
     )]
     OfferUnknown {
         /// The queue's path.

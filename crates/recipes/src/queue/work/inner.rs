@@ -77,6 +77,8 @@ pub(super) struct Local {
     /// Items read ahead, and when.
     pub ahead: VecDeque<Found>,
     pub ahead_since: Option<BootInstant>,
+    /// The version of the queue's own node before they were read.
+    pub ahead_terms: i32,
     /// Among how many of the first items to choose: more when others are quicker.
     pub spread: usize,
     /// Claimed ahead, or claimed for callers that had gone by then.
@@ -90,6 +92,8 @@ pub(super) struct Local {
 pub(super) enum Fault {
     /// The client's word; it may pass.
     Client(Error),
+    /// The folder of items is not there.
+    Missing,
     /// It stays.
     Final(WorkError),
 }
@@ -148,6 +152,20 @@ impl Inner {
     pub(super) async fn after(&self, session: &Session, fault: Fault) -> Result<(), WorkError> {
         let error = match fault {
             Fault::Final(error) => return Err(error),
+            Fault::Missing => match self.mend(session).await {
+                // Whole by now, or made again.
+                Ok(_) => return Ok(()),
+                Err(Fault::Client(error)) => error,
+                Err(Fault::Final(error)) => return Err(error),
+                Err(Fault::Missing) => return Ok(()),
+            },
+            Fault::Client(error) if error.is_no_node() => match self.mend(session).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => error,
+                Err(Fault::Client(error)) => error,
+                Err(Fault::Final(error)) => return Err(error),
+                Err(Fault::Missing) => return Ok(()),
+            },
             Fault::Client(error) => error,
         };
         if session.state().is_final() || error.is_session_ended() {
@@ -201,7 +219,7 @@ impl Inner {
         let version = read.stat.version;
         match serde_json::from_slice::<Terms>(&read.data) {
             Ok(terms) if terms.work_queue == FORM => Ok(Some(Agreed { terms, version })),
-            _ if read.data.is_empty() && read.stat.num_children == 0 => Ok(None),
+            _ if read.data.is_empty() && self.is_bare(session, &read.stat).await? => Ok(None),
             _ => Err(WorkError::NotAWorkQueue {
                 path: self.path(),
                 found: if read.data.is_empty() {
@@ -215,6 +233,24 @@ impl Inner {
                 },
             }
             .into()),
+        }
+    }
+
+    /// Whether a node without data has nothing below it but what consumers make when they wait at a queue that was deleted.
+    async fn is_bare(&self, session: &Session, stat: &baton_proto::Stat) -> Result<bool, Error> {
+        let layout = &self.layout;
+        let helpers = [&layout.waiters, &layout.verdicts, &layout.clock];
+        let at_most = |count: i32| usize::try_from(count).is_ok_and(|n| n <= helpers.len());
+        if stat.num_children == 0 || !at_most(stat.num_children) {
+            return Ok(stat.num_children == 0);
+        }
+        match session.children(&layout.root).await {
+            Ok(children) => Ok(children.names.iter().all(|name| {
+                let path = baton_proto::path::join(&layout.root, name);
+                helpers.contains(&&path)
+            })),
+            Err(error) if error.is_no_node() => Ok(true),
+            Err(error) => Err(error),
         }
     }
 

@@ -74,7 +74,8 @@ impl WorkQueue {
         }
     }
 
-    /// The dead letters, the oldest first, at most `most` of them.
+    /// The dead letters, the oldest first, at most `most` of them. One that we may not read has no more than a name, and says so as its
+    /// reason.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -160,6 +161,9 @@ impl Inner {
         let Some(agreed) = self.read_terms(session).await? else {
             return Ok(None);
         };
+        if !self.whole(session, agreed).await? {
+            return Ok(None);
+        }
         let items = self.count(session).await?;
         let dead = session.exists(&self.layout.dead).await?;
         let lanes = self.lanes(session).await?;
@@ -208,7 +212,7 @@ impl Inner {
                     let since_ms = noted.unwrap_or(stat.ctime);
                     oldest = Some(oldest.map_or(since_ms, |other| other.min(since_ms)));
                 }
-                Err(error) if error.is_no_node() => {}
+                Err(error) if error.is_no_node() || error.is_no_auth() => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -228,6 +232,7 @@ impl Inner {
     }
 
     async fn dead_letters(&self, session: &Session, most: usize) -> Result<Vec<DeadLetter>, Fault> {
+        self.has(session, &self.layout.dead).await?;
         let mut names = self.names(session, &self.layout.dead).await?;
         names.sort_unstable();
         names.truncate(most);
@@ -244,6 +249,7 @@ impl Inner {
                 match read.await {
                     Ok(read) => letters.push(opened(name, read).letter),
                     Err(error) if error.is_no_node() => {}
+                    Err(error) if error.is_no_auth() => letters.push(hidden(name)),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -336,6 +342,18 @@ impl Inner {
             Err(error) if error.is_no_node() || error.is_bad_version() => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// A dead letter of which no more is known than its name.
+fn hidden(name: &str) -> DeadLetter {
+    DeadLetter {
+        name: name.to_owned(),
+        id: name.to_owned(),
+        priority: super::layout::MAX_PRIORITY,
+        attempts: 0,
+        reason: "its ACL does not let this program read it".to_owned(),
+        payload: Bytes::new(),
     }
 }
 

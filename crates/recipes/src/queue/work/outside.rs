@@ -37,6 +37,16 @@ pub struct ClaimInfo {
     pub token: u64,
 }
 
+/// Who works on what, as far as we may read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claims {
+    /// The claims.
+    pub claims: Vec<ClaimInfo>,
+    /// Full paths of items, and of claims, that we may not read.
+    pub unreadable: Vec<String>,
+}
+
 /// What is to become of an item that another process has claimed: see [`WorkQueue::settle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,11 +70,20 @@ pub enum Settlement {
 }
 
 impl WorkQueue {
-    /// Who works on what. Reads every item's record: on a deep queue that takes a while.
+    /// Who works on what. Reads every item's record: on a deep queue that takes a while. Items that we may not read are left out:
+    /// [`WorkQueue::all_claims`] names them.
     ///
     /// # Errors
     /// [`WorkError`].
     pub async fn claims(&self) -> Result<Vec<ClaimInfo>, WorkError> {
+        Ok(self.all_claims().await?.claims)
+    }
+
+    /// As [`WorkQueue::claims`], with the items that we may not read.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub async fn all_claims(&self) -> Result<Claims, WorkError> {
         self.claims_since(0, false).await
     }
 
@@ -75,10 +94,10 @@ impl WorkQueue {
     /// [`WorkError`].
     pub async fn claims_of(&self, token: u64) -> Result<Vec<ClaimInfo>, WorkError> {
         let token = i64::try_from(token).unwrap_or(i64::MAX);
-        self.claims_since(token, true).await
+        Ok(self.claims_since(token, true).await?.claims)
     }
 
-    async fn claims_since(&self, token: i64, only: bool) -> Result<Vec<ClaimInfo>, WorkError> {
+    async fn claims_since(&self, token: i64, only: bool) -> Result<Claims, WorkError> {
         loop {
             let session = self.inner.session().await?;
             match self.inner.claims(&session, token, only).await {
@@ -159,7 +178,8 @@ impl WorkQueue {
         loop {
             // The claim may be younger than what the server that we ask has seen.
             let caught_up = session.sync(&inner.layout.root);
-            let standing = inner.standing(session, vec![item.to_owned()]);
+            let mut unreadable = Vec::new();
+            let standing = inner.standing(session, vec![item.to_owned()], &mut unreadable);
             caught_up.await?;
             let standing = standing.await?.pop();
             let Some(standing) = standing.filter(|standing| standing.token() == token) else {
@@ -263,12 +283,13 @@ impl Inner {
         session: &Session,
         since: i64,
         only: bool,
-    ) -> Result<Vec<ClaimInfo>, Fault> {
+    ) -> Result<Claims, Fault> {
         session.sync(&self.layout.root).await?;
+        let mut seen = Claims::default();
         if self.read_terms(session).await?.is_none() {
-            return Ok(Vec::new());
+            return Ok(seen);
         }
-        let mut claims = Vec::new();
+        self.has(session, &self.layout.items).await?;
         let mut lanes = self.lanes(session).await?;
         lanes.sort_unstable();
         for (_, lane) in lanes {
@@ -286,16 +307,20 @@ impl Inner {
                     .collect();
                 let mut taken = Vec::new();
                 for (entry, stat) in asked {
+                    let stat = match stat.await {
+                        Err(error) if error.is_no_auth() => {
+                            seen.unreadable.push(entry);
+                            continue;
+                        }
+                        stat => stat?,
+                    };
                     // A claim writes to its item in the same change.
-                    if stat
-                        .await?
-                        .is_some_and(|stat| stat.num_children > 0 && stat.mzxid >= since)
-                    {
+                    if stat.is_some_and(|stat| stat.num_children > 0 && stat.mzxid >= since) {
                         taken.push(entry);
                     }
                 }
-                let standing = self.standing(session, taken).await?;
-                claims.extend(
+                let standing = self.standing(session, taken, &mut seen.unreadable).await?;
+                seen.claims.extend(
                     standing
                         .into_iter()
                         .filter(|standing| !only || standing.claim.stat.czxid == since)
@@ -303,7 +328,7 @@ impl Inner {
                 );
             }
         }
-        Ok(claims)
+        Ok(seen)
     }
 
     /// Those of these items that are claimed, with their claims. The first requests are queued before this is first awaited.
@@ -311,6 +336,7 @@ impl Inner {
         &self,
         session: &Session,
         entries: Vec<String>,
+        unreadable: &mut Vec<String>,
     ) -> impl Future<Output = Result<Vec<Standing>, Fault>> {
         let asked: Vec<_> = entries
             .into_iter()
@@ -325,6 +351,10 @@ impl Inner {
                 let item = match read.await {
                     Ok(item) => item,
                     Err(error) if error.is_no_node() => continue,
+                    Err(error) if error.is_no_auth() => {
+                        unreadable.push(entry);
+                        continue;
+                    }
                     Err(error) => return Err(error.into()),
                 };
                 let Some((envelope, payload)) = Envelope::open(&item.data) else {
@@ -349,6 +379,7 @@ impl Inner {
                         claim,
                     }),
                     Err(error) if error.is_no_node() => {}
+                    Err(error) if error.is_no_auth() => unreadable.push(node),
                     Err(error) => return Err(error.into()),
                 }
             }

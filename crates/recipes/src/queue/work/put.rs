@@ -10,7 +10,6 @@ use super::gate::Count;
 use super::inner::{Agreed, Fault, Inner, culprit};
 use super::item::WorkItem;
 use super::layout::{LANE_ITEMS, Lane, Name, READY_PREFIX};
-use crate::line::{Parents, ensure_parents};
 use crate::receipt::Outcome;
 use crate::server_time::millis;
 use baton_client::{CreateMode, Op, Session};
@@ -195,7 +194,12 @@ impl Inner {
                         self.local().lanes.remove(priority);
                     }
                     Some(Role::Later(lane)) if error.is_no_node() => {
-                        ensure_parents(session, lane, Parents::Persistent).await?;
+                        // Not what is above it: that is a repair, which others must see.
+                        match session.create(lane, &[], CreateMode::Persistent).await {
+                            Ok(_) => {}
+                            Err(error) if error.is_node_exists() || error.is_maybe_applied() => {}
+                            Err(error) => return Err(error.into()),
+                        }
                     }
                     _ => return Err(error.into()),
                 }

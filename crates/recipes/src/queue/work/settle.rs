@@ -4,10 +4,9 @@
 //! touch an item whose claim is another one by now.
 
 use super::envelope::Envelope;
-use super::inner::{Inner, culprit};
+use super::inner::{Fault, Inner, culprit};
 use super::item::MAX_DELAY;
 use super::layout::{Lane, Name};
-use crate::line::{Parents, ensure_parents};
 use crate::link;
 use crate::receipt::Outcome;
 use crate::server_time::millis;
@@ -174,10 +173,25 @@ pub(super) async fn conclude(
                 }
                 Some(MORE) if error.is_no_node() && lane.is_some() => {
                     let lane = lane.unwrap_or_default();
-                    if let Err(error) = ensure_parents(session, &lane, Parents::Persistent).await {
-                        link::restored(session, error)
+                    match session.create(&lane, &[], CreateMode::Persistent).await {
+                        Ok(_) => {}
+                        // Without a folder of items there is no claim either, as the next attempt shows.
+                        Err(error)
+                            if error.is_node_exists()
+                                || error.is_no_node()
+                                || error.is_maybe_applied() => {}
+                        Err(error) => link::restored(session, error)
                             .await
-                            .map_err(Refused::Failed)?;
+                            .map_err(Refused::Failed)?,
+                    }
+                }
+                Some(MORE) if error.is_no_node() && matches!(end, End::Dead { .. }) => {
+                    match inner.mend(session).await {
+                        Ok(true) | Err(Fault::Missing) => {}
+                        Ok(false) | Err(Fault::Final(_)) => return Err(Refused::Failed(error)),
+                        Err(Fault::Client(error)) => link::restored(session, error)
+                            .await
+                            .map_err(Refused::Failed)?,
                     }
                 }
                 _ => return Err(Refused::Failed(error)),

@@ -71,7 +71,7 @@ impl Inner {
         let root = Asked::of(session, &self.layout.items, watching)
             .names(&mut watches)
             .await?;
-        let mut lanes = self.known_lanes(root.unwrap_or_default());
+        let mut lanes = self.known_lanes(root.ok_or(Fault::Missing)?);
         lanes.sort_unstable();
         let mut found = self.due(session, &lanes, &mut survey, &mut watches).await?;
         let mut ready: VecDeque<(Lane, String)> = lanes
@@ -177,6 +177,9 @@ impl Inner {
                     Ok(data) => self.sort(session, entry, data, survey).await?,
                     // Taken meanwhile.
                     Err(error) if error.is_no_node() => {}
+                    Err(error) if error.is_no_auth() => {
+                        tracing::warn!(item = entry, "may not be read: passed over, left in place");
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -65,6 +65,8 @@ enum Verdict {
     Beaten(usize),
     /// Not sent: more than one request may be.
     TooLarge,
+    /// The queue's own node has changed since the items were read: they may be others by now.
+    QueueChanged,
     /// Not applied, for no fault of the items'.
     Failed(Error),
 }
@@ -82,17 +84,22 @@ impl Inner {
         let lease = self.hold_lease(session).await?;
         let mut fresh = false;
         loop {
-            let picked = match self.pick(session, want) {
+            // Before the items are read, so that they are no older than this.
+            let agreed = self.agreed(session, None).await?;
+            let picked = match self.pick(session, want, agreed.version) {
                 picked if picked.is_empty() && fresh => return Ok(Vec::new()),
                 picked if picked.is_empty() => {
                     let survey = self.survey(session, want.max(READ_AHEAD), None).await?;
-                    self.read_ahead(session, survey.free);
+                    self.read_ahead(session, survey.free, agreed.version);
                     fresh = true;
                     continue;
                 }
                 picked => picked,
             };
-            let held = self.claim_these(session, &lease, picked, manner).await?;
+            let terms = Op::check(&*self.layout.root, Some(agreed.version));
+            let held = self
+                .claim_these(session, &lease, picked, manner, &terms)
+                .await?;
             if !held.is_empty() {
                 return Ok(held);
             }
@@ -101,20 +108,22 @@ impl Inner {
         }
     }
 
-    pub(super) fn read_ahead(&self, session: &Session, free: Vec<Found>) {
+    /// Keeps what was read after the queue's own node had this version.
+    pub(super) fn read_ahead(&self, session: &Session, free: Vec<Found>, terms: i32) {
         let mut local = self.local();
         local.ahead = free.into();
+        local.ahead_terms = terms;
         local.ahead_since = Some(session.clock().now());
     }
 
     /// Takes up to `want` items from what was read ahead: the first, or some of the first where others contend.
-    fn pick(&self, session: &Session, want: usize) -> Vec<Found> {
+    fn pick(&self, session: &Session, want: usize, terms: i32) -> Vec<Found> {
         let now = session.clock().now();
         let mut local = self.local();
         let old = local
             .ahead_since
             .is_none_or(|since| now.saturating_duration_since(since) > AHEAD_FOR);
-        if old {
+        if old || local.ahead_terms != terms {
             local.ahead.clear();
             return Vec::new();
         }
@@ -143,6 +152,7 @@ impl Inner {
         lease: &LeaseHold,
         picked: Vec<Found>,
         manner: &Manner,
+        terms: &Op,
     ) -> Result<Vec<Held>, Fault> {
         let mut bids = Vec::with_capacity(picked.len());
         for found in picked {
@@ -161,7 +171,7 @@ impl Inner {
             // A container may go whenever it is empty, and be made again by the next claim.
             ensure_parents(session, &self.layout.verdicts, Parents::Container).await?;
         }
-        let together = send(session, bids, manner);
+        let together = send(session, bids, manner, terms);
         let mut taken = Taken::default();
         let apart = match together.finish(session, lease, &mut taken).await {
             Rest::Nothing => {
@@ -177,21 +187,36 @@ impl Inner {
                 bids
             }
             Rest::TooLarge(bids) => bids,
+            Rest::QueueChanged => {
+                self.read_anew();
+                return taken.outcome();
+            }
         };
         let each: Vec<Sent<'_>> = apart
             .into_iter()
-            .map(|bid| send(session, vec![bid], manner))
+            .map(|bid| send(session, vec![bid], manner, terms))
             .collect();
         // Every one of them is seen to its end, whatever becomes of the others: a claim that nobody knows of would block
         // its item for as long as the session lives.
         for sent in each {
-            if let Rest::TooLarge(bids) = sent.finish(session, lease, &mut taken).await {
-                for bid in bids {
-                    self.pass_over(&bid.found);
+            match sent.finish(session, lease, &mut taken).await {
+                Rest::TooLarge(bids) => {
+                    for bid in bids {
+                        self.pass_over(&bid.found);
+                    }
                 }
+                Rest::QueueChanged => self.read_anew(),
+                Rest::Nothing | Rest::Beaten(..) => {}
             }
         }
         taken.outcome()
+    }
+
+    /// Forgets what was read of the queue: since then it was repaired, or its capacity was changed.
+    fn read_anew(&self) {
+        let mut local = self.local();
+        local.agreed = None;
+        local.ahead.clear();
     }
 
     /// Moves an item that nobody holds to the dead letters. That it is gone afterwards is all that is asked, whoever did it.
@@ -214,6 +239,10 @@ impl Inner {
             Ok(_) => {
                 tracing::warn!(item = found.entry, reason, "moved to the dead letters");
                 Ok(())
+            }
+            // The folder of dead letters is not there; what it says of the item is said again.
+            Err(error) if error.is_no_node() && error.multi_index() == Some(parts.len() - 1) => {
+                Err(error.into())
             }
             Err(error) if error.is_no_node() || error.is_bad_version() || error.is_not_empty() => {
                 Ok(())
@@ -337,6 +366,8 @@ enum Rest {
     Beaten(Vec<Bid>, usize),
     /// Together they are more than one request may be.
     TooLarge(Vec<Bid>),
+    /// To be read anew.
+    QueueChanged,
 }
 
 /// A multi of bids under way.
@@ -347,9 +378,11 @@ struct Sent<'a> {
     manner: &'a Manner,
 }
 
-/// Queues the multi; nothing was awaited when this returns.
-fn send<'a>(session: &Session, bids: Vec<Bid>, manner: &'a Manner) -> Sent<'a> {
-    let ops: Vec<Op> = bids.iter().flat_map(parts).collect();
+/// Queues the multi; nothing was awaited when this returns. `terms` is a condition on the queue's own node: a folder of items that was
+/// made again gives out its names again (H09).
+fn send<'a>(session: &Session, bids: Vec<Bid>, manner: &'a Manner, terms: &Op) -> Sent<'a> {
+    let mut ops: Vec<Op> = bids.iter().flat_map(parts).collect();
+    ops.push(terms.clone());
     Sent {
         at: session.clock().now(),
         pending: session.multi(&ops),
@@ -380,6 +413,7 @@ impl Sent<'_> {
                 Rest::Beaten(self.bids, culprit)
             }
             Verdict::TooLarge => Rest::TooLarge(self.bids),
+            Verdict::QueueChanged => Rest::QueueChanged,
         }
     }
 }
@@ -415,7 +449,7 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
                 seen += parts(bid).count();
                 index < seen
             });
-            Verdict::Beaten(beaten.unwrap_or(0))
+            beaten.map_or(Verdict::QueueChanged, Verdict::Beaten)
         }
         Err(error) if error.is_too_large() => Verdict::TooLarge,
         Err(error) => Verdict::Failed(error),
@@ -492,8 +526,7 @@ async fn hold(
     let verdict = bid
         .verdict
         .map(|path| held::Verdict::new(session, path, token));
-    if session.lease().remaining().is_zero() && campaign::renew(session, &contender).await.is_err()
-    {
+    if campaign::needs_renewal(session) && campaign::renew(session, &contender).await.is_err() {
         return Err(task_gone(&bid.found.entry));
     }
     let own_node = OwnNode::watch(&contender);

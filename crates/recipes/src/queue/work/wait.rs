@@ -46,10 +46,10 @@ impl Drop for Waiting<'_> {
 }
 
 /// Tells, while it lives, that who has the turn waits for news.
-struct Idling<'a>(&'a Inner);
+pub(super) struct Idling<'a>(&'a Inner);
 
 impl<'a> Idling<'a> {
-    fn new(inner: &'a Inner) -> Self {
+    pub(super) fn new(inner: &'a Inner) -> Self {
         inner.idling.send_replace(true);
         Self(inner)
     }
@@ -155,9 +155,20 @@ impl WorkQueue {
                 Ok(0) if !wait => return Ok(Vec::new()),
                 Ok(0) => match self.idle(&session, scout.take()).await {
                     Ok(guard) => scout = Some(guard),
+                    Err(Fault::Missing) => {
+                        if let Err(fault) = inner.until_items(&session).await {
+                            inner.after(&session, fault).await?;
+                        }
+                    }
                     Err(fault) => inner.after(&session, fault).await?,
                 },
                 Ok(_) => {}
+                Err(Fault::Missing) if wait => {
+                    scout = None;
+                    if let Err(fault) = inner.until_items(&session).await {
+                        inner.after(&session, fault).await?;
+                    }
+                }
                 Err(fault) => {
                     inner.local().ahead.clear();
                     inner.after(&session, fault).await?;
@@ -233,10 +244,11 @@ impl WorkQueue {
                 .map_err(|error| inner.of_line(error))?,
         };
         loop {
+            let terms = inner.agreed(session, None).await?.version;
             let mut watches = Vec::new();
             let survey = inner.survey(session, 1, Some(&mut watches)).await?;
             if !survey.free.is_empty() {
-                inner.read_ahead(session, survey.free);
+                inner.read_ahead(session, survey.free, terms);
                 return Ok(guard);
             }
             match inner.news(session, survey, watches, &guard).await? {

@@ -1,0 +1,81 @@
+//! Where an acquire stands while it waits, for programs that show it.
+//!
+//! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire reports what it has found out
+//! for its own purposes, so the number of those before it may be old.
+
+use crate::line::Step;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What an acquire reports while it waits: give it to [`Mutex::progress`](crate::Mutex::progress) or one of its kin, and read
+/// it while the acquire is driven. Cheap to clone; clones show the same.
+///
+/// ```no_run
+/// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
+/// let progress = baton::WaitProgress::new();
+/// let mutex = mutex.progress(&progress);
+/// let mut acquiring = std::pin::pin!(mutex.acquire());
+/// let guard = loop {
+///     tokio::select! {
+///         guard = &mut acquiring => break guard?,
+///         () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {
+///             if let Some(position) = progress.position() {
+///                 println!("{} before us", position.before);
+///             }
+///         }
+///     }
+/// };
+/// # guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WaitProgress(Arc<Mutex<Option<QueuePosition>>>);
+
+/// A position in a wait queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueuePosition {
+    /// Full path of our waiter node.
+    pub node: String,
+    /// How many there were before us whom we wait for, when the queue was last read. It is read again when the nearest of
+    /// them has gone.
+    pub before: usize,
+}
+
+impl WaitProgress {
+    /// Of an acquire that has not begun.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The position of the acquire that uses this; `None` where it has none, as before its node is there.
+    #[must_use]
+    pub fn position(&self) -> Option<QueuePosition> {
+        self.slot().clone()
+    }
+
+    /// There is no waiter node of ours.
+    pub(crate) fn outside(&self) {
+        *self.slot() = None;
+    }
+
+    /// Our waiter node is there.
+    pub(crate) fn queued(&self, node: &str) {
+        *self.slot() = Some(QueuePosition {
+            node: node.to_owned(),
+            before: 0,
+        });
+    }
+
+    /// What has been found out about its position.
+    pub(crate) fn step(&self, step: &Step<'_>) {
+        if let (Step::Placed(before), Some(position)) = (step, &mut *self.slot()) {
+            position.before = *before;
+        }
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<QueuePosition>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
