@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_consensus::ConsensusError;
 use baton_tree::{BatchError, RestoreError};
-use baton_wal::WalError;
+use baton_wal::{FolderError, WalError};
 
 /// Why a server could not be started. Nothing is left running or locked.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,9 @@ pub enum StartError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The data folder is open to other users.
+    #[error(transparent)]
+    FolderNotPrivate(FolderError),
     /// The data folder's content: in use, damaged, of another version.
     #[error(transparent)]
     Log(#[from] WalError),

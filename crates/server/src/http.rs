@@ -4,26 +4,38 @@
 //! answered.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::error::StartError;
 
-/// Connections at a time; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 32;
+/// Paths that are answered even when no place is free: what a supervisor decides by. Their handlers must cost next to nothing.
+pub const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Requests at a time, besides probes; more are refused.
+const MAX_REQUESTS: usize = 32;
+/// Connections at a time. More than requests, so that there is always one that asks for nothing, whose place a new one takes.
+const MAX_CONNECTIONS: usize = MAX_REQUESTS + 16;
+/// Bytes of an answer that are handed out at a time.
+const PART_BYTES: usize = 64 << 10;
 /// Bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long a head may take to arrive, an answer to be made, and a connection to live.
@@ -43,28 +55,80 @@ pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError
 
 /// Answers with `router` until the future is dropped, and its connections with it. Handlers can extract the peer's
 /// [`SocketAddr`] as an extension.
+///
+/// [`PROBES`] are answered whatever else is asked: other requests have a bounded number of places, and where connections are
+/// too many, a new one takes the place of one that asks for nothing.
 pub async fn serve(router: Router, listener: TcpListener) {
     let router = router.layer(middleware::from_fn(in_time));
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = JoinSet::new();
+    let places = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let mut connections = Connections::default();
     loop {
-        while connections.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let router = router.clone().layer(Extension(peer));
-                connections.spawn(async move {
-                    answer(router, stream).await;
-                    drop(place);
-                });
+                let peer = crate::net::listen::canonical(peer);
+                let asks = Arc::new(AtomicUsize::new(0));
+                let place = (Arc::clone(&places), Arc::clone(&asks));
+                let router = router
+                    .clone()
+                    .layer(middleware::from_fn_with_state(place, in_its_place))
+                    .layer(Extension(peer));
+                connections.add(peer.ip(), asks, answer(router, stream));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection; raise the limit of open files if this goes on");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// The open connections, in the order in which they came.
+#[derive(Debug, Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    address: IpAddr,
+    /// Requests of it that have a place.
+    asks: Arc<AtomicUsize>,
+    task: AbortHandle,
+}
+
+impl Connections {
+    fn add(
+        &mut self,
+        address: IpAddr,
+        asks: Arc<AtomicUsize>,
+        life: impl Future<Output = ()> + Send + 'static,
+    ) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|open| !open.task.is_finished());
+        if self.open.len() >= MAX_CONNECTIONS
+            && let Some(place) = self.idlest()
+        {
+            self.open.remove(place).task.abort();
+        }
+        let task = self.tasks.spawn(life);
+        self.open.push(Open {
+            address,
+            asks,
+            task,
+        });
+    }
+
+    /// The oldest connection that asks for nothing, of the address that has most connections.
+    fn idlest(&self) -> Option<usize> {
+        let of = |address: IpAddr| self.open.iter().filter(move |open| open.address == address);
+        let idle = self.open.iter().enumerate();
+        let idle = idle.filter(|(_, open)| open.asks.load(Relaxed) == 0);
+        let oldest = idle.min_by_key(|(place, open)| {
+            let fewer = MAX_CONNECTIONS.saturating_sub(of(open.address).count());
+            (fewer, *place)
+        });
+        oldest.map(|(place, _)| place)
     }
 }
 
@@ -88,4 +152,94 @@ async fn in_time(request: Request, next: Next) -> Result<Response, Infallible> {
         )
             .into_response()
     }))
+}
+
+/// Gives a request its place until its answer has been handed to the socket. Probes need none.
+async fn in_its_place(
+    State((places, asks)): State<(Arc<Semaphore>, Arc<AtomicUsize>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if PROBES.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let Ok(place) = places.try_acquire_owned() else {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(header::CONNECTION, "close")],
+            format!("{MAX_REQUESTS} requests are being answered; ask again later\n"),
+        )
+            .into_response();
+    };
+    asks.fetch_add(1, Relaxed);
+    let place = Place {
+        asks,
+        _place: place,
+    };
+    let answer = next.run(request).await;
+    answer.map(|body| {
+        Body::new(Placed {
+            body,
+            rest: Bytes::new(),
+            _place: place,
+        })
+    })
+}
+
+/// A request's place.
+#[derive(Debug)]
+struct Place {
+    asks: Arc<AtomicUsize>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.asks.fetch_sub(1, Relaxed);
+    }
+}
+
+/// An answer that keeps its place, handed out in parts, so that it lasts about as long as its peer takes to read it.
+#[derive(Debug)]
+struct Placed {
+    body: Body,
+    rest: Bytes,
+    _place: Place,
+}
+
+impl HttpBody for Placed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => self.rest = bytes,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let part = PART_BYTES.min(self.rest.len());
+        let part = self.rest.split_to(part);
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        let rest = self.rest.len() as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
 }

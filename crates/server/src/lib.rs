@@ -31,5 +31,5 @@ pub mod simulation;
 
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
-pub use options::{CHANGING_WORDS, HARMLESS_WORDS, Options, StorageChoice};
+pub use options::{CHANGING_WORDS, DEFAULT_WORDS, HARMLESS_WORDS, Options, StorageChoice};
 pub use server::Server;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use baton_consensus::{EntryKind, Membership};
 use baton_tree::{Batch, Tree};
 use baton_wal::{
-    DirStorage, Entry, HardState, Record, SnapshotMeta, Storage, Wal, WalError, WalOptions,
+    DirStorage, Entry, HardState, Record, RecoveryNote, SnapshotMeta, Storage, Wal, WalError,
+    WalOptions,
 };
 use bytes::Bytes;
 
@@ -42,7 +43,7 @@ pub enum OfflineError {
     },
     /// Not a data folder.
     #[error(
-        "{folder} is no data folder of Baton: there is no file FORMAT in it; name the one given to baton serve --data-dir"
+        "{folder} is not a data folder of Baton: there is no file FORMAT in it; name the one given to baton serve --data-dir"
     )]
     NoDataFolder {
         /// The folder.
@@ -94,6 +95,17 @@ pub fn refuse_used(folder: &Path) -> Result<(), OfflineError> {
     }
 }
 
+/// What [`make_data_folder`] calls `folder` until it is whole.
+///
+/// # Errors
+/// [`OfflineError::Io`] when the working directory is gone.
+pub fn unfinished_folder(folder: &Path) -> Result<PathBuf, OfflineError> {
+    let absolute = std::path::absolute(folder).map_err(io("find", folder))?;
+    let mut unfinished = absolute.into_os_string();
+    unfinished.push(UNFINISHED);
+    Ok(PathBuf::from(unfinished))
+}
+
 /// Makes `folder` a data folder that begins with `tree`, for this user only. It is there only when it is whole and
 /// durable. Returns how many bytes the snapshot in it has. `time_ms` is written into it as the time when it was made.
 ///
@@ -104,9 +116,7 @@ pub fn make_data_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<
 
     refuse_used(folder)?;
     let absolute = std::path::absolute(folder).map_err(io("find", folder))?;
-    let mut unfinished = absolute.clone().into_os_string();
-    unfinished.push(UNFINISHED);
-    let unfinished = PathBuf::from(unfinished);
+    let unfinished = unfinished_folder(folder)?;
     let parent = absolute.parent().unwrap_or(&absolute);
     std::fs::create_dir_all(parent).map_err(io("make", parent))?;
     match std::fs::DirBuilder::new().mode(0o700).create(&unfinished) {
@@ -167,12 +177,12 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
     Ok(info.file_bytes)
 }
 
-/// The tree of a data folder, after the last entry of its log. No server may run on it. Like a server's start, this
-/// cuts off a torn last write.
+/// The tree of a data folder, after the last entry of its log, and what reading it has passed over or could not tell.
+/// No server may run on it. Like a server's start, this cuts off a torn last write.
 ///
 /// # Errors
 /// [`OfflineError`]; among others when a server runs on the folder.
-pub fn read_data_folder(folder: &Path) -> Result<Tree, OfflineError> {
+pub fn read_data_folder(folder: &Path) -> Result<(Tree, Vec<RecoveryNote>), OfflineError> {
     // Opening the log of a folder that has none would make one.
     if !folder.join("FORMAT").is_file() {
         return Err(OfflineError::NoDataFolder {
@@ -202,5 +212,5 @@ pub fn read_data_folder(folder: &Path) -> Result<Tree, OfflineError> {
             restored.tree.apply_batch(&batch, &mut (), |_, _| {});
         }
     }
-    Ok(restored.tree)
+    Ok((restored.tree, restored.notes))
 }

@@ -20,12 +20,13 @@ pub enum StorageChoice {
 pub struct Options {
     /// Where the state is kept. Default: in memory.
     pub storage: StorageChoice,
-    /// TCP addresses to listen on, `HOST:PORT`; port 0 picks a free one. Default: none.
+    /// TCP addresses to listen on, `HOST:PORT`; the host `*` is every address, of IPv6 and IPv4; port 0 picks a free one.
+    /// Default: none.
     pub listen: Vec<String>,
     /// Unix sockets to listen on, made with mode 0600. Default: none.
     pub unix_sockets: Vec<PathBuf>,
-    /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`; port 0 picks a free
-    /// one. Whoever reaches them reads paths and figures, no data. Default: none.
+    /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`, as in
+    /// [`Options::listen`]. Whoever reaches them reads paths and figures, no data. Default: none.
     pub http: Vec<String>,
     /// The step of the session clock: a silent session ends within (timeout, timeout + tick]. Default: 200 ms.
     pub tick: Duration,
@@ -53,6 +54,23 @@ pub struct Options {
     /// Bytes of requests that wait for the log, over all connections, before sockets are read no further.
     /// Default: 64 MiB.
     pub max_queued_bytes: usize,
+    /// Bytes of all connections together that have arrived and are not taken on: requests that are not whole yet, and
+    /// whole ones that wait. What one connection has counts from 4 KiB on. Past the bound the server closes the connections
+    /// that hold most, and for longest. At least twice [`Options::max_frame_bytes`]. Default: 64 MiB.
+    pub max_unfinished_bytes: usize,
+    /// Watches of one connection; each kind on each path counts. One more is refused with `BadArguments`.
+    /// Default: 1,000,000.
+    pub max_watches: usize,
+    /// Watches of all connections together. Default: 4,000,000.
+    pub max_watches_in_all: usize,
+    /// Bytes that the watches of one connection may take: for each path that it watches, the path and 64 bytes.
+    /// Default: 64 MiB.
+    pub max_watch_bytes: usize,
+    /// The same of all connections together. Default: 256 MiB.
+    pub max_watch_bytes_in_all: usize,
+    /// Sessions that are open, with a connection or without; 0 is no limit. Whoever asks for one more is disconnected.
+    /// Default: 100,000.
+    pub max_sessions: usize,
     /// How long a connection may take to name its session before it is closed. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Entries of the log after which a snapshot is written. Default: 100,000.
@@ -63,7 +81,8 @@ pub struct Options {
     pub reap_interval: Duration,
     /// How long a container that never had a child is kept; zero keeps it for ever. Default: 5 min.
     pub container_grace: Duration,
-    /// The four-letter words that are answered. Default: all that change nothing (see [`HARMLESS_WORDS`]).
+    /// The four-letter words that are answered; `*` is all. Default: ZooKeeper's, and those that cost no more with more
+    /// watches and ephemerals (see [`DEFAULT_WORDS`]).
     pub four_letter_words: Vec<String>,
     /// The digest id of a superuser, to whom every ACL is open: `user:base64(sha1(user:password))`. Default: none.
     pub super_digest: Option<String>,
@@ -71,7 +90,12 @@ pub struct Options {
     pub server_id: u8,
 }
 
-/// The four-letter words that change nothing: the default of [`Options::four_letter_words`].
+/// The default of [`Options::four_letter_words`]: words that change nothing and list nothing one by one.
+pub const DEFAULT_WORDS: &[&str] = &[
+    "ruok", "srvr", "isro", "mntr", "conf", "envi", "wchs", "dirs", "hash", "gtmk",
+];
+
+/// The four-letter words that change nothing.
 pub const HARMLESS_WORDS: &[&str] = &[
     "ruok", "srvr", "stat", "isro", "mntr", "cons", "conf", "envi", "dump", "wchs", "wchc", "wchp",
     "dirs", "hash", "gtmk",
@@ -97,12 +121,18 @@ impl Default for Options {
             max_outbound_bytes: 1 << 20,
             max_outbound_bytes_in_all: 256 << 20,
             max_queued_bytes: 64 << 20,
+            max_unfinished_bytes: 64 << 20,
+            max_watches: 1_000_000,
+            max_watches_in_all: 4_000_000,
+            max_watch_bytes: 64 << 20,
+            max_watch_bytes_in_all: 256 << 20,
+            max_sessions: 100_000,
             handshake_timeout: Duration::from_secs(10),
             snapshot_every_entries: 100_000,
             snapshot_every_bytes: 256 << 20,
             reap_interval: Duration::from_secs(60),
             container_grace: Duration::from_secs(300),
-            four_letter_words: HARMLESS_WORDS
+            four_letter_words: DEFAULT_WORDS
                 .iter()
                 .map(|word| (*word).to_owned())
                 .collect(),
@@ -158,6 +188,23 @@ impl Options {
             return refuse(
                 "max_outbound_bytes_in_all",
                 "must be at least 16 times max_outbound_bytes, which is what one connection may have before it is closed",
+            );
+        }
+        if self.max_unfinished_bytes / 2 < self.max_frame_bytes {
+            return refuse(
+                "max_unfinished_bytes",
+                "must be at least twice max_frame_bytes, so that a request of that size can arrive",
+            );
+        }
+        if self.max_watches == 0 || self.max_watch_bytes == 0 {
+            return refuse("max_watches, max_watch_bytes", "must be at least 1");
+        }
+        if self.max_watches_in_all < self.max_watches
+            || self.max_watch_bytes_in_all < self.max_watch_bytes
+        {
+            return refuse(
+                "max_watches_in_all, max_watch_bytes_in_all",
+                "must not be below max_watches and max_watch_bytes, which one connection may have",
             );
         }
         if self.snapshot_every_entries == 0 || self.snapshot_every_bytes == 0 {

@@ -8,23 +8,28 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_wal::{DirStorage, MemoryStorage, Storage, WalOptions};
+use baton_wal::{DirStorage, FolderError, MemoryStorage, Storage, WalError, WalOptions};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::builder::Builder;
+use crate::core::beat::{Beat, beat};
 use crate::core::clock::{ServerTime, now};
+use crate::core::guesses::Guesses;
+use crate::core::inbound::Inbound;
 use crate::core::inbox::Inbox;
+use crate::core::listings::Listings;
 use crate::core::notices::Notices;
 use crate::core::outbound::Outbound;
 use crate::core::pipeline::Core;
+use crate::core::progress::Progress;
 use crate::core::recover;
 use crate::core::shared::{Connections, Shared};
 use crate::core::snapshots::Snapshots;
 use crate::core::starting::{Stage, Starting};
 use crate::core::stats::{Stats, micros, micros_since};
-use crate::core::watches::WatchTable;
+use crate::core::watches::{WatchBounds, WatchTable};
 use crate::error::{ServerError, StartError};
 use crate::net::{http, listen};
 use crate::options::{Options, StorageChoice};
@@ -73,9 +78,12 @@ impl Server {
             StorageChoice::Memory => Arc::new(MemoryStorage::new()),
             StorageChoice::Folder(path) => {
                 let folder = DirStorage::create(path.clone());
-                Arc::new(folder.map_err(|source| StartError::Folder {
-                    path: path.clone(),
-                    source,
+                Arc::new(folder.map_err(|error| match error {
+                    FolderError::Io { folder, source } => StartError::Folder {
+                        path: folder,
+                        source,
+                    },
+                    error => StartError::FolderNotPrivate(error),
                 })?)
             }
         };
@@ -126,6 +134,8 @@ impl Server {
             core: Mutex::new(Some(core)),
             ended,
         };
+        let beating = beat(Arc::clone(&server.shared));
+        server.accepting.get_mut().spawn(beating);
         for path in server.unix_sockets.clone() {
             listeners.push(listen::unix(&path)?);
         }
@@ -145,6 +155,18 @@ impl Server {
         self.local_addrs.first().copied()
     }
 
+    /// Every TCP address that the server listens on for clients, with the ports that it got.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.local_addrs
+    }
+
+    /// Every address on which HTTP is answered, with the ports that it got.
+    #[must_use]
+    pub fn http_addrs(&self) -> &[SocketAddr] {
+        &self.http_addrs
+    }
+
     /// The first address on which HTTP is answered, with the port that it got.
     #[must_use]
     pub fn http_addr(&self) -> Option<SocketAddr> {
@@ -161,10 +183,12 @@ impl Server {
                 .map(|path| format!("unix:{}", path.display()))
                 .unwrap_or_default();
         }
-        let reachable = self.local_addrs.iter().map(|address| {
+        let named = self.local_addrs.iter().zip(&self.shared.options.listen);
+        let reachable = named.map(|(address, name)| {
             let mut address = *address;
             if address.ip().is_unspecified() {
-                address.set_ip(if address.is_ipv4() {
+                // The host `*` takes IPv4, whatever else it takes.
+                address.set_ip(if address.is_ipv4() || name.starts_with('*') {
                     std::net::Ipv4Addr::LOCALHOST.into()
                 } else {
                     std::net::Ipv6Addr::LOCALHOST.into()
@@ -309,15 +333,20 @@ pub(crate) fn prepare(
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let shared = Arc::new(Shared {
         outbound: Outbound::new(&options),
+        inbound: Inbound::new(&options),
+        watches: Mutex::new(WatchTable::new(WatchBounds::new(&options))),
+        inbox: Inbox::new(options.max_queued_bytes),
         limits: baton_proto::Limits::with_max_frame_bytes(options.max_frame_bytes),
         options,
         last_zxid: begun.tree.zxid().into(),
         tree: RwLock::new(begun.tree),
-        watches: Mutex::new(WatchTable::default()),
-        inbox: Inbox::default(),
         time: ServerTime::new(simulated_wall_ms),
+        beat: Beat::default(),
         stats: Stats::new(),
         notices: Notices::default(),
+        listings: Listings::default(),
+        guesses: Guesses::default(),
+        progress: Progress::default(),
         sessions: 0.into(),
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),
@@ -349,6 +378,14 @@ pub(crate) fn prepare(
 fn start_error(error: ServerError) -> StartError {
     match error {
         ServerError::Log(error) => match Arc::try_unwrap(error) {
+            // Nobody tries again for whoever starts.
+            Ok(WalError::NoSpace {
+                file, needed_bytes, ..
+            }) => StartError::Log(WalError::NoSpace {
+                file,
+                needed_bytes,
+                retryable: false,
+            }),
             Ok(error) => StartError::Log(error),
             Err(error) => StartError::State(ServerError::Log(error)),
         },

@@ -122,15 +122,18 @@ impl SimulatedServer {
     /// Every watch, as `wchp` shows it: path and the session that watches, in order of path.
     #[must_use]
     pub fn watches(&self) -> Vec<(String, i64)> {
-        let by_path = self.shared.watches.lock().by_path();
-        by_path
-            .into_iter()
-            .flat_map(|(path, conns)| {
-                conns
-                    .into_iter()
-                    .map(move |conn| (path.clone(), conn.session()))
-            })
-            .collect()
+        let mut found = Vec::new();
+        let mut from = Some(0);
+        while let Some(slot) = from {
+            from = self.shared.watches.lock().next_watched(slot, &mut found);
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        let each = found.into_iter().flat_map(|watched| {
+            let path = watched.path.to_string();
+            let sessions = watched.sessions.into_iter();
+            sessions.map(move |session| (path.clone(), session))
+        });
+        each.collect()
     }
 
     /// The ids of the open sessions, in order.

@@ -153,7 +153,7 @@ async fn refusals_that_keep_the_connection() {
         new_members: None,
         config_id: -1,
     };
-    assert_eq!(wire.call(reconfig).await, Err(ErrorCode::Unimplemented));
+    assert_eq!(wire.call(reconfig).await, Err(ErrorCode::ReconfigDisabled));
     assert_eq!(
         wire.call(Request::AddWatch { path: "/", mode: 9 }).await,
         Err(ErrorCode::MarshallingError)
@@ -305,7 +305,7 @@ async fn connections_beyond_the_limits_are_closed_and_others_go_on() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_replies_is_read_no_further() {
-    let server = in_memory()
+    let server = support::with_words()
         .with(|options| options.max_outbound_bytes = 100_000)
         .start()
         .await

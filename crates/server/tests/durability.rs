@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use baton_proto::{EventKind, OpCode, Request, Response};
 use baton_server::{Options, Server, StartError};
+use baton_wal::Storage;
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched};
 
@@ -345,4 +346,64 @@ async fn a_server_that_waits_for_room_can_be_stopped_and_says_what_it_waited_for
     let again = on(&disk).await.unwrap();
     let mut wire = Wire::open(&again.connect_string()).await;
     assert_eq!(wire.get("/n0").await.unwrap(), big);
+}
+
+/// The end of the log's last segment, zeroed from where `from` says.
+fn without_the_end(disk: &FaultStorage, from: impl Fn(&[u8]) -> usize) -> FaultStorage {
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name.starts_with("log-"));
+    let name = names.iter().max().unwrap();
+    let mut content = disk.content(name).unwrap();
+    let at = from(&content);
+    content[at..].fill(0);
+    let damaged = disk.crash(Loss::Nothing);
+    damaged.put(name, &content);
+    damaged
+}
+
+#[tokio::test]
+async fn a_log_that_lost_its_end_at_rest_or_after_a_stop_is_refused() {
+    let disk = FaultStorage::new();
+    let server = on(&disk).await.unwrap();
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/first", b"", 0).await.unwrap();
+    wire.create("/last", &[7; 300], 0).await.unwrap();
+    // Where the data of the last write stands.
+    let last = |content: &[u8]| content.windows(300).position(|w| w == [7; 300]).unwrap();
+    let is_marked = || {
+        let rest = disk.crash(Loss::Everything);
+        let report = baton_wal::verify(&without_the_end(&rest, last)).unwrap();
+        !report.is_sound()
+    };
+    tokio::time::timeout(PATIENCE, async {
+        while !is_marked() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let killed = disk.crash(Loss::Everything);
+    server.shutdown().await.unwrap();
+    let stopped = disk.crash(Loss::Everything);
+    for disk in [killed, stopped] {
+        let error = on(&without_the_end(&disk, last)).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("SYNCED") && !text.contains('\n'), "{text}");
+        let server = on(&disk).await.unwrap();
+        let mut wire = Wire::open(&server.connect_string()).await;
+        assert!(wire.exists("/last").await);
+    }
+}
+
+#[tokio::test]
+async fn a_start_after_a_graceful_stop_has_nothing_to_doubt() {
+    let disk = FaultStorage::new();
+    let server = on(&disk).await.unwrap();
+    let mut wire = Wire::open(&server.connect_string()).await;
+    wire.create("/a", b"", 0).await.unwrap();
+    let running = baton_wal::verify(&disk.kill()).unwrap().start.unwrap();
+    assert!(!running.notes.is_empty());
+    server.shutdown().await.unwrap();
+    let stopped = baton_wal::verify(&disk).unwrap().start.unwrap();
+    assert_eq!(stopped.notes, []);
 }

@@ -9,46 +9,14 @@
 
 mod support;
 
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, frame};
 use baton_server::Server;
+use support::log::{LOG, lines};
 use support::{Wire, create, get, http, in_memory, set, word};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-static LOG: LazyLock<Log> = LazyLock::new(|| {
-    let log = Log::default();
-    let writer = log.clone();
-    tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .with_ansi(false)
-        .with_max_level(tracing::level_filters::LevelFilter::INFO)
-        .init();
-    log
-});
-
-/// The lines with this in them.
-fn lines(with: &str) -> Vec<String> {
-    let log = String::from_utf8(LOG.0.lock().unwrap().clone()).unwrap();
-    let lines = log.lines().filter(|line| line.contains(with));
-    lines.map(str::to_owned).collect()
-}
 
 /// The one line with this in it, which has to name a peer; it is written before or just after the client's answer.
 async fn line(with: &str) {

@@ -12,6 +12,7 @@ use baton_proto::{
 use baton_tree::{
     Batch, Change, ChangeKind, Command, Effects, Identity, Outcome, OverQuota, QuotaOf,
 };
+use parking_lot::RwLockWriteGuard;
 
 use super::clock::SessionClocks;
 use super::conn::{Attached, CloseReason, Conn};
@@ -25,6 +26,9 @@ use super::watches::WatchTable;
 
 /// Steps under one hold of the tree's lock.
 const STEPS_PER_LOCK: usize = 128;
+
+/// Bytes of answers to reads under one hold of it: those that wait for the lock are then let in first.
+const READ_BYTES_PER_LOCK: usize = 256 << 10;
 
 /// Up to so many connections get their answers from the core itself: waking their tasks would take longer. More of them are
 /// better served by the socket threads, while the core goes on with the next entry.
@@ -152,10 +156,12 @@ impl Applier {
         let time_ms = batch.map_or(0, Batch::time_ms);
         self.relief = 0;
         let mut items = batch.map(Batch::iter).into_iter().flatten();
-        for slice in steps.chunks(STEPS_PER_LOCK) {
+        let mut rest = steps.iter();
+        while rest.len() > 0 {
             let mut tree = shared.tree.write();
             let mut watches = shared.watches.lock();
-            for step in slice {
+            let mut read_bytes = 0;
+            for step in rest.by_ref().take(STEPS_PER_LOCK) {
                 let group = step.group.and_then(|group| work.groups.get(group));
                 let outcome = if step.is_command {
                     let Some((item, identity)) = items.next() else {
@@ -205,9 +211,16 @@ impl Applier {
                             request,
                             body: work.body(request),
                         };
-                        self.in_turn(shared, &tree, &mut watches, &asked);
+                        read_bytes += self.in_turn(shared, &tree, &mut watches, &asked);
+                        if read_bytes >= READ_BYTES_PER_LOCK {
+                            break;
+                        }
                     }
                 }
+            }
+            drop(watches);
+            if read_bytes >= READ_BYTES_PER_LOCK {
+                RwLockWriteGuard::unlock_fair(tree);
             }
         }
         shared.stats.requests.add(&std::mem::take(&mut self.tally));
@@ -349,15 +362,16 @@ impl Applier {
         }
     }
 
-    /// A read behind writes of its session, or a frame whose turn has come.
+    /// A read behind writes of its session, or a frame whose turn has come. How many bytes its answer has.
     fn in_turn(
         &mut self,
         shared: &Shared,
         tree: &baton_tree::Tree,
         watches: &mut WatchTable,
         asked: &InTurn<'_>,
-    ) {
+    ) -> usize {
         let mut flow = Flow::Continue;
+        let mut bytes = 0;
         let tally = &mut self.tally;
         asked
             .conn
@@ -372,7 +386,8 @@ impl Applier {
                     };
                     let before = out.len();
                     flow = reads::answer(tree, shared, WatchAccess::Held(watches), &read, out);
-                    tally.answer(out.len() - before);
+                    bytes = out.len() - before;
+                    tally.answer(bytes);
                 }
                 Kind::Ready { close_after } => {
                     out.extend_from_slice(asked.body);
@@ -388,6 +403,7 @@ impl Applier {
         if flow == Flow::Close {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }
+        bytes
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -15,6 +15,10 @@ use super::conn::Conn;
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
+
+/// How much had been forgiven at some moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForgivenBefore(u64);
 
 /// Milliseconds of the server's own running time. Time in which the process was stopped as a whole is not counted, so
 /// that nobody loses a session because the *server* slept.
@@ -61,13 +65,32 @@ impl ServerTime {
             .saturating_sub(self.stalled_ms.load(Ordering::Relaxed))
     }
 
-    /// The core woke this much later than it had asked for: nobody was served in that time.
-    pub(crate) fn forgive(&self, stalled_ms: u64) {
-        self.stalled_ms.fetch_add(stalled_ms, Ordering::Relaxed);
+    /// Where a stretch begins of which some may be forgiven, see [`ServerTime::forgive`].
+    pub(crate) fn mark(&self) -> ForgivenBefore {
+        ForgivenBefore(self.stalled_ms.load(Ordering::Relaxed))
     }
 
+    /// Since `mark` was taken, nobody was heard for so long: that time does not count. What several observers see of one
+    /// stall is forgiven once, since each says how much is to be forgiven since its own mark.
+    pub(crate) fn forgive(&self, mark: ForgivenBefore, stalled: Duration) {
+        let stalled_ms = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
+        self.stalled_ms
+            .fetch_max(mark.0.saturating_add(stalled_ms), Ordering::Relaxed);
+    }
+
+    /// All that has been forgiven since the start.
+    pub(crate) fn forgiven(&self) -> Duration {
+        Duration::from_millis(self.stalled_ms.load(Ordering::Relaxed))
+    }
+
+    /// Milliseconds since the start, whatever was forgiven.
     pub(crate) fn uptime_ms(&self) -> u64 {
-        u64::try_from(now().saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+        self.uptime_ms_at(now())
+    }
+
+    pub(crate) fn uptime_ms_at(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.start);
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -125,6 +148,25 @@ pub(crate) struct Clocked {
     pub(crate) conn: Option<Arc<Conn>>,
     /// The bucket that counts; its places in others are skipped when those come due.
     bucket: u64,
+}
+
+impl Clocked {
+    /// Whether the client has sent something that has not been read, or not been counted yet. To be asked after
+    /// [`Touch::last_ms`] was read: what was counted since then shows there.
+    fn has_unread_bytes(&self) -> bool {
+        self.conn
+            .as_ref()
+            .is_some_and(|conn| conn.has_unread_bytes())
+    }
+}
+
+/// What [`SessionClocks::due`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Sessions that are to be ended.
+    pub(crate) ended: Vec<i64>,
+    /// How many sessions were spared because bytes of theirs wait.
+    pub(crate) put_off: u64,
 }
 
 /// The first tick after `last_ms + timeout_ms`: strictly after, since a touch is rounded down to a millisecond.
@@ -196,9 +238,11 @@ impl SessionClocks {
     }
 
     /// Marks as ending, and returns in order of id, the sessions whose time is over. The others move to the bucket that
-    /// their last touch gives.
-    pub(crate) fn due(&mut self, now_ms: u64) -> Vec<i64> {
-        let mut ended = Vec::new();
+    /// their last touch gives. A session of whose bytes some wait on its socket, unread, is put off from tick to tick, for
+    /// one more timeout at most: a client that is gone may have left bytes that nobody can answer.
+    pub(crate) fn due(&mut self, now_ms: u64) -> Due {
+        let mut due = Due::default();
+        let next_tick_ms = (now_ms / self.tick_ms + 1).saturating_mul(self.tick_ms);
         while let Some(entry) = self.buckets.first_entry() {
             if *entry.key() > now_ms {
                 break;
@@ -212,23 +256,34 @@ impl SessionClocks {
                 if clocked.bucket != this || last_ms == ENDING {
                     continue;
                 }
-                let bucket = bucket(self.tick_ms, last_ms, clocked.timeout_ms);
-                if bucket <= now_ms && clocked.touch.end(last_ms) {
-                    ended.push(session);
+                let timeout_ms = clocked.timeout_ms;
+                let bucket = bucket(self.tick_ms, last_ms, timeout_ms);
+                let may_wait = now_ms.saturating_sub(last_ms) <= 2 * u64::from(timeout_ms);
+                if bucket > now_ms {
+                    clocked.bucket = bucket;
+                } else if may_wait && clocked.has_unread_bytes() {
+                    due.put_off += 1;
+                    clocked.bucket = next_tick_ms;
+                } else if clocked.touch.end(last_ms) {
+                    due.ended.push(session);
+                    continue;
                 } else {
-                    clocked.bucket = bucket.max(now_ms + 1);
-                    let places = self.buckets.entry(clocked.bucket).or_default();
-                    places.push(session);
+                    // It was touched just now.
+                    clocked.bucket = next_tick_ms;
                 }
+                let places = self.buckets.entry(clocked.bucket).or_default();
+                places.push(session);
             }
         }
-        ended.sort_unstable();
-        ended
+        due.ended.sort_unstable();
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::conn::Outlet;
+    use super::super::conn::tests::conn;
     use super::*;
 
     #[test]
@@ -239,7 +294,7 @@ mod tests {
             assert!(touch.touch(touched_at));
             let mut ended_at = None;
             for now in 0..3000 {
-                if !clocks.due(now).is_empty() {
+                if !clocks.due(now).ended.is_empty() {
                     ended_at = Some(now);
                     break;
                 }
@@ -254,8 +309,59 @@ mod tests {
     fn a_packet_that_comes_after_the_decision_is_not_counted() {
         let mut clocks = SessionClocks::new(10);
         let touch = clocks.start(7, 100, 0, None);
-        assert_eq!(clocks.due(110), [7]);
+        assert_eq!(clocks.due(110).ended, [7]);
         assert!(!touch.touch(111));
+    }
+
+    #[test]
+    fn a_stall_that_two_have_seen_is_forgiven_once() {
+        let time = ServerTime::new(Some(0));
+        let (one, two) = (time.mark(), time.mark());
+        time.forgive(one, Duration::from_millis(300));
+        time.forgive(two, Duration::from_millis(200));
+        assert_eq!(time.forgiven(), Duration::from_millis(300));
+        let later = time.mark();
+        time.forgive(two, Duration::from_millis(310));
+        assert_eq!(time.forgiven(), Duration::from_millis(310));
+        time.forgive(later, Duration::from_millis(50));
+        assert_eq!(time.forgiven(), Duration::from_millis(350));
+    }
+
+    #[test]
+    fn a_session_whose_bytes_wait_unread_is_put_off_for_one_more_timeout_at_most() {
+        let mut clocks = SessionClocks::new(100);
+        let speaker = conn(1);
+        let socket: Arc<dyn Outlet> = Arc::new(Unread);
+        speaker.reads_from(&socket);
+        let touch = clocks.start(7, 1000, 0, Some(Arc::clone(&speaker)));
+        let put_off = clocks.due(1100);
+        assert_eq!((put_off.ended, put_off.put_off), (vec![], 1));
+        assert!(touch.touch(1150), "it has not ended");
+        let mut ended_at = None;
+        for now in 1150..5000 {
+            if clocks.due(now).ended == [7] {
+                ended_at = Some(now);
+                break;
+            }
+        }
+        let ended_at = ended_at.unwrap();
+        assert!((3150..3350).contains(&ended_at), "{ended_at}");
+        clocks.start(8, 1000, 0, Some(speaker));
+        drop(socket);
+        assert_eq!(clocks.due(1100).ended, [8], "whose socket is gone");
+    }
+
+    /// A socket on which bytes wait.
+    struct Unread;
+
+    impl Outlet for Unread {
+        fn try_write(&self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::WouldBlock.into())
+        }
+
+        fn unread_bytes(&self) -> u64 {
+            1
+        }
     }
 
     #[test]
@@ -265,8 +371,8 @@ mod tests {
         assert!(clocks.end(7).is_some());
         clocks.start(8, 100, 0, None);
         clocks.start(8, 100, 90, None);
-        assert!(clocks.due(120).is_empty());
-        assert_eq!(clocks.due(200), [8]);
+        assert!(clocks.due(120).ended.is_empty());
+        assert_eq!(clocks.due(200).ended, [8]);
     }
 
     #[test]
@@ -277,9 +383,9 @@ mod tests {
             clocks.start(7, 100, 0, None);
         }
         assert!(clocks.get(7).unwrap().touch.touch(50));
-        assert!(clocks.due(110).is_empty());
+        assert!(clocks.due(110).ended.is_empty());
         assert_eq!(clocks.buckets.values().map(Vec::len).sum::<usize>(), 1);
-        assert_eq!(clocks.due(160), [7]);
+        assert_eq!(clocks.due(160).ended, [7]);
     }
 
     #[test]
@@ -288,6 +394,6 @@ mod tests {
         for id in [5, 3, 9, 1] {
             clocks.start(id, 100, 0, None);
         }
-        assert_eq!(clocks.due(1000), [1, 3, 5, 9]);
+        assert_eq!(clocks.due(1000).ended, [1, 3, 5, 9]);
     }
 }

@@ -7,9 +7,9 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
 use baton_tree::Identity;
@@ -60,6 +60,10 @@ pub(crate) enum CloseReason {
     TooSlow,
     /// Neither do others, and together they have more waiting than all may.
     AllTooSlow,
+    /// It holds requests that are not whole or wait, and all together hold more of them than they may.
+    Unfinished,
+    /// It asked for a session, and there are as many as there may be.
+    TooManySessions,
     /// A request after which the protocol closes the connection.
     BadRequest,
     /// An operator sheds connections.
@@ -83,6 +87,12 @@ impl CloseReason {
             CloseReason::AllTooSlow => {
                 "it reads too slowly, and more waits for all clients together than may; let clients read faster or raise max_outbound_bytes_in_all"
             }
+            CloseReason::Unfinished => {
+                "its requests are not whole, or wait, and more of them wait for all clients together than may; send whole requests or raise max_unfinished_bytes"
+            }
+            CloseReason::TooManySessions => {
+                "as many sessions are open as may be; close some or raise max_sessions"
+            }
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
             CloseReason::Shed => "an operator shed it",
             CloseReason::ServerStops => "the server stops",
@@ -103,6 +113,9 @@ pub(crate) struct Attached {
 pub(crate) trait Outlet: Send + Sync {
     /// Writes what the socket takes at once; how many bytes that was.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Bytes from the client that the system holds for this socket.
+    fn unread_bytes(&self) -> u64;
 }
 
 /// The most that the core writes by itself: more is the socket task's, which can wait for the client to read it.
@@ -197,6 +210,10 @@ pub(crate) struct Conn {
     identity: Mutex<Arc<Identity>>,
     outbox: Mutex<Outbox>,
     outbound: Arc<Outbound>,
+    /// The socket, while its task lives.
+    socket: OnceLock<Weak<dyn Outlet>>,
+    /// Its task may have read something that the session's clock has not counted yet.
+    reading: AtomicBool,
 }
 
 impl fmt::Debug for Conn {
@@ -226,7 +243,27 @@ impl Conn {
             identity: Mutex::new(Arc::new(identity)),
             outbox: Mutex::new(Outbox::default()),
             outbound: Arc::clone(outbound),
+            socket: OnceLock::new(),
+            reading: AtomicBool::new(false),
         })
+    }
+
+    /// Notes the socket that the connection reads from. Called once, by its task.
+    pub(crate) fn reads_from(&self, socket: &Arc<dyn Outlet>) {
+        let first = self.socket.set(Arc::downgrade(socket)).is_ok();
+        debug_assert!(first, "a connection has one socket");
+    }
+
+    /// Its task is about to read from the socket, or (`false`) has counted what it read.
+    pub(crate) fn set_reading(&self, reading: bool) {
+        self.reading.store(reading, SeqCst);
+    }
+
+    /// Whether the client has sent bytes that its task has not read, or has read and not counted. The socket is asked first:
+    /// what the task reads in between, it has said before that it reads.
+    pub(crate) fn has_unread_bytes(&self) -> bool {
+        let socket = self.socket.get().and_then(Weak::upgrade);
+        socket.is_some_and(|socket| socket.unread_bytes() > 0) || self.reading.load(SeqCst)
     }
 
     pub(crate) fn attached(&self) -> Option<&Attached> {
@@ -282,8 +319,9 @@ impl Conn {
     }
 
     /// No frame is taken after this; those before it are still written. The caller wakes as after [`Conn::push`].
-    pub(crate) fn close(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) {
-        self.stop(reason, true, wake);
+    /// `false`: it was being closed already, for another reason.
+    pub(crate) fn close(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) -> bool {
+        self.stop(reason, true, wake)
     }
 
     /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the client gets has no gap.
@@ -295,20 +333,22 @@ impl Conn {
         self.outbox.lock().closing.is_some()
     }
 
-    fn stop(self: &Arc<Self>, reason: CloseReason, keep: bool, wake: &mut Vec<Arc<Conn>>) {
+    fn stop(self: &Arc<Self>, reason: CloseReason, keep: bool, wake: &mut Vec<Arc<Conn>>) -> bool {
         let mut outbox = self.outbox.lock();
-        if outbox.closing.is_none() {
-            outbox.closing = Some(reason);
-            if !keep {
-                self.outbound.ends();
-                outbox.bytes = Vec::new();
-                outbox.count(&self.outbound);
-            }
-            if !outbox.listed {
-                outbox.listed = true;
-                wake.push(Arc::clone(self));
-            }
+        if outbox.closing.is_some() {
+            return false;
         }
+        outbox.closing = Some(reason);
+        if !keep {
+            self.outbound.ends();
+            outbox.bytes = Vec::new();
+            outbox.count(&self.outbound);
+        }
+        if !outbox.listed {
+            outbox.listed = true;
+            wake.push(Arc::clone(self));
+        }
+        true
     }
 
     /// Bytes of it that are counted, and whether it may be made to end. `None`: it ends, and they go with it.
@@ -416,8 +456,8 @@ impl Conn {
     }
 
     /// Lets go of the socket: its task has ended. What the connection has asked for and is still on its way to the core
-    /// finds it closed, so that it sets no watch that nobody would remove.
-    pub(crate) fn detach(&self) {
+    /// finds it closed, so that it sets no watch that nobody would remove. Why it ended.
+    pub(crate) fn detach(&self) -> CloseReason {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
         let ended = *outbox.closing.get_or_insert(CloseReason::SocketGone);
@@ -428,6 +468,7 @@ impl Conn {
         if ended == CloseReason::AllTooSlow {
             self.outbound.has_ended();
         }
+        ended
     }
 
     /// Gives memory back that a burst needed.
@@ -447,8 +488,6 @@ impl Conn {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
     use super::*;
     use crate::options::Options;
 
@@ -492,6 +531,10 @@ pub(crate) mod tests {
             }
             got.extend_from_slice(&bytes[..taken]);
             Ok(taken)
+        }
+
+        fn unread_bytes(&self) -> u64 {
+            0
         }
     }
 

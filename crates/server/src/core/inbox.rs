@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use baton_proto::OpCode;
@@ -70,6 +71,11 @@ impl Work {
 
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// What it takes in memory.
+    fn bytes(&self) -> usize {
+        self.data.len() + self.requests.len() * size_of::<Queued>()
     }
 
     /// Starts a group; requests pushed after this belong to it.
@@ -142,9 +148,13 @@ struct State {
     closed: bool,
     stop: bool,
     abort: bool,
+    /// The core is to look up from its sleep though there is no work.
+    nudged: bool,
+    /// Tasks that wait until less is queued.
+    waiting: Vec<Waker>,
     /// The task that is the core, where it is no thread.
     #[cfg(feature = "simulation")]
-    task: Option<std::task::Waker>,
+    task: Option<Waker>,
 }
 
 /// The queue between sockets and the core.
@@ -152,6 +162,8 @@ struct State {
 pub(crate) struct Inbox {
     state: Mutex<State>,
     ready: Condvar,
+    /// From so many on, sockets bring little more.
+    max_bytes: usize,
     queued_bytes: AtomicUsize,
     queued_requests: AtomicUsize,
 }
@@ -166,6 +178,29 @@ pub(crate) enum Woken {
 }
 
 impl Inbox {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            ..Self::default()
+        }
+    }
+
+    /// Whether as much is queued as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued_bytes() >= self.max_bytes
+    }
+
+    /// Has the task woken when less is queued. `false`: that is so already.
+    pub(crate) fn wait_for_room(&self, waker: &Waker) -> bool {
+        let mut state = self.state.lock();
+        // Asked under the lock, which `done` takes after it has counted.
+        let waits = self.is_full() && !state.closed;
+        if waits {
+            state.waiting.push(waker.clone());
+        }
+        waits
+    }
+
     /// Hands over what a socket has. `false`: the core has stopped.
     pub(crate) fn submit(&self, work: &mut Work) -> bool {
         let sleeping = {
@@ -174,8 +209,7 @@ impl Inbox {
                 work.clear();
                 return false;
             }
-            self.queued_bytes
-                .fetch_add(work.data.len(), Ordering::Relaxed);
+            self.queued_bytes.fetch_add(work.bytes(), Ordering::SeqCst);
             self.queued_requests
                 .fetch_add(work.requests.len(), Ordering::Relaxed);
             state.work.append(work);
@@ -209,8 +243,16 @@ impl Inbox {
 
     /// Empties what has been worked on.
     fn done(&self, done: &mut Work) {
-        self.queued_bytes
-            .fetch_sub(done.data.len(), Ordering::Relaxed);
+        let bytes = done.bytes();
+        if bytes > 0 {
+            let before = self.queued_bytes.fetch_sub(bytes, Ordering::SeqCst);
+            if before >= self.max_bytes && before - bytes < self.max_bytes {
+                let waiting = std::mem::take(&mut self.state.lock().waiting);
+                for task in waiting {
+                    task.wake();
+                }
+            }
+        }
         self.queued_requests
             .fetch_sub(done.requests.len(), Ordering::Relaxed);
         done.clear();
@@ -220,7 +262,7 @@ impl Inbox {
     pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
         self.done(done);
         let mut state = self.state.lock();
-        while state.work.is_empty() && !state.stop {
+        while state.work.is_empty() && !state.stop && !state.nudged {
             state.sleeping = true;
             match deadline {
                 Some(deadline) => {
@@ -232,8 +274,21 @@ impl Inbox {
             }
         }
         state.sleeping = false;
+        state.nudged = false;
         std::mem::swap(&mut state.work, done);
         if state.stop { Woken::Stop } else { Woken::Go }
+    }
+
+    /// Has [`Inbox::take`] come back, with work or without.
+    pub(crate) fn nudge(&self) {
+        let sleeping = {
+            let mut state = self.state.lock();
+            state.nudged = true;
+            std::mem::take(&mut state.sleeping)
+        };
+        if sleeping {
+            self.ready.notify_one();
+        }
     }
 
     /// As [`Inbox::take`], for a core that is a task: ready once there is something.
@@ -318,6 +373,9 @@ impl Inbox {
         let mut state = self.state.lock();
         state.closed = true;
         state.work.clear();
+        for task in state.waiting.drain(..) {
+            task.wake();
+        }
     }
 }
 
@@ -344,7 +402,7 @@ mod tests {
             taken.groups.iter().map(|g| g.conn.id).collect::<Vec<_>>(),
             [1, 2]
         );
-        assert_eq!(inbox.queued_bytes(), 11);
+        assert_eq!(inbox.queued_bytes(), 11 + 2 * size_of::<Queued>());
         assert_eq!(inbox.take(&mut taken, Some(Instant::now())), Woken::Go);
         assert!(taken.is_empty());
         assert_eq!(inbox.queued_bytes(), 0);
@@ -367,7 +425,7 @@ mod tests {
         submit(2);
         assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 2);
         assert_eq!(taken.requests.len(), 2);
-        assert_eq!(inbox.queued_bytes(), 8);
+        assert_eq!(inbox.queued_bytes(), 8 + 2 * size_of::<Queued>());
     }
 
     #[test]

@@ -3,16 +3,21 @@
 
 mod apply;
 mod baton_node;
+pub(crate) mod beat;
 pub(crate) mod clock;
 pub(crate) mod conn;
 pub(crate) mod distribution;
 mod gather;
+pub(crate) mod guesses;
 mod ids;
+pub(crate) mod inbound;
 pub(crate) mod inbox;
 mod line_budget;
+pub(crate) mod listings;
 pub(crate) mod notices;
 pub(crate) mod outbound;
 pub(crate) mod pipeline;
+pub(crate) mod progress;
 pub(crate) mod reads;
 pub(crate) mod recover;
 pub(crate) mod requests;

@@ -23,6 +23,8 @@ pub(crate) enum Notice {
     ConnectionRefused,
     /// A connection that named no session in time.
     NoSession,
+    /// A session that was asked for and could not be written down in time.
+    NotOpened,
     /// Bytes that are no frame, no handshake, or a request that ends the connection.
     BadFrame,
     /// A request that cannot be decoded.
@@ -35,8 +37,16 @@ pub(crate) enum Notice {
     Denied,
     /// A client that does not read.
     SlowReader,
+    /// Requests that do not become whole, or wait, while too many others do.
+    Unfinished,
+    /// A watch over a bound.
+    Watches,
+    /// A session over the bound.
+    Sessions,
     /// A write over a quota.
     Quota,
+    /// Sockets that were served late.
+    Lag,
     /// A session that expired. Nobody's fault, perhaps.
     SessionExpired,
 }
@@ -53,13 +63,18 @@ impl fmt::Display for Notice {
         f.write_str(match self {
             Notice::ConnectionRefused => "refused connections",
             Notice::NoSession => "connections without a session",
+            Notice::NotOpened => "sessions that were not opened",
             Notice::BadFrame => "bad frames",
             Notice::BadRecord => "bad records",
             Notice::LargeRequest => "large requests",
             Notice::BadCredentials => "bad credentials",
             Notice::Denied => "denied requests",
             Notice::SlowReader => "slow readers",
+            Notice::Unfinished => "unfinished requests",
+            Notice::Watches => "refused watches",
+            Notice::Sessions => "refused sessions",
             Notice::Quota => "quotas",
+            Notice::Lag => "late service of sockets",
             Notice::SessionExpired => "expired sessions",
         })
     }
@@ -98,6 +113,7 @@ impl Shared {
             let mut budget = self.notices.budget.lock();
             if !budget.permit(Source::of(peer), notice, now_ms) {
                 self.notices.due_ms.store(budget.ends_ms(), Relaxed);
+                self.stats.lines_left_out.fetch_add(1, Relaxed);
                 return;
             }
         }

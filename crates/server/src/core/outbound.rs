@@ -107,10 +107,10 @@ impl Outbound {
 
 /// What a connection holds, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Holder {
-    place: usize,
-    bytes: usize,
-    waits_ms: u64,
+pub(super) struct Holder {
+    pub(super) place: usize,
+    pub(super) bytes: usize,
+    pub(super) waits_ms: u64,
 }
 
 impl Holder {
@@ -122,7 +122,11 @@ impl Holder {
 }
 
 /// Which of `holders` have to end so that no more than `target_bytes` is left of `held_bytes`.
-fn to_end(mut holders: Vec<Holder>, held_bytes: usize, target_bytes: usize) -> Vec<usize> {
+pub(super) fn to_end(
+    mut holders: Vec<Holder>,
+    held_bytes: usize,
+    target_bytes: usize,
+) -> Vec<usize> {
     holders.sort_by_key(|holder| Reverse(holder.weight()));
     let mut left = held_bytes;
     holders

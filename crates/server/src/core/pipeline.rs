@@ -12,7 +12,8 @@ use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identi
 use baton_wal::{Record, Wal, WalError};
 
 use super::apply::{self, Applier, Step};
-use super::clock::{SessionClocks, now};
+use super::beat::Round;
+use super::clock::{ForgivenBefore, SessionClocks, now};
 use super::conn::CloseReason;
 use super::gather::Gather;
 use super::ids::SessionIds;
@@ -30,8 +31,23 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 /// How often a full disk is tried again, and how often the log says that it still is.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
+/// How long what was synced may go without an end mark. The mark costs a sync of its own, so it waits for a moment of
+/// rest, or for the next of these moments where there is none.
+const END_MARK_PAUSE: Duration = Duration::from_millis(500);
 /// Containers and TTL znodes that one entry removes.
 const REAP_AT_ONCE: usize = 1000;
+
+/// Before sessions end, what waits on the sockets is read: how far that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// No session's time is over.
+    Idle,
+    /// The sockets' tasks have been asked for a round.
+    Asked(Round),
+    /// They have made it. What they handed in by then is in the inbox, and is taken before a session ends: it may be the
+    /// session's return through another connection.
+    Heard,
+}
 
 /// See the module's page.
 #[derive(Debug)]
@@ -40,13 +56,18 @@ pub(crate) struct Core {
     consensus: Consensus,
     wal: Wal,
     clocks: SessionClocks,
+    hearing: Hearing,
     ids: SessionIds,
     applier: Applier,
     steps: Vec<Step>,
+    /// Sessions that the entry which is being made opens.
+    opening: usize,
     snapshots: Snapshots,
     gather: Gather,
     last_sync: Duration,
     next_reap: Option<Instant>,
+    /// When the end of the log is to be marked.
+    next_end_mark: Option<Instant>,
     nobody: Identity,
     /// Whether a full disk is waited out: where the core has a thread of its own.
     waits_for_room: bool,
@@ -70,15 +91,18 @@ impl Core {
         );
         let mut core = Self {
             clocks: SessionClocks::new(tick_ms),
+            hearing: Hearing::Idle,
             ids,
             consensus,
             wal,
             applier: Applier::default(),
             steps: Vec::new(),
+            opening: 0,
             snapshots,
             gather: Gather::default(),
             last_sync: Duration::ZERO,
             next_reap: (!reap.is_zero()).then(|| now() + reap),
+            next_end_mark: None,
             nobody: Identity::anonymous(),
             waits_for_room: false,
             shared,
@@ -113,20 +137,23 @@ impl Core {
         self.waits_for_room = true;
         let mut work = Work::default();
         loop {
+            self.shared.progress.idle();
             if let Some(until) = self.gather.awake_until() {
                 let came = self.shared.inbox.linger(until);
                 self.gather.learn_awake(came);
             }
+            let mark = self.shared.time.mark();
             let deadline = self.deadline();
             let woken = self.shared.inbox.take(&mut work, deadline);
             let now = now();
+            self.shared
+                .progress
+                .step(self.shared.time.uptime_ms_at(now));
             if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
                 && late > self.shared.options.tick
             {
                 // The whole process stood still: its sessions had no chance to be heard.
-                self.shared
-                    .time
-                    .forgive(u64::try_from(late.as_millis()).unwrap_or(u64::MAX));
+                self.shared.time.forgive(mark, late);
             }
             if self.shared.inbox.is_aborted() {
                 return Ok(());
@@ -142,7 +169,7 @@ impl Core {
             self.turn(&work, now)?;
             if woken == Woken::Stop {
                 self.with_room(Wal::sync)?;
-                return Ok(());
+                return self.close_log();
             }
         }
     }
@@ -157,16 +184,56 @@ impl Core {
         }
         self.snapshots
             .step(&self.shared, &self.consensus, &mut self.wal);
-        Ok(())
+        self.mark_end(now)
+    }
+
+    /// Has the log record how far it is synced, a moment after it was.
+    fn mark_end(&mut self, now: Instant) -> Result<(), ServerError> {
+        if self.wal.is_end_marked() {
+            self.next_end_mark = None;
+            return Ok(());
+        }
+        let due = *self.next_end_mark.get_or_insert(now + END_MARK_PAUSE);
+        if now < due {
+            return Ok(());
+        }
+        self.next_end_mark = None;
+        match self.wal.mark_end() {
+            Err(error @ WalError::NoSpace { .. }) => {
+                tracing::warn!("the end of the log is not marked: {error}");
+                self.next_end_mark = Some(now + FULL_DISK_REMINDER);
+                Ok(())
+            }
+            marked => Ok(marked?),
+        }
+    }
+
+    /// Ends the log in good order. Everything is synced by then, so a full disk keeps nobody from stopping.
+    fn close_log(&mut self) -> Result<(), ServerError> {
+        match self.wal.mark_closed() {
+            Err(error @ WalError::NoSpace { .. }) => {
+                tracing::warn!("the log is whole, but not marked as closed: {error}");
+                Ok(())
+            }
+            closed => Ok(closed?),
+        }
     }
 
     /// When there is something to do even if nothing comes in.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let clock = self.clocks.next_due_ms().map(|due_ms| {
-            now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
-        });
+        let clock = match self.hearing {
+            Hearing::Idle => self.clocks.next_due_ms().map(|due_ms| {
+                now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
+            }),
+            // The inbox tells when the round has been made.
+            Hearing::Asked(_) => None,
+            Hearing::Heard => Some(now()),
+        };
+        // What came due during a long sync is due now: not earlier, or the core would take itself for one that stood
+        // still.
+        let end_mark = self.next_end_mark.map(|due| due.max(now()));
         let snapshot = self.snapshots.next_look();
-        [clock, self.next_reap, snapshot]
+        [clock, self.next_reap, snapshot, end_mark]
             .into_iter()
             .flatten()
             .min()
@@ -248,7 +315,15 @@ impl Core {
                     };
                     builder.push(session, request.xid, &group.identity, command);
                 }
+                Kind::OpenSession { .. } if self.has_all_sessions() => {
+                    let stats = &self.shared.stats;
+                    stats.sessions_refused.fetch_add(1, Relaxed);
+                    let wake = &mut self.applier.wake;
+                    group.conn.close(CloseReason::TooManySessions, wake);
+                    return next;
+                }
                 Kind::OpenSession { timeout_ms, .. } => {
+                    self.opening += 1;
                     let session_id = self.ids.next();
                     let password = password().unwrap_or_default();
                     let command = Command::OpenSession {
@@ -303,6 +378,12 @@ impl Core {
         }
     }
 
+    /// Whether no further session may be opened.
+    fn has_all_sessions(&self) -> bool {
+        let most = self.shared.options.max_sessions;
+        most > 0 && self.clocks.len() + self.opening >= most
+    }
+
     /// Ends the sessions whose time is over, each by a command of its own.
     fn expire(&mut self) -> Result<(), ServerError> {
         let now_ms = self.shared.time.now_ms();
@@ -311,11 +392,17 @@ impl Core {
             .next_due_ms()
             .is_none_or(|due_ms| due_ms > now_ms)
         {
+            self.hearing = Hearing::Idle;
             return Ok(());
         }
-        let ended = self.clocks.due(now_ms);
+        if !self.sockets_are_heard() {
+            return Ok(());
+        }
+        let due = self.clocks.due(now_ms);
+        let stats = &self.shared.stats;
+        stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
         let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
-        for session_id in ended {
+        for session_id in due.ended {
             let command = Command::CloseSession {
                 session_id,
                 reason: SessionEnd::Expired,
@@ -328,6 +415,28 @@ impl Core {
             });
         }
         self.commit_and_apply(builder, &Work::default())
+    }
+
+    /// Whether what waited on the sockets has been read since the first session became due, and what they handed in has been
+    /// worked on. Otherwise sees to it that it will be.
+    fn sockets_are_heard(&mut self) -> bool {
+        match self.hearing {
+            Hearing::Idle => {
+                let round = self.shared.beat.ask();
+                self.hearing = round.map_or(Hearing::Idle, Hearing::Asked);
+                round.is_none()
+            }
+            Hearing::Asked(round) => {
+                if self.shared.beat.is_made(round) {
+                    self.hearing = Hearing::Heard;
+                }
+                false
+            }
+            Hearing::Heard => {
+                self.hearing = Hearing::Idle;
+                true
+            }
+        }
     }
 
     /// Removes containers and TTL znodes that have become due (protocol.md §1.11).
@@ -392,6 +501,9 @@ impl Core {
                 }
                 let batch = decode(&entry)?;
                 let begun = now();
+                self.shared
+                    .progress
+                    .step(self.shared.time.uptime_ms_at(begun));
                 self.applier
                     .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
                 self.shared.stats.apply_time.record(micros_since(begun));
@@ -401,6 +513,7 @@ impl Core {
         }
         steps.clear();
         self.steps = steps;
+        self.opening = 0;
         Ok(())
     }
 
@@ -428,8 +541,9 @@ impl Core {
             }
             self.with_room(|wal| wal.append(&records))?;
             if effects.must_sync {
+                let mark = self.shared.time.mark();
                 let report = self.with_room(Wal::sync)?;
-                self.forgive_stall(report.sync_time);
+                self.forgive_stall(mark, report.sync_time);
                 self.last_sync = report.sync_time;
                 self.shared.stats.sync_time.record(micros(report.sync_time));
                 if report.sync_time > SLOW_SYNC {
@@ -449,6 +563,7 @@ impl Core {
         mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
     ) -> Result<T, ServerError> {
         let is_full = &self.shared.stats.disk_full;
+        let mark = self.shared.time.mark();
         let mut since = None;
         let outcome = loop {
             let error = match act(&mut self.wal) {
@@ -466,6 +581,8 @@ impl Core {
                 since = Some((begun, late));
             }
             is_full.store(true, Relaxed);
+            // It waits for slices that this thread does not take while it waits here.
+            self.snapshots.give_way(&self.shared, &mut self.wal);
             if self.shared.inbox.stops_within(FULL_DISK_PAUSE) {
                 break Err(error);
             }
@@ -474,9 +591,7 @@ impl Core {
         if let Some((begun, _)) = since {
             let waited = now().saturating_duration_since(begun);
             // Sockets with writes that wait were not read further, so their sessions could not be heard.
-            self.shared
-                .time
-                .forgive(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+            self.shared.time.forgive(mark, waited);
             if outcome.is_ok() {
                 tracing::info!(?waited, "there is room on the disk again; writes go on");
             }
@@ -486,13 +601,11 @@ impl Core {
 
     /// A disk that hung kept the sockets from being read once enough requests waited: their sessions could not be
     /// heard, so the time is not counted against them.
-    fn forgive_stall(&self, sync_time: Duration) {
+    fn forgive_stall(&self, mark: ForgivenBefore, sync_time: Duration) {
         let options = &self.shared.options;
         if sync_time > options.tick.max(options.min_session_timeout / 2) {
             tracing::warn!(?sync_time, "the disk took long to sync");
-            self.shared
-                .time
-                .forgive(u64::try_from(sync_time.as_millis()).unwrap_or(u64::MAX));
+            self.shared.time.forgive(mark, sync_time);
         }
     }
 

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 
 use super::baton_node;
 use super::conn::Conn;
-use super::notices::Notice;
+use super::notices::{Notice, Shown};
 use super::shared::Shared;
-use super::watches::{Kinds, WatchTable};
+use super::watches::{Kinds, TooManyWatches, WatchTable};
 
 /// Whether the connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +89,9 @@ pub(crate) fn answer(
         }
         Request::GetData { path, watch } => match tree.get_data(path, identity) {
             Ok((data, stat)) => {
-                if *watch {
-                    watches.with(|table| table.add(asked.conn, path, Kinds::DATA));
+                if *watch && !set_watch(shared, &mut watches, asked, path, Kinds::DATA) {
+                    refuse(out, header, ErrorCode::BadArguments);
+                    return Flow::Continue;
                 }
                 frame_with(out, header, |out| {
                     put_buffer(out, data);
@@ -106,16 +107,21 @@ pub(crate) fn answer(
             } else {
                 tree.exists(path, identity)
             };
-            if *watch && matches!(found, Ok(_) | Err(ErrorCode::NoNode)) {
-                watches.with(|table| table.add(asked.conn, path, Kinds::DATA));
+            if *watch
+                && matches!(found, Ok(_) | Err(ErrorCode::NoNode))
+                && !set_watch(shared, &mut watches, asked, path, Kinds::DATA)
+            {
+                refuse(out, header, ErrorCode::BadArguments);
+                return Flow::Continue;
             }
             found.map(Response::Stat)
         }
         Request::GetChildren { path, watch } | Request::GetChildren2 { path, watch } => {
             match tree.get_children(path, identity) {
                 Ok((children, stat)) => {
-                    if *watch {
-                        watches.with(|table| table.add(asked.conn, path, Kinds::CHILD));
+                    if *watch && !set_watch(shared, &mut watches, asked, path, Kinds::CHILD) {
+                        refuse(out, header, ErrorCode::BadArguments);
+                        return Flow::Continue;
                     }
                     frame_with(out, header, |out| {
                         put_strings(out, children);
@@ -136,6 +142,8 @@ pub(crate) fn answer(
             let max_bytes = shared.outbound.too_slow_bytes();
             let results = tree.multi_read(ops, identity, max_bytes);
             if results.is_none() {
+                let stats = &shared.stats;
+                stats.large_answers_refused.fetch_add(1, Relaxed);
                 let what = format_args!(
                     "refused multiRead of {} parts: its answer would have over {max_bytes} bytes; ask for less at a time",
                     ops.len()
@@ -157,12 +165,13 @@ pub(crate) fn answer(
                     AddWatchMode::Persistent => Kinds::PERSISTENT,
                     AddWatchMode::PersistentRecursive => Kinds::RECURSIVE,
                 };
-                baton_proto::path::validate(path)
-                    .map(|()| {
-                        watches.with(|table| table.add(asked.conn, path, kinds));
-                        Response::WatchAdded
-                    })
-                    .map_err(|_| ErrorCode::BadArguments)
+                let is_set = baton_proto::path::validate(path).is_ok()
+                    && set_watch(shared, &mut watches, asked, path, kinds);
+                if is_set {
+                    Ok(Response::WatchAdded)
+                } else {
+                    Err(ErrorCode::BadArguments)
+                }
             }
             Err(_) => Err(ErrorCode::MarshallingError),
         },
@@ -188,9 +197,14 @@ pub(crate) fn answer(
             exist,
             child,
         } => {
-            watches.with(|table| {
-                SetAgain::new(tree, table, asked, *relative_zxid, out).one_shot(data, exist, child);
+            let all_set = watches.with(|table| {
+                let mut again = SetAgain::new(tree, table, asked, *relative_zxid, out);
+                again.one_shot(data, exist, child);
+                again.outcome
             });
+            if let Err(why) = all_set {
+                return not_set_again(shared, asked, why, header, out);
+            }
             Ok(Response::Empty)
         }
         Request::SetWatches2 {
@@ -201,15 +215,18 @@ pub(crate) fn answer(
             persistent,
             persistent_recursive,
         } => {
-            watches.with(|table| {
+            let all_set = watches.with(|table| {
                 let mut again = SetAgain::new(tree, table, asked, *relative_zxid, out);
                 again.one_shot(data, exist, child);
                 again.lasting(persistent, Kinds::PERSISTENT);
                 again.lasting(persistent_recursive, Kinds::RECURSIVE);
+                again.outcome
             });
+            if let Err(why) = all_set {
+                return not_set_again(shared, asked, why, header, out);
+            }
             Ok(Response::Empty)
         }
-        Request::Reconfig { .. } => Err(ErrorCode::Unimplemented),
         Request::Sasl { .. } => {
             // No mechanism is configured. A client that insists ends here, as with any wrong credentials.
             let what = format_args!(
@@ -239,6 +256,39 @@ pub(crate) fn answer(
         }
     }
     Flow::Continue
+}
+
+/// Sets a watch, or says in the log why it is refused: `false`.
+fn set_watch(
+    shared: &Shared,
+    watches: &mut WatchAccess<'_>,
+    asked: &Asked<'_>,
+    path: &str,
+    kinds: Kinds,
+) -> bool {
+    let outcome = watches.with(|table| table.add(asked.conn, path, kinds));
+    if let Err(why) = outcome {
+        shared.stats.watches_refused.fetch_add(1, Relaxed);
+        let what = format_args!("refused a watch on {}: {why}", Shown(path));
+        shared.notice(Notice::Watches, Some(&asked.conn.peer), what);
+    }
+    outcome.is_ok()
+}
+
+/// Ends the connection: a client does not look at what setWatches is answered with, and would wait for events that never
+/// come.
+fn not_set_again(
+    shared: &Shared,
+    asked: &Asked<'_>,
+    why: TooManyWatches,
+    header: ReplyHeader,
+    out: &mut Vec<u8>,
+) -> Flow {
+    shared.stats.watches_refused.fetch_add(1, Relaxed);
+    let what = format_args!("connection closed: its watches cannot be set again: {why}");
+    shared.notice(Notice::Watches, Some(&asked.conn.peer), what);
+    refuse(out, header, ErrorCode::BadArguments);
+    Flow::Close
 }
 
 fn refuse(out: &mut Vec<u8>, header: ReplyHeader, code: ErrorCode) {
@@ -308,6 +358,8 @@ struct SetAgain<'a> {
     asked: &'a Asked<'a>,
     relative_zxid: i64,
     out: &'a mut Vec<u8>,
+    /// The first refusal.
+    outcome: Result<(), TooManyWatches>,
 }
 
 impl<'a> SetAgain<'a> {
@@ -324,12 +376,19 @@ impl<'a> SetAgain<'a> {
             asked,
             relative_zxid,
             out,
+            outcome: Ok(()),
+        }
+    }
+
+    fn set(&mut self, path: &str, kinds: Kinds) {
+        if self.outcome.is_ok() {
+            self.outcome = self.table.add(self.asked.conn, path, kinds);
         }
     }
 
     fn lasting(&mut self, paths: &[&str], kinds: Kinds) {
         for path in paths {
-            self.table.add(self.asked.conn, path, kinds);
+            self.set(path, kinds);
         }
     }
 
@@ -365,7 +424,7 @@ impl<'a> SetAgain<'a> {
     fn fire_or_set(&mut self, path: &str, missed: Option<EventKind>, kinds: Kinds) {
         match missed {
             Some(kind) => event(self.out, -1, kind, path),
-            None => self.table.add(self.asked.conn, path, kinds),
+            None => self.set(path, kinds),
         }
     }
 }

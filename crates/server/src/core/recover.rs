@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_consensus::{Config, Consensus, Entry, HardState, Membership, Recovered, SnapshotPoint};
 use baton_tree::{Restore, Tree};
-use baton_wal::{Storage, Wal, WalOptions};
+use baton_wal::{RecoveryNote, Storage, Wal, WalOptions};
 
 use super::starting::{Stage, Starting};
 use crate::error::ServerError;
@@ -31,6 +31,8 @@ pub(crate) struct Restored {
     pub(crate) tree: Tree,
     /// Every entry after it.
     pub(crate) entries: Vec<Entry>,
+    /// What was passed over, or could not be told.
+    pub(crate) notes: Vec<RecoveryNote>,
     snapshot: Option<SnapshotPoint>,
     hard_state: HardState,
     commit: u64,
@@ -75,7 +77,7 @@ pub(crate) fn restore(
     starting.enter(Stage::ReadLog);
     let (wal, recovered) = Wal::open(storage, options)?;
     for note in &recovered.notes {
-        tracing::info!("recovery: {note}");
+        tracing::warn!("recovery: {note}");
     }
     let mut snapshot = None;
     let mut tree = Tree::new();
@@ -107,6 +109,7 @@ pub(crate) fn restore(
     Ok(Restored {
         tree,
         entries,
+        notes: recovered.notes,
         snapshot,
         hard_state: HardState {
             term: recovered.hard_state.term,

@@ -12,11 +12,16 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
+use super::beat::Beat;
 use super::clock::ServerTime;
 use super::conn::{CloseReason, Conn, Peer};
+use super::guesses::Guesses;
+use super::inbound::Inbound;
 use super::inbox::Inbox;
+use super::listings::Listings;
 use super::notices::Notices;
 use super::outbound::Outbound;
+use super::progress::Progress;
 use super::stats::Stats;
 use super::watches::WatchTable;
 use crate::options::Options;
@@ -30,8 +35,12 @@ pub(crate) struct Shared {
     pub(crate) watches: Mutex<WatchTable>,
     pub(crate) inbox: Inbox,
     pub(crate) time: ServerTime,
+    pub(crate) beat: Beat,
     pub(crate) stats: Stats,
     pub(crate) notices: Notices,
+    pub(crate) listings: Listings,
+    pub(crate) guesses: Guesses,
+    pub(crate) progress: Progress,
     /// The zxid of the last applied write. Set after every event up to it has been pushed.
     pub(crate) last_zxid: AtomicI64,
     /// Sessions that are open.
@@ -40,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) idle_since_ms: AtomicU64,
     pub(crate) connections: Mutex<Connections>,
     pub(crate) outbound: Arc<Outbound>,
+    pub(crate) inbound: Inbound,
 }
 
 /// Every open connection.
@@ -122,7 +132,8 @@ impl Shared {
     /// Strikes a connection out, and its watches.
     pub(crate) fn forget(&self, conn: &Conn) {
         // First: watches that it asks for from now on are not set, those before are forgotten below.
-        conn.detach();
+        let ended = conn.detach();
+        self.release_unfinished(conn, ended);
         self.watches.lock().forget(conn.id);
         let mut connections = self.connections.lock();
         connections.open.remove(&conn.id);

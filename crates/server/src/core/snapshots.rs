@@ -1,6 +1,7 @@
 //! Snapshots without a pause: the core takes slices of the tree between batches, a thread of its own writes them to
-//! disk. The log is purged once the snapshot is durable. A snapshot that fails costs nothing but disk space: the log
-//! still has everything.
+//! disk. The log is purged once the snapshot is durable. A snapshot that fails costs nothing but the segments that it
+//! would have made needless: its file is removed at once, the log still has everything, and it is tried again after a
+//! pause. Where the log finds no room while a snapshot is being written, the snapshot gives way.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -20,6 +21,9 @@ const SLICE_BYTES: usize = 64 << 10;
 const SLICES_WAITING: usize = 8;
 /// The kind of our chunks in the snapshot's file.
 const CHUNK_KIND: u8 = 0;
+/// How long after a failure a snapshot is tried again. Each further failure doubles it, up to the longest.
+const FIRST_RETRY: Duration = Duration::from_secs(60);
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 struct Writing {
@@ -40,6 +44,8 @@ pub(crate) struct Snapshots {
     entries_since: u64,
     bytes_since: u64,
     writing: Option<Writing>,
+    /// After a failure: when the next attempt is due, and the pause before it.
+    retry: Option<(Instant, Duration)>,
 }
 
 impl Snapshots {
@@ -49,6 +55,7 @@ impl Snapshots {
             entries_since,
             bytes_since: 0,
             writing: None,
+            retry: None,
         }
     }
 
@@ -58,9 +65,12 @@ impl Snapshots {
         self.bytes_since += bytes as u64;
     }
 
-    /// When the core has to come back: at once while there are slices to take, soon while the disk is being waited for.
+    /// When the core has to come back: at once while there are slices to take, soon while the disk is being waited for,
+    /// and for the next attempt after a failure.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        let writing = self.writing.as_ref()?;
+        let Some(writing) = &self.writing else {
+            return self.retry.map(|(due, _)| due);
+        };
         let pause = match (&writing.slices, &writing.held) {
             (Some(_), None) => Duration::ZERO,
             (Some(_), Some(_)) => Duration::from_millis(1),
@@ -75,6 +85,7 @@ impl Snapshots {
             let options = &shared.options;
             if self.entries_since >= options.snapshot_every_entries
                 || self.bytes_since >= options.snapshot_every_bytes
+                || self.retry.is_some_and(|(due, _)| now() >= due)
             {
                 self.begin(shared, consensus.snapshot_point(), wal.snapshots());
             }
@@ -85,11 +96,15 @@ impl Snapshots {
     }
 
     fn begin(&mut self, shared: &Shared, point: SnapshotPoint, store: SnapshotStore) {
-        // Counted from here, so that a snapshot that fails is tried again only when the next one is due.
+        // Counted from here, so that a snapshot that fails is tried again only after its pause or when the next one is due.
         self.entries_since = 0;
         self.bytes_since = 0;
         let index = point.index;
         let begun = now();
+        if let Some((due, _)) = &mut self.retry {
+            // Set anew by a failure, and cleared by success.
+            *due = begun + LONGEST_RETRY;
+        }
         let mut tree = shared.tree.write();
         if tree.begin_snapshot().is_err() {
             return;
@@ -137,8 +152,37 @@ impl Snapshots {
             }
             Err(error) => {
                 tree.abandon_snapshot();
-                tracing::warn!(%error, "no snapshot was written: the system gave no thread");
+                drop(tree);
+                self.failed(&format!("the system gave no thread: {error}"));
             }
+        }
+    }
+
+    /// Says why there is no snapshot, and sets the next attempt.
+    fn failed(&mut self, why: &str) {
+        let pause = self
+            .retry
+            .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
+        self.retry = Some((now() + pause, pause));
+        tracing::warn!(
+            "no snapshot was written: {why}; the log keeps everything, the next attempt is in {} s",
+            pause.as_secs()
+        );
+    }
+
+    /// Ends the snapshot under way, because the log has no room while it takes some. One whose slices are all handed over
+    /// is waited for: it may make segments needless. Does nothing where there is none.
+    pub(crate) fn give_way(&mut self, shared: &Shared, wal: &mut Wal) {
+        let Some(mut writing) = self.writing.take() else {
+            return;
+        };
+        if writing.slices.take().is_some() {
+            shared.tree.write().abandon_snapshot();
+            // The thread sees the end of its slices, and removes its file.
+            let _ = writing.thread.join();
+            self.failed("it gave way to the log, which had no room on the disk");
+        } else {
+            self.conclude(writing, shared, wal);
         }
     }
 
@@ -183,10 +227,16 @@ impl Snapshots {
         if writing.slices.is_some() {
             shared.tree.write().abandon_snapshot();
         }
-        let outcome = writing.done.try_recv();
+        self.conclude(writing, shared, wal);
+    }
+
+    /// Waits for the writing thread and acts on what became of its snapshot.
+    fn conclude(&mut self, writing: Writing, shared: &Shared, wal: &mut Wal) {
+        // The thread sends before it ends.
         let _ = writing.thread.join();
-        match outcome {
+        match writing.done.try_recv() {
             Ok(Ok(info)) => {
+                self.retry = None;
                 let stats = &shared.stats;
                 stats.snapshots.fetch_add(1, Relaxed);
                 stats.snapshot_time.record(micros_since(writing.begun));
@@ -202,10 +252,14 @@ impl Snapshots {
                     tracing::warn!(%error, "old segments of the log stay");
                 }
             }
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "no snapshot was written; the log keeps everything")
-            }
-            Err(_) => tracing::warn!("no snapshot was written: its thread ended early"),
+            // What it needs in all is known only to one that is written to its end.
+            Ok(Err(WalError::NoSpace {
+                file, needed_bytes, ..
+            })) => self.failed(&format!(
+                "{file} needs more than {needed_bytes} bytes, and there is no space left: free space on that disk, or raise the quota or the limit on file sizes that is met"
+            )),
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed("its thread ended early"),
         }
     }
 }

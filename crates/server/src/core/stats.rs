@@ -2,7 +2,7 @@
 //! How a figure is called and what it means is in the table of `net::metrics`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -23,6 +23,8 @@ pub(crate) struct Stats {
     pub(crate) refused_from_address: AtomicU64,
     pub(crate) refused_in_all: AtomicU64,
     pub(crate) handshakes_timed_out: AtomicU64,
+    /// Connections closed because their session was not written down in time.
+    pub(crate) handshakes_unanswered: AtomicU64,
     pub(crate) slow_readers_closed: AtomicU64,
     pub(crate) all_too_slow_closed: AtomicU64,
     pub(crate) connections_shed: AtomicU64,
@@ -35,6 +37,17 @@ pub(crate) struct Stats {
     pub(crate) connections_dropped: AtomicU64,
     /// Sessions that expired while they had ephemerals.
     pub(crate) sessions_expired_holding: AtomicU64,
+    /// How late the sockets' tasks got their turn.
+    pub(crate) socket_lag: Distribution,
+    /// Ends of sessions that waited for bytes to be read.
+    pub(crate) session_ends_put_off: AtomicU64,
+    /// Connections that ended so that less is held of unfinished requests.
+    pub(crate) unfinished_closed: AtomicU64,
+    pub(crate) large_answers_refused: AtomicU64,
+    pub(crate) watches_refused: AtomicU64,
+    pub(crate) sessions_refused: AtomicU64,
+    /// Lines that the log has not about peers, since there were enough of them.
+    pub(crate) lines_left_out: AtomicU64,
     /// Syncs that took longer than a second.
     pub(crate) slow_syncs: AtomicU64,
     /// Whether writes wait for room on the disk.
@@ -86,6 +99,7 @@ impl Stats {
             refused_from_address: zero(),
             refused_in_all: zero(),
             handshakes_timed_out: zero(),
+            handshakes_unanswered: zero(),
             slow_readers_closed: zero(),
             all_too_slow_closed: zero(),
             connections_shed: zero(),
@@ -96,6 +110,13 @@ impl Stats {
             requests: RequestCounts::default(),
             connections_dropped: zero(),
             sessions_expired_holding: zero(),
+            socket_lag: none(),
+            session_ends_put_off: zero(),
+            unfinished_closed: zero(),
+            large_answers_refused: zero(),
+            watches_refused: zero(),
+            sessions_refused: zero(),
+            lines_left_out: zero(),
             slow_syncs: zero(),
             disk_full: AtomicBool::new(false),
             queue_time: none(),
@@ -181,6 +202,9 @@ pub(crate) struct ConnStats {
     pub(crate) bytes_out: AtomicU64,
     /// Bytes that its task has and the socket has not taken.
     pub(crate) unwritten: AtomicU64,
+    /// Bytes of requests that are not whole or wait, and since when.
+    pub(crate) unfinished: AtomicUsize,
+    pub(crate) unfinished_since_ms: AtomicU64,
     /// Since when bytes have waited that leave before this many have been sent: who reads, however much, starts anew often.
     pub(crate) waits_since_ms: AtomicU64,
     pub(crate) waits_until_sent: AtomicU64,
@@ -204,6 +228,8 @@ impl Default for ConnStats {
             bytes_in: zero(),
             bytes_out: zero(),
             unwritten: zero(),
+            unfinished: AtomicUsize::new(0),
+            unfinished_since_ms: zero(),
             waits_since_ms: zero(),
             waits_until_sent: zero(),
             last_op: zero(),

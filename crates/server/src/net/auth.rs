@@ -1,9 +1,14 @@
 //! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its connection; never
 //! decides what an identity may do: that is the ACLs' matter.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use baton_proto::AuthPacket;
 use baton_tree::{Identity, digest_id};
 
+use crate::core::conn::Peer;
+use crate::core::notices::Notice;
+use crate::core::shared::Shared;
 use crate::options::Options;
 
 /// Bytes of all that one connection has proved to be: every log entry with a write of its own has them.
@@ -20,6 +25,38 @@ pub(super) enum Refusal {
         "the connection would have over {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
     )]
     TooMany,
+    #[error("too many tries to be the superuser come from its address; wait a minute")]
+    TooOften,
+}
+
+/// Whether the packet claims to come from the superuser: only that can be guessed at, as any other pair of name and password is
+/// an identity of its own.
+pub(super) fn claims_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
+    let Some(digest) = options.super_digest.as_deref() else {
+        return false;
+    };
+    let auth = packet.auth.unwrap_or_default();
+    let claimed = auth.split(|byte| *byte == b':').next();
+    let name = digest.split(':').next().unwrap_or_default();
+    packet.scheme == "digest" && claimed == Some(name.as_bytes())
+}
+
+/// Whether the packet's password is the superuser's.
+pub(super) fn proves_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
+    let digest = packet.auth.map(digest_id);
+    packet.scheme == "digest" && digest.is_some() && digest == options.super_digest
+}
+
+/// Counts and tells a wrong password of the superuser, who is nobody then but a user of that name; a right one ends the slowing
+/// of its address.
+pub(super) fn judge_superuser(shared: &Shared, peer: &Peer, packet: &AuthPacket<'_>) {
+    if proves_superuser(packet, &shared.options) {
+        shared.guesses.was_right(peer);
+    } else if claims_superuser(packet, &shared.options) {
+        shared.stats.auth_failed.fetch_add(1, Relaxed);
+        let what = format_args!("a wrong password for the superuser");
+        shared.notice(Notice::BadCredentials, Some(peer), what);
+    }
 }
 
 /// The connection's identity with what the packet adds.

@@ -1,6 +1,6 @@
-//! Which part of the server deals with an operation. Looks at its code alone.
+//! Which part of the server deals with an operation.
 
-use baton_proto::{ErrorCode, OpCode};
+use baton_proto::{ErrorCode, Limits, OpCode, Request};
 
 /// Who deals with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,18 @@ pub(super) enum Class {
 }
 
 impl Class {
+    /// The class of a request.
+    pub(super) fn of_request(op: i32, body: &[u8], limits: &Limits) -> Class {
+        match Class::of(op) {
+            // As in ZooKeeper, a reconfiguration that cannot be decoded takes no zxid; other writes take one.
+            Class::Write(op @ OpCode::Reconfig) if Request::decode(op, body, limits).is_err() => {
+                Class::Read(op)
+            }
+            class => class,
+        }
+    }
+
+    /// The class of an operation, by its code alone.
     pub(super) fn of(op: i32) -> Class {
         let Ok(op) = OpCode::try_from(op) else {
             return Class::Refused(ErrorCode::Unimplemented);
@@ -32,7 +44,8 @@ impl Class {
             | OpCode::Delete
             | OpCode::SetData
             | OpCode::SetAcl
-            | OpCode::Multi => Class::Write(op),
+            | OpCode::Multi
+            | OpCode::Reconfig => Class::Write(op),
             OpCode::Exists
             | OpCode::GetData
             | OpCode::GetAcl
@@ -48,7 +61,6 @@ impl Class {
             | OpCode::GetAllChildrenNumber
             | OpCode::AddWatch
             | OpCode::WhoAmI
-            | OpCode::Reconfig
             | OpCode::Sasl => Class::Read(op),
             OpCode::Notification
             | OpCode::Check
@@ -56,4 +68,16 @@ impl Class {
             | OpCode::CreateSession => Class::Refused(ErrorCode::Unimplemented),
         }
     }
+}
+
+/// Whether a read may take long though its answer is short.
+pub(super) fn may_be_costly(op: OpCode) -> bool {
+    matches!(
+        op,
+        OpCode::GetAllChildrenNumber
+            | OpCode::GetEphemerals
+            | OpCode::MultiRead
+            | OpCode::SetWatches
+            | OpCode::SetWatches2
+    )
 }

@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 use baton_proto::{Decoder, ErrorCode, OpCode, Request, RequestHeader, frame};
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
+use tokio::time::Sleep;
 
-use super::class::Class;
+use super::class::{self, Class};
 use super::frames::{reply, whole_frame};
 use super::stream::{Input, Output, Stream};
 use super::{auth, handshake, words};
 use crate::core::clock::now;
 use crate::core::conn::{CloseReason, Conn, Outlet};
+use crate::core::guesses::Judgement;
 use crate::core::inbox::{Kind, Work};
 use crate::core::notices::{Notice, Shown};
 use crate::core::outbound::Pressure;
@@ -37,8 +39,20 @@ const IDLE_BYTES: usize = 4 << 10;
 const READS_PER_LOCK: usize = 32;
 /// Reads that may wait behind a write: they are answered together, before the client can fetch the first.
 const READS_BEHIND: usize = 32;
+/// What a connection may take in one turn, in bytes read and answered, and in time, before others get theirs. One request
+/// may go beyond it: it is not cut in two.
+const TURN_BYTES: usize = 256 << 10;
+const TURN_TIME: Duration = Duration::from_millis(2);
+/// An answer of more bytes than this has the clock read behind it.
+const COSTLY_ANSWER_BYTES: usize = 4 << 10;
+
+/// The longest first frame: a ConnectRequest has 45 bytes.
+const FIRST_FRAME_BYTES: usize = 4 << 10;
+/// What a connection that has no request on its way may hand in though as much is queued as may be.
+const FREE_BYTES: usize = 4 << 10;
+
 /// How long a closed connection's last bytes may take to be fetched.
-const LINGER: Duration = Duration::from_millis(250);
+pub(super) const LINGER: Duration = Duration::from_millis(250);
 
 /// The longest request that is answered with an error when it is over the limit, in limits: its bytes are read and thrown
 /// away, so that the connection goes on. What claims to be longer closes its connection, as clients expect of ZooKeeper:
@@ -75,6 +89,36 @@ enum Need {
     Input,
     /// Room, which comes with answers from the core or with the client reading.
     Room,
+    /// That others get their turn first.
+    Turn,
+    /// That less is queued for the log.
+    Queue,
+}
+
+/// What a task has taken of its turn.
+#[derive(Debug, Default)]
+struct Turn {
+    bytes: usize,
+    began: Option<Instant>,
+}
+
+impl Turn {
+    /// Whether it has taken so many bytes that others are to go first. Reads no clock.
+    fn is_full(&self) -> bool {
+        self.bytes >= TURN_BYTES
+    }
+
+    /// Whether it is over at `now`. The first call begins it.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let began = *self.began.get_or_insert(now);
+        self.is_full() || now.saturating_duration_since(began) >= TURN_TIME
+    }
+}
+
+/// Ends a task's turn: it is polled again once all others that are ready have been, and the sockets have been asked.
+fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+    Poll::Pending
 }
 
 /// One connection. See the module's page.
@@ -96,7 +140,16 @@ pub(crate) struct Connection {
     work: Work,
     /// Bytes of a request over the limit that are still to come.
     discard: usize,
+    /// Until the turn of the credentials that are next in `input`.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// Their turn has come.
+    judge_now: bool,
+    /// The word that came in place of a session, and its argument.
+    word: Option<(words::Word, i64)>,
     read_at: Instant,
+    turn: Turn,
+    /// A request has been taken on since what waits in `input` was counted last.
+    taken_on: bool,
     /// A reply after which the connection is to be closed has been put into `out`.
     close_after: Option<CloseReason>,
     /// A request has been handed to the core after which the connection ends: none behind it counts.
@@ -106,12 +159,14 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, conn: Arc<Conn>, stream: Stream) -> Self {
         let (socket, outlet) = stream.into_halves();
+        let outlet = Arc::new(outlet);
+        conn.reads_from(&(Arc::clone(&outlet) as Arc<dyn Outlet>));
         Self {
             shared,
             conn,
             socket,
             input: BytesMut::new(),
-            outlet: Arc::new(outlet),
+            outlet,
             out: Vec::new(),
             written: 0,
             share: 0,
@@ -120,7 +175,12 @@ impl Connection {
             reads_behind: 0,
             work: Work::default(),
             discard: 0,
+            pause: None,
+            judge_now: false,
+            word: None,
             read_at: now(),
+            turn: Turn::default(),
+            taken_on: false,
             close_after: None,
             last_taken: false,
         }
@@ -133,16 +193,13 @@ impl Connection {
             poll_fn(|cx| self.poll(cx, true)),
         );
         let end = match opening.await {
-            Ok(None) => poll_fn(|cx| self.poll(cx, false)).await,
+            Ok(None) => match self.word {
+                // Boxed so that the future of a connection with a session stays small.
+                Some((word, argument)) => return Box::pin(self.tell(word, argument)).await,
+                None => poll_fn(|cx| self.poll(cx, false)).await,
+            },
             Ok(end) => end,
-            Err(_) => {
-                let stats = &self.shared.stats;
-                stats.handshakes_timed_out.fetch_add(1, Relaxed);
-                Some(End::Refused(
-                    Notice::NoSession,
-                    "it did not name its session in time".to_owned(),
-                ))
-            }
+            Err(_) => Some(self.late()),
         };
         match end {
             Some(End::Closed(CloseReason::TooSlow)) => {
@@ -154,12 +211,38 @@ impl Connection {
                 stats.slow_readers_closed.fetch_add(1, Relaxed);
                 stats.all_too_slow_closed.fetch_add(1, Relaxed);
             }
+            Some(End::Closed(CloseReason::Unfinished)) => {
+                let stats = &self.shared.stats;
+                stats.unfinished_closed.fetch_add(1, Relaxed);
+            }
             Some(End::Closed(_)) if self.shared.outbound.pressure() == Pressure::None => {
                 self.linger().await;
             }
             _ => {}
         }
         end.unwrap_or(End::Gone)
+    }
+
+    async fn tell(&mut self, word: words::Word, argument: i64) -> End {
+        let (shared, conn) = (&self.shared, &self.conn);
+        words::tell(shared, conn, &mut self.socket, &self.outlet, word, argument).await
+    }
+
+    /// Why there is no session yet: the client has not named it, or the server has not written it down.
+    fn late(&self) -> End {
+        let stats = &self.shared.stats;
+        if self.phase != Phase::Attaching {
+            stats.handshakes_timed_out.fetch_add(1, Relaxed);
+            let what = "it did not name its session in time".to_owned();
+            return End::Refused(Notice::NoSession, what);
+        }
+        stats.handshakes_unanswered.fetch_add(1, Relaxed);
+        let waited = self.shared.options.handshake_timeout;
+        let cause = self.shared.why_writes_wait();
+        End::Refused(
+            Notice::NotOpened,
+            format!("its session could not be written down within {waited:?}: {cause}"),
+        )
     }
 
     /// Lets the client fetch the last bytes: closing with unread input would make the kernel throw them away.
@@ -176,6 +259,7 @@ impl Connection {
 
     /// Ready with `None` once the session is attached, if `opening`.
     fn poll(&mut self, cx: &mut Context<'_>, opening: bool) -> Poll<Option<End>> {
+        self.turn = Turn::default();
         loop {
             let pressure = self.relieve();
             let full = self.is_full();
@@ -188,6 +272,7 @@ impl Connection {
             let mut closing = taken.closing.or(self.close_after);
             if closing.is_none() && pressure != Pressure::Over {
                 match self.process() {
+                    Ok(_) if self.word.is_some() => return Poll::Ready(None),
                     Ok(wanted) => need = wanted,
                     Err(end) => return Poll::Ready(Some(end)),
                 }
@@ -212,31 +297,53 @@ impl Connection {
             let unwritten = self.out.len() - self.written;
             self.conn
                 .set_unwritten(unwritten, || self.shared.time.now_ms());
-            if pressure == Pressure::Over && closing.is_none() {
-                // After those that were just told to end, and have not yet.
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+            let taken_on = std::mem::take(&mut self.taken_on);
+            self.shared
+                .set_unfinished(&self.conn, self.input.len(), taken_on);
+            let over = pressure == Pressure::Over;
+            if closing.is_none() && (over || need == Need::Turn) {
+                // Over: after those that were just told to end, and have not yet.
+                return give_way(cx);
             }
             let mut progress = false;
             if closing.is_none() {
                 if need == Need::Input {
-                    match self.poll_input(cx) {
+                    self.conn.set_reading(true);
+                    let read = self.poll_input(cx);
+                    let counted = match &read {
+                        Poll::Ready(Ok(bytes)) if *bytes > 0 => self.count_input(*bytes),
+                        _ => Ok(()),
+                    };
+                    self.conn.set_reading(false);
+                    match read {
                         Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => {
                             return Poll::Ready(Some(End::Gone));
                         }
                         Poll::Ready(Ok(_)) => {
-                            if let Err(end) = self.touch() {
+                            if let Err(end) = counted {
                                 return Poll::Ready(Some(end));
                             }
                             progress = true;
                         }
                         Poll::Pending => {}
                     }
+                } else if need == Need::Queue {
+                    progress = !self.shared.inbox.wait_for_room(cx.waker());
                 } else if self.has_room() && self.phase != Phase::Attaching {
                     progress = true;
                 }
             }
+            if let Some(pause) = &mut self.pause
+                && pause.as_mut().poll(cx).is_ready()
+            {
+                self.pause = None;
+                self.judge_now = true;
+                progress = true;
+            }
             if progress {
+                if self.turn.is_full() {
+                    return give_way(cx);
+                }
                 continue;
             }
             let idle = need == Need::Input && self.out.is_empty() && closing.is_none();
@@ -307,15 +414,33 @@ impl Connection {
         }
     }
 
-    /// Counts the packet for the session's clock.
-    fn touch(&mut self) -> Result<(), End> {
+    /// Counts what has just been read: for the turn, and for the session's clock if it ends a request. A client that sends
+    /// half of one, byte by byte, has not been heard.
+    fn count_input(&mut self, bytes: usize) -> Result<(), End> {
         self.read_at = now();
-        if let Some(attached) = self.conn.attached()
+        self.turn.bytes += bytes;
+        if self.turn.is_over(self.read_at) {
+            // The next look at it, before the next read, finds it full.
+            self.turn.bytes = TURN_BYTES;
+        }
+        if self.request_is_whole()
+            && let Some(attached) = self.conn.attached()
             && !attached.touch.touch(self.shared.time.at_ms(self.read_at))
         {
             return Err(End::Closed(CloseReason::SessionExpired));
         }
         Ok(())
+    }
+
+    /// Whether the first request in `input` has arrived to its end.
+    fn request_is_whole(&self) -> bool {
+        if self.discard > 0 {
+            return self.input.len() >= self.discard;
+        }
+        match frame::peek_length(&self.input, usize::MAX) {
+            Ok(Some(length)) => self.input.len() >= length + frame::LENGTH_BYTES,
+            _ => false,
+        }
     }
 
     /// Whether as much waits for the client to read it as may.
@@ -350,10 +475,16 @@ impl Connection {
     fn has_room(&self) -> bool {
         let options = &self.shared.options;
         !self.last_taken
+            && self.pause.is_none()
             && !self.is_full()
             && self.in_flight + self.work.len() < options.max_requests_in_flight
             && self.reads_behind < READS_BEHIND
-            && (self.in_flight == 0 || self.shared.inbox.queued_bytes() < options.max_queued_bytes)
+            && (self.may_hand_in_freely() || !self.shared.inbox.is_full())
+    }
+
+    /// Whether it hands in so little that it may though as much is queued as may be: otherwise nothing would wake it.
+    fn may_hand_in_freely(&self) -> bool {
+        self.in_flight == 0 && self.work.data.len() < FREE_BYTES
     }
 
     /// Takes on every whole request that has arrived, as far as there is room.
@@ -375,6 +506,11 @@ impl Connection {
         let used = input.len() - rest.len();
         self.input = input;
         self.input.advance(used);
+        self.taken_on |= used > 0;
+        if used > 4 * READ_BYTES && self.input.len() < READ_BYTES {
+            // The memory of a large request would stay with the beginning of the next.
+            self.input = BytesMut::from(&*self.input);
+        }
         self.submit();
         outcome
     }
@@ -429,7 +565,10 @@ impl Connection {
                     break Err(End::Refused(self.no_frame(&error), error.to_string()));
                 }
             };
-            *rest = after;
+            if head.len() > FREE_BYTES && self.must_wait_in_queue(head) {
+                break Ok(Need::Queue);
+            }
+            let unread = std::mem::replace(rest, after);
             received += 1;
             let mut decoder = Decoder::new(head, &shared.limits);
             let header = match RequestHeader::decode(&mut decoder) {
@@ -437,12 +576,23 @@ impl Connection {
                 Err(error) => break Err(End::Refused(Notice::BadFrame, error.to_string())),
             };
             let body = decoder.rest();
+            let mut judged = Judgement::Now;
+            if header.op == OpCode::Auth as i32 {
+                judged = self.judgement_of_credentials(body);
+                if let Judgement::After(wait) = judged {
+                    // Read again when their turn comes; so is what is behind them.
+                    self.pause = Some(Box::pin(tokio::time::sleep(wait)));
+                    *rest = unread;
+                    received -= 1;
+                    break Ok(Need::Room);
+                }
+            }
             tally.request(header.op, counts);
             conn.stats.last_op.store(header.op as u32 as u64, Relaxed);
             conn.stats
                 .last_cxid
                 .store(header.xid as u32 as u64, Relaxed);
-            match Class::of(header.op) {
+            match Class::of_request(header.op, body, &shared.limits) {
                 Class::Ping => {
                     // protocol.md §3, watches; and zxids never fall from one reply to the next.
                     let (taken, zxid) = conn.take_with_zxid(&mut self.out, || shared.zxid());
@@ -476,15 +626,21 @@ impl Connection {
                     };
                     let before = self.out.len();
                     let flow = reads::answer(guard, &shared, watches, &request, &mut self.out);
-                    tally.answer(self.out.len() - before);
+                    let bytes = self.out.len() - before;
+                    tally.answer(bytes);
                     match flow {
                         Flow::Continue => {}
                         Flow::Close => self.close_after = Some(CloseReason::BadRequest),
                     }
                     answered += 1;
                     under_lock += 1;
-                    if under_lock % READS_PER_LOCK == 0 {
+                    self.turn.bytes += bytes;
+                    let costly = bytes > COSTLY_ANSWER_BYTES || class::may_be_costly(op);
+                    if costly || under_lock % READS_PER_LOCK == 0 {
                         tree = None;
+                        if self.turn.is_over(now()) {
+                            break Ok(Need::Turn);
+                        }
                     }
                     continue;
                 }
@@ -498,7 +654,13 @@ impl Connection {
                     let packet = Request::decode(OpCode::Auth, body, &shared.limits);
                     let (scheme, outcome) = match &packet {
                         Ok(Request::Auth(packet)) => {
-                            let outcome = auth::add(&identity, packet, &shared.options);
+                            let outcome = match judged {
+                                Judgement::Never => Err(auth::Refusal::TooOften),
+                                _ => auth::add(&identity, packet, &shared.options),
+                            };
+                            if outcome.is_ok() {
+                                auth::judge_superuser(&shared, &conn.peer, packet);
+                            }
                             let refused =
                                 |why: auth::Refusal| (ErrorCode::AuthFailed, why.to_string());
                             (packet.scheme, outcome.map_err(refused))
@@ -563,6 +725,30 @@ impl Connection {
             conn.stats.answered(answered, micros, shared.zxid(), now_ms);
         }
         outcome
+    }
+
+    /// When credentials are judged: at once, unless they claim to be the superuser's.
+    fn judgement_of_credentials(&mut self, body: &[u8]) -> Judgement {
+        if std::mem::take(&mut self.judge_now) {
+            return Judgement::Now;
+        }
+        let shared = &self.shared;
+        match Request::decode(OpCode::Auth, body, &shared.limits) {
+            Ok(Request::Auth(packet)) if auth::claims_superuser(&packet, &shared.options) => shared
+                .guesses
+                .turn(&self.conn.peer, shared.time.uptime_ms()),
+            _ => Judgement::Now,
+        }
+    }
+
+    /// Whether a large request has to wait until less is queued. One behind others of its connection is held by
+    /// [`Connection::has_room`].
+    fn must_wait_in_queue(&self, head: &[u8]) -> bool {
+        if self.in_flight > 0 || !self.shared.inbox.is_full() {
+            return false;
+        }
+        let header = RequestHeader::decode(&mut Decoder::new(head, &self.shared.limits));
+        header.is_ok_and(|header| matches!(Class::of(header.op), Class::Write(_)))
     }
 
     /// What kind of line in the log a broken frame gets; one that is too long is counted.
@@ -640,13 +826,12 @@ impl Connection {
             let Some(argument) = word.argument(&self.input) else {
                 return Ok(Need::Input);
             };
-            self.out
-                .extend_from_slice(words::answer(&self.shared, word, argument).as_bytes());
-            self.close_after = Some(CloseReason::SessionClosed);
+            self.word = Some((word, argument));
             return Ok(Need::Room);
         }
         let input = std::mem::take(&mut self.input);
-        let outcome = match whole_frame(&input, self.shared.limits.max_frame_bytes) {
+        let max_bytes = self.shared.limits.max_frame_bytes.min(FIRST_FRAME_BYTES);
+        let outcome = match whole_frame(&input, max_bytes) {
             Ok(Some((frame, after))) => {
                 let used = input.len() - after.len();
                 handshake::request(

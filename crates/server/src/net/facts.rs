@@ -3,16 +3,34 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use baton_tree::{EphemeralCursor, SessionInfo};
+
 use crate::core::conn::Conn;
+use crate::core::listings::{self, Gathering, Refusal, SLICE_BYTES, SLICE_ITEMS};
 use crate::core::shared::Shared;
+use crate::core::watches::WatchedPath;
 use crate::options::StorageChoice;
+
+/// What a thing in a listing takes besides its text, about.
+const THING_BYTES: usize = 64;
 
 /// Connections that the system holds until they are accepted.
 pub(super) const BACKLOG: i32 = 1024;
 
-/// The version of ZooKeeper whose clients find what they expect, and Baton's own.
+/// The version of ZooKeeper whose clients find what they expect, Baton's own, and the time of the build: parsers of ZooKeeper's
+/// line look for what is behind the comma.
 pub(super) fn version() -> String {
-    format!("3.9.5-baton-{}", env!("CARGO_PKG_VERSION"))
+    let seconds = env!("BATON_BUILT_SECONDS").parse().unwrap_or(0);
+    let at = moment(seconds);
+    format!(
+        "3.9.5-baton-{}, built on {}-{:02}-{:02} {:02}:{:02} UTC",
+        env!("CARGO_PKG_VERSION"),
+        at.year,
+        at.month,
+        at.day,
+        at.second / 3600,
+        at.second / 60 % 60,
+    )
 }
 
 /// Where the data is, as the operator named it.
@@ -102,13 +120,14 @@ pub(super) struct Ends {
     pub(super) nameless: Vec<Arc<Conn>>,
 }
 
-pub(super) fn ends(shared: &Shared) -> Ends {
+pub(super) fn ends(shared: &Shared, gathering: &mut Gathering) -> Result<Ends, Refusal> {
     let tick = i64::try_from(shared.options.tick.as_millis())
         .unwrap_or(i64::MAX)
         .max(1);
     let mut ends = Ends::default();
     let mut attached_ids = std::collections::HashSet::new();
-    for conn in shared.all_connections() {
+    for conn in listings::slice(|| shared.all_connections()) {
+        gathering.count(THING_BYTES)?;
         let Some(attached) = conn.attached() else {
             ends.nameless.push(conn);
             continue;
@@ -123,39 +142,106 @@ pub(super) fn ends(shared: &Shared) -> Ends {
             .saturating_mul(tick);
         ends.attached.entry(bucket).or_default().push(conn);
     }
-    let tree = shared.tree.read();
-    let ids = tree.sessions().map(|session| session.id);
-    ends.away = ids.filter(|id| !attached_ids.contains(id)).collect();
-    ends
+    each_session(shared, |session| {
+        if !attached_ids.contains(&session.id) {
+            ends.away.push(session.id);
+        }
+    });
+    gathering.count(ends.away.len() * THING_BYTES)?;
+    Ok(ends)
+}
+
+/// Hands over every session, in slices.
+pub(super) fn each_session(shared: &Shared, mut hand: impl FnMut(SessionInfo)) {
+    let mut after = None;
+    loop {
+        let slice: Vec<SessionInfo> = listings::slice(|| {
+            let tree = shared.tree.read();
+            let sessions = tree.sessions_after(after);
+            sessions.take(SLICE_ITEMS).collect()
+        });
+        let Some(last) = slice.last() else {
+            return;
+        };
+        after = Some(last.id);
+        slice.into_iter().for_each(&mut hand);
+    }
 }
 
 /// Sessions with ephemerals, and these.
-pub(super) fn ephemerals(shared: &Shared) -> BTreeMap<i64, Vec<String>> {
-    let tree = shared.tree.read();
-    tree.sessions()
-        .filter(|session| session.ephemerals > 0)
-        .map(|session| (session.id, tree.ephemerals(session.id, "/")))
-        .collect()
+pub(super) fn ephemerals(
+    shared: &Shared,
+    gathering: &mut Gathering,
+) -> Result<BTreeMap<i64, Vec<String>>, Refusal> {
+    let mut cursor = EphemeralCursor::default();
+    let mut owners = BTreeMap::<i64, Vec<String>>::new();
+    let mut more = true;
+    while more {
+        let mut slice = Vec::new();
+        more = listings::slice(|| {
+            let tree = shared.tree.read();
+            let (items, bytes) = (SLICE_ITEMS, SLICE_BYTES);
+            tree.next_ephemerals(&mut cursor, items, bytes, &mut slice)
+        });
+        for (session, path) in slice {
+            gathering.count(THING_BYTES + path.len())?;
+            owners.entry(session).or_default().push(path);
+        }
+    }
+    for paths in owners.values_mut() {
+        paths.sort_unstable();
+    }
+    Ok(owners)
 }
 
-/// Watched paths with the sessions that watch them.
-pub(super) fn watches_by_path(shared: &Shared) -> BTreeMap<String, Vec<i64>> {
-    let by_path = shared.watches.lock().by_path();
-    by_path
-        .into_iter()
-        .map(|(path, conns)| (path, conns.iter().map(|conn| conn.session()).collect()))
-        .collect()
+/// Watched paths with the sessions that watch them, in order of path.
+pub(super) fn watches_by_path(
+    shared: &Shared,
+    gathering: &mut Gathering,
+) -> Result<Vec<WatchedPath>, Refusal> {
+    let mut all = Vec::new();
+    let mut from = Some(0);
+    while let Some(slot) = from {
+        let mut slice = Vec::new();
+        from = listings::slice(|| shared.watches.lock().next_watched(slot, &mut slice));
+        for watched in &slice {
+            gathering.count(watched.path.len() + (1 + watched.sessions.len()) * THING_BYTES)?;
+        }
+        all.append(&mut slice);
+    }
+    all.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(all)
 }
 
 /// Sessions with the paths that they watch.
-pub(super) fn watches_by_session(shared: &Shared) -> BTreeMap<i64, Vec<String>> {
-    let mut by_session = BTreeMap::<i64, Vec<String>>::new();
-    for (path, sessions) in watches_by_path(shared) {
-        for session in sessions {
-            by_session.entry(session).or_default().push(path.clone());
+pub(super) fn watches_by_session(
+    shared: &Shared,
+    gathering: &mut Gathering,
+) -> Result<BTreeMap<i64, Vec<Box<str>>>, Refusal> {
+    let mut by_session = BTreeMap::<i64, Vec<Box<str>>>::new();
+    for watched in watches_by_path(shared, gathering)? {
+        // A path is in the answer once for each of its sessions.
+        let more = watched.sessions.len().saturating_sub(1);
+        gathering.count(more.saturating_mul(watched.path.len()))?;
+        for session in watched.sessions {
+            by_session
+                .entry(session)
+                .or_default()
+                .push(watched.path.clone());
         }
     }
-    by_session
+    Ok(by_session)
+}
+
+/// Every connection, in order of id.
+pub(super) fn connections(
+    shared: &Shared,
+    gathering: &mut Gathering,
+) -> Result<Vec<Arc<Conn>>, Refusal> {
+    let all = listings::slice(|| shared.all_connections());
+    // What is told of one is a line of some 200 bytes, or an object of twice as many.
+    gathering.count(all.len() * 400)?;
+    Ok(all)
 }
 
 /// What `envi` tells. Nothing of it is Java's.
@@ -216,13 +302,19 @@ pub(super) fn last_op(conn: &Conn) -> &'static str {
     }
 }
 
-/// A moment as ZooKeeper writes it: `Sat Nov 21 16:01:54 UTC 2026`.
-pub(super) fn date(unix_ms: i64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let seconds = unix_ms.div_euclid(1000);
+/// A second of the calendar.
+struct Moment {
+    year: i64,
+    /// From 1.
+    month: i64,
+    day: i64,
+    /// Of the day.
+    second: i64,
+    /// Days since 1970-01-01, a Thursday.
+    days: i64,
+}
+
+fn moment(seconds: i64) -> Moment {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Years that begin in March, in eras of 400: leap days are then always last.
     let shifted = days + 719_468;
@@ -231,9 +323,23 @@ pub(super) fn date(unix_ms: i64) -> String {
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = (month_from_march + 2) % 12;
-    let year = year_of_era + era * 400 + i64::from(month < 2);
+    Moment {
+        year: year_of_era + era * 400 + i64::from(month < 2),
+        month: month + 1,
+        day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
+        second,
+        days,
+    }
+}
+
+/// A moment as ZooKeeper writes it: `Sat Nov 21 16:01:54 UTC 2026`.
+pub(super) fn date(unix_ms: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let at = moment(unix_ms.div_euclid(1000));
     let name = |names: &[&'static str], place: i64| {
         usize::try_from(place)
             .ok()
@@ -241,12 +347,14 @@ pub(super) fn date(unix_ms: i64) -> String {
             .unwrap_or("?")
     };
     format!(
-        "{} {} {day:02} {:02}:{:02}:{:02} UTC {year}",
-        name(&DAYS, days.rem_euclid(7)),
-        name(&MONTHS, month),
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
+        "{} {} {:02} {:02}:{:02}:{:02} UTC {}",
+        name(&DAYS, at.days.rem_euclid(7)),
+        name(&MONTHS, at.month - 1),
+        at.day,
+        at.second / 3600,
+        at.second / 60 % 60,
+        at.second % 60,
+        at.year,
     )
 }
 

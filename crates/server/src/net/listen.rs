@@ -2,7 +2,7 @@
 //! socket file that nobody listens on any more is replaced, one that is in use never.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,32 +55,68 @@ pub(crate) async fn tcp(address: &str) -> Result<(Listener, SocketAddr), StartEr
     Ok((Listener::Tcp(listener), local))
 }
 
-/// The socket of [`tcp`], and of the HTTP listener.
+/// The socket of [`tcp`], and of the HTTP listener. The host `*` is every address: of IPv6 and IPv4, or of IPv4 alone where
+/// there is no IPv6.
 pub(crate) async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     let refused = |source| StartError::Listen {
         address: address.to_owned(),
         source,
     };
+    if let Some(port) = address.strip_prefix("*:") {
+        let port = port
+            .parse::<u16>()
+            .map_err(|_| refused(io::Error::new(io::ErrorKind::InvalidInput, "no such port")))?;
+        let every = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        return match listen(every, Some(false)) {
+            Err(error) if is_without_ipv6(&error) => {
+                listen((Ipv4Addr::UNSPECIFIED, port).into(), None).map_err(refused)
+            }
+            outcome => outcome.map_err(refused),
+        };
+    }
     let mut addresses = tokio::net::lookup_host(address).await.map_err(refused)?;
     let first = addresses
         .next()
         .ok_or_else(|| refused(io::ErrorKind::AddrNotAvailable.into()))?;
-    let bind = || -> io::Result<(TcpListener, SocketAddr)> {
-        let socket = socket2::Socket::new(
-            socket2::Domain::for_address(first),
-            socket2::Type::STREAM,
-            None,
-        )?;
-        // A port whose last connections are still fading may be taken; one that is listened on may not.
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&first.into())?;
-        socket.listen(BACKLOG)?;
-        let listener = TcpListener::from_std(socket.into())?;
-        let local = listener.local_addr()?;
-        Ok((listener, local))
-    };
-    bind().map_err(refused)
+    listen(first, None).map_err(refused)
+}
+
+/// Whether a socket of IPv6 failed because the system has no IPv6.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let absent = [
+        Errno::AFNOSUPPORT,
+        Errno::ADDRNOTAVAIL,
+        Errno::PROTONOSUPPORT,
+    ];
+    absent
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// `only_v6`: whether a socket of IPv6 takes no connections of IPv4; `None` leaves that to the system.
+fn listen(at: SocketAddr, only_v6: Option<bool>) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(at),
+        socket2::Type::STREAM,
+        None,
+    )?;
+    if let Some(only) = only_v6 {
+        socket.set_only_v6(only)?;
+    }
+    // A port whose last connections are still fading may be taken; one that is listened on may not.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    let listener = TcpListener::from_std(socket.into())?;
+    let local = listener.local_addr()?;
+    Ok((listener, local))
+}
+
+/// The address as it is when the socket is of IPv4: a socket for both shows such a peer as `::ffff:10.0.0.1`.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Listens on a unix socket. Needs a tokio runtime.
@@ -137,7 +173,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
             Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
                 // Replies are small and whole; waiting for more to send would only delay them.
                 let _ = stream.set_nodelay(true);
-                (Stream::Tcp(stream), Peer::Tcp(peer))
+                (Stream::Tcp(stream), Peer::Tcp(canonical(peer)))
             }),
             Listener::Unix { listener, .. } => listener
                 .accept()
@@ -204,9 +240,15 @@ pub(crate) fn take_on(
             }
             End::Closed(reason) => {
                 let text = reason.text();
-                if let CloseReason::TooSlow | CloseReason::AllTooSlow = reason {
+                let notice = match reason {
+                    CloseReason::TooSlow | CloseReason::AllTooSlow => Some(Notice::SlowReader),
+                    CloseReason::Unfinished => Some(Notice::Unfinished),
+                    CloseReason::TooManySessions => Some(Notice::Sessions),
+                    _ => None,
+                };
+                if let Some(notice) = notice {
                     let what = format_args!("connection closed: {text}");
-                    shared.notice(Notice::SlowReader, Some(&peer), what);
+                    shared.notice(notice, Some(&peer), what);
                 } else {
                     tracing::debug!(%peer, "connection closed: {text}");
                 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
@@ -104,6 +105,21 @@ impl Output {
     }
 }
 
+impl Output {
+    /// Has the connection break when it is closed, instead of ending: what was sent is not whole.
+    pub(crate) fn reset(&self) -> io::Result<()> {
+        match self {
+            Output::Tcp(half) => {
+                socket2::SockRef::from(half.as_ref()).set_linger(Some(Duration::ZERO))
+            }
+            // These two know no difference.
+            Output::Unix(_) => Ok(()),
+            #[cfg(feature = "simulation")]
+            Output::Memory(_) => Ok(()),
+        }
+    }
+}
+
 impl Outlet for Output {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -112,5 +128,17 @@ impl Outlet for Output {
             #[cfg(feature = "simulation")]
             Output::Memory(half) => half.try_write(bytes),
         }
+    }
+
+    fn unread_bytes(&self) -> u64 {
+        let unread = match self {
+            Output::Tcp(half) => rustix::io::ioctl_fionread::<&TcpStream>(half.as_ref()),
+            Output::Unix(half) => rustix::io::ioctl_fionread::<&UnixStream>(half.as_ref()),
+            // A simulated connection wakes its task with what it brings.
+            #[cfg(feature = "simulation")]
+            Output::Memory(_) => Ok(0),
+        };
+        // Of a socket that is broken nothing more can be read.
+        unread.unwrap_or(0)
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod gate;
 pub mod http;
+pub mod log;
 
 use std::time::Duration;
 
@@ -24,6 +25,11 @@ pub fn in_memory() -> Builder {
 
 pub async fn start() -> Server {
     in_memory().start().await.unwrap()
+}
+
+/// A server that answers every four-letter word.
+pub fn with_words() -> Builder {
+    in_memory().with(|options| options.four_letter_words = vec!["*".to_owned()])
 }
 
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}

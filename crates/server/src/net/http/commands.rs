@@ -2,15 +2,19 @@
 //! server (protocol.md §7.2). A command that changes something asks for credentials; see [`may_change`].
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::http::StatusCode;
 use baton_proto::{AuthPacket, Perms};
 use baton_tree::Identity;
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::super::{auth, facts, metrics};
 use crate::core::conn::{CloseReason, Conn, Peer};
+use crate::core::guesses::Judgement;
+use crate::core::listings::{Gathering, Lane, ListingName, Refusal};
 use crate::core::notices::Notice;
 use crate::core::shared::Shared;
 
@@ -38,63 +42,93 @@ enum Access {
     TrustedPost,
 }
 
+/// How a command is carried out.
+#[derive(Clone, Copy)]
+enum Run {
+    /// At once: it costs no more with more connections, sessions and watches.
+    Now(fn(&Shared) -> Map<String, Value>),
+    /// As a listing.
+    Listed(Lane, fn(&Shared) -> Result<Map<String, Value>, Refusal>),
+    /// With what the request says, on a thread that may wait.
+    Asked(fn(&Shared, &Asked) -> Told),
+}
+
 struct Command {
     /// Its name, then its aliases.
     names: &'static [&'static str],
     access: Access,
-    run: fn(&Shared, &Asked) -> Told,
+    run: Run,
 }
 
-const fn tells(names: &'static [&'static str], run: fn(&Shared, &Asked) -> Told) -> Command {
+const fn tells(names: &'static [&'static str], run: fn(&Shared) -> Map<String, Value>) -> Command {
     Command {
         names,
         access: Access::Anyone,
-        run,
+        run: Run::Now(run),
+    }
+}
+
+const fn lists(
+    names: &'static [&'static str],
+    lane: Lane,
+    run: fn(&Shared) -> Result<Map<String, Value>, Refusal>,
+) -> Command {
+    Command {
+        names,
+        access: Access::Anyone,
+        run: Run::Listed(lane, run),
+    }
+}
+
+const fn does(
+    names: &'static [&'static str],
+    access: Access,
+    run: fn(&Shared, &Asked) -> Told,
+) -> Command {
+    Command {
+        names,
+        access,
+        run: Run::Asked(run),
     }
 }
 
 static COMMANDS: &[Command] = &[
-    Command {
-        access: Access::Trusted,
-        ..tells(&["connection_stat_reset", "crst"], |shared, _| {
+    does(
+        &["connection_stat_reset", "crst"],
+        Access::Trusted,
+        |shared, _| {
             for conn in shared.all_connections() {
                 conn.stats.reset();
             }
             Ok(Map::new())
-        })
-    },
-    tells(&["configuration", "conf", "config"], |shared, _| {
-        Ok(configuration(shared))
-    }),
-    tells(&["connections", "cons"], |shared, _| {
-        Ok(connections(shared))
-    }),
-    tells(&["dirs"], |shared, _| {
+        },
+    ),
+    tells(&["configuration", "conf", "config"], configuration),
+    lists(&["connections", "cons"], Lane::Memory, connections),
+    lists(&["dirs"], Lane::Folder, |shared| {
         let (snapshots, log) = facts::file_bytes(shared);
         Ok(fields(
             json!({"datadir_size": snapshots, "logdir_size": log}),
         ))
     }),
-    tells(&["dump"], |shared, _| Ok(dump(shared))),
-    tells(&["environment", "env", "envi"], |_, _| {
+    lists(&["dump"], Lane::Memory, dump),
+    tells(&["environment", "env", "envi"], |_| {
         let pairs = facts::environment().into_iter();
-        Ok(pairs
+        pairs
             .map(|(name, value)| (name.to_owned(), json!(value)))
-            .collect())
+            .collect()
     }),
-    tells(&["get_trace_mask", "gtmk"], |shared, _| {
-        Ok(fields(
-            json!({"tracemask": shared.stats.trace_mask.load(Relaxed)}),
-        ))
+    tells(&["get_trace_mask", "gtmk"], |shared| {
+        fields(json!({"tracemask": shared.stats.trace_mask.load(Relaxed)}))
     }),
-    tells(&["hash"], |_, _| Ok(fields(json!({"digests": []})))),
-    tells(&["initial_configuration", "icfg"], |_, _| {
-        Ok(fields(json!({"initial_configuration": null})))
+    tells(&["hash"], |_| fields(json!({"digests": []}))),
+    tells(&["initial_configuration", "icfg"], |_| {
+        fields(json!({"initial_configuration": null}))
     }),
-    tells(&["is_read_only", "isro"], |_, _| {
-        Ok(fields(json!({"read_only": false})))
+    tells(&["is_read_only", "isro"], |_| {
+        fields(json!({"read_only": false}))
     }),
-    tells(&["last_snapshot", "lsnp"], |shared, _| {
+    tells(&["last_snapshot", "lsnp"], |shared| {
         let millis = shared.stats.last_snapshot_ms.load(Relaxed);
         let (zxid, seconds) = if millis == 0 {
             (-1, -1)
@@ -102,81 +136,70 @@ static COMMANDS: &[Command] = &[
             let zxid = shared.stats.last_snapshot_zxid.load(Relaxed);
             (zxid, millis / 1000)
         };
-        Ok(fields(
-            json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}),
-        ))
+        fields(json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}))
     }),
-    tells(&["leader", "lead"], |shared, _| {
+    tells(&["leader", "lead"], |shared| {
         let id = shared.options.server_id;
-        Ok(fields(
-            json!({"is_leader": true, "leader_id": id, "leader_ip": ""}),
-        ))
+        fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}))
     }),
-    tells(&["monitor", "mntr"], |shared, _| {
+    lists(&["monitor", "mntr"], Lane::Memory, |shared| {
         let mut all = fields(json!({"version": facts::version(), "server_state": "standalone"}));
         all.append(&mut metrics::as_json(shared));
         Ok(all)
     }),
-    Command {
-        access: Access::Trusted,
-        ..tells(&["observer_connection_stat_reset", "orst"], |_, _| {
-            Ok(Map::new())
-        })
-    },
-    tells(&["observers", "obsr"], |_, _| {
-        Ok(fields(json!({"synced_observers": 0, "observers": []})))
+    does(
+        &["observer_connection_stat_reset", "orst"],
+        Access::Trusted,
+        |_, _| Ok(Map::new()),
+    ),
+    tells(&["observers", "obsr"], |_| {
+        fields(json!({"synced_observers": 0, "observers": []}))
     }),
-    tells(&["restore", "rest"], |_, _| {
+    does(&["restore", "rest"], Access::Anyone, |_, _| {
         Err(not_offered(
             "stop the server, put a backup of the data folder in its place, start it",
         ))
     }),
-    tells(&["ruok"], |_, _| Ok(Map::new())),
-    tells(&["server_stats", "srvr"], |shared, _| {
+    tells(&["ruok"], |_| Map::new()),
+    lists(&["server_stats", "srvr"], Lane::Folder, |shared| {
         Ok(server_stats(shared))
     }),
-    Command {
-        access: Access::Trusted,
-        ..tells(&["set_trace_mask", "stmk"], set_trace_mask)
-    },
-    Command {
-        access: Access::TrustedPost,
-        ..tells(&["shed_connections", "shed"], shed)
-    },
-    tells(&["snapshot", "snap"], |_, _| {
+    does(&["set_trace_mask", "stmk"], Access::Trusted, set_trace_mask),
+    does(&["shed_connections", "shed"], Access::TrustedPost, shed),
+    does(&["snapshot", "snap"], Access::Anyone, |_, _| {
         Err(not_offered(
             "the server writes snapshots by itself; back the data folder up as docs/operations.md says",
         ))
     }),
-    tells(&["stats", "stat"], |shared, _| {
+    lists(&["stats", "stat"], Lane::Folder, |shared| {
         let mut all = server_stats(shared);
-        all.append(&mut connections(shared));
+        all.append(&mut connections(shared)?);
         Ok(all)
     }),
-    Command {
-        access: Access::Trusted,
-        ..tells(&["stat_reset", "srst"], |shared, _| {
-            shared.stats.reset();
-            Ok(Map::new())
-        })
-    },
-    tells(&["system_properties", "sysp"], |_, _| Ok(Map::new())),
-    tells(&["voting_view"], |_, _| {
-        Ok(fields(json!({"current_config": {}})))
+    does(&["stat_reset", "srst"], Access::Trusted, |shared, _| {
+        shared.stats.reset();
+        Ok(Map::new())
     }),
-    tells(&["watches", "wchc"], |shared, _| {
-        let by_session = facts::watches_by_session(shared).into_iter();
+    tells(&["system_properties", "sysp"], |_| Map::new()),
+    tells(&["voting_view"], |_| fields(json!({"current_config": {}}))),
+    lists(&["watches", "wchc"], Lane::Memory, |shared| {
+        let mut gathering = Gathering::new(shared)?;
+        let by_session = facts::watches_by_session(shared, &mut gathering)?;
         let by_session: Map<_, _> = by_session
+            .into_iter()
             .map(|(id, paths)| (id.to_string(), json!(paths)))
             .collect();
         Ok(fields(json!({"session_id_to_watched_paths": by_session})))
     }),
-    tells(&["watches_by_path", "wchp"], |shared, _| {
-        let by_path = facts::watches_by_path(shared).into_iter();
-        let by_path: Map<_, _> = by_path.map(|(path, ids)| (path, json!(ids))).collect();
+    lists(&["watches_by_path", "wchp"], Lane::Memory, |shared| {
+        let mut gathering = Gathering::new(shared)?;
+        let by_path = facts::watches_by_path(shared, &mut gathering)?.into_iter();
+        let by_path: Map<_, _> = by_path
+            .map(|watched| (watched.path.into_string(), json!(&*watched.sessions)))
+            .collect();
         Ok(fields(json!({"path_to_session_ids": by_path})))
     }),
-    tells(&["watch_summary", "wchs"], |shared, _| {
+    lists(&["watch_summary", "wchs"], Lane::Memory, |shared| {
         let counts = shared.watches.lock().counts();
         Ok(fields(json!({
             "num_connections": counts.connections,
@@ -184,14 +207,14 @@ static COMMANDS: &[Command] = &[
             "num_total_watches": counts.watches,
         })))
     }),
-    tells(&["zabstate"], |shared, _| {
-        Ok(fields(json!({
+    tells(&["zabstate"], |shared| {
+        fields(json!({
             "myid": shared.options.server_id,
             "is_leader": true,
             "voting": false,
             "last_zxid": format!("0x{:x}", shared.zxid()),
             "zabstate": "",
-        })))
+        }))
     }),
 ];
 
@@ -207,34 +230,94 @@ pub(super) fn list() -> Value {
     json!({"commands": all, "command": "commands", "error": null})
 }
 
-/// Does what is asked.
-pub(super) fn run(shared: &Shared, asked: &Asked) -> (StatusCode, Value) {
+/// Does what is asked: the status and the text of the answer.
+pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Bytes) {
     let known = COMMANDS
         .iter()
         .find(|command| command.names.contains(&asked.name.as_str()));
     let Some(command) = known else {
         let text = format!("Unknown command: {}; see /commands", asked.name);
-        return (StatusCode::NOT_FOUND, failure(&asked.name, &text));
+        return (StatusCode::NOT_FOUND, text_of(&failure(&asked.name, &text)));
     };
     let name = command.names.first().copied().unwrap_or_default();
-    let told = permitted(shared, command.access, asked).and_then(|()| (command.run)(shared, asked));
-    match told {
-        Ok(mut told) => {
-            told.insert("command".to_owned(), json!(name));
-            told.insert("error".to_owned(), Value::Null);
-            (StatusCode::OK, Value::Object(told))
-        }
-        Err((status, what)) => {
-            if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                shared.notice(
-                    Notice::BadCredentials,
-                    Some(&Peer::Tcp(asked.peer)),
-                    format_args!("refused the command {name}: {what}"),
-                );
+    match command.run {
+        Run::Now(run) => (StatusCode::OK, text_of(&finished(name, run(shared)))),
+        Run::Listed(lane, run) => {
+            let listed = shared.list(ListingName::Command(name), lane, move |shared| {
+                Ok(pretty(&finished(name, run(shared)?)))
+            });
+            match listed.await {
+                Ok(listing) => (StatusCode::OK, Bytes::from_owner(listing)),
+                Err(refusal) => {
+                    let what = format!("{name} is not executed because {refusal}");
+                    let answer = failure(name, &what);
+                    (StatusCode::SERVICE_UNAVAILABLE, text_of(&answer))
+                }
             }
-            (status, failure(name, &what))
+        }
+        Run::Asked(run) => {
+            if command.access != Access::Anyone
+                && asked.authorization.is_some()
+                && let Err(what) = turn(shared, asked.peer).await
+            {
+                let answer = failure(name, &what);
+                return (StatusCode::TOO_MANY_REQUESTS, text_of(&answer));
+            }
+            let shared = Arc::clone(shared);
+            let access = command.access;
+            let told = tokio::task::spawn_blocking(move || {
+                let told = permitted(&shared, access, &asked).and_then(|()| run(&shared, &asked));
+                if let Err((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, what)) = &told {
+                    shared.notice(
+                        Notice::BadCredentials,
+                        Some(&Peer::Tcp(asked.peer)),
+                        format_args!("refused the command {name}: {what}"),
+                    );
+                }
+                told
+            });
+            match told.await {
+                Ok(Ok(told)) => (StatusCode::OK, text_of(&finished(name, told))),
+                Ok(Err((status, what))) => (status, text_of(&failure(name, &what))),
+                Err(_) => {
+                    let answer = failure(name, "the server failed at it; report this");
+                    (StatusCode::INTERNAL_SERVER_ERROR, text_of(&answer))
+                }
+            }
         }
     }
+}
+
+/// Waits until it is the turn of these credentials to be judged.
+async fn turn(shared: &Shared, peer: SocketAddr) -> Result<(), String> {
+    let peer = Peer::Tcp(peer);
+    match shared.guesses.turn(&peer, shared.time.uptime_ms()) {
+        Judgement::Now => {}
+        Judgement::After(wait) => tokio::time::sleep(wait).await,
+        Judgement::Never => {
+            shared.stats.auth_failed.fetch_add(1, Relaxed);
+            let what = "too many tries come from its address; wait a minute".to_owned();
+            let line = format_args!("refused credentials for a command: {what}");
+            shared.notice(Notice::BadCredentials, Some(&peer), line);
+            return Err(what);
+        }
+    }
+    Ok(())
+}
+
+fn finished(name: &str, mut told: Map<String, Value>) -> Value {
+    told.insert("command".to_owned(), json!(name));
+    told.insert("error".to_owned(), Value::Null);
+    Value::Object(told)
+}
+
+fn pretty(answer: &Value) -> String {
+    format!("{answer:#}\n")
+}
+
+/// An answer as it is sent.
+pub(super) fn text_of(answer: &Value) -> Bytes {
+    pretty(answer).into()
 }
 
 /// The answer of a command that failed.
@@ -252,7 +335,9 @@ fn permitted(shared: &Shared, access: Access, asked: &Asked) -> Result<(), (Stat
             "this command changes something; send 'Authorization: digest USER:PASSWORD'".to_owned(),
         ));
     };
-    if !may_change(shared, authorization) {
+    if may_change(shared, authorization) {
+        shared.guesses.was_right(&Peer::Tcp(asked.peer));
+    } else {
         return Err((
             StatusCode::FORBIDDEN,
             "these credentials are not enough: take the superuser's, or those of a digest user whom the ACL of / names with all permissions".to_owned(),
@@ -326,13 +411,12 @@ fn configuration(shared: &Shared) -> Map<String, Value> {
     }))
 }
 
-fn connections(shared: &Shared) -> Map<String, Value> {
-    let all: Vec<Value> = shared
-        .all_connections()
-        .iter()
-        .map(|conn| connection(shared, conn))
-        .collect();
-    fields(json!({"connections": all, "secure_connections": []}))
+fn connections(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
+    let all = facts::connections(shared, &mut Gathering::new(shared)?)?;
+    let all: Vec<Value> = all.iter().map(|conn| connection(shared, conn)).collect();
+    Ok(fields(
+        json!({"connections": all, "secure_connections": []}),
+    ))
 }
 
 fn connection(shared: &Shared, conn: &Conn) -> Value {
@@ -363,8 +447,9 @@ fn connection(shared: &Shared, conn: &Conn) -> Value {
     Value::Object(told)
 }
 
-fn dump(shared: &Shared) -> Map<String, Value> {
-    let ends = facts::ends(shared);
+fn dump(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
+    let mut gathering = Gathering::new(shared)?;
+    let ends = facts::ends(shared, &mut gathering)?;
     let mut by_end: Map<String, Value> = ends
         .attached
         .iter()
@@ -376,14 +461,14 @@ fn dump(shared: &Shared) -> Map<String, Value> {
     if !ends.away.is_empty() {
         by_end.insert("without_connection".to_owned(), json!(ends.away));
     }
-    let ephemerals = facts::ephemerals(shared).into_iter();
+    let ephemerals = facts::ephemerals(shared, &mut gathering)?.into_iter();
     let ephemerals: Map<_, _> = ephemerals
         .map(|(id, paths)| (id.to_string(), json!(paths)))
         .collect();
-    fields(json!({
+    Ok(fields(json!({
         "expiry_time_to_session_ids": by_end,
         "session_id_to_ephemeral_paths": ephemerals,
-    }))
+    })))
 }
 
 fn server_stats(shared: &Shared) -> Map<String, Value> {

@@ -13,10 +13,12 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
+use bytes::Bytes;
 use tokio::net::TcpListener;
 
 use self::commands::Asked;
 use super::metrics;
+use crate::core::listings::{Lane, ListingName};
 use crate::core::shared::Shared;
 use crate::core::starting::Starting;
 
@@ -89,6 +91,12 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
     if shared.stats.disk_full.load(Relaxed) {
         return unavailable("the disk is full: writes wait until there is room");
     }
+    if let Some(stuck) = shared.core_stuck() {
+        let seconds = stuck.as_secs();
+        return unavailable(&format!(
+            "the disk has not answered for {seconds} s: writes wait"
+        ));
+    }
     let waiting = shared.inbox.queued_bytes();
     if waiting >= shared.options.max_queued_bytes {
         return unavailable(&format!("{waiting} bytes of requests wait for the disk"));
@@ -101,22 +109,24 @@ async fn figures(State(site): State<Arc<Site>>) -> Response {
         Ok(shared) => shared,
         Err(stage) => return unavailable(&stage),
     };
-    let made = tokio::task::spawn_blocking(move || metrics::as_exposition(&shared)).await;
-    match made {
+    let listed = shared.list(ListingName::Metrics, Lane::Memory, |shared| {
+        Ok(metrics::as_exposition(shared))
+    });
+    match listed.await {
         Ok(text) => (
             [(
                 header::CONTENT_TYPE,
                 "text/plain; version=0.0.4; charset=utf-8",
             )],
-            text,
+            Bytes::from_owner(text),
         )
             .into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Err(refusal) => unavailable(&format!("/metrics is not answered because {refusal}")),
     }
 }
 
 async fn list() -> Response {
-    json(StatusCode::OK, &commands::list())
+    json(StatusCode::OK, commands::text_of(&commands::list()))
 }
 
 async fn command(
@@ -129,13 +139,13 @@ async fn command(
         Ok(shared) => shared,
         Err(stage) => {
             let answer = commands::failure(&name, &stage);
-            return json(StatusCode::SERVICE_UNAVAILABLE, &answer);
+            return json(StatusCode::SERVICE_UNAVAILABLE, commands::text_of(&answer));
         }
     };
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
         let answer = commands::failure(&name, "the request's body is too long or broke off");
-        return json(StatusCode::PAYLOAD_TOO_LARGE, &answer);
+        return json(StatusCode::PAYLOAD_TOO_LARGE, commands::text_of(&answer));
     };
     let authorization = head.headers.get(header::AUTHORIZATION);
     let asked = Asked {
@@ -146,13 +156,10 @@ async fn command(
         query: head.uri.query().unwrap_or_default().to_owned(),
         body: body.to_vec(),
     };
-    match tokio::task::spawn_blocking(move || commands::run(&shared, &asked)).await {
-        Ok((status, answer)) => json(status, &answer),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    let (status, text) = commands::run(&shared, asked).await;
+    json(status, text)
 }
 
-fn json(status: StatusCode, answer: &serde_json::Value) -> Response {
-    let text = format!("{answer:#}\n");
+fn json(status: StatusCode, text: Bytes) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -5,6 +5,7 @@ mod table;
 
 use std::fmt::Write as _;
 
+use baton_proto::Escaped;
 use serde_json::{Map, Number, Value as Json};
 
 use self::table::{Kind, Sample, Value, all};
@@ -80,7 +81,7 @@ fn rounded(real: f64, name: &str) -> Number {
 /// As `mntr` writes them.
 pub(super) fn as_lines(shared: &Shared, out: &mut String) {
     for (name, value) in flat(shared) {
-        let _ = writeln!(out, "zk_{name}\t{value}");
+        let _ = writeln!(out, "zk_{}\t{value}", Escaped(&name));
     }
 }
 
@@ -111,6 +112,7 @@ pub(super) fn as_exposition(shared: &Shared) -> String {
             }
             Value::ByNamespace(numbers) => {
                 for (key, number) in numbers {
+                    let key = Escaped(&key).to_string();
                     let key = key.replace('\\', "\\\\").replace('"', "\\\"");
                     let _ = writeln!(out, "{name}{{key=\"{key}\"}} {number}");
                 }

@@ -116,16 +116,18 @@ pub(super) struct Sample<'a> {
 
 impl<'a> Sample<'a> {
     pub(super) fn take(shared: &'a Shared) -> Self {
-        let (nodes, ephemerals, acls, data_bytes, sessions_with_ephemerals, quotas) = {
+        let mut sessions_with_ephemerals = 0;
+        facts::each_session(shared, |session| {
+            sessions_with_ephemerals += usize::from(session.ephemerals > 0);
+        });
+        let (nodes, ephemerals, acls, data_bytes, quotas) = {
             let tree = shared.tree.read();
-            let holding = tree.sessions().filter(|session| session.ephemerals > 0);
             (
                 // ZooKeeper counts one more than there are (protocol.md §1.6).
                 tree.node_count() + 1,
                 tree.ephemeral_count(),
                 tree.acl_count(),
                 tree.approximate_bytes(),
-                holding.count(),
                 tree.quota_states(),
             )
         };
@@ -357,6 +359,11 @@ static TABLE: &[Metric] = &[
         |s| Value::Count(s.stats.handshakes_timed_out.load(Relaxed)),
     ),
     counter(
+        "baton_handshakes_unanswered",
+        "Connections closed because their session could not be written down in time.",
+        |s| Value::Count(s.stats.handshakes_unanswered.load(Relaxed)),
+    ),
+    counter(
         "large_requests_rejected",
         "Requests over the limit of bytes.",
         |s| Value::Count(s.stats.large_requests.load(Relaxed)),
@@ -470,6 +477,11 @@ static TABLE: &[Metric] = &[
         "1 while writes wait for room on the disk, else 0.",
         |s| Value::Count(s.stats.disk_full.load(Relaxed).into()),
     ),
+    gauge(
+        "baton_core_busy_seconds",
+        "How long the core has been at its present step, which is a sync if a disk hangs; 0 while it waits for work.",
+        |s| Value::Real(s.shared.core_busy().as_secs_f64()),
+    ),
     histogram("baton_sync_seconds", "Time of a sync of the log.", |s| {
         Value::Seconds(s.stats.sync_time.spread())
     }),
@@ -512,6 +524,26 @@ static TABLE: &[Metric] = &[
         |s| Value::Count(s.stats.all_too_slow_closed.load(Relaxed)),
     ),
     counter(
+        "baton_large_answers_refused",
+        "multiReads refused because their answer would be too long.",
+        |s| Value::Count(s.stats.large_answers_refused.load(Relaxed)),
+    ),
+    gauge(
+        "baton_unfinished_bytes",
+        "Bytes that have arrived of requests which are not whole, or wait to be taken on.",
+        |s| count(s.shared.inbound.held_bytes()),
+    ),
+    gauge(
+        "baton_unfinished_bytes_limit",
+        "Bytes of them past which connections are closed.",
+        |s| count(s.shared.options.max_unfinished_bytes),
+    ),
+    counter(
+        "baton_unfinished_closed",
+        "Connections closed because too many such bytes waited of all clients together.",
+        |s| Value::Count(s.stats.unfinished_closed.load(Relaxed)),
+    ),
+    counter(
         "baton_rejected_per_address",
         "Connections refused because their address has too many.",
         |s| Value::Count(s.stats.refused_from_address.load(Relaxed)),
@@ -525,6 +557,31 @@ static TABLE: &[Metric] = &[
         "baton_connections_shed",
         "Connections that an operator shed.",
         |s| Value::Count(s.stats.connections_shed.load(Relaxed)),
+    ),
+    counter(
+        "baton_sessions_refused",
+        "Sessions that were not opened because there are as many as there may be.",
+        |s| Value::Count(s.stats.sessions_refused.load(Relaxed)),
+    ),
+    counter(
+        "baton_log_lines_left_out",
+        "Lines about peers that the log does not have, because it has enough of their kind.",
+        |s| Value::Count(s.stats.lines_left_out.load(Relaxed)),
+    ),
+    gauge(
+        "baton_watch_cost_bytes",
+        "Bytes that watches take, as their bound counts them.",
+        |s| count(s.watches.bytes),
+    ),
+    gauge(
+        "baton_watch_cost_bytes_limit",
+        "Bytes past which a watch is refused.",
+        |s| count(s.shared.options.max_watch_bytes_in_all),
+    ),
+    counter(
+        "baton_watches_refused",
+        "Watches that were refused, because of any of their bounds.",
+        |s| Value::Count(s.stats.watches_refused.load(Relaxed)),
     ),
     gauge("baton_watched_paths", "Paths with a watch.", |s| {
         count(s.watches.paths)
@@ -553,6 +610,21 @@ static TABLE: &[Metric] = &[
         "baton_session_time_left_min_seconds",
         "Time until the first session with a connection expires if its client stays silent; 0 without one.",
         |s| Value::Real(s.least_time_left_ms as f64 / 1000.0),
+    ),
+    histogram(
+        "baton_socket_lag_seconds",
+        "How late the sockets were served, measured several times in the shortest session timeout.",
+        |s| Value::Seconds(s.stats.socket_lag.spread()),
+    ),
+    counter(
+        "baton_lag_forgiven_seconds",
+        "Time in which sockets were not heard, or the log had no room: no session is charged with it.",
+        |s| Value::Real(s.shared.time.forgiven().as_secs_f64()),
+    ),
+    counter(
+        "baton_session_ends_put_off",
+        "Times that a session was not ended because bytes of its client waited to be read.",
+        |s| Value::Count(s.stats.session_ends_put_off.load(Relaxed)),
     ),
     counter(
         "baton_znodes_reaped",

@@ -1,11 +1,13 @@
 //! `cons`, `dump`, `wchs`, `wchc`, `wchp`: connections, sessions and watches one by one.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{facts, line};
+use baton_proto::Escaped;
+
 use crate::core::conn::Conn;
+use crate::core::listings::{Gathering, Refusal};
 use crate::core::shared::Shared;
 
 /// What `stat` tells of a connection, and `cons` in the same line before the rest.
@@ -21,9 +23,10 @@ pub(super) fn connection(conn: &Conn, out: &mut String) {
     );
 }
 
-pub(super) fn connections(shared: &Shared, out: &mut String) {
-    for conn in shared.all_connections() {
-        connection(&conn, out);
+pub(super) fn connections(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
+    for conn in facts::connections(shared, &mut Gathering::new(shared)?)? {
+        connection(&conn, &mut out);
         if let Some(attached) = conn.attached() {
             let stats = &conn.stats;
             let (min, mean, max) = stats.latency_ms();
@@ -43,10 +46,14 @@ pub(super) fn connections(shared: &Shared, out: &mut String) {
         out.push_str(")\n");
     }
     out.push('\n');
+    Ok(out)
 }
 
-pub(super) fn sessions(shared: &Shared, out: &mut String) {
-    let ends = facts::ends(shared);
+pub(super) fn sessions(shared: &Shared) -> Result<String, Refusal> {
+    let mut text = String::new();
+    let out = &mut text;
+    let mut gathering = Gathering::new(shared)?;
+    let ends = facts::ends(shared, &mut gathering)?;
     let attached: usize = ends.attached.values().map(Vec::len).sum();
     let count = attached + ends.away.len();
     line(out, format_args!("SessionTracker dump:"));
@@ -72,7 +79,7 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
         }
     }
     line(out, format_args!("ephemeral nodes dump:"));
-    let owners = facts::ephemerals(shared);
+    let owners = facts::ephemerals(shared, &mut gathering)?;
     line(
         out,
         format_args!("Sessions with Ephemerals ({}):", owners.len()),
@@ -80,7 +87,7 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
     for (session, paths) in owners {
         line(out, format_args!("0x{session:x}:"));
         for path in paths {
-            line(out, format_args!("\t{path}"));
+            line(out, format_args!("\t{}", Escaped(&path)));
         }
     }
     line(out, format_args!("Connections dump:"));
@@ -112,37 +119,38 @@ pub(super) fn sessions(shared: &Shared, out: &mut String) {
             );
         }
     }
+    Ok(text)
 }
 
-pub(super) fn watch_counts(shared: &Shared, out: &mut String) {
+pub(super) fn watch_counts(shared: &Shared) -> Result<String, Refusal> {
     let counts = shared.watches.lock().counts();
-    line(
-        out,
-        format_args!(
-            "{} connections watching {} paths",
-            counts.connections, counts.paths
-        ),
-    );
-    line(out, format_args!("Total watches:{}", counts.watches));
+    Ok(format!(
+        "{} connections watching {} paths\nTotal watches:{}\n",
+        counts.connections, counts.paths, counts.watches
+    ))
 }
 
-pub(super) fn watches_by_session(shared: &Shared, out: &mut String) {
-    for (session, paths) in facts::watches_by_session(shared) {
-        line(out, format_args!("0x{session:x}"));
+pub(super) fn watches_by_session(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
+    let mut gathering = Gathering::new(shared)?;
+    for (session, paths) in facts::watches_by_session(shared, &mut gathering)? {
+        line(&mut out, format_args!("0x{session:x}"));
         for path in paths {
-            line(out, format_args!("\t{path}"));
+            line(&mut out, format_args!("\t{}", Escaped(&path)));
         }
     }
     out.push('\n');
+    Ok(out)
 }
 
-pub(super) fn watches_by_path(shared: &Shared, out: &mut String) {
-    let by_path: BTreeMap<String, Vec<i64>> = facts::watches_by_path(shared);
-    for (path, sessions) in by_path {
-        line(out, format_args!("{path}"));
-        for session in sessions {
-            line(out, format_args!("\t0x{session:x}"));
+pub(super) fn watches_by_path(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
+    for watched in facts::watches_by_path(shared, &mut Gathering::new(shared)?)? {
+        line(&mut out, format_args!("{}", Escaped(&watched.path)));
+        for session in watched.sessions {
+            line(&mut out, format_args!("\t0x{session:x}"));
         }
     }
     out.push('\n');
+    Ok(out)
 }

@@ -1,18 +1,30 @@
 //! Four-letter words: a client's first four bytes may be one of them instead of a frame's length (protocol.md §7.1).
-//! Answers in the shapes that ZooKeeper's tools parse. Never changes anything but counters and the trace mask.
+//! Answers in the shapes that ZooKeeper's tools parse. Never changes anything but counters and the trace mask, and never does
+//! anything on a socket's thread that takes longer with more connections, sessions or watches.
 
 mod lists;
 mod server;
+mod tell;
 
+pub(super) use tell::tell;
+
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{facts, metrics};
+use crate::core::listings::{Lane, Listing, ListingName, Refusal};
 use crate::core::shared::Shared;
 use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
 
 /// A word that the server knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(&'static str);
+
+impl std::fmt::Display for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
 
 impl Word {
     /// The number that follows the word, if it takes one; 0 if it takes none. `None`: it has not arrived yet.
@@ -36,60 +48,96 @@ pub(super) fn recognise(bytes: [u8; 4]) -> Option<Word> {
         .map(|word| Word(word))
 }
 
-/// What the server says to it.
-pub(super) fn answer(shared: &Shared, word: Word, argument: i64) -> String {
-    let Word(word) = word;
-    if !shared
-        .options
-        .four_letter_words
-        .iter()
-        .any(|allowed| allowed == word || allowed == "*")
-    {
-        return format!("{word} is not executed because it is not in the whitelist.\n");
+/// What the server says to a word.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Text(String),
+    Listing(Listing),
+}
+
+impl Answer {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Answer::Text(text) => text.as_bytes(),
+            Answer::Listing(listing) => listing.as_bytes(),
+        }
     }
-    let mut out = String::new();
+}
+
+/// Answers a word: at once what costs little, as a listing what costs more. A word that is not allowed, and a listing that
+/// there is not, are refused in one line.
+pub(super) async fn answer(shared: &Arc<Shared>, word: Word, argument: i64) -> Answer {
+    let Word(word) = word;
+    let mut allowed = shared.options.four_letter_words.iter();
+    if !allowed.any(|allowed| allowed == word || allowed == "*") {
+        return refused(word, &"it is not in the whitelist.");
+    }
+    let (lane, make): (Lane, Make) = match word {
+        "mntr" => (Lane::Memory, monitor),
+        "stat" => (Lane::Memory, server::with_clients),
+        "cons" => (Lane::Memory, lists::connections),
+        "crst" => (Lane::Memory, reset_connections),
+        "dump" => (Lane::Memory, lists::sessions),
+        "wchs" => (Lane::Memory, lists::watch_counts),
+        "wchc" => (Lane::Memory, lists::watches_by_session),
+        "wchp" => (Lane::Memory, lists::watches_by_path),
+        "conf" => (Lane::Folder, server::configuration),
+        "dirs" => (Lane::Folder, directories),
+        _ => return Answer::Text(at_once(shared, word, argument)),
+    };
+    match shared.list(ListingName::Word(word), lane, make).await {
+        Ok(listing) => Answer::Listing(listing),
+        Err(refusal) => refused(word, &refusal),
+    }
+}
+
+type Make = fn(&Shared) -> Result<String, Refusal>;
+
+/// In the words of ZooKeeper.
+fn refused(word: &str, why: &dyn std::fmt::Display) -> Answer {
+    Answer::Text(format!("{word} is not executed because {why}\n"))
+}
+
+/// The words whose answers cost no more with more connections, sessions and watches.
+fn at_once(shared: &Shared, word: &str, argument: i64) -> String {
     match word {
-        "ruok" => out.push_str("imok"),
-        "isro" => out.push_str("rw"),
-        "srvr" => server::summary(shared, &mut out, false),
-        "stat" => server::summary(shared, &mut out, true),
-        "mntr" => {
-            line(&mut out, format_args!("zk_version\t{}", facts::version()));
-            line(&mut out, format_args!("zk_server_state\tstandalone"));
-            metrics::as_lines(shared, &mut out);
-        }
-        "cons" => lists::connections(shared, &mut out),
-        "conf" => server::configuration(shared, &mut out),
-        "envi" => server::environment(&mut out),
-        "dump" => lists::sessions(shared, &mut out),
-        "wchs" => lists::watch_counts(shared, &mut out),
-        "wchc" => lists::watches_by_session(shared, &mut out),
-        "wchp" => lists::watches_by_path(shared, &mut out),
-        "dirs" => {
-            let (snapshots, log) = facts::file_bytes(shared);
-            line(&mut out, format_args!("datadir_size: {snapshots}"));
-            line(&mut out, format_args!("logdir_size: {log}"));
-        }
+        "ruok" => "imok".to_owned(),
+        "isro" => "rw".to_owned(),
+        "srvr" => server::summary(shared),
+        "envi" => server::environment(),
         // A line for each digest that was kept, and none is kept.
-        "hash" => {}
-        "gtmk" => out.push_str(&shared.stats.trace_mask.load(Relaxed).to_string()),
+        "hash" => String::new(),
+        "gtmk" => shared.stats.trace_mask.load(Relaxed).to_string(),
         "stmk" => {
             shared.stats.trace_mask.store(argument, Relaxed);
-            out.push_str(&argument.to_string());
+            argument.to_string()
         }
         "srst" => {
             shared.stats.reset();
-            out.push_str("Server stats reset.\n");
+            "Server stats reset.\n".to_owned()
         }
-        "crst" => {
-            for conn in shared.all_connections() {
-                conn.stats.reset();
-            }
-            out.push_str("Connection stats reset.\n");
-        }
-        _ => {}
+        _ => String::new(),
     }
-    out
+}
+
+fn monitor(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
+    line(&mut out, format_args!("zk_version\t{}", facts::version()));
+    line(&mut out, format_args!("zk_server_state\tstandalone"));
+    metrics::as_lines(shared, &mut out);
+    Ok(out)
+}
+
+fn directories(shared: &Shared) -> Result<String, Refusal> {
+    let (snapshots, log) = facts::file_bytes(shared);
+    Ok(format!("datadir_size: {snapshots}\nlogdir_size: {log}\n"))
+}
+
+fn reset_connections(shared: &Shared) -> Result<String, Refusal> {
+    for conn in shared.all_connections() {
+        conn.stats.reset();
+    }
+    Ok("Connection stats reset.\n".to_owned())
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {

@@ -3,18 +3,35 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{facts, line, lists};
+use crate::core::listings::{Gathering, Refusal};
 use crate::core::shared::Shared;
 
-pub(super) fn summary(shared: &Shared, out: &mut String, clients: bool) {
-    line(out, format_args!("Zookeeper version: {}", facts::version()));
-    if clients {
-        out.push_str("Clients:\n");
-        for conn in shared.all_connections() {
-            lists::connection(&conn, out);
-            out.push_str(")\n");
-        }
-        out.push('\n');
+pub(super) fn summary(shared: &Shared) -> String {
+    let mut out = String::new();
+    version(&mut out);
+    figures(shared, &mut out);
+    out
+}
+
+/// `stat`: the summary with every connection.
+pub(super) fn with_clients(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
+    version(&mut out);
+    out.push_str("Clients:\n");
+    for conn in facts::connections(shared, &mut Gathering::new(shared)?)? {
+        lists::connection(&conn, &mut out);
+        out.push_str(")\n");
     }
+    out.push('\n');
+    figures(shared, &mut out);
+    Ok(out)
+}
+
+fn version(out: &mut String) {
+    line(out, format_args!("Zookeeper version: {}", facts::version()));
+}
+
+fn figures(shared: &Shared, out: &mut String) {
     let stats = &shared.stats;
     let latency = stats.latency();
     line(
@@ -47,7 +64,8 @@ pub(super) fn summary(shared: &Shared, out: &mut String, clients: bool) {
     );
 }
 
-pub(super) fn configuration(shared: &Shared, out: &mut String) {
+pub(super) fn configuration(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
     let options = &shared.options;
     let folder = facts::folder(shared);
     let (snapshots, log) = facts::file_bytes(shared);
@@ -72,13 +90,15 @@ pub(super) fn configuration(shared: &Shared, out: &mut String) {
         ("serverId", &options.server_id),
     ];
     for (name, value) in values {
-        line(out, format_args!("{name}={value}"));
+        line(&mut out, format_args!("{name}={value}"));
     }
+    Ok(out)
 }
 
-pub(super) fn environment(out: &mut String) {
-    out.push_str("Environment:\n");
+pub(super) fn environment() -> String {
+    let mut out = "Environment:\n".to_owned();
     for (name, value) in facts::environment() {
-        line(out, format_args!("{name}={value}"));
+        line(&mut out, format_args!("{name}={value}"));
     }
+    out
 }

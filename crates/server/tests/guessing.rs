@@ -1,0 +1,158 @@
+//! Whoever guesses at the superuser's password is counted, told and slowed, and keeps nobody else waiting.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use baton_proto::{AuthPacket, ErrorCode, Request, Response};
+use baton_server::Server;
+use support::http::ask;
+use support::log::{LOG, lines};
+use support::{PATIENCE, Wire, in_memory, word};
+
+async fn serving() -> (Server, String) {
+    LazyLock::force(&LOG);
+    let server = in_memory()
+        .http("127.0.0.1:0")
+        .with(|options| options.super_digest = Some(baton_tree::digest_id(b"super:secret")))
+        .start()
+        .await
+        .unwrap();
+    let to = server.connect_string();
+    (server, to)
+}
+
+fn auth(credentials: &str) -> Request<'_> {
+    Request::Auth(AuthPacket {
+        kind: 0,
+        scheme: "digest",
+        auth: Some(credentials.as_bytes()),
+    })
+}
+
+async fn failed(to: &str) -> u64 {
+    let mntr = word(to, "mntr").await;
+    let line = mntr
+        .lines()
+        .find_map(|line| line.strip_prefix("zk_auth_failed_count\t"));
+    line.unwrap().parse().unwrap()
+}
+
+/// Each guess on a connection of its own, all at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_wrong_passwords_of_the_superuser_are_counted_told_and_not_judged_at_once() {
+    const GUESSES: usize = 1_000;
+    let (server, to) = serving().await;
+    let mut somebody = Wire::open(&to).await;
+    let mut guessers = Vec::new();
+    for n in 0..GUESSES {
+        let mut wire = Wire::open(&to).await;
+        wire.send(&[auth(&format!("super:guess-{n}")), Request::WhoAmI])
+            .await;
+        guessers.push(wire);
+    }
+    let (mut judged, mut refused, mut waiting) = (0, 0, 0);
+    for mut wire in guessers {
+        // Who waits for a turn keeps nobody else waiting.
+        assert!(somebody.exists("/").await);
+        let next = tokio::time::timeout(std::time::Duration::from_millis(1), wire.reply()).await;
+        match next {
+            Ok((header, _)) if header.err == 0 => judged += 1,
+            Ok((header, _)) => {
+                assert_eq!(header.error(), ErrorCode::AuthFailed);
+                refused += 1;
+            }
+            Err(_) => waiting += 1,
+        }
+    }
+    assert_eq!(judged + refused + waiting, GUESSES);
+    // Six at once, and one a second while this runs.
+    assert!(refused > GUESSES / 2, "{judged} judged, {waiting} wait");
+    assert!(judged < GUESSES / 4, "{judged} judged");
+    assert!(failed(&to).await >= (GUESSES / 2) as u64);
+    assert!(!lines("a wrong password for the superuser").is_empty());
+    assert!(lines("too many tries to be the superuser").len() <= 20);
+    // What an address may do without the superuser's name is not slowed.
+    assert_eq!(
+        somebody.call(auth("user:password")).await,
+        Ok(Response::Empty)
+    );
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_wrong_password_makes_a_user_of_that_name_as_in_zookeeper_and_a_right_one_is_not_slowed()
+{
+    let (_server, to) = serving().await;
+    let before = failed(&to).await;
+    let mut wire = Wire::open(&to).await;
+    assert_eq!(wire.call(auth("super:guess")).await, Ok(Response::Empty));
+    assert_eq!(failed(&to).await, before + 1);
+    let who = |answer| match answer {
+        Ok(Response::WhoAmI(who)) => who.into_iter().map(|who| who.scheme).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let schemes = who(wire.call(Request::WhoAmI).await);
+    assert!(!schemes.contains(&"super".to_owned()), "{schemes:?}");
+    for _ in 0..50 {
+        assert_eq!(wire.call(auth("super:secret")).await, Ok(Response::Empty));
+    }
+    let schemes = who(wire.call(Request::WhoAmI).await);
+    assert!(schemes.contains(&"super".to_owned()), "{schemes:?}");
+    assert_eq!(failed(&to).await, before + 1);
+}
+
+/// Behind the credentials that wait, the connection's other requests wait, in their order.
+#[tokio::test]
+async fn credentials_that_wait_for_their_turn_are_judged_then_and_what_is_behind_them_is_answered()
+{
+    let (_server, to) = serving().await;
+    let mut wire = Wire::open(&to).await;
+    for _ in 0..7 {
+        wire.send(&[auth("super:guess")]).await;
+    }
+    wire.send(&[auth("super:secret"), Request::WhoAmI]).await;
+    let answers = async {
+        for _ in 0..8 {
+            assert_eq!(wire.reply().await.0.err, 0);
+        }
+        let (header, body) = wire.reply().await;
+        support::decode(baton_proto::OpCode::WhoAmI, header, &body).unwrap()
+    };
+    let who = tokio::time::timeout(PATIENCE, answers).await.unwrap();
+    assert!(format!("{who:?}").contains("super"), "{who:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guesses_over_http_are_slowed_as_well() {
+    let (server, to) = serving().await;
+    let http = server.http_addr().unwrap();
+    let guesses: Vec<_> = (0..20)
+        .map(|n| {
+            tokio::spawn(async move {
+                let credentials = format!("Authorization: digest super:guess-{n}\r\n");
+                ask(http, "POST", "/commands/srst", &credentials, "")
+                    .await
+                    .0
+            })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for guess in guesses {
+        statuses.push(guess.await.unwrap());
+    }
+    let refused = statuses.iter().filter(|status| **status == 429).count();
+    assert!(refused >= 5, "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| [403, 429].contains(status)),
+        "{statuses:?}"
+    );
+    assert_eq!(failed(&to).await, 20);
+}
