@@ -5,6 +5,7 @@ mod diff;
 mod hazards;
 mod interop;
 mod java;
+mod lease_cuts;
 mod machine;
 mod peer;
 mod peers_break;
@@ -34,6 +35,7 @@ enum Task {
     Diff(diff::Args),
     Hazards(hazards::Args),
     Interop(interop::Args),
+    LeaseCuts(lease_cuts::Args),
     /// Write the manual pages.
     Man {
         /// The folder to write into.
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Task::Diff(args) => diff::run(&args),
         Task::Hazards(args) => hazards::run(&args),
         Task::Interop(args) => interop::run(&args),
+        Task::LeaseCuts(args) => lease_cuts::run(&args),
         Task::Man { folder } => man(&folder),
         Task::PeersBreak(args) => peers_break::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),

@@ -65,6 +65,8 @@ pub(crate) struct Args {
 enum Experiment {
     /// The holder's server is cut off from the leader (H91).
     CutOff,
+    /// The same with a session timeout of 30 s (H91).
+    Long,
     /// The holder's server is a leader that loses its quorum (H91).
     Quorum,
     /// The holder is paused and goes on (H25).
@@ -79,8 +81,9 @@ enum Experiment {
     LastNumber,
 }
 
-const ALL: [Experiment; 7] = [
+const ALL: [Experiment; 8] = [
     Experiment::CutOff,
+    Experiment::Long,
     Experiment::Quorum,
     Experiment::Pause,
     Experiment::Again,
@@ -99,6 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         let found = match experiment {
             Experiment::CutOff => ensemble::cut_off(&runtime, args.runs)?,
+            Experiment::Long => ensemble::cut_off_long(&runtime, args.runs)?,
             Experiment::Quorum => ensemble::quorum(&runtime, args.runs)?,
             Experiment::Pause => calm::pause(&runtime, args.runs)?,
             Experiment::Again => calm::again(&runtime, args.runs)?,
@@ -152,7 +156,7 @@ fn write_page(table: &str, runs: usize) -> Result<()> {
     let (_, tail) = rest.split_once(END).ok_or_else(missing)?;
     let caption = format!(
         "`cargo xtask peers-break --runs {runs}`: {}; Apache ZooKeeper 3.8.0 (tick 2 s, syncLimit 5), Curator 5.4.0, kazoo 2.11.0, \
-         zookeeper-recipes 3.8.0, session timeout 4 s.",
+         zookeeper-recipes 3.8.0, session timeout 4 s unless a row says otherwise.",
         machine::describe()
     );
     Ok(std::fs::write(

@@ -202,7 +202,8 @@ impl Server {
             Kind::Baton(path) => {
                 let mut command = Command::new(path);
                 command
-                    .args(["serve", "--listen", &self.addr(), "--data-dir"])
+                    .args(["serve", "--four-letter-words=*", "--listen"])
+                    .args([&self.addr(), "--data-dir"])
                     .arg(self.dir.join("data"));
                 command
             }

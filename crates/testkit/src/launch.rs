@@ -16,6 +16,7 @@ use rustix::process::Signal;
 
 pub use ensemble::Ensemble;
 pub use process::baton_binary;
+pub use wire::Direction;
 pub use zookeeper::{classpath as zookeeper_classpath, is_installed as zookeeper_is_installed};
 
 use embedded::Embedded;

@@ -48,7 +48,7 @@ mod raw;
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
 pub use inspect::four_letter_word;
 pub use launch::{
-    Ensemble, LaunchError, ServerOptions, Target, TestServer, baton_binary, free_addr,
+    Direction, Ensemble, LaunchError, ServerOptions, Target, TestServer, baton_binary, free_addr,
     zookeeper_classpath, zookeeper_is_installed,
 };
 pub use proxy::{Action, Fault, Frame, FrameKind, Match, Proxy, Variant};

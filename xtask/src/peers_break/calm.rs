@@ -53,7 +53,7 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             for subject in &SUBJECTS {
                 let path = format!("/pause-{belief}-{run}-{}", subject.name);
                 let at = server.connect_string();
-                let mut pair = Pair::start(subject, &path, &at, &at)?;
+                let mut pair = Pair::start(subject, &path, &at, &at, SESSION_TIMEOUT)?;
                 pair.holder.tell(&format!("act {belief} 5"))?;
                 pairs.push(pair);
             }
@@ -101,6 +101,7 @@ pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
                 &path,
                 &proxy.connect_string(),
                 &server.connect_string(),
+                SESSION_TIMEOUT,
             )?;
             pairs.push((pair, proxy));
         }

@@ -17,10 +17,30 @@ const ACT: &str = "act told 20";
 
 /// The holder's server, a follower, is cut off from the leader; clients of both go on.
 pub(super) fn cut_off(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
-    experiment(
+    cut_off_with(
         runtime,
         runs,
         "H91: the holder's server is cut off from its leader, client and server untouched: time for which both hold",
+        SESSION_TIMEOUT,
+    )
+}
+
+/// The same with a session timeout that is longer than a follower serves on.
+pub(super) fn cut_off_long(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
+    cut_off_with(
+        runtime,
+        runs,
+        "the same with a session timeout of 30 s",
+        Duration::from_secs(30),
+    )
+}
+
+fn cut_off_with(runtime: &Runtime, runs: usize, what: &str, timeout: Duration) -> Result<Vec<Row>> {
+    experiment(
+        runtime,
+        runs,
+        what,
+        timeout,
         |ensemble, leader, cut| {
             let follower = (leader + 1) % 3;
             ensemble.set_cut_off(follower, cut);
@@ -36,6 +56,7 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         runtime,
         runs,
         "H91: the holder's server leads and loses its quorum: time for which both hold",
+        SESSION_TIMEOUT,
         |ensemble, leader, cut| {
             // Neither do they follow it, nor can it follow the next one and bring its sessions along.
             ensemble.set_cut_off(leader, cut);
@@ -53,6 +74,7 @@ fn experiment(
     runtime: &Runtime,
     runs: usize,
     what: &str,
+    timeout: Duration,
     cut: impl Fn(&Ensemble, usize, bool),
     holder_and_waiter: impl Fn(usize) -> (usize, usize),
     steps_down: bool,
@@ -75,7 +97,7 @@ fn experiment(
         let mut pairs = Vec::new();
         for subject in &SUBJECTS {
             let path = format!("/run-{run}-{}", subject.name);
-            let mut pair = Pair::start(subject, &path, &at(holds)?, &at(waits)?)?;
+            let mut pair = Pair::start(subject, &path, &at(holds)?, &at(waits)?, timeout)?;
             pair.holder.tell(ACT)?;
             pairs.push(pair);
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{SESSION_TIMEOUT, Subject};
+use super::Subject;
 use crate::Result;
 use crate::peer::{Event, Log, Peer, Spec};
 
 /// For what must come: a session's end, a grant after it, a JVM's start on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(40);
+pub(super) const PATIENCE: Duration = Duration::from_secs(70);
 
 /// Two contenders for one lock; the first holds it, the second waits for it.
 pub(super) struct Pair {
@@ -23,6 +23,7 @@ impl Pair {
         path: &str,
         holder_at: &str,
         waiter_at: &str,
+        timeout: Duration,
     ) -> Result<Self> {
         let log = Log::default();
         let spec = |servers, name| Spec {
@@ -30,7 +31,7 @@ impl Pair {
             recipe: subject.recipe,
             path,
             name,
-            timeout: SESSION_TIMEOUT,
+            timeout,
         };
         let mut holder = Peer::start(&log, &spec(holder_at, "holder"))?;
         holder.ask("acquire", "enter", PATIENCE)?;

@@ -491,7 +491,7 @@ impl Generator {
                 path: self.open_path(),
             },
             1 if !self.differences.has("sasl") => Request::Sasl { token: Some(b"x") },
-            2 if !self.differences.has("reconfig") => Request::Reconfig {
+            2 => Request::Reconfig {
                 joining: None,
                 leaving: Some("1"),
                 new_members: None,

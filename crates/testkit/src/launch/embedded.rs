@@ -65,6 +65,7 @@ impl Embedded {
             .tick(options.tick)
             .min_session_timeout(options.min_session_timeout)
             .max_session_timeout(options.max_session_timeout)
+            .with(|all| all.four_letter_words = vec!["*".to_owned()])
             .start()
             .await
     }

@@ -1,7 +1,7 @@
 //! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers, their ports, and the wires
 //! on which they follow each other.
 
-use super::wire::Wire;
+use super::wire::{Direction, Wire};
 use super::zookeeper::{self, Peer};
 use super::{Backend, LaunchError, ServerOptions, Target, TestServer, free_addr};
 use crate::inspect::srvr;
@@ -74,8 +74,15 @@ impl Ensemble {
     /// Cuts the server with this index off from whichever other it follows, or mends that: nothing moves between them
     /// and neither is told, while clients of both go on. Votes still pass.
     pub fn set_cut_off(&self, index: usize, cut: bool) {
+        for direction in Direction::BOTH {
+            self.set_cut_one_way(index, direction, cut);
+        }
+    }
+
+    /// As [`Ensemble::set_cut_off`], for one direction.
+    pub fn set_cut_one_way(&self, index: usize, direction: Direction, cut: bool) {
         for wire in self.wires.get(index).into_iter().flatten() {
-            wire.set_cut(cut);
+            wire.set_cut(direction, cut);
         }
     }
 
@@ -88,7 +95,9 @@ impl Ensemble {
             leader
         };
         if let Some(wire) = self.wires.get(follower).and_then(|wires| wires.get(place)) {
-            wire.set_cut(cut);
+            for direction in Direction::BOTH {
+                wire.set_cut(direction, cut);
+            }
         }
     }
 

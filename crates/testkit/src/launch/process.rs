@@ -228,6 +228,7 @@ pub(super) fn baton(addr: SocketAddr, options: &ServerOptions) -> Result<Process
         millis(options.min_session_timeout),
         "--max-session-timeout".to_owned(),
         millis(options.max_session_timeout),
+        "--four-letter-words=*".to_owned(),
     ];
     Ok(Process::new("baton", baton_binary()?, args, dir))
 }

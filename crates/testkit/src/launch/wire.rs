@@ -17,11 +17,25 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const REACH_ATTEMPTS: u32 = 100;
 const REACH_PAUSE: Duration = Duration::from_millis(20);
 
-/// Forwards connections on its own port to another, until it is cut: then nothing moves, and nobody is told.
+/// Which way bytes go between a follower and whichever server it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the follower to its leader.
+    ToLeader,
+    /// From the leader to the follower.
+    FromLeader,
+}
+
+impl Direction {
+    /// Both of them.
+    pub const BOTH: [Self; 2] = [Self::ToLeader, Self::FromLeader];
+}
+
+/// Forwards connections on its own port to another, until it is cut: then nothing moves, and neither side is notified.
 #[derive(Debug)]
 pub(super) struct Wire {
     addr: SocketAddr,
-    cut: Arc<watch::Sender<bool>>,
+    cut: Arc<Cut>,
     accept: tokio::task::JoinHandle<()>,
 }
 
@@ -33,7 +47,7 @@ impl Wire {
         let addr = listener
             .local_addr()
             .map_err(LaunchError::io("a bound port has no address"))?;
-        let cut = Arc::new(watch::Sender::new(false));
+        let cut = Arc::new(Cut::default());
         let accept = tokio::spawn(forward(listener, upstream, Arc::clone(&cut)));
         Ok(Self { addr, cut, accept })
     }
@@ -42,8 +56,24 @@ impl Wire {
         self.addr
     }
 
-    pub(super) fn set_cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+    pub(super) fn set_cut(&self, direction: Direction, cut: bool) {
+        self.cut.of(direction).send_replace(cut);
+    }
+}
+
+/// What is cut, for each direction.
+#[derive(Debug, Default)]
+struct Cut {
+    to_leader: watch::Sender<bool>,
+    from_leader: watch::Sender<bool>,
+}
+
+impl Cut {
+    fn of(&self, direction: Direction) -> &watch::Sender<bool> {
+        match direction {
+            Direction::ToLeader => &self.to_leader,
+            Direction::FromLeader => &self.from_leader,
+        }
     }
 }
 
@@ -53,18 +83,19 @@ impl Drop for Wire {
     }
 }
 
-async fn forward(listener: TcpListener, upstream: SocketAddr, cut: Arc<watch::Sender<bool>>) {
+async fn forward(listener: TcpListener, upstream: SocketAddr, cut: Arc<Cut>) {
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        let cut = cut.subscribe();
+        let to_leader = cut.to_leader.subscribe();
+        let from_leader = cut.from_leader.subscribe();
         connections.spawn(async move {
             if let Some(server) = reach(upstream).await {
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
                 tokio::join!(
-                    copy(from_client, to_server, cut.clone()),
-                    copy(from_server, to_client, cut)
+                    copy(from_client, to_server, to_leader),
+                    copy(from_server, to_client, from_leader)
                 );
             }
         });
