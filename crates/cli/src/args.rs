@@ -6,12 +6,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench;
 use crate::duration;
 use crate::exit::Failure;
-use crate::output::Output;
+use crate::output::{Level, Output};
 use crate::verbs;
 
 /// Locks, leaders and queues for programs on many machines.
@@ -21,8 +23,7 @@ use crate::verbs;
     version,
     max_term_width = 100,
     infer_long_args = false,
-    disable_help_subcommand = true,
-    after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton lock --help"
+    after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton help lock"
 )]
 pub(crate) struct Cli {
     /// What every verb understands.
@@ -31,6 +32,29 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) verb: Verb,
+}
+
+impl Cli {
+    /// Reads this process's arguments, and the environment for those that were not given.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let mut cli =
+            Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        let is_variable = |name| matches.value_source(name) == Some(ValueSource::EnvVariable);
+        let globals = &mut cli.globals;
+        // An empty variable counts as one that is not set, as in a shell's ${NAME:-default}.
+        if is_variable("servers") {
+            globals.servers_origin = "BATON_SERVERS in the environment";
+            globals.servers.take_if(|list| list.trim().is_empty());
+        }
+        if is_variable("data_dir") {
+            globals
+                .data_dir
+                .take_if(|folder| folder.as_os_str().is_empty());
+        }
+        Ok(cli)
+    }
 }
 
 /// Options that every verb understands.
@@ -49,13 +73,17 @@ pub(crate) struct Globals {
         hide_env_values = true
     )]
     pub(crate) servers: Option<String>,
+    /// Where that stands, for messages about it.
+    #[arg(skip = "--servers")]
+    pub(crate) servers_origin: &'static str,
     /// The folder of the local server, and of `serve` [default: $XDG_STATE_HOME/baton].
     #[arg(
         long,
         global = true,
         value_name = "DIR",
         env = "BATON_DATA_DIR",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) data_dir: Option<PathBuf>,
     /// How long to try to reach a server before giving up.
@@ -67,6 +95,9 @@ pub(crate) struct Globals {
     /// Say on standard error what happens and how long it took.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
+    /// Write nothing on standard error but errors: no notices, and nothing while it waits.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
 }
 
 /// What a verb is given besides its own options.
@@ -80,7 +111,12 @@ pub(crate) struct Context {
 impl Context {
     /// Makes the context that goes with these options.
     pub(crate) fn new(globals: Globals) -> Self {
-        let output = Output::new(globals.json, globals.verbose);
+        let level = match globals {
+            Globals { quiet: true, .. } => Level::Quiet,
+            Globals { verbose: true, .. } => Level::Verbose,
+            _ => Level::Usual,
+        };
+        let output = Output::new(globals.json, level);
         Self { globals, output }
     }
 
@@ -119,7 +155,7 @@ pub(crate) enum Verb {
     Get(verbs::tree::Get),
     Set(verbs::tree::Set),
     Create(verbs::tree::Create),
-    Rm(verbs::tree::Rm),
+    Rm(verbs::remove::Rm),
     Stat(verbs::tree::StatOf),
     Watch(verbs::tree::Watch),
     Acl(verbs::tree::AclOf),
@@ -146,7 +182,7 @@ impl Verb {
             Self::Get(args) => verbs::tree::get(&args, context),
             Self::Set(args) => verbs::tree::set(&args, context),
             Self::Create(args) => verbs::tree::create(&args, context),
-            Self::Rm(args) => verbs::tree::rm(&args, context),
+            Self::Rm(args) => verbs::remove::rm(&args, context),
             Self::Stat(args) => verbs::tree::stat(&args, context),
             Self::Watch(args) => verbs::tree::watch(&args, context),
             Self::Acl(args) => verbs::tree::acl(&args, context),

@@ -1,5 +1,6 @@
 //! From the options to a client: which servers, and for the local one, that it runs and keeps running.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,20 +12,21 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::local::LocalServer;
 use crate::output::Output;
+use crate::verbs::waiting::{self, Awaited};
 
 /// How a command's session is to be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
     /// The timeout to ask for.
     pub(crate) timeout: Duration,
-    /// The tickTime of the ensemble, if it is Apache ZooKeeper.
-    pub(crate) ensemble_tick: Duration,
+    /// What the session's lease rests on, where something else than the default was asked for.
+    pub(crate) lease: Option<LeaseOptions>,
 }
 
 /// A session for a verb that holds nothing.
 pub(crate) const BRIEF: SessionOptions = SessionOptions {
     timeout: Duration::from_secs(10),
-    ensemble_tick: Duration::from_secs(2),
+    lease: None,
 };
 /// How long a command that has done its work waits for the server to confirm the end of its session.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -35,6 +37,8 @@ const LOCAL_RETRY: Duration = Duration::from_millis(500);
 pub(crate) struct Connection {
     /// The client.
     pub(crate) client: Client,
+    /// What it connects to, for people.
+    pub(crate) servers: String,
     output: Output,
     keeper: Option<AbortHandle>,
 }
@@ -53,12 +57,9 @@ impl Connection {
             }
         };
         let config = Config::new(&connect_string)
-            .map_err(|error| Failure::usage(error.to_string()))?
+            .map_err(|error| Failure::usage(format!("{}: {error}", globals.servers_origin)))?
             .session_timeout(options.timeout)
-            .lease(LeaseOptions {
-                tick: options.ensemble_tick,
-                ..LeaseOptions::default()
-            })
+            .lease(options.lease.unwrap_or_default())
             .connect_within(globals.connect_timeout);
         let client = Client::lazy(config);
         let keeper = local.map(|local| {
@@ -67,14 +68,18 @@ impl Connection {
         });
         let connection = Self {
             client,
+            servers: connect_string,
             output: context.output.clone(),
             keeper,
         };
-        let session = connection.session().await?;
+        let session = connection
+            .wait(&Awaited::Connection, connection.session())
+            .await?;
         context.output.verbose(|| {
             format!(
-                "session 0x{:x} on {connect_string}, timeout {}",
+                "session 0x{:x} on {}, timeout {}",
                 session.id(),
+                connection.servers,
                 duration::show(session.timeout())
             )
         });
@@ -87,6 +92,11 @@ impl Connection {
             .session()
             .await
             .map_err(|error| Failure::new(exit::BATON, "connection", error.to_string()))
+    }
+
+    /// Does `work`, and shows meanwhile what it waits for.
+    pub(crate) async fn wait<T>(&self, awaited: &Awaited<'_>, work: impl Future<Output = T>) -> T {
+        waiting::shown(&self.output, (&self.client, &self.servers), awaited, work).await
     }
 
     /// Ends the session, so that nothing of it stays behind on the server.
@@ -111,12 +121,18 @@ async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure
             ))
         })??;
     if let Some(started) = started {
-        output.note(format!(
+        let text = format!(
             "started a local server (pid {}, data in {}); it ends itself after {} without use",
             started.pid,
             local.folder().display(),
             duration::show(started.idle)
-        ));
+        );
+        // Once it is news to everybody. After that only to somebody who looks on: cron would send a mail about each.
+        if !started.again || std::io::stderr().is_terminal() {
+            output.note(text);
+        } else {
+            output.verbose(|| text);
+        }
     }
     Ok(())
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 /// # Errors
 /// Text that says what was wrong and what is right, for the argument parser to show.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let complaint =
-        || format!("'{text}' is no duration; write a number and a unit, like 500ms, 5s, 2m or 1h");
+    let complaint = || {
+        format!("'{text}' is not a duration; write a number and a unit, like 500ms, 5s, 2m or 1h")
+    };
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -34,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 /// As `parse`, and for none at all.
 pub(crate) fn parse_some(text: &str) -> Result<Duration, String> {
     match parse(text)? {
-        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        Duration::ZERO => Err("it must be longer than 0".to_owned()),
         some => Ok(some),
     }
 }
@@ -49,6 +50,14 @@ pub(crate) fn show(duration: Duration) -> String {
         _ if millis.is_multiple_of(3_600_000) => format!("{}h", millis / 3_600_000),
         _ if millis.is_multiple_of(60_000) => format!("{}m", millis / 60_000),
         _ => format!("{}m{}s", millis / 60_000, millis % 60_000 / 1_000),
+    }
+}
+
+/// How long ago something was, by clocks that may differ: in whole seconds.
+pub(crate) fn show_age(age: Duration) -> String {
+    match age.as_secs() {
+        0 => "less than 1s".to_owned(),
+        seconds => show(Duration::from_secs(seconds)),
     }
 }
 
@@ -86,5 +95,13 @@ mod tests {
         ] {
             assert_eq!(show(Duration::from_millis(millis)), text);
         }
+    }
+
+    #[test]
+    fn what_is_younger_than_a_second_is_not_shown_as_of_no_age() {
+        assert_eq!(show_age(Duration::from_millis(0)), "less than 1s");
+        assert_eq!(show_age(Duration::from_millis(999)), "less than 1s");
+        assert_eq!(show_age(Duration::from_millis(1_999)), "1s");
+        assert_eq!(show_age(Duration::from_millis(61_999)), "1m1s");
     }
 }

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::output::{Level, Output};
+
 /// Success.
 pub(crate) const OK: u8 = 0;
 /// The answer is "no" or "nothing there": a missing znode, an empty queue.
@@ -87,7 +89,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if let Some(tip) = forgotten_dashes(error) {
         line = format!("{tip}; {line}");
     }
-    crate::output::Output::new(json, false).failure(&Failure::usage(line));
+    Output::new(json, Level::Usual).failure(&Failure::usage(line));
     ExitCode::from(USAGE)
 }
 

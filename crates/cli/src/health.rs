@@ -17,12 +17,12 @@ use crate::supervise::OnLost;
 /// Options about the health of what runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthOptions {
-    /// Ask this line, run with sh -c, whether CMD is well: exit code 0 says yes.
+    /// Check CMD's health with this line, run with sh -c: exit code 0 means healthy.
     ///
-    /// If it says no, or nothing in time, CMD is stopped as if the lock was being lost, and the lock passes on.
+    /// With any other code, or none in time, CMD is stopped as if the lock was being lost, and the lock passes on.
     #[arg(long, value_name = "LINE")]
     health_cmd: Option<OsString>,
-    /// How often to ask, and how long an answer may take.
+    /// How often to check, and how long a check may take.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s", requires = "health_cmd")]
     health_every: Duration,
 }

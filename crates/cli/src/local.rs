@@ -3,14 +3,16 @@
 //! One folder is one server: data, socket, log and the lock for starting it. Two folders never meet. Nothing here
 //! speaks the protocol; that the socket takes a connection means that the server runs.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use baton_wal::DirStorage;
 
 use crate::duration;
 use crate::exit::{self, Failure};
@@ -25,6 +27,8 @@ const START_LOCK: &str = "start.lock";
 const LOG_BYTES: u64 = 8 << 20;
 /// Without connections and sessions for so long, a server that a command started ends itself.
 const IDLE: Duration = Duration::from_secs(600);
+/// Files in the folder are for this user only, also those that were made otherwise.
+const FILE_MODE: u32 = 0o600;
 /// The longest path of a unix socket, a limit of the system.
 const SOCKET_PATH_BYTES: usize = 107;
 
@@ -36,7 +40,7 @@ pub(crate) fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
     };
     std::path::absolute(&chosen).map_err(|error| {
         Failure::usage(format!(
-            "{} is no folder: {error}; give another --data-dir",
+            "{} is not a folder: {error}; give another --data-dir",
             chosen.display()
         ))
     })
@@ -53,34 +57,12 @@ fn state_home() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Makes the folder, for this user only, and refuses one that others own or may write to: whoever can put a socket there
+/// Makes the folder, for this user only. Refuses one that others own or may write to: whoever can put a socket there
 /// can answer in the server's place.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
-    let refused = |error: std::io::Error| {
-        Failure::baton(format!(
-            "cannot use the data folder {}: {error}; choose a folder that this user may write to",
-            folder.display()
-        ))
-    };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(refused)?;
-    let about = std::fs::metadata(folder).map_err(refused)?;
-    if about.uid() != rustix::process::geteuid().as_raw() {
-        return Err(Failure::baton(format!(
-            "the data folder {} belongs to another user; choose one of your own with --data-dir",
-            folder.display()
-        )));
-    }
-    if about.permissions().mode() & 0o022 != 0 {
-        return Err(Failure::baton(format!(
-            "others may write to the data folder {0}; run chmod 700 {0}, or choose another with --data-dir",
-            folder.display()
-        )));
-    }
-    Ok(())
+    DirStorage::create(folder)
+        .map(drop)
+        .map_err(|error| Failure::baton(error.to_string()))
 }
 
 /// Refuses a path that the system cannot take for a socket.
@@ -111,6 +93,8 @@ pub(crate) struct Started {
     pub(crate) pid: u32,
     /// After what idle time it ends itself.
     pub(crate) idle: Duration,
+    /// Whether a command has started one in this folder before.
+    pub(crate) again: bool,
 }
 
 impl LocalServer {
@@ -171,9 +155,11 @@ impl LocalServer {
         if self.runs() {
             return Ok(None);
         }
+        // Only a server that a command has started writes its log there.
+        let again = self.folder.join(LOG).exists();
         let log = self.open_log().map_err(failed)?;
         let log_from = log.metadata().map_err(failed)?.len();
-        let idle = idle_limit();
+        let idle = idle_limit()?;
         let mut server = Command::new("/proc/self/exe")
             .arg0("baton")
             .args([
@@ -204,16 +190,21 @@ impl LocalServer {
         Ok(Some(Started {
             pid: server.id(),
             idle,
+            again,
         }))
     }
 
     fn open(&self, name: &str) -> std::io::Result<File> {
-        OpenOptions::new()
+        let file = OpenOptions::new()
             .create(true)
             .append(true)
             .read(true)
-            .mode(0o600)
-            .open(self.folder.join(name))
+            .mode(FILE_MODE)
+            .open(self.folder.join(name))?;
+        if file.metadata()?.permissions().mode() & 0o777 != FILE_MODE {
+            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        }
+        Ok(file)
     }
 
     fn open_log(&self) -> std::io::Result<File> {
@@ -239,7 +230,7 @@ impl LocalServer {
         let why = match last {
             Ok(Some(line)) => line.strip_prefix("baton: ").unwrap_or(&line).to_owned(),
             _ => format!(
-                "it ended without a word; see {}",
+                "it ended without an error message; see {}",
                 self.folder.join(LOG).display()
             ),
         };
@@ -252,9 +243,10 @@ impl LocalServer {
 }
 
 /// After what idle time a server that is started here ends itself: BATON_IDLE, else ten minutes.
-fn idle_limit() -> Duration {
-    std::env::var("BATON_IDLE")
-        .ok()
-        .and_then(|text| duration::parse(&text).ok())
-        .unwrap_or(IDLE)
+fn idle_limit() -> Result<Duration, Failure> {
+    match std::env::var_os("BATON_IDLE").filter(|value| !value.is_empty()) {
+        None => Ok(IDLE),
+        Some(value) => duration::parse(&value.to_string_lossy())
+            .map_err(|error| Failure::usage(format!("BATON_IDLE in the environment: {error}"))),
+    }
 }

@@ -5,11 +5,14 @@
 
 mod args;
 mod bench;
+mod confirm;
 mod connect;
 mod duration;
 mod exit;
 mod health;
+mod lease;
 mod local;
+mod log;
 mod output;
 mod paths;
 mod settings;
@@ -17,17 +20,16 @@ mod signals;
 mod stop;
 mod supervise;
 mod tenure;
+mod unfinished;
 mod verbs;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 fn main() -> ExitCode {
     if let Some(code) = supervise::divert(std::env::args_os()) {
         return code;
     }
-    let cli = match args::Cli::try_parse() {
+    let cli = match args::Cli::read() {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };

@@ -1,6 +1,9 @@
 //! Paths on the command line.
 //!
-//! Owns that one that no server would take is refused before any is asked, or started.
+//! Owns that one that no server would take, or that is not for programs, is refused before any server is asked, or started.
+
+/// The znode below which servers keep their own: quotas, the ensemble's configuration.
+const SERVERS_OWN: &str = "/zookeeper";
 
 /// Reads the path of a znode.
 ///
@@ -9,8 +12,25 @@
 pub(crate) fn legal(text: &str) -> Result<String, String> {
     match baton_proto::path::validate(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("no legal path: {error}")),
+        Err(error) => Err(format!("not a legal path: {error}")),
     }
+}
+
+/// As [`legal`], for one that a lock, a queue or another recipe is to use.
+///
+/// # Errors
+/// As `legal`, and for what belongs to the server.
+pub(crate) fn recipe(text: &str) -> Result<String, String> {
+    let is_servers = text == SERVERS_OWN
+        || text
+            .strip_prefix(SERVERS_OWN)
+            .is_some_and(|rest| rest.starts_with('/'));
+    if is_servers {
+        return Err(format!(
+            "{SERVERS_OWN} and what is below it belong to the server; choose another path"
+        ));
+    }
+    legal(text)
 }
 
 /// As [`legal`], for one that the server is to end with a number.
@@ -20,6 +40,22 @@ pub(crate) fn legal(text: &str) -> Result<String, String> {
 pub(crate) fn legal_with_number(text: &str) -> Result<String, String> {
     match baton_proto::path::validate_sequential(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("no legal path: {error}")),
+        Err(error) => Err(format!("not a legal path: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::recipe;
+
+    #[test]
+    fn no_recipe_uses_what_belongs_to_the_server() {
+        for path in ["/zookeeper", "/zookeeper/quota", "/zookeeper/quota/a/b"] {
+            assert!(recipe(path).is_err_and(|error| error.contains("another path")));
+        }
+        for path in ["/zookeepers", "/zookeeper-locks/x", "/a/zookeeper"] {
+            assert_eq!(recipe(path), Ok(path.to_owned()));
+        }
+        assert!(recipe("x").is_err());
     }
 }

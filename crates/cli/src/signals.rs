@@ -89,6 +89,21 @@ pub(crate) fn is_stop(number: i32) -> bool {
     .any(|kind| kind.as_raw_value() == number)
 }
 
+/// The signals that ask a program to end, without those that were ignored when `baton` started.
+pub(crate) fn heeded_stops() -> impl Iterator<Item = nix::sys::signal::Signal> {
+    use nix::sys::signal::Signal;
+
+    let ignored = ignored();
+    [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ]
+    .into_iter()
+    .filter(move |signal| ignored & (1 << (*signal as i32 - 1)) == 0)
+}
+
 /// The exit code of a program that a signal has ended, as a shell reports it.
 pub(crate) fn exit_code(number: i32) -> u8 {
     u8::try_from(128 + number).unwrap_or(u8::MAX)

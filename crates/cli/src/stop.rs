@@ -31,6 +31,18 @@ impl Stop {
         format!("{happened}; {follows}")
     }
 
+    /// What is said where that happened before a command was started.
+    pub(crate) fn remark_before(self, what: &str) -> String {
+        match self {
+            Self::Lost(reason) => {
+                format!("{what} was lost before the command was started: {reason}")
+            }
+            Self::Asked | Self::Unwell => {
+                format!("{what} was given up before the command was started")
+            }
+        }
+    }
+
     /// Why `what`, like the lock's path, was given up, where no command ran.
     pub(crate) fn failure(self, what: &str) -> Failure {
         match self {
@@ -38,7 +50,7 @@ impl Stop {
                 exit::LOST,
                 "revoked",
                 format!(
-                    "{what}: somebody asked for it, and it was released; run it again to wait in line"
+                    "{what}: somebody asked for it, and it was released; run it again to wait for it"
                 ),
             ),
             Self::Lost(reason) => lost(format!("{what} was lost: {reason}; run it again")),

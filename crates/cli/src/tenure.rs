@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use baton::{Claim, LockError, LostReason, ReleaseError};
-use baton_client::LeaseError;
 
 use crate::args::Context;
 use crate::connect::{Connection, SessionOptions};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::health::{Health, HealthOptions};
+use crate::lease::{self, LeaseArgs};
 use crate::signals::{self, Signals};
 use crate::stop::Stop;
 use crate::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
@@ -68,14 +68,11 @@ pub(crate) struct RunOptions {
     /// What others see as the holder's name [default: the command].
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// The session timeout to ask for: after this long without any word from us, the server gives the lock away.
+    /// The session timeout to ask for: after this long without a request from this process, the server gives the lock away.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     pub(crate) session_timeout: Duration,
-    /// The tickTime of an Apache ZooKeeper ensemble. Without effect on Baton's server.
-    ///
-    /// The wire does not tell it, and how long a lock is known to be held depends on it.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2s")]
-    pub(crate) ensemble_tick: Duration,
+    #[command(flatten)]
+    lease: LeaseArgs,
     #[command(flatten)]
     health: HealthOptions,
     /// Run this line with sh -c, in place of CMD.
@@ -150,7 +147,7 @@ impl RunOptions {
     pub(crate) fn session(&self) -> SessionOptions {
         SessionOptions {
             timeout: self.session_timeout,
-            ensemble_tick: self.ensemble_tick,
+            lease: Some(self.lease.options()),
         }
     }
 
@@ -177,21 +174,9 @@ impl RunOptions {
 /// Why something could not be had, with the options that mend it.
 pub(crate) fn not_acquired(error: &LockError) -> Failure {
     match error {
-        LockError::Lease {
-            path,
-            source:
-                LeaseError::TimeoutTooShort {
-                    timeout,
-                    tick,
-                    smallest,
-                },
-        } => Failure::baton(format!(
-            "{path}: nothing can be held soundly with a session timeout of {} while servers tick every {}: \
-             use --session-timeout {} or more, or tell the ensemble's tickTime with --ensemble-tick",
-            duration::show(*timeout),
-            duration::show(*tick),
-            duration::show(*smallest)
-        )),
+        LockError::Lease { path, source } => {
+            Failure::baton(format!("{path}: {}", lease::refusal(source)))
+        }
         error => Failure::baton(error.to_string()),
     }
 }

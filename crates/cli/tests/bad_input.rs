@@ -158,7 +158,7 @@ fn a_path_that_breaks_the_rules_is_refused_before_a_server_is_asked_or_started()
     ] {
         let ran = home.run(verb);
         assert_eq!(ran.code, 2, "{verb:?}: {ran:?}");
-        assert!(ran.complaint().contains("no legal path"), "{ran:?}");
+        assert!(ran.complaint().contains("not a legal path"), "{ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "no server was started: {ran:?}");
     }
     assert!(!home.state().exists());
@@ -405,4 +405,63 @@ fn a_chroot_that_does_not_exist_is_named_and_a_work_queue_takes_no_other_items()
         125,
         &["/jobs", "work queue", "baton queue work"],
     );
+}
+
+#[test]
+fn no_recipe_is_run_on_what_belongs_to_the_server() {
+    let home = Home::new();
+    for verb in [
+        &["lock", "/zookeeper", "--", "true"][..],
+        &["lock", "-s", "/zookeeper/quota", "--", "true"],
+        &["sem", "/zookeeper/x", "--slots", "2", "--", "true"],
+        &["elect", "/zookeeper", "--", "true"],
+        &["barrier", "/zookeeper", "--count", "1"],
+        &["barrier", "close", "/zookeeper/x"],
+        &["queue", "put", "/zookeeper", "item"],
+        &["queue", "work", "put", "/zookeeper/config", "item"],
+        &["member", "join", "/zookeeper", "--", "true"],
+        &["counter", "add", "/zookeeper/x"],
+    ] {
+        refused(
+            &home,
+            verb,
+            2,
+            &["/zookeeper", "belong to the server", "choose another path"],
+        );
+    }
+    assert!(!home.state().exists(), "no server was started");
+}
+
+#[test]
+fn an_empty_item_is_put_only_where_it_is_meant() {
+    let home = Home::new();
+    let with_input = |args: &[&str], input: &str| {
+        std::fs::write(home.path("input"), input).unwrap();
+        let mut command = home.baton(args);
+        command.stdin(std::fs::File::open(home.path("input")).unwrap());
+        common::Ran::from(command.output().unwrap())
+    };
+    for put in [&["queue", "put"][..], &["queue", "work", "put"]] {
+        let queue = put.join("-").replace("queue-", "/");
+        let put = [put, &[queue.as_str()]].concat();
+        let refused = with_input(&put, "");
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.complaint().contains("--allow-empty"), "{refused:?}");
+        // No lines are no items.
+        let none = with_input(&[&put[..], &["--lines"]].concat(), "");
+        assert_eq!(none.code, 0, "{none:?}");
+        for (more, input) in [
+            (&["--allow-empty"][..], ""),
+            (&["--lines"], "a\n\nb\n"),
+            (&[""], ""),
+            (&["--lines"], "c\n"),
+        ] {
+            let put = with_input(&[&put[..], more].concat(), input);
+            assert_eq!(put.code, 0, "{more:?}: {put:?}");
+        }
+    }
+    let depth = home.run(&["queue", "depth", "/put"]);
+    assert_eq!(depth.out.trim(), "6", "{depth:?}");
+    let depth = home.run(&["queue", "work", "depth", "/work-put", "--json"]);
+    assert!(depth.out.contains("6"), "{depth:?}");
 }

@@ -103,7 +103,7 @@ async fn processes_that_count_at_once_get_different_numbers() {
     assert_eq!(watching.line(), "40");
     let refused = place.run(&["counter", "get", "/tickets", "--layout", "int32"]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.complaint().contains("no number"), "{refused:?}");
+    assert!(refused.complaint().contains("not a number"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -103,3 +103,16 @@ fn nothing_at_all_shows_the_help_and_says_2() {
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("baton lock /demo -- echo held"), "{ran:?}");
 }
+
+#[test]
+fn help_is_a_verb_too_for_verbs_at_any_depth() {
+    let home = Home::new();
+    for words in [&["lock"][..], &["queue", "work", "take"]] {
+        let asked = home.run(&[&["help"][..], words].concat());
+        let flag = home.run(&[words, &["--help"]].concat());
+        assert_eq!((asked.code, &asked.out), (0, &flag.out), "{asked:?}");
+    }
+    let unknown = home.run(&["help", "lcok"]);
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert!(unknown.complaint().contains("lcok"), "{unknown:?}");
+}

@@ -11,9 +11,10 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use common::{Home, Ran};
+use common::{Home, Ran, Running, until};
 
 /// A ZooKeeper's dataDir: what an Apache ZooKeeper 3.8.0 wrote, without the files that `without` names.
 fn zookeeper(home: &Home, without: &[&str]) -> PathBuf {
@@ -89,6 +90,15 @@ fn a_zookeepers_data_moves_here_and_back() {
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("26 znodes"), "{ran:?}");
     assert!(ran.err.contains("extendedTypesEnabled"), "{ran:?}");
+    // Nobody else reads what ACLs protect.
+    for folder in ["new", "back/version-2"] {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&home.path(folder)), 0o700, "{folder}");
+        for file in fs::read_dir(home.path(folder)).unwrap() {
+            let file = file.unwrap().path();
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+        }
+    }
     assert_eq!(
         fs::read_to_string(home.path("back/version-2/currentEpoch")).unwrap(),
         "0"
@@ -140,7 +150,7 @@ fn what_is_damaged_is_refused_and_nothing_is_made() {
         (
             "log.1",
             |bytes| bytes[0] = 0,
-            "no ZooKeeper transaction log",
+            "not a ZooKeeper transaction log",
         ),
     ];
     for (name, damage, says) in cases {
@@ -279,7 +289,56 @@ fn wrong_folders_are_refused() {
     refused(&import(&home, &[]), 125, "was cut off");
     fs::remove_dir(home.path("new.unfinished")).unwrap();
     let ran = home.run(&["export", "--data-dir", "new", "--zookeeper-data", "back"]);
-    refused(&ran, 125, "no data folder");
+    refused(&ran, 125, "not a data folder");
     // An empty folder will do.
     assert_eq!(import(&home, &[]).code, 0);
+}
+
+/// Ctrl-C, or a supervisor that has no more time.
+#[test]
+fn an_import_or_export_that_is_stopped_leaves_nothing() {
+    let home = Home::new();
+    let item = [vec![b'x'; 900_000], vec![b'\n']].concat();
+    fs::write(home.path("items"), item.repeat(30)).unwrap();
+    let mut put = home.baton(&["--data-dir", "old", "queue", "put", "/q", "--lines"]);
+    put.stdin(fs::File::open(home.path("items")).unwrap());
+    assert_eq!(Running::new(put).end().code, 0);
+    until("the local server has ended itself", || {
+        !home.path("old/baton.sock").exists()
+    });
+    let export = ["export", "--data-dir", "old", "--zookeeper-data", "back"];
+    let import = [
+        "import",
+        "--zookeeper-data",
+        "back",
+        "--zookeeper-log",
+        "back",
+        "--data-dir",
+        "new",
+    ];
+    let cases: [(&[&str], &str, &str); 2] = [
+        (&export, "back/version-2", "back/version-2.unfinished"),
+        (&import, "new", "new.unfinished"),
+    ];
+    for (args, made, unfinished) in cases {
+        let (made, unfinished) = (home.path(made), home.path(unfinished));
+        // Now and then it is done before the signal comes.
+        let was_stopped = (0..20).any(|_| {
+            let running = home.spawn(args);
+            until("it writes", || unfinished.exists() || made.exists());
+            running.signal("TERM");
+            let ended = running.end();
+            assert!(!unfinished.exists(), "{ended:?}");
+            let stopped = !made.exists();
+            let _ = fs::remove_dir_all(&made);
+            if stopped {
+                assert_eq!((ended.code, ended.err.as_str()), (143, ""), "{ended:?}");
+            }
+            stopped
+        });
+        assert!(was_stopped, "{args:?} was never stopped in the middle");
+        let ran = home.run(args);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(made.exists());
+    }
 }

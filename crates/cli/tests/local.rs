@@ -189,3 +189,48 @@ fn a_limit_on_the_size_of_files_is_a_full_disk_and_ends_no_server() {
     let depth = home.run(&["--data-dir", "data", "queue", "depth", "/q"]);
     assert!(depth.out.trim().parse::<u64>().unwrap() > 0, "{depth:?}");
 }
+
+/// Whatever the umask, and whatever was there before, also what an earlier version made.
+#[test]
+fn nobody_else_can_read_a_servers_folder() {
+    let home = Home::new();
+    let mut open = Command::new("sh");
+    let script = r#"umask 0; exec "$0" --data-dir data create /x secret"#;
+    open.args(["-c", script, env!("CARGO_BIN_EXE_baton")]);
+    open.current_dir(home.dir.path())
+        .env("BATON_IDLE", "1m")
+        .env_remove("BATON_SERVERS");
+    let made = Running::new(open).end();
+    assert_eq!(made.code, 0, "{made:?}");
+    let data = home.path("data");
+    let mode = |path: &std::path::Path| {
+        let about = std::fs::symlink_metadata(path).unwrap();
+        about.permissions().mode() & 0o777
+    };
+    let files = || {
+        let names = std::fs::read_dir(&data).unwrap();
+        names.map(|name| name.unwrap().path()).collect::<Vec<_>>()
+    };
+    assert_eq!(mode(&data), 0o700);
+    assert!(files().len() >= 6, "{:?}", files());
+    for file in files() {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    let folder = data.to_string_lossy().into_owned();
+    signal(processes(&["serve", &folder])[0], "TERM");
+    until("the server has ended", || {
+        processes(&["serve", &folder]).is_empty()
+    });
+    for file in files() {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(
+        home.run(&["--data-dir", "data", "get", "/x"]).out,
+        "secret\n"
+    );
+    assert_eq!(mode(&data), 0o700);
+    for file in files() {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+}

@@ -13,6 +13,8 @@ mod common;
 
 use std::process::Stdio;
 
+use baton_proto::{Acl, Create, CreateOp, Request};
+use baton_testkit::RawClient;
 use common::{Place, Running};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -337,4 +339,61 @@ async fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
         0
     );
     assert_eq!(place.run(&["lock", "-s", "-x", "/rw"]).code, 2);
+}
+
+/// What others put into the tree is shown on its line: it neither ends the line nor commands the terminal.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal() {
+    let place = Place::new().await;
+    let name = "/l/_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-0000000007";
+    let record = r#"{"id":"a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10","host":"h\nholds  token 1  forged","pid":1,"name":"\u001b[2J"}"#;
+    assert_eq!(place.run(&["create", "/l", ""]).code, 0);
+    let timeout = std::time::Duration::from_secs(60);
+    let mut holder = RawClient::connect(place.server.addr(), timeout)
+        .await
+        .unwrap();
+    let node = Request::Create(Create {
+        op: CreateOp::Create,
+        path: name,
+        data: Some(record.as_bytes()),
+        acl: Some(vec![Acl::open_unsafe()]),
+        flags: 1,
+        ttl_ms: 0,
+    });
+    holder.call(&node).await.unwrap();
+    let odd = "/l/\u{202e}txt.\u{2028}exe";
+    assert_eq!(place.run(&["create", odd, ""]).code, 0);
+    for (verb, shown) in [
+        (&["lock", "show", "/l"][..], "h\\nholds  token 1  forged"),
+        (&["lock", "ls", "/"], "\\u{1b}[2J"),
+        (&["ls", "/l"], "\\u{202e}txt.\\u{2028}exe"),
+        (&["ls", "-r", "/l"], "/l/\\u{202e}txt.\\u{2028}exe"),
+        (&["watch", "-v", odd, "--count", "0"], ""),
+    ] {
+        let ran = place.run(verb);
+        assert_eq!(ran.code, 0, "{verb:?} {ran:?}");
+        assert!(ran.out.contains(shown), "{verb:?} {ran:?}");
+        for text in [&ran.out, &ran.err] {
+            let wild = |letter: char| {
+                letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter))
+            };
+            assert!(!text.contains(wild), "{verb:?} {ran:?}");
+        }
+        assert!(
+            !ran.out
+                .lines()
+                .any(|line| line.starts_with("holds  token 1")),
+            "{ran:?}"
+        );
+    }
+    let refused = place.run(&["get", "/no\u{202e}such"]);
+    assert!(
+        refused.complaint().contains("/no\\u{202e}such"),
+        "{refused:?}"
+    );
+    let json = place.run(&["lock", "show", "/l", "--json"]);
+    assert!(
+        json.out.contains(r#"\u001b[2J"#),
+        "as it is, in JSON: {json:?}"
+    );
 }

@@ -177,3 +177,51 @@ async fn an_attempt_that_takes_longer_than_it_may_is_stopped() {
     worker.signal("TERM");
     assert_eq!(worker.end().code, 128 + 15);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_whose_inner_node_was_deleted_is_named_and_made_again() {
+    let place = Jobs::new().await;
+    assert_eq!(place.run(&["put", "/q", "a", "b"]).code, 0);
+    assert_eq!(place.run(&["repair", "/q"]).out, "");
+    assert_eq!(place.0.run(&["rm", "-r", "/q/items"]).code, 0);
+    let depth = place.run(&["depth", "/q"]);
+    assert_eq!(depth.code, 1, "{depth:?}");
+    let complaint = depth.complaint();
+    assert!(
+        complaint.contains("/q/items") && complaint.contains("baton queue work repair /q"),
+        "{complaint}"
+    );
+    assert_eq!(place.run(&["put", "/q", "c"]).code, 0);
+    assert_eq!(place.run(&["/q", "--until-empty", "-c", "cat"]).out, "c");
+    assert_eq!(place.0.run(&["rm", "-r", "/q/dead"]).code, 0);
+    let repaired = place.run(&["repair", "/q", "--json"]);
+    assert_eq!(repaired.out, "{\"made\":\"/q/dead\"}\n");
+    assert_eq!(place.run(&["depth", "/q"]).code, 0);
+    assert_eq!(place.run(&["repair", "/none"]).code, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_removes_what_nobody_works_on_and_with_dead_the_dead_letters() {
+    let place = Jobs::new().await;
+    assert_eq!(place.run(&["purge", "/q"]).code, 1, "no queue");
+    let put = ["put", "/q", "a", "b", "c", "--capacity", "3"];
+    assert_eq!(place.run(&put).code, 0);
+    let mut keeper = place.spawn(&["take", "/q"]);
+    assert!(keeper.line().contains(" id "));
+    assert_eq!(
+        place.run(&["purge", "/q"]).out,
+        "removed 2  left 1\n",
+        "nobody is asked without a terminal"
+    );
+    assert_eq!(place.run(&["put", "/q", "d", "e"]).code, 0, "there is room");
+    let fails = ["/q", "--max-attempts", "1", "--until-empty", "-c", "false"];
+    assert_eq!(place.run(&fails).code, 0);
+    keeper.signal("TERM");
+    keeper.end();
+    let purged = place.run(&["purge", "/q", "--dead", "--yes", "--json"]);
+    assert_eq!(
+        purged.out,
+        "{\"path\":\"/q\",\"removed\":1,\"left\":0,\"dead_removed\":2,\"dead_left\":0}\n"
+    );
+    assert!(place.run(&["depth", "/q"]).out.starts_with("items 0"));
+}

@@ -87,7 +87,7 @@ fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
     ]);
     assert_eq!(again.code, 0, "{again:?}");
     assert!(
-        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml min_session_timeout"}"#),
+        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml:7 min_session_timeout"}"#),
         "{again:?}"
     );
     assert!(!home.path("zk").exists());
@@ -103,4 +103,78 @@ fn a_zoo_cfg_that_is_wrong_is_refused_with_2_and_its_line() {
     let ran = home.run(&["serve", "--config", "zoo.cfg"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.complaint().contains("zoo.cfg:3: 'dataDir'"), "{ran:?}");
+}
+
+#[test]
+fn a_zoo_cfg_that_asks_for_authentication_is_not_served_without_it() {
+    let home = Home::new();
+    let zk = home.path("zk");
+    let text = format!(
+        "dataDir={}\nclientPort=0\nenforce.auth.enabled=true\nenforce.auth.schemes=sasl\n",
+        zk.display()
+    );
+    std::fs::write(home.path("zoo.cfg"), &text).unwrap();
+    for more in [&[][..], &["--print-config"]] {
+        let ran = home.run(&[&["serve", "--config", "zoo.cfg"], more].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+        let said = ran.complaint();
+        assert!(said.contains("zoo.cfg:3 enforce.auth.enabled"), "{said}");
+        assert!(said.contains("then remove these lines"), "{said}");
+    }
+    assert!(!zk.exists(), "nothing was made");
+}
+
+/// `clientPort` of a zoo.cfg is every address, of IPv6 and IPv4, as in ZooKeeper.
+#[test]
+fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_tells_what_is_bound() {
+    let home = Home::new();
+    let text = format!(
+        "dataDir={}\nclientPort=0\njute.maxbuffer=100\n",
+        home.path("zk").display()
+    );
+    std::fs::write(home.path("zoo.cfg"), text).unwrap();
+    let mut server = home.spawn(&["serve", "--config", "zoo.cfg"]);
+    let line = server.line();
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    let bound = if has_ipv6 { "[::]:" } else { "0.0.0.0:" };
+    let (_, after) = line.split_once(bound).unwrap_or_else(|| panic!("{line}"));
+    let port: String = after.chars().take_while(char::is_ascii_digit).collect();
+    let hosts = ["127.0.0.1", "[::1]"];
+    for host in &hosts[..if has_ipv6 { 2 } else { 1 }] {
+        let ran = home.run(&["ls", "/", "--servers", &format!("{host}:{port}")]);
+        assert_eq!(ran.code, 0, "{host}: {ran:?}");
+    }
+    server.signal("TERM");
+    let ended = server.end();
+    let warned = format!("no authentication, no encryption: all who reach {bound}{port} ");
+    assert!(ended.err.contains(&warned), "{ended:?}");
+}
+
+#[test]
+fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
+    let home = Home::new();
+    for (listen, shown, warned) in [
+        ("0.0.0.0:0", "0.0.0.0:", true),
+        ("127.0.0.1:0", "127.0.0.1:", false),
+    ] {
+        let mut server = home.spawn(&["serve", "--ephemeral", "--listen", listen]);
+        let line = server.line();
+        assert!(line.contains(&format!("serving on {shown}")), "{line}");
+        server.signal("TERM");
+        let ended = server.end();
+        assert_eq!(ended.err.contains("no authentication"), warned, "{ended:?}");
+    }
+    let http = [
+        "serve",
+        "--ephemeral",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        "0.0.0.0:0",
+    ];
+    let mut server = home.spawn(&http);
+    assert!(server.line().contains("HTTP on 0.0.0.0:"));
+    server.signal("TERM");
+    let ended = server.end();
+    assert!(ended.err.contains(" (HTTP) read paths"), "{ended:?}");
 }

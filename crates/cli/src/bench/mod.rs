@@ -156,7 +156,7 @@ pub(crate) enum BenchError {
         source: io::Error,
     },
     /// A connection ended in the run.
-    #[error("{addr} ended the connection: {source}; look in the server's log")]
+    #[error("{addr} ended the connection: {source}; see the server's log")]
     Lost {
         /// The server.
         addr: String,

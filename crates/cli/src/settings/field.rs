@@ -37,6 +37,17 @@ impl Field {
         matches!(self, Self::Texts(_) | Self::Paths(_))
     }
 
+    /// What to write for it in a `baton.toml`, for people.
+    pub(crate) const fn form(self) -> &'static str {
+        match self {
+            Self::Duration(_) | Self::MaybeDuration(_) => "a duration, like \"500ms\" or \"5s\"",
+            Self::Count(_) | Self::Large(_) | Self::Small(_) => "a number in digits",
+            Self::Text(_) | Self::Path(_) => "text in quotes",
+            Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
+            Self::Switch(_) => "true or false",
+        }
+    }
+
     /// Sets it. What takes one value takes the last one.
     ///
     /// # Errors
@@ -46,9 +57,9 @@ impl Field {
         match self {
             Self::Duration(at) => *at(target) = duration::parse(last)?,
             Self::MaybeDuration(at) => *at(target) = Some(duration::parse(last)?),
-            Self::Count(at) => *at(target) = number(last)?,
-            Self::Large(at) => *at(target) = number(last)?,
-            Self::Small(at) => *at(target) = number(last)?,
+            Self::Count(at) => *at(target) = number(last, "a whole number")?,
+            Self::Large(at) => *at(target) = number(last, "a whole number")?,
+            Self::Small(at) => *at(target) = number(last, "a whole number up to 255")?,
             Self::Text(at) => *at(target) = Some(last.to_owned()),
             Self::Texts(at) => *at(target) = values.to_vec(),
             Self::Path(at) => *at(target) = Some(PathBuf::from(last)),
@@ -57,7 +68,11 @@ impl Field {
                 *at(target) = match last {
                     "true" => true,
                     "false" => false,
-                    _ => return Err(format!("'{last}' is neither true nor false")),
+                    _ => {
+                        return Err(format!(
+                            "'{last}' is neither true nor false; write one of them"
+                        ));
+                    }
                 }
             }
         }
@@ -97,10 +112,9 @@ impl Field {
     }
 }
 
-fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| {
-        format!("'{text}' is no number here; write digits, within the setting's range")
-    })
+fn number<N: std::str::FromStr>(text: &str, wanted: &str) -> Result<N, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is not {wanted}; write digits alone"))
 }
 
 /// A duration that reads back as itself, to the millisecond.

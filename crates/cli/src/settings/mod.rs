@@ -7,6 +7,7 @@
 mod field;
 mod flags;
 mod properties;
+mod protections;
 mod table;
 mod toml_file;
 mod zoo_cfg;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::Options;
+use baton_server::{Options, StartError};
 
 pub(crate) use field::Field;
 pub(crate) use flags::SettingFlags;
@@ -154,10 +155,31 @@ impl Settings {
             let folder = local::folder(self.target.data_dir.as_deref())?;
             self.target.data_dir = Some(folder);
         }
-        self.target
-            .options
-            .check()
-            .map_err(|error| Failure::usage(error.to_string()))
+        self.target.options.check().map_err(|error| match error {
+            StartError::Setting { setting, remedy } => {
+                Failure::usage(format!("{} {remedy}", self.named(setting)))
+            }
+            error => Failure::usage(error.to_string()),
+        })
+    }
+
+    /// These settings, separated by commas, with their values and where those stand; only those that were given, if any was.
+    fn named(&self, settings: &str) -> String {
+        let all = settings.split(", ");
+        let given: Vec<_> = all.clone().filter(|name| self.is_given(name)).collect();
+        let chosen = if given.is_empty() {
+            all.collect()
+        } else {
+            given
+        };
+        let named = chosen.iter().map(|name| {
+            let setting = SETTINGS.iter().find(|setting| setting.name == *name);
+            let value = setting.and_then(|setting| setting.field.toml(&self.target));
+            let value = value.map_or(String::new(), |value| format!(" = {value}"));
+            let origin = self.origins.get(name).map_or("default", String::as_str);
+            format!("{name}{value} ({origin})")
+        });
+        named.collect::<Vec<_>>().join(", ")
     }
 
     /// The settings as they are to be used.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, FromArgMatches};
 
+use super::protections::PROTECTIONS;
 use super::zoo_keys::WITHOUT;
 use super::*;
 
@@ -35,7 +36,7 @@ fn what_a_zoo_cfg_says_is_taken_and_the_rest_is_named_in_one_line() {
     let settings = load("zoo.cfg", text, &[]).unwrap();
     let target = settings.target();
     let options = &target.options;
-    assert_eq!(options.listen, ["0.0.0.0:2181"]);
+    assert_eq!(options.listen, ["*:2181"]);
     assert_eq!(options.min_session_timeout, Duration::from_secs(4));
     assert_eq!(options.max_session_timeout, Duration::from_secs(40));
     assert_eq!(options.max_connections_per_address, 0);
@@ -76,7 +77,9 @@ fn the_last_line_with_a_key_counts() {
 #[test]
 fn the_port_may_stand_in_the_line_of_the_only_server_and_that_in_a_file_of_its_own() {
     for (line, expected) in [
-        ("server.1=a:2888:3888;2191", "0.0.0.0:2191"),
+        ("server.1=a:2888:3888;2191", "*:2191"),
+        ("server.1=a:2888:3888;0.0.0.0:2191", "*:2191"),
+        ("server.1=a:2888:3888;[::1]:2191", "[::1]:2191"),
         (
             "server.1=a:2888:3888:participant;127.0.0.1:2191",
             "127.0.0.1:2191",
@@ -163,26 +166,213 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
         ),
         ("zoo.cfg", "dataDir", "zoo.cfg:1: 'dataDir' is no key=value"),
         ("zoo.cfg", "server.1=a:1:2\nserver.2=b:1:2", "runs alone"),
+        ("zoo.cfg", "tickTime=0", "zoo.cfg:1: tickTime=0 is no tick"),
         (
             "zoo.cfg",
-            "dataDir=/x\nclientPort=1\nsnapCount=0",
-            "snapshot_every_entries",
+            "dataDir=/x\nclientPort=1\nminSessionTimeout=9000\nmaxSessionTimeout=8000",
+            "max_session_timeout",
         ),
         ("baton.toml", "a = 1\ntick = \n", "baton.toml:2:"),
-        ("baton.toml", "tik = \"1s\"", "tik is no setting"),
-        ("baton.toml", "tick = 5", "write a number and a unit"),
-        ("baton.toml", "tick = [\"5s\"]", "a value of another kind"),
+        (
+            "baton.toml",
+            "tick = \"1s\"\n\ntik = \"1s\"",
+            "baton.toml:3 tik: unknown setting; a similar one exists: tick",
+        ),
+        (
+            "baton.toml",
+            "# c\n\"max-conections\" = 5",
+            "baton.toml:2 max-conections: unknown setting; a similar one exists: max_connections",
+        ),
+        ("baton.toml", "xyzzy = 5", "unknown setting; baton serve"),
+        (
+            "baton.toml",
+            "\n[server]\ntick = \"1s\"",
+            "baton.toml:2 server: a baton.toml has no tables",
+        ),
+        (
+            "baton.toml",
+            "server_id = 1\ntick = 5",
+            "baton.toml:2 tick: '5' is not a duration; write a number and a unit",
+        ),
+        (
+            "baton.toml",
+            "tick = [\"5s\"]",
+            "baton.toml:1 tick: the value is a list; write a duration",
+        ),
+        (
+            "baton.toml",
+            "tick = \"1s\"\nmin_session_timeout = \"4s\"\nmax_session_timeout = \"3s\"",
+            "baton.toml:3 max_session_timeout) must not be below min_session_timeout",
+        ),
         ("baton.toml", "ephemeral = true", "has no address"),
         (
             "baton.toml",
             "server_id = 300",
-            "within the setting's range",
+            "baton.toml:1 server_id: '300' is not a whole number up to 255",
         ),
     ] {
         let error = load(name, text, &[]).unwrap_err();
         assert!(error.contains(complaint), "{text}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
+}
+
+/// As in ZooKeeper, which takes any number there.
+#[test]
+fn a_number_that_is_not_possible_becomes_the_nearest_and_is_named() {
+    for (line, setting, value) in [
+        ("jute.maxbuffer=100", "max_frame_bytes", "1024"),
+        ("jute.maxbuffer=0x7fffffff", "max_frame_bytes", "33554432"),
+        ("snapCount=0", "snapshot_every_entries", "1"),
+        ("minSessionTimeout=0", "min_session_timeout", "\"1ms\""),
+    ] {
+        let settings = load("zoo.cfg", &format!("{ZOO}{line}\n"), &[]).unwrap();
+        let list = settings.list();
+        let shown = list.iter().find(|shown| shown.name == setting).unwrap();
+        assert_eq!(shown.value.as_deref(), Some(value), "{line}");
+        let warning = settings.warning.as_deref().unwrap_or_default();
+        let named = format!("{line} (the nearest value that is possible is taken)");
+        assert!(warning.contains(&named), "{warning}");
+    }
+}
+
+#[test]
+fn a_zoo_cfg_that_asks_for_protection_stops_the_start_and_names_every_such_line() {
+    let text = format!(
+        "{ZOO}enforce.auth.enabled=true\nenforce.auth.schemes=sasl\n# c\nsessionRequireClientSASLAuth=true\n\
+         secureClientPort=2281\nssl.keyStore.password=hunter2\nskipACL=yes\n"
+    );
+    let refused = load("zoo.cfg", &text, &[]).unwrap_err();
+    for part in [
+        "zoo.cfg:3 enforce.auth.enabled",
+        "zoo.cfg:4 enforce.auth.schemes (clients need not authenticate)",
+        "zoo.cfg:6 sessionRequireClientSASLAuth (clients are known by ip and digest only)",
+        "zoo.cfg:7 secureClientPort",
+        "zoo.cfg:8 ssl.keyStore.password (there is no TLS)",
+        "then remove these lines",
+    ] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    assert!(
+        !refused.contains("hunter2") && !refused.contains("skipACL"),
+        "{refused}"
+    );
+    assert!(!refused.contains('\n'), "{refused}");
+    // Flags do not turn it off, and neither does a TLS port without a plain one ask for a plain one.
+    assert!(load("zoo.cfg", &text, &["--listen", "127.0.0.1:1"]).is_err());
+    let only_tls = load("zoo.cfg", "dataDir=/x\nsecureClientPort=2281\n", &[]).unwrap_err();
+    assert!(
+        only_tls.contains("there is no TLS") && !only_tls.contains("add clientPort"),
+        "{only_tls}"
+    );
+}
+
+/// Every key of ZooKeeper 3.8 and 3.9 that protects.
+#[test]
+fn each_protecting_key_stops_the_start_by_itself_and_its_off_value_does_not() {
+    const SASL: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+    const DIGEST: &str = "org.apache.zookeeper.server.auth.DigestAuthenticationProvider";
+    for (key, on, off) in [
+        ("secureClientPort", "2281", "0"),
+        ("secureClientPortAddress", "10.0.0.1", ""),
+        ("ssl.keyStore.location", "/x", ""),
+        ("ssl.trustStore.passwordPath", "/x", ""),
+        ("ssl.clientAuth", "need", "none"),
+        ("ssl.authProvider", "x509", ""),
+        ("ssl.hostnameVerification", "true", "false"),
+        ("ssl.quorum.clientAuth", "need", "none"),
+        ("client.portUnification", "true", "false"),
+        ("client.certReload", "true", "false"),
+        ("fips-mode", "true", "false"),
+        ("sslQuorum", "true", "false"),
+        ("sslQuorumReloadCertFiles", "true", "false"),
+        ("portUnification", "true", "FALSE"),
+        ("quorum.auth.enableSasl", "true", "false"),
+        ("quorum.auth.learnerRequireSasl", "true", "false"),
+        ("quorum.auth.serverRequireSasl", "true", "false"),
+        ("quorum.auth.server.saslLoginContext", "QuorumServer", ""),
+        (
+            "quorum.auth.kerberos.servicePrincipal",
+            "servicename/_HOST",
+            "",
+        ),
+        ("authProvider.1", SASL, DIGEST),
+        ("authProvider.sasl", SASL, DIGEST),
+        (
+            "authProvider.ensemble",
+            "org.apache.zookeeper.server.auth.EnsembleAuthenticationProvider",
+            "",
+        ),
+        ("ensembleAuthName", "mine", ""),
+        ("requireClientAuthScheme", "sasl", ""),
+        ("sessionRequireClientSASLAuth", "true", "false"),
+        ("enforce.auth.enabled", "true", "false"),
+        ("enforce.auth.schemes", "sasl", ""),
+        ("zookeeper.enforce.auth.enabled", "true", "false"),
+        ("requireKerberosConfig", "true", "false"),
+        ("kerberos.removeHostFromPrincipal", "true", "false"),
+        ("kerberos.removeRealmFromPrincipal", "true", "false"),
+        ("security.auth_to_local", "RULE:[1:$1]", ""),
+        ("jaasLoginRenew", "3600000", ""),
+        ("sasl.serverconfig", "Server", ""),
+        ("znodeGroupAcl.setX509ClientIdAsAcl", "true", "false"),
+        ("DigestAuthenticationProvider.enabled", "false", "true"),
+        ("DigestAuthenticationProvider.digestAlg", "SHA-256", "SHA1"),
+        ("admin.needClientAuth", "true", "false"),
+        ("admin.forceHttps", "true", "false"),
+        ("admin.portUnification", "true", "false"),
+        ("metricsProvider.httpsPort", "7443", ""),
+        ("metricsProvider.ssl.keyStore.location", "/x", ""),
+        ("metricsProvider.needClientAuth", "true", "false"),
+    ] {
+        let with = |value: &str| load("zoo.cfg", &format!("{ZOO}{key}={value}\n"), &[]);
+        let refused = with(on).map(|settings| settings.warning).unwrap_err();
+        assert!(
+            refused.contains(&format!(
+                "zoo.cfg:3 {}",
+                key.trim_start_matches("zookeeper.")
+            )),
+            "{refused}"
+        );
+        let taken = with(off).unwrap_or_else(|refused| panic!("{key}={off}: {refused}"));
+        assert_eq!(taken.warning, None, "{key}={off} says what happens");
+    }
+    // The last line counts, and a switch that is off turns its details off.
+    for (lines, named) in [
+        (
+            "enforce.auth.enabled=true\nenforce.auth.enabled=false\n",
+            None,
+        ),
+        (
+            "enforce.auth.enabled=false\nenforce.auth.schemes=sasl\n",
+            Some("enforce.auth.schemes"),
+        ),
+        (
+            "quorum.auth.enableSasl=false\nquorum.auth.server.saslLoginContext=Q\n",
+            Some("quorum.auth.server.saslLoginContext"),
+        ),
+        (
+            "admin.enableServer=false\nadmin.forceHttps=true\n",
+            Some("admin.forceHttps"),
+        ),
+    ] {
+        let settings = load("zoo.cfg", &format!("{ZOO}{lines}"), &[]).unwrap();
+        let warning = settings.warning.as_deref();
+        assert_eq!(warning.is_some(), named.is_some(), "{warning:?}");
+        assert!(
+            warning
+                .unwrap_or_default()
+                .contains(named.unwrap_or_default())
+        );
+    }
+    assert!(
+        load(
+            "zoo.cfg",
+            &format!("{ZOO}enforce.auth.enabled=false\nenforce.auth.enabled=true\n"),
+            &[]
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -193,7 +383,7 @@ fn the_admin_server_and_the_metrics_of_a_zoo_cfg_become_http_addresses() {
         settings.target().options.http.clone()
     };
     assert_eq!(http("admin.serverPort=1\n"), <[&str; 0]>::default());
-    assert_eq!(http("admin.enableServer=true\n"), ["0.0.0.0:8080"]);
+    assert_eq!(http("admin.enableServer=true\n"), ["*:8080"]);
     assert_eq!(
         http("admin.enableServer=true\nadmin.serverAddress=::1\nadmin.serverPort=9\n"),
         ["[::1]:9"]
@@ -203,14 +393,14 @@ fn the_admin_server_and_the_metrics_of_a_zoo_cfg_become_http_addresses() {
     assert_eq!(http(prometheus), ["127.0.0.1:7000"]);
     assert_eq!(
         http(&format!("admin.enableServer=true\n{prometheus}")),
-        ["0.0.0.0:8080", "127.0.0.1:7000"]
+        ["*:8080", "127.0.0.1:7000"]
     );
     let refused = load("zoo.cfg", &format!("{ZOO}admin.serverPort=x\n"), &[]);
     assert!(refused.unwrap_err().contains("no port"));
 }
 
 /// The tables of `docs/operations.md`.
-fn tables() -> (String, String) {
+fn tables() -> [String; 3] {
     let mut settings = String::from(
         "| setting | flag | zoo.cfg | default | what it is |\n|---|---|---|---|---|\n",
     );
@@ -232,17 +422,17 @@ fn tables() -> (String, String) {
             setting.help,
         );
     }
+    let quoted = |words: &[&str]| -> String {
+        let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+        if words.is_empty() {
+            "–".to_owned()
+        } else {
+            words.join(", ")
+        }
+    };
     let mut without =
         String::from("| keys of zoo.cfg | not named if it says | what happens |\n|---|---|---|\n");
     for row in WITHOUT {
-        let quoted = |words: &[&str]| -> String {
-            let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-            if words.is_empty() {
-                "–".to_owned()
-            } else {
-                words.join(", ")
-            }
-        };
         let _ = writeln!(
             without,
             "| {} | {} | {} |",
@@ -251,15 +441,28 @@ fn tables() -> (String, String) {
             row.instead
         );
     }
-    (settings, without)
+    let mut protections = String::from(
+        "| keys of zoo.cfg | not if it says | turned off by | what is missing |\n|---|---|---|---|\n",
+    );
+    for row in PROTECTIONS {
+        let switch: Vec<&str> = row.switch.into_iter().collect();
+        let _ = writeln!(
+            protections,
+            "| {} | {} | {} | {} |",
+            quoted(row.keys),
+            quoted(row.off),
+            quoted(&switch),
+            row.missing
+        );
+    }
+    [settings, without, protections]
 }
 
 #[test]
 fn the_documents_have_every_setting() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
     let text = std::fs::read_to_string(&file).unwrap();
-    let (settings, without) = tables();
-    for table in [settings, without] {
+    for table in tables() {
         assert!(
             text.contains(&table),
             "docs/operations.md lacks this table, or has another state of it:\n{table}"
@@ -287,8 +490,8 @@ fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
     let bitnami = "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=/bitnami/zookeeper/data\nclientPort=2181\nmaxClientCnxns=60\n\
                    preAllocSize=65536\nsnapCount=100000\nmaxCnxns=0\nreconfigEnabled=false\nquorumListenOnAllIPs=false\n\
                    4lw.commands.whitelist=srvr, mntr\nmaxSessionTimeout=40000\nadmin.serverPort=8080\nadmin.enableServer=true\n";
-    let secured = "maxSessionTimeout = 60000000\ndataDir : /opt/zookeeper/data \nclientPort:2181\nsecureClientPort=2281\n\
-                   ssl.keyStore.location=/x\nauthProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+    let unsecured = "maxSessionTimeout = 60000000\ndataDir : /opt/zookeeper/data \nclientPort:2181\nsecureClientPort=0\n\
+                   ssl.keyStore.location=/x\nauthProvider.1=org.apache.zookeeper.server.auth.DigestAuthenticationProvider\n\
                    readonlymode.enabled=true\nreconfigEnabled=true\nlocalSessionsEnabled=true\nskipACL=yes\njute.maxbuffer=4194304\n";
     for (name, text, said) in [
         ("zoo.cfg", debian, QUORUM.to_owned()),
@@ -314,11 +517,10 @@ fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
         ),
         (
             "zoo.cfg",
-            secured,
-            "secureClientPort, ssl.keyStore.location (there is no TLS: clients must use the plain port); \
-             authProvider.1 (clients are known by ip and digest only); readonlymode.enabled (there is no read-only mode); \
+            unsecured,
+            "readonlymode.enabled (there is no read-only mode); \
              reconfigEnabled (reconfig is refused); localSessionsEnabled (every session is a global one); \
-             skipACL (ACLs are checked)"
+             skipACL (ACLs are checked); ssl.keyStore.location (there is no TLS)"
                 .to_owned(),
         ),
     ] {
@@ -326,7 +528,7 @@ fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
         let warning = settings.warning.as_deref().unwrap_or_default();
         let named = warning.split_once("without effect: ").map_or("", |(_, named)| named);
         assert_eq!(named, said, "{text}");
-        assert_eq!(settings.target().options.listen, ["0.0.0.0:2181"], "{text}");
+        assert_eq!(settings.target().options.listen, ["*:2181"], "{text}");
         let again = load("baton.toml", &settings.to_toml(), &[]).unwrap();
         assert_eq!(again.to_toml().lines().count(), settings.to_toml().lines().count());
     }

@@ -1,27 +1,38 @@
-//! Reads `baton.toml`: the settings under their own names, values as TOML has them. A key that is none is refused: the file
+//! Reads `baton.toml`: the settings under their own names, values as TOML has them. An unknown key is refused: the file
 //! is Baton's own, and what is in it is meant.
 
+use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::{FromFile, Given, SETTINGS};
 
+/// Names less alike than this are not suggested: the threshold of the argument parser for flags.
+const ALIKE: f64 = 0.7;
+
 /// Reads the file of this name.
 ///
 /// # Errors
-/// One line that names the file, the key and the remedy.
+/// One line that names the file, the line, the key and the remedy.
 pub(super) fn read(name: &str, text: &str) -> Result<FromFile, String> {
-    let table: Table = text.parse().map_err(|error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start));
-        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+    let unreadable = |error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| line_at(text, span.start));
         let what = error.message().lines().collect::<Vec<_>>().join("; ");
         format!("{name}:{line}: {what}; write lines like tick = \"200ms\"")
-    })?;
+    };
+    let table: Table = text.parse().map_err(unreadable)?;
+    let places = DeTable::parse(text).map_err(unreadable)?;
     let mut said = FromFile::default();
-    for (key, value) in &table {
+    // In the file's order, so that the first mistake in it is the one that is named.
+    let mut places: Vec<_> = places.get_ref().keys().collect();
+    places.sort_by_key(|key| key.span().start);
+    for place in places {
+        let key: &str = place.get_ref();
+        let Some(value) = table.get(key) else {
+            continue;
+        };
+        let at = format!("{name}:{} {key}", line_at(text, place.span().start));
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == key) else {
-            return Err(format!(
-                "{name}: {key} is no setting; baton serve --print-config lists all"
-            ));
+            return Err(format!("{at}: {}", unknown(key, value)));
         };
         let values = match value {
             Value::Array(values) if setting.field.takes_many() => values.iter().map(one).collect(),
@@ -31,12 +42,55 @@ pub(super) fn read(name: &str, text: &str) -> Result<FromFile, String> {
         said.given.push(Given {
             setting: setting.name,
             values: values.ok_or_else(|| {
-                format!("{name}: {key} has a value of another kind; write text, a number or true")
+                format!(
+                    "{at}: the value is {}; write {}",
+                    kind(value),
+                    setting.field.form()
+                )
             })?,
-            origin: format!("{name} {key}"),
+            origin: at,
         });
     }
     Ok(said)
+}
+
+/// The number of the line, from 1, that has this byte.
+fn line_at(text: &str, byte: usize) -> usize {
+    let before = text.get(..byte).unwrap_or(text);
+    before.matches('\n').count() + 1
+}
+
+/// What to say about a key that no setting has.
+fn unknown(key: &str, value: &Value) -> String {
+    if value.is_table() {
+        return "a baton.toml has no tables; write the settings without a [header] above them"
+            .to_owned();
+    }
+    // A flag's name, or one of another file's style, means the same setting.
+    let plain = key.to_ascii_lowercase().replace('-', "_");
+    let alike = SETTINGS
+        .iter()
+        .map(|setting| (strsim::jaro_winkler(setting.name, &plain), setting.name))
+        .filter(|(likeness, _)| *likeness > ALIKE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    match alike {
+        Some((_, name)) => format!(
+            "unknown setting; a similar one exists: {name} (baton serve --print-config lists all)"
+        ),
+        None => "unknown setting; baton serve --print-config lists all".to_owned(),
+    }
+}
+
+/// The kind of a value, for people.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "text",
+        Value::Integer(_) | Value::Float(_) => "a number",
+        Value::Boolean(_) => "true or false",
+        Value::Datetime(_) => "a date",
+        Value::Array(_) => "a list",
+        Value::Table(_) => "a table",
+    }
 }
 
 /// A value that is no table and no list, as text.

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::properties::{Entry, entries};
-use super::zoo_keys::{ALONE, NO_SUCH_WORD, Unit, instead};
+use super::protections::Asked;
+use super::zoo_keys::{ALONE, Unit, instead};
 use super::{FromFile, Given, SETTINGS};
 
 /// ZooKeeper's own defaults, where a file leaves something out.
 const TICK_MS: u64 = 3000;
 const MAX_CONNECTIONS_PER_ADDRESS: &str = "60";
+/// Every address, of IPv6 and IPv4: where ZooKeeper listens if the file names no address.
+const ANY: &str = "*";
 /// Session timeouts of no other mention, in ticks.
 const TIMEOUT_TICKS: [(&str, u64); 2] = [("min_session_timeout", 2), ("max_session_timeout", 20)];
 
@@ -38,6 +41,7 @@ struct Reader {
     server_address: Option<Placed>,
     servers: usize,
     http: Http,
+    asked: Asked,
 }
 
 /// The admin server and the Prometheus provider: one and the same here.
@@ -52,15 +56,11 @@ struct Http {
 }
 
 impl Http {
-    /// ZooKeeper's default for both.
-    const ANY: &str = "0.0.0.0";
     const ADMIN_PORT: &str = "8080";
 
     fn given(self) -> Option<Given> {
-        let place = |host: Option<String>, port: &str| {
-            let host = host.unwrap_or_else(|| Self::ANY.to_owned());
-            with_port(&host, port)
-        };
+        let place =
+            |host: Option<String>, port: &str| with_port(host.as_deref().unwrap_or(ANY), port);
         let mut values = Vec::new();
         let mut origins = Vec::new();
         if let Some(origin) = self.enabled {
@@ -83,9 +83,12 @@ impl Http {
     }
 }
 
-/// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a port.
+/// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a port. To Java, no address and
+/// every address of IPv4 are the same: every address, of IPv6 too.
 fn with_port(address: &str, port: &str) -> String {
-    if address.contains(':') && !address.starts_with('[') {
+    if matches!(address, "0.0.0.0" | "::" | "[::]") {
+        format!("{ANY}:{port}")
+    } else if address.contains(':') && !address.starts_with('[') {
         format!("[{address}]:{port}")
     } else {
         format!("{address}:{port}")
@@ -115,7 +118,11 @@ impl Reader {
     /// What is wrong begins with the value.
     fn take(&mut self, name: &str, entry: &Entry) -> Result<(), String> {
         let (key, value) = (entry.key.as_str(), entry.value.as_str());
-        let origin = format!("{name}:{} {key}", entry.line);
+        let place = format!("{name}:{}", entry.line);
+        let origin = format!("{place} {key}");
+        if self.asked.take(key, value, place) {
+            return Ok(());
+        }
         let setting = SETTINGS.iter().find_map(|setting| {
             setting
                 .zoo
@@ -127,9 +134,12 @@ impl Reader {
         }
         match key {
             "tickTime" => {
-                let millis = value
+                let millis: u64 = value
                     .parse()
                     .map_err(|_| format!("{value} is no number; correct it"))?;
+                if millis == 0 {
+                    return Err("0 is no tick; give a number above 0".to_owned());
+                }
                 self.tick_ms = Some((millis, origin));
             }
             "clientPort" => {
@@ -156,10 +166,10 @@ impl Reader {
                 // host:2888:3888[:role][;[address:]port]
                 if let Some((_, client)) = value.split_once(';') {
                     let client = client.split(';').next().unwrap_or_default();
-                    let whole = if client.contains(':') {
-                        client.to_owned()
+                    let whole = if let Some((address, port)) = client.rsplit_once(':') {
+                        with_port(address, port)
                     } else {
-                        format!("0.0.0.0:{client}")
+                        format!("{ANY}:{client}")
                     };
                     self.server_address = Some((whole, origin));
                 }
@@ -183,8 +193,8 @@ impl Reader {
         key: &str,
     ) -> Result<(), String> {
         let dropped = &mut self.instead;
-        let read = unit.read(value, &mut |word| {
-            dropped.push((format!("{key}={word}"), NO_SUCH_WORD));
+        let read = unit.read(value, &mut |word, why| {
+            dropped.push((format!("{key}={word}"), why));
         });
         if let Some(values) = read.map_err(|what| format!("{value}: {what}"))? {
             let given = Given {
@@ -200,6 +210,12 @@ impl Reader {
     }
 
     fn finish(mut self, name: &str) -> Result<FromFile, String> {
+        self.asked
+            .check()
+            .map_err(|what| format!("{name}: {what}"))?;
+        for (key, missing) in self.asked.switched_off() {
+            self.instead.push((key.to_owned(), missing));
+        }
         if self.servers > 1 {
             return Err(format!(
                 "{name}: it names {} servers, and baton serve runs alone; leave one server line or none",
@@ -242,7 +258,7 @@ impl Reader {
     fn listen(&self) -> Option<Given> {
         let (listen, origin) = match (&self.port, &self.server_address) {
             (Some((port, origin)), _) => {
-                let address = self.address.as_deref().unwrap_or("0.0.0.0");
+                let address = self.address.as_deref().unwrap_or(ANY);
                 (with_port(address, port), origin)
             }
             (None, Some((listen, origin))) => (listen.clone(), origin),

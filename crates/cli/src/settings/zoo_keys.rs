@@ -7,10 +7,14 @@ use baton_server::{CHANGING_WORDS, HARMLESS_WORDS};
 pub(crate) enum Unit {
     /// A number of milliseconds; a negative one is the default.
     Milliseconds,
+    /// The same, but at least 1.
+    Timeout,
     /// A number; a negative one is the default.
     Count,
     /// A number of KiB; none or a negative one is the default.
     Kibibytes,
+    /// A number between these two: another one becomes the nearest of them. A negative one is the default.
+    Within(u64, u64),
     /// Text as it is.
     Text,
     /// A folder of ZooKeeper's, in which Baton makes its own.
@@ -20,14 +24,14 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The values as `baton.toml` would have them; none for "the default". `refuse` gets what is dropped.
+    /// The values as `baton.toml` would have them; none for "the default". `refuse` gets what is not taken as it is, and why.
     ///
     /// # Errors
     /// What is wrong with the value.
     pub(super) fn read(
         self,
         value: &str,
-        refuse: &mut impl FnMut(&str),
+        refuse: &mut impl FnMut(&str, &'static str),
     ) -> Result<Option<Vec<String>>, String> {
         let number = || {
             // Java reads some of them as hexadecimal.
@@ -41,7 +45,20 @@ impl Unit {
         let one = |text: String| Some(vec![text]);
         Ok(match self {
             Self::Milliseconds => number()?.and_then(|millis| one(format!("{millis}ms"))),
+            Self::Timeout => number()?.and_then(|millis| {
+                if millis == 0 {
+                    refuse(value, NEAREST);
+                }
+                one(format!("{}ms", millis.max(1)))
+            }),
             Self::Count => number()?.and_then(|count| one(count.to_string())),
+            Self::Within(least, most) => number()?.and_then(|count| {
+                let possible = count.clamp(least, most);
+                if possible != count {
+                    refuse(value, NEAREST);
+                }
+                one(possible.to_string())
+            }),
             Self::Kibibytes => number()?
                 .filter(|kib| *kib > 0)
                 .and_then(|kib| one(kib.saturating_mul(1024).to_string())),
@@ -55,7 +72,9 @@ impl Unit {
                             || HARMLESS_WORDS.contains(word)
                             || CHANGING_WORDS.contains(word)
                     });
-                unknown.into_iter().for_each(refuse);
+                for word in unknown {
+                    refuse(word, NO_SUCH_WORD);
+                }
                 Some(known.into_iter().map(str::to_owned).collect())
             }
         })
@@ -76,6 +95,8 @@ pub(crate) struct Without {
 pub(super) const UNKNOWN: &str = "unknown";
 /// Why a four-letter word is not answered.
 pub(super) const NO_SUCH_WORD: &str = "no such word here";
+/// Why a number is not taken as it is.
+pub(super) const NEAREST: &str = "the nearest value that is possible is taken";
 /// What becomes of the address that goes with a single server's line.
 pub(super) const ALONE: &str = "a server alone has no ensemble";
 
@@ -94,6 +115,7 @@ pub(crate) static WITHOUT: &[Without] = &[
             "electionPortBindRetry",
             "leaderServes",
             "quorumListenOnAllIPs",
+            "quorum.cnxn.threads.size",
             "cnxTimeout",
             "commitLogCount",
         ],
@@ -188,42 +210,23 @@ pub(crate) static WITHOUT: &[Without] = &[
     },
     Without {
         keys: &[
-            "secureClientPort",
-            "secureClientPortAddress",
-            "ssl.",
-            "sslQuorum",
-            "portUnification",
-            "client.portUnification",
-            "client.certReload",
-            "fips-mode",
-            "X509AuthenticationProvider.",
-        ],
-        agreeing: &[],
-        instead: "there is no TLS: clients must use the plain port",
-    },
-    Without {
-        keys: &[
-            "authProvider.",
-            "quorum.auth.",
-            "requireClientAuthScheme",
-            "sessionRequireClientSASLAuth",
-            "allowSaslFailedClients",
-            "jaasLoginRenew",
-            "kerberos.",
             "superUser",
+            "X509AuthenticationProvider.",
+            "SASLAuthenticationProvider.",
+            "letAnySaslUserDoX",
         ],
         agreeing: &[],
-        instead: "clients are known by ip and digest only",
+        instead: "the superuser is whom super_digest names, and nobody else",
     },
     Without {
-        keys: &["enforce.auth.enabled", "enforce.auth.schemes"],
+        keys: &["allowSaslFailedClients"],
         agreeing: &["false"],
-        instead: "clients need not authenticate; ACLs protect what is to be protected",
+        instead: "a client that asks for SASL is closed",
     },
     Without {
-        keys: &["DigestAuthenticationProvider.digestAlg"],
-        agreeing: &["SHA1"],
-        instead: "digests are SHA1",
+        keys: &["enableEagerACLCheck"],
+        agreeing: &[],
+        instead: "ACLs are checked when a request is applied",
     },
     Without {
         keys: &["skipACL"],
@@ -287,7 +290,7 @@ pub(crate) static WITHOUT: &[Without] = &[
     Without {
         keys: &["audit."],
         agreeing: &["false"],
-        instead: "there is no audit log",
+        instead: "there is no audit log; the log has refused credentials and requests",
     },
 ];
 

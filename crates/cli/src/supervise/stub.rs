@@ -12,7 +12,7 @@ use nix::sys::signal::SigSet;
 use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
 use crate::exit::{self, Failure};
-use crate::output::Output;
+use crate::output::{Level, Output};
 
 /// Arguments: the guardian's pid, `json` or `text`, the command and its arguments.
 pub(super) fn main(arguments: Vec<OsString>) -> ExitCode {
@@ -52,6 +52,6 @@ pub(super) fn main(arguments: Vec<OsString>) -> ExitCode {
             ),
         ),
     };
-    Output::new(json, false).failure(&failure);
+    Output::new(json, Level::Usual).failure(&failure);
     ExitCode::from(failure.exit_code)
 }

@@ -15,10 +15,11 @@ use crate::paths;
 use crate::signals::{self, Signals};
 use crate::supervise::Command;
 use crate::tenure::{self, RunOptions, Tenure};
+use crate::verbs::waiting::Awaited;
 
 /// Start a command when N processes have come, on any machines, and end when all are done.
 ///
-/// Waits at PATH until N have come, runs CMD, and waits until the others are done too. All of them get the same verdict: if
+/// Waits at PATH until N have come, runs CMD, and waits until the others are done too. All of them get the same outcome: if
 /// one gives up after its --timeout, nobody starts, and all exit with 124. A process that crashes does not hold the others up.
 /// Without CMD it is a meeting only. PATH can be used again and again: each meeting is a round.
 #[derive(Debug, clap::Args)]
@@ -40,15 +41,15 @@ CMD finds in its environment BATON_PATH, BATON_NODE, BATON_SESSION, and
 BATON_ROUND, which counts: 1, 2, 3 …
 
 Exit codes:  CMD's own   128+N CMD died of signal N
-             113 we were lost to the others and CMD stopped
-             124 somebody's time was up   125 baton failed   2 usage
+             113 this process's membership expired; CMD was stopped
+             124 a participant's time was up   125 baton failed   2 usage
              126 CMD cannot be run   127 CMD not found"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     gate: Option<Gate>,
     /// The barrier: a path like /step, the same for all who meet.
-    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
     /// How many meet; the same for all.
     #[arg(short = 'N', long, required = true, value_name = "N")]
@@ -59,7 +60,7 @@ pub(crate) struct Args {
     /// Give up, for all, if not all are done this long after we are [default: never].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     leave_timeout: Option<Duration>,
-    /// Meet with processes that use Curator or kazoo. Without a common verdict: see docs/recipes.md.
+    /// Meet with processes that use Curator or kazoo. Without a common outcome: see docs/recipes.md.
     #[arg(long)]
     curator: bool,
     #[command(flatten)]
@@ -71,19 +72,19 @@ enum Gate {
     /// Open a gate: whoever waits goes on.
     Open {
         /// The gate's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// Close a gate.
     Close {
         /// The gate's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// Wait until a gate is open.
     Wait {
         /// The gate's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// Wait at most this long, then exit 124 [default: for ever].
         #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
@@ -123,6 +124,13 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
                 timeout: Some(limit),
                 ..
             } => barrier.wait_timeout(*limit).await.map(|()| "open"),
+        }
+    };
+    let awaited = Awaited::Gate { path };
+    let doing = async {
+        match gate {
+            Gate::Wait { .. } => connection.wait(&awaited, doing).await,
+            Gate::Open { .. } | Gate::Close { .. } => doing.await,
         }
     };
     let outcome = tokio::select! {
@@ -170,8 +178,13 @@ async fn enter(
             None => barrier.enter().await,
         }
     };
+    let awaited = Awaited::Meeting {
+        path,
+        count,
+        barrier: &barrier,
+    };
     let entered = tokio::select! {
-        entered = entering => entered.map_err(|error| failure(&error))?,
+        entered = connection.wait(&awaited, entering) => entered.map_err(|error| failure(&error))?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     let round = entered.round();
@@ -184,8 +197,9 @@ async fn enter(
             None => entered.leave().await,
         }
     };
+    let awaited = Awaited::Others { path };
     let left = tokio::select! {
-        left = leaving => left,
+        left = connection.wait(&awaited, leaving) => left,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     match left {
@@ -210,7 +224,7 @@ struct Membership<'a> {
 
 impl Tenure for Membership<'_> {
     fn what(&self) -> &'static str {
-        "the place at the barrier"
+        "the membership"
     }
     fn remaining(&self) -> Duration {
         self.session.lease().remaining()
@@ -275,7 +289,11 @@ async fn inside(
         signals,
     )
     .await?;
-    tenure::verdict(&outcome, options.on_lost, &format!("the place in {path}"))
+    tenure::verdict(
+        &outcome,
+        options.on_lost,
+        &format!("the membership in {path}"),
+    )
 }
 
 /// Standard output is the command's, where there is one.

@@ -8,6 +8,7 @@ use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
 use crate::paths;
 use crate::signals::{self, Signals};
+use crate::verbs::waiting::Awaited;
 
 /// Count on a number that many processes share: each addition happens once.
 #[derive(Debug, clap::Args)]
@@ -52,13 +53,13 @@ enum Act {
     /// Print the number.
     Get {
         /// The counter's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// Add to the number and print the sum.
     Add {
         /// The counter's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// What to add; a negative number counts down.
         #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
@@ -67,7 +68,7 @@ enum Act {
     /// Make it this number, whatever it was.
     Set {
         /// The counter's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// The number.
         #[arg(value_name = "N", allow_negative_numbers = true)]
@@ -76,7 +77,7 @@ enum Act {
     /// Print the number, and each change, until a signal comes.
     Watch {
         /// The counter's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
 }
@@ -106,24 +107,36 @@ async fn act(args: &Args, context: &Context, connection: &Connection) -> Result<
         Act::Get { .. } => counter.get().await,
         Act::Add { delta, .. } => counter.add(*delta).await,
         Act::Set { value, .. } => counter.set(*value).await.map(|()| *value),
-        Act::Watch { .. } => return watch(&counter, context).await,
+        Act::Watch { .. } => return watch(&counter, context, connection).await,
     };
     tell(context, path, value.map_err(|error| failure(&error))?);
     Ok(exit::OK)
 }
 
-async fn watch(counter: &Counter, context: &Context) -> Result<u8, Failure> {
+async fn watch(
+    counter: &Counter,
+    context: &Context,
+    connection: &Connection,
+) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
     let mut numbers = counter.values().map_err(|error| failure(&error))?;
-    loop {
-        tokio::select! {
-            number = numbers.next() => match number {
+    let watching = async {
+        loop {
+            match numbers.next().await {
                 Ok(number) => tell(context, counter.path(), number),
-                Err(error @ ValueError::NotANumber { .. }) => context.output.note(error.to_string()),
-                Err(error) => return Err(failure(&error)),
-            },
-            number = signals.stop() => return Ok(signals::exit_code(number)),
+                Err(error @ ValueError::NotANumber { .. }) => {
+                    context.output.note(error.to_string());
+                }
+                Err(error) => break failure(&error),
+            }
         }
+    };
+    let awaited = Awaited::News {
+        path: counter.path(),
+    };
+    tokio::select! {
+        failure = connection.wait(&awaited, watching) => Err(failure),
+        number = signals.stop() => Ok(signals::exit_code(number)),
     }
 }
 

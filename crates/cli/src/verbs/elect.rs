@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton::{Dialect, ElectionError, LeaderElection, Leadership, LostReason, Stage};
+use baton::{Dialect, ElectionError, LeaderElection, Leadership, LostReason, Stage, WaitProgress};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -19,6 +19,8 @@ use crate::stop::Stop;
 use crate::supervise::Command;
 use crate::tenure::{self, RunOptions, Tenure};
 use crate::verbs::endpoint::Endpoint;
+use crate::verbs::nested::{self, Asked};
+use crate::verbs::waiting::{Awaited, Role};
 use crate::verbs::{held, leaders};
 
 /// Run a command while being the leader of a group of processes.
@@ -41,13 +43,13 @@ use crate::verbs::{held, leaders};
   baton elect resign /scheduler                ask the leader to stop and let
                                                the next one lead
   baton elect --http 127.0.0.1:4040 /scheduler -- ./scheduler
-                                               tells who leads
+                                               answers who leads
   baton elect --on-elected 'ip addr add …' --on-demoted 'ip addr del …' /vip
 
 CMD finds in its environment what `baton lock` gives (BATON_PATH BATON_NODE
 BATON_TOKEN BATON_SESSION BATON_ACQUIRED_AT), and BATON_TERM, which counts the
-terms of this election: 1, 2, 3 … With --verbose each stage is told: offer,
-determination, election, whom we follow.
+terms of this election: 1, 2, 3 … With --verbose each stage is printed: node
+created, position read, elected, or which node is followed.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 leadership was lost and CMD stopped
@@ -58,12 +60,12 @@ pub(crate) struct Args {
     #[command(subcommand)]
     look: Option<Look>,
     /// The election: a path like /scheduler, the same for all candidates.
-    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
     /// What other programs see as this candidate's id, in place of Baton's record (host, pid, name).
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
-    /// A file that holds it.
+    /// A file that holds this id.
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     data: Option<PathBuf>,
     /// Whose names to use, to compete with that library's processes: curator-latch, curator (LeaderSelector), kazoo,
@@ -76,7 +78,7 @@ pub(crate) struct Args {
     /// Run this line with sh -c after a term, when CMD has ended. An orderly resignation waits for it.
     #[arg(long, value_name = "LINE")]
     on_demoted: Option<OsString>,
-    /// Tell on this address, by HTTP, who leads: GET / is 200 while this process does, else 503.
+    /// Answer on this address, by HTTP, who leads: GET / is 200 while this process does, else 503.
     ///
     /// The answer is JSON: `leading`, `lease_ms`, `term`; `name` and `token` of the leader, and `age_ms`, how old that news may be.
     #[arg(long, value_name = "HOST:PORT")]
@@ -101,10 +103,10 @@ enum Look {
     Resign {
         #[command(flatten)]
         which: Which,
-        /// Only the leader with this token, as `elect show` tells it.
+        /// Only the leader with this token, as `elect show` prints it.
         #[arg(long, value_name = "N")]
         token: Option<u64>,
-        /// Do not ask: delete its offer. It learns of it and stops, but the next one leads at once.
+        /// Do not ask: delete the leader's node. It is notified and stops, but the next one leads at once.
         #[arg(long)]
         force: bool,
     },
@@ -114,7 +116,7 @@ enum Look {
 #[derive(Debug, clap::Args)]
 pub(super) struct Which {
     /// The election's path.
-    #[arg(value_parser = paths::legal)]
+    #[arg(value_parser = paths::recipe)]
     pub(super) path: String,
     /// Whose names are used there.
     #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
@@ -181,12 +183,27 @@ async fn lead(
             output.verbose(|| format!("election: {}", told(&stage)));
         }
     });
+    let progress = WaitProgress::new();
+    let election = election.progress(&progress);
+    let awaited = Awaited::Turn {
+        path,
+        role: Role::Leader,
+        progress,
+    };
+    let campaigning = async {
+        nested::refuse(connection, path, Asked::Alone).await?;
+        election.campaign().await.map_err(|error| failure(&error))
+    };
     let leadership = tokio::select! {
-        leadership = election.campaign() => leadership.map_err(|error| failure(&error))?,
+        leadership = connection.wait(&awaited, campaigning) => leadership?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     if let Some(endpoint) = &endpoint {
         endpoint.leads(&leadership);
+    }
+    // Hooks and command end before another leads, also where the lease ends first and the session lives on.
+    if let Err(reason) = leadership.keep_node() {
+        return Err(Stop::Lost(reason).failure(&format!("leadership of {path}")));
     }
     let serving = Serving {
         leadership: &leadership,
@@ -257,6 +274,7 @@ async fn environment(
         ("BATON_TERM", term.epoch.to_string()),
         ("BATON_SESSION", format!("0x{:x}", session.id())),
         ("BATON_ACQUIRED_AT", acquired_at.to_string()),
+        nested::variable(&format!("0x{:x}", session.id()), leadership.node()),
     ])
 }
 
@@ -303,7 +321,8 @@ async fn under(
         term.epoch, term.token
     );
     context.output.result(&leading, text);
-    match tenure::hold(serving, signals).await {
+    let leading = tenure::hold(serving, signals);
+    match connection.wait(&Awaited::News { path }, leading).await {
         Ok(_) => Ok(exit::OK),
         Err(Stop::Asked) => Err(resigned(path)),
         Err(stop) => Err(stop.failure(&format!("leadership of {path}"))),
@@ -351,7 +370,8 @@ async fn serve(
 
 /// What to say where the term ended because somebody asked for it.
 fn resigned(path: &str) -> Failure {
-    let text = format!("{path}: asked to resign, and did; run it again to stand anew");
+    let text =
+        format!("{path}: asked to resign, and did; run it again to stand for election again");
     Failure::new(exit::LOST, "resigned", text)
 }
 
@@ -369,12 +389,12 @@ async fn demoted(line: &OsString, serving: &Serving<'_>, context: &Context) {
     let ended = tokio::task::spawn_blocking(move || command.status()).await;
     match ended {
         Ok(Ok(status)) if status.success() => {}
-        Ok(Ok(status)) => context
-            .output
-            .note(format!("--on-demoted failed: {status}")),
-        Ok(Err(error)) => context
-            .output
-            .note(format!("--on-demoted cannot be run: {error}")),
+        Ok(Ok(status)) => context.output.note(format!(
+            "--on-demoted failed: {status}; check what it left undone"
+        )),
+        Ok(Err(error)) => context.output.note(format!(
+            "--on-demoted cannot be run: {error}; check the line"
+        )),
         Err(_) => context.output.note("--on-demoted cannot be run"),
     }
 }
@@ -400,15 +420,15 @@ pub(super) fn failure(error: &ElectionError) -> Failure {
 fn told(stage: &Stage) -> String {
     match stage {
         Stage::Start => "begins".to_owned(),
-        Stage::OfferStart => "makes an offer".to_owned(),
-        Stage::OfferComplete { node } => format!("the offer is {node}"),
-        Stage::DetermineStart => "looks who leads".to_owned(),
-        Stage::DetermineComplete { position } => format!("offers before ours: {position}"),
-        Stage::ElectedStart => "first in line".to_owned(),
+        Stage::OfferStart => "creates its node".to_owned(),
+        Stage::OfferComplete { node } => format!("its node is {node}"),
+        Stage::DetermineStart => "reads its position".to_owned(),
+        Stage::DetermineComplete { position } => format!("nodes before it: {position}"),
+        Stage::ElectedStart => "first in the wait queue".to_owned(),
         Stage::ElectedComplete { term } => {
             format!("elected for term {}, token {}", term.epoch, term.token)
         }
-        Stage::ReadyStart => "not first in line".to_owned(),
+        Stage::ReadyStart => "not first in the wait queue".to_owned(),
         Stage::ReadyComplete { following } => format!("follows {following}"),
         Stage::Failed { reason } => format!("failed: {reason}"),
         Stage::StopStart => "withdraws".to_owned(),

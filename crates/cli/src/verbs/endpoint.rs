@@ -79,7 +79,7 @@ impl Endpoint {
         })?;
         context
             .output
-            .note(format!("{path}: who leads is told on http://{local}/"));
+            .note(format!("{path}: who leads is answered on http://{local}/"));
         let known = Arc::new(Mutex::new(Known {
             path: path.to_owned(),
             ..Known::default()

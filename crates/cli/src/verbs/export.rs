@@ -1,7 +1,9 @@
 //! `baton export`: the tree of a data folder becomes a snapshot that Apache ZooKeeper loads. Takes the folder as a server
 //! would, so none may run on it; what the bytes mean is `baton_zkdata`'s.
 
-use std::fs::File;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use baton_server::offline;
@@ -11,6 +13,7 @@ use serde::Serialize;
 
 use crate::args::Context;
 use crate::exit::{self, Failure};
+use crate::unfinished::removed_when_stopped;
 use crate::verbs::import::VERSION_2;
 
 /// What the folder is called while it is written; ZooKeeper does not look at it.
@@ -55,7 +58,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let target = args.zookeeper_data.join(VERSION_2);
     let unfinished = args.zookeeper_data.join(UNFINISHED);
     refuse_used(&target)?;
-    let tree = offline::read_data_folder(folder).map_err(|error| match error {
+    let (tree, doubts) = offline::read_data_folder(folder).map_err(|error| match error {
         offline::OfflineError::Content(_) => {
             Failure::new(exit::NOTHING, "damaged", error.to_string())
         }
@@ -67,27 +70,36 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             path.display()
         ))
     };
-    std::fs::create_dir_all(&args.zookeeper_data)
+    // What ACLs protect is in the files: they are for this user only.
+    let mut folders = DirBuilder::new();
+    folders.mode(0o700);
+    folders
+        .recursive(true)
+        .create(&args.zookeeper_data)
         .map_err(|error| cannot(&args.zookeeper_data, &error))?;
-    match std::fs::create_dir(&unfinished) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            return Err(Failure::baton(format!(
-                "{} is there: another export is under way, or one was cut off; remove it, then start again",
-                unfinished.display()
-            )));
-        }
-        made => made.map_err(|error| cannot(&unfinished, &error))?,
-    }
     let snapshot = format!("snapshot.{:x}", tree.zxid());
-    let made = write(&args.zookeeper_data, &snapshot, &tree);
-    if made.is_err() {
-        let _ = std::fs::remove_dir_all(&unfinished);
-    }
-    let exported = made.map_err(|error| match error {
-        ExportError::Io(error) => cannot(&target.join(&snapshot), &error),
-        error => Failure::baton(error.to_string()),
-    })?;
-    let notes = notes(&exported);
+    let make = || {
+        match folders.recursive(false).create(&unfinished) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(Failure::baton(format!(
+                    "{} is there: another export is under way, or one was cut off; remove it, then start again",
+                    unfinished.display()
+                )));
+            }
+            made => made.map_err(|error| cannot(&unfinished, &error))?,
+        }
+        let made = write(&args.zookeeper_data, &snapshot, &tree);
+        if made.is_err() {
+            let _ = std::fs::remove_dir_all(&unfinished);
+        }
+        made.map_err(|error| match error {
+            ExportError::Io(error) => cannot(&target.join(&snapshot), &error),
+            error => Failure::baton(error.to_string()),
+        })
+    };
+    let exported = removed_when_stopped(&unfinished, make)??;
+    let mut notes: Vec<String> = doubts.iter().map(ToString::to_string).collect();
+    notes.extend(notes_on(&exported));
     for note in &notes {
         context.output.note(note);
     }
@@ -118,7 +130,7 @@ fn refuse_used(folder: &Path) -> Result<(), Failure> {
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Failure::baton(format!(
-            "cannot look into {}: {error}; name a folder that this user may make",
+            "cannot read {}: {error}; name a folder that this user may make",
             folder.display()
         ))),
     }
@@ -127,12 +139,16 @@ fn refuse_used(folder: &Path) -> Result<(), Failure> {
 /// Under its own name only when all of it is whole and durable.
 fn write(data: &Path, snapshot: &str, tree: &Tree) -> Result<Exported, ExportError> {
     let folder = data.join(UNFINISHED);
-    let exported =
-        baton_zkdata::write_snapshot(tree, &mut File::create_new(folder.join(snapshot))?)?;
+    let create = |name: &str| {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(folder.join(name))
+    };
+    let exported = baton_zkdata::write_snapshot(tree, &mut create(snapshot)?)?;
     // A member of an ensemble wants to know that it has seen the epoch of its last zxid.
     let epoch = (tree.zxid() >> 32).to_string();
     for name in EPOCHS {
-        std::fs::write(folder.join(name), &epoch)?;
+        create(name)?.write_all(epoch.as_bytes())?;
     }
     let storage = DirStorage::open(&folder)?;
     for name in EPOCHS.into_iter().chain([snapshot]) {
@@ -145,7 +161,7 @@ fn write(data: &Path, snapshot: &str, tree: &Tree) -> Result<Exported, ExportErr
     Ok(exported)
 }
 
-fn notes(exported: &Exported) -> Vec<String> {
+fn notes_on(exported: &Exported) -> Vec<String> {
     let mut notes = Vec::new();
     if exported.ttls > 0 {
         notes.push(format!(

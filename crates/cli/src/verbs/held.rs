@@ -7,16 +7,21 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use baton::{
-    Guard, LockError, LostReason, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreError, WriteGuard,
+    Guard, LockError, LostReason, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreError,
+    WaitProgress, WriteGuard,
 };
 use serde::Serialize;
 
 use crate::args::Context;
+use crate::connect::Connection;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::signals::{self, Signals};
+use crate::stop::Stop;
 use crate::supervise::Command;
 use crate::tenure::{self, RunOptions, Tenure};
+use crate::verbs::nested::{self, Asked};
+use crate::verbs::waiting::{Awaited, Role};
 
 /// How long to wait, and what to say if that was not enough.
 #[derive(Debug, clap::Args)]
@@ -30,6 +35,13 @@ pub(crate) struct WaitOptions {
     /// The exit code for "not acquired in time".
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     conflict_exit_code: u8,
+}
+
+impl WaitOptions {
+    /// Whether it waits as long as it takes.
+    fn is_endless(&self) -> bool {
+        !self.no_wait && self.wait.is_none()
+    }
 }
 
 /// What is to be acquired.
@@ -66,7 +78,7 @@ pub(crate) async fn run(
         ControlFlow::Break(code) => return Ok(code),
     };
     let outcome = match want(&connection.client) {
-        Ok(wanted) => hold(context, options, wait, &wanted, &mut signals).await,
+        Ok(wanted) => hold(context, options, wait, wanted, &connection, &mut signals).await,
         Err(failure) => Err(failure),
     };
     connection.close().await;
@@ -77,13 +89,28 @@ async fn hold(
     context: &Context,
     options: &RunOptions,
     wait: &WaitOptions,
-    wanted: &Wanted,
+    wanted: Wanted,
+    connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
+    let progress = WaitProgress::new();
+    let wanted = wanted.progress(&progress);
     let path = wanted.path();
+    let awaited = Awaited::Turn {
+        path,
+        role: wanted.role(),
+        progress,
+    };
+    let acquiring = async {
+        // With a limit the wait ends.
+        if wait.is_endless() {
+            nested::refuse(connection, path, wanted.asked()).await?;
+        }
+        wanted.acquire(wait).await
+    };
     let waiting = Instant::now();
     let guard = tokio::select! {
-        guard = wanted.acquire(wait) => guard?,
+        guard = connection.wait(&awaited, acquiring) => guard?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     context.output.verbose(|| {
@@ -93,7 +120,8 @@ async fn hold(
             guard.token()
         )
     });
-    let outcome = under(context, options, (path, wanted.what()), &guard, signals).await;
+    let what = (path, wanted.what());
+    let outcome = under(context, options, what, &guard, connection, signals).await;
     tenure::conclude(context, outcome, options.on_lost, path, guard.release()).await
 }
 
@@ -103,6 +131,7 @@ async fn under(
     options: &RunOptions,
     (path, what): (&str, &'static str),
     guard: &Guard,
+    connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let session = guard.session();
@@ -126,10 +155,15 @@ async fn under(
             held.token, held.node, held.session
         );
         context.output.result(&held, text);
-        return match tenure::hold(&holding, signals).await {
+        let holding = tenure::hold(&holding, signals);
+        return match connection.wait(&Awaited::News { path }, holding).await {
             Ok(_) => Ok(exit::OK),
             Err(stop) => Err(stop.failure(path)),
         };
+    }
+    // The command ends before its lock does, also where the lease ends first and the session lives on.
+    if let Err(reason) = guard.keep_node() {
+        return Err(Stop::Lost(reason).failure(path));
     }
     let timeout = session.timeout();
     let command = Command {
@@ -140,6 +174,7 @@ async fn under(
             ("BATON_TOKEN", held.token.to_string()),
             ("BATON_SESSION", held.session.clone()),
             ("BATON_ACQUIRED_AT", acquired_at_ms.to_string()),
+            nested::variable(&held.session, held.node),
         ],
         on_lost: options.on_lost,
         kill_after: options.notice(timeout)?,
@@ -194,6 +229,33 @@ impl Wanted {
             Self::Read(_) => "the shared lock",
             Self::Write(_) => "the exclusive lock",
             Self::Permits(..) => "the semaphore's permit",
+        }
+    }
+
+    /// The same, which shows in `progress` where it waits.
+    fn progress(self, progress: &WaitProgress) -> Self {
+        match self {
+            Self::Lock(mutex) => Self::Lock(mutex.progress(progress)),
+            Self::Read(lock) => Self::Read(lock.progress(progress)),
+            Self::Write(lock) => Self::Write(lock.progress(progress)),
+            Self::Permits(semaphore, permits) => {
+                Self::Permits(semaphore.progress(progress), permits)
+            }
+        }
+    }
+
+    fn asked(&self) -> Asked {
+        match self {
+            Self::Lock(_) | Self::Write(_) => Asked::Alone,
+            Self::Read(_) => Asked::ToRead,
+            Self::Permits(_, permits) => Asked::Permits(*permits),
+        }
+    }
+
+    fn role(&self) -> Role {
+        match self {
+            Self::Lock(_) | Self::Read(_) | Self::Write(_) => Role::Holder,
+            Self::Permits(..) => Role::PermitHolder,
         }
     }
 

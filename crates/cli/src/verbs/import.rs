@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::args::Context;
 use crate::exit::{self, Failure};
+use crate::unfinished::removed_when_stopped;
 
 /// The folder in ZooKeeper's folders that has the files.
 pub(crate) const VERSION_2: &str = "version-2";
@@ -125,8 +126,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         .map_or(0, |time| {
             i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
         });
-    let bytes = offline::make_data_folder(folder, &mut moved.tree, time_ms)
-        .map_err(|error| Failure::baton(error.to_string()))?;
+    let failed = |error: offline::OfflineError| Failure::baton(error.to_string());
+    let unfinished = offline::unfinished_folder(folder).map_err(failed)?;
+    let make = || offline::make_data_folder(folder, &mut moved.tree, time_ms);
+    let bytes = removed_when_stopped(&unfinished, make)?.map_err(failed)?;
     for note in &notes {
         context.output.note(note);
     }
@@ -230,7 +233,7 @@ fn newest_snapshot(
     let what = if baton_zkdata::logs_to_read(&logs.names, 0).is_empty() {
         "no snapshot and no log of ZooKeeper's"
     } else {
-        "no finished snapshot of ZooKeeper's: logs alone do not tell what was before them"
+        "no finished snapshot of ZooKeeper's: logs alone do not say what was before them"
     };
     Err(Failure::baton(format!(
         "{folder} has {what}; name the dataDir of its zoo.cfg, and with --zookeeper-log its dataLogDir"
@@ -266,7 +269,7 @@ fn replay(
         }
         if let Some(offset) = applied.torn_at {
             notes.push(format!(
-                "{shown} was cut off inside a transaction at byte {offset}; that one, which nobody was told of, is left out"
+                "{shown} was cut off inside a transaction at byte {offset}; that transaction, which ZooKeeper acknowledged to nobody, is left out"
             ));
         }
         if let (Some((before, after)), None) = (applied.gap, &replayed.gap) {

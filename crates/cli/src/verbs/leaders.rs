@@ -2,6 +2,8 @@
 //!
 //! Owns what `baton elect watch`, `show` and `resign` say. It never stands for election.
 
+use std::convert::Infallible;
+
 use baton::{Departure, Leader};
 use serde::Serialize;
 
@@ -10,6 +12,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
+use crate::verbs::waiting::Awaited;
 
 /// Prints each leader, until a signal.
 pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
@@ -18,24 +21,26 @@ pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failur
     let observer = election(&connection, &which.path, which.dialect)?.leaders();
     let mut observer = observer.with_reasons();
     let mut first = true;
-    loop {
-        tokio::select! {
-            leader = observer.next() => {
-                let leader = leader.map_err(|error| failure(&error))?;
-                let reason = match observer.departure() {
-                    Some(departure) => reason(departure),
-                    None if first => "first_look",
-                    None => "none_before",
-                };
-                first = false;
-                tell(context, &which.path, leader.as_ref(), Some(reason));
-            }
-            _ = signals.stop() => break,
+    let watching = async {
+        loop {
+            let leader = observer.next().await.map_err(|error| failure(&error))?;
+            let reason = match observer.departure() {
+                Some(departure) => reason(departure),
+                None if first => "first_look",
+                None => "none_before",
+            };
+            first = false;
+            tell(context, &which.path, leader.as_ref(), Some(reason));
         }
-    }
+    };
+    let awaited = Awaited::News { path: &which.path };
+    let outcome = tokio::select! {
+        Err(failure) = connection.wait::<Result<Infallible, _>>(&awaited, watching) => Err(failure),
+        _ = signals.stop() => Ok(exit::OK),
+    };
     drop(observer);
     connection.close().await;
-    Ok(exit::OK)
+    outcome
 }
 
 /// Why the leader before went, in one word.

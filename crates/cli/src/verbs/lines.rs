@@ -11,6 +11,7 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::verbs::passed_over::PassedOver;
 use crate::verbs::places::{self, Kind, Line, Place};
 
 /// What Curator's revocable locks take for a request to let go; Baton's do too.
@@ -21,8 +22,9 @@ async fn looking<F>(context: &Context, path: &str, work: F) -> Result<u8, Failur
 where
     F: AsyncFnOnce(&Session) -> Result<u8, Failure>,
 {
-    baton_proto::path::validate(path)
-        .map_err(|error| Failure::usage(format!("{path:?}: no legal path for a lock: {error}")))?;
+    baton_proto::path::validate(path).map_err(|error| {
+        Failure::usage(format!("{path:?}: not a legal path for a lock: {error}"))
+    })?;
     let connection = Connection::open(context, BRIEF).await?;
     let outcome = match connection.session().await {
         Ok(session) => work(&session).await,
@@ -47,9 +49,22 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
     }
     looking(context, prefix, async |session: &Session| {
         // With the folders of a semaphore's own, whose nodes have been told already.
+        let mut passed_over = PassedOver::default();
         let mut todo = vec![(prefix.to_owned(), false)];
         while let Some((path, told)) = todo.pop() {
-            let (line, mut others) = places::read(session, &path).await?;
+            let looked = match places::read(session, &path).await {
+                Ok(looked) => looked,
+                Err(error) if error.is_no_auth() && path != prefix => {
+                    passed_over.add(context, &path, &error);
+                    continue;
+                }
+                Err(error) => return Err(places::failure(&error)),
+            };
+            if !told {
+                passed_over.extend(context, &looked.unreadable);
+            }
+            let certain = looked.unreadable.is_empty();
+            let (line, mut others) = (looked.line, looked.others);
             let mut semaphore = false;
             if let Some(line) = line.filter(|_| !told)
                 && let Some(first) = line.places.first()
@@ -71,8 +86,13 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
                     _ if holding > 1 => format!("  {holding} read"),
                     _ => String::new(),
                 };
+                let unsure = if certain {
+                    ""
+                } else {
+                    "  not all of it readable"
+                };
                 let text = format!(
-                    "{path}  token {}  {}{held}  {waiting} waiting",
+                    "{path}  token {}  {}{held}  {waiting} waiting{unsure}",
                     first.token,
                     first.who()
                 );
@@ -88,7 +108,7 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
                 todo.push((baton_proto::path::join(&path, name), own || beside));
             }
         }
-        Ok(exit::OK)
+        Ok(passed_over.exit_code())
     })
     .await
 }
@@ -104,18 +124,29 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
         place: &'a Place,
     }
     looking(context, path, async |session: &Session| {
-        let (line, _) = places::read(session, path).await?;
-        let Some(line) = line else {
+        let looked = places::read(session, path).await;
+        let looked = looked.map_err(|error| places::failure(&error))?;
+        let mut passed_over = PassedOver::default();
+        passed_over.extend(context, &looked.unreadable);
+        let Some(line) = looked.line else {
+            if !looked.unreadable.is_empty() {
+                return Ok(passed_over.exit_code());
+            }
             context.output.note(format!("nobody holds {path}"));
             return Ok(exit::NOTHING);
         };
         for (at, place) in line.places.iter().enumerate() {
-            let state = if at < line.holding { "holds" } else { "waits" };
+            let state = match (at < line.holding, looked.unreadable.is_empty()) {
+                (true, true) => "holds",
+                // A node that we may not read may come before it.
+                (true, false) => "unknown",
+                (false, _) => "waits",
+            };
             let text = format!(
                 "{state}  token {}  {}  for {}  session {}  {}",
                 place.token,
                 place.who(),
-                duration::show(age(place)),
+                age(place),
                 place.session,
                 place.node
             );
@@ -127,18 +158,23 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
             };
             context.output.result(&shown, text);
         }
-        Ok(exit::OK)
+        Ok(passed_over.exit_code())
     })
     .await
 }
 
 /// How long ago the node was made, to the second: the server's clock and ours may differ.
-fn age(place: &Place) -> Duration {
+fn age(place: &Place) -> String {
+    age_of(place.since_ms)
+}
+
+/// How long ago that was, in milliseconds since 1970.
+pub(super) fn age_of(since_ms: i64) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let since = Duration::from_millis(u64::try_from(place.since_ms).unwrap_or_default());
-    Duration::from_secs(now.saturating_sub(since).as_secs())
+    let since = Duration::from_millis(u64::try_from(since_ms).unwrap_or_default());
+    duration::show_age(now.saturating_sub(since))
 }
 
 /// Asks those who hold, or only the one with `token`, to let go.
@@ -154,7 +190,7 @@ pub(super) async fn revoke(
         token: i64,
     }
     looking(context, path, async |session: &Session| {
-        let (line, _) = places::read(session, path).await?;
+        let line = look(session, path).await?;
         let mut asked = 0;
         for holder in holders(line.as_ref(), token) {
             let set = session.set_data(&holder.node, REQUEST, Some(holder.version));
@@ -190,7 +226,7 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         token: u64,
     }
     looking(context, path, async |session: &Session| {
-        let (line, _) = places::read(session, path).await?;
+        let line = look(session, path).await?;
         let Some(holder) = holders(line.as_ref(), Some(token)).next() else {
             return Err(changed(path, Some(token)));
         };
@@ -206,7 +242,7 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
                         broken: &holder.node,
                         token,
                     },
-                    format!("broke {path}: {} was told", holder.who()),
+                    format!("broke {path}: {} was notified", holder.who()),
                 );
                 Ok(exit::OK)
             }
@@ -219,6 +255,12 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         }
     })
     .await
+}
+
+/// What stands at `path`.
+async fn look(session: &Session, path: &str) -> Result<Option<Line>, Failure> {
+    let looked = places::read(session, path).await;
+    Ok(looked.map_err(|error| places::failure(&error))?.line)
 }
 
 /// Those who hold, or only the one with `token`.

@@ -14,7 +14,7 @@ use crate::verbs::{lines, sem};
 
 /// Run a command while holding a lock that one process at a time can hold, on any machine.
 ///
-/// Waits in line until the lock is free, runs CMD, and releases the lock when CMD has ended. If the lock is being lost
+/// Waits in the lock's queue until it is free, runs CMD, and releases the lock when CMD has ended. If the lock is being lost
 /// (the servers cannot be reached, say), CMD is stopped before anyone else can get it. If this baton is killed, CMD is
 /// killed too. Without CMD the lock is held until a signal comes; the first line of output says that it is held.
 #[derive(Debug, clap::Args)]
@@ -40,8 +40,8 @@ CMD finds in its environment:
   BATON_PATH         the lock's path       BATON_SESSION  the session's id
   BATON_NODE         our node under it     BATON_TOKEN    the fencing token
   BATON_ACQUIRED_AT  when, in milliseconds since 1970
-The token grows with every grant. Pass it on to what CMD writes to, and have a
-smaller one refused there than was seen before.
+The token grows with every grant. Pass it on to the systems that CMD writes to,
+and let each refuse a token that is smaller than one it has seen.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
              113 the lock was lost, or asked for, and CMD stopped
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
     /// The lock: a path like /deploy, the same for all who contend.
-    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
     /// Hold it together with others who use --shared: to read. Who writes uses --exclusive.
     #[arg(short, long, conflicts_with = "slots")]
@@ -64,10 +64,10 @@ pub(crate) struct Args {
     /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// If this baton fails while it holds the lock, the next in line leaves it alone for so long; at most 1m.
+    /// If this baton fails while it holds the lock, the next waiter waits this much longer before it takes it; at most 1m.
     ///
-    /// Time for what the failed holder had sent elsewhere to arrive. A release costs the next nothing. It binds those
-    /// who waited already: give it to all who use the lock.
+    /// That gives requests which the failed holder has sent elsewhere time to arrive. After a release nobody waits longer. It
+    /// binds only those who wait already: give it to all who use the lock.
     #[arg(long, value_name = "DUR", value_parser = lock_delay, conflicts_with_all = ["slots", "shared", "exclusive"])]
     lock_delay: Option<Duration>,
     #[command(flatten)]
@@ -95,16 +95,16 @@ enum Admin {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
         path: String,
-        /// Only the holder with this token, as `lock show` tells it.
+        /// Only the holder with this token, as `lock show` prints it.
         #[arg(long, value_name = "N")]
         token: Option<u64>,
     },
-    /// Take a lock away from its holder: it is told, and stops. Exits with 1 if the holder has changed.
+    /// Take a lock away from its holder, which is notified and stops. Exits with 1 if the holder has changed.
     Break {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
         path: String,
-        /// The holder's token, as `lock show` tells it: whoever holds it with another token is left alone.
+        /// The holder's token, as `lock show` prints it: whoever holds it with another token is left alone.
         #[arg(long, value_name = "N")]
         token: u64,
     },

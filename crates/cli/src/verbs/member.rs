@@ -18,6 +18,7 @@ use crate::signals::{self, Signals};
 use crate::supervise::{Command, OnLost};
 use crate::tenure::{self, Tenure};
 use crate::verbs::bytes::Shown;
+use crate::verbs::waiting::Awaited;
 
 /// Be a member of a group while a command runs, and see who is in it.
 #[derive(Debug, clap::Args)]
@@ -29,13 +30,13 @@ use crate::verbs::bytes::Shown;
   baton member watch /web --json               one line for each change
 
 A member stays one through lost connections. When its session is lost, the next
-session takes its place over; CMD is not stopped for that. A member is no
-holder: for one at a time, use lock or elect.
+session takes its place; CMD is not stopped for that. Membership excludes
+nobody: for one at a time, use lock or elect.
 
 CMD finds in its environment: BATON_PATH the group   BATON_NODE our node
 BATON_SESSION the first session's id
 Exit codes: CMD's own   128+N CMD died of signal N
-            113 another process has taken our --instance
+            113 another process has taken this --instance over
             1 nobody is there (ls)   125 baton failed   2 usage
             126 CMD cannot be run   127 CMD not found")]
 pub(crate) struct Args {
@@ -71,13 +72,13 @@ enum Act {
     /// Print the members.
     Ls {
         /// The group's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// Print the members, and again at each change, until a signal comes.
     Watch {
         /// The group's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
 }
@@ -85,18 +86,18 @@ enum Act {
 #[derive(Debug, clap::Args)]
 struct Join {
     /// The group: a path like /web, the same for all members.
-    #[arg(value_parser = paths::legal)]
+    #[arg(value_parser = paths::recipe)]
     path: String,
-    /// What the others know us by [default: host and process id].
+    /// The id that the others see [default: host and process id].
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// What the others are to know of us.
+    /// Data that the others see.
     #[arg(long, value_name = "TEXT", default_value = "")]
     data: OsString,
-    /// A UUID that is ours over restarts: a registration that an earlier process with it has left is taken over at once.
+    /// A UUID that stays the same over restarts: a registration that an earlier process with it has left is taken over at once.
     #[arg(long, value_name = "UUID")]
     instance: Option<Uuid>,
-    /// The session timeout to ask for: after this long without any word from us, the others see us leave.
+    /// The session timeout to ask for: after this long without a request from this process, the others see it leave.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
     /// Run this line with sh -c, in place of CMD.
@@ -144,7 +145,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                     join(options, &group, context, &connection, &mut signals).await
                 }
                 Act::Ls { .. } => list(&group, context).await,
-                Act::Watch { .. } => watch(&group, context, &mut signals).await,
+                Act::Watch { .. } => watch(&group, context, &connection, &mut signals).await,
             }
         }
         .await;
@@ -179,8 +180,9 @@ async fn join(
     let registration = group
         .join(&id, options.data.as_encoded_bytes())
         .map_err(|error| failure(&error))?;
+    let awaited = Awaited::News { path: group.path() };
     let registered = tokio::select! {
-        registered = registration.registered() => registered.map_err(|error| failure(&error))?,
+        registered = connection.wait(&awaited, registration.registered()) => registered.map_err(|error| failure(&error))?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
         never = tell_troubles(&registration, context) => match never {},
     };
@@ -201,8 +203,9 @@ async fn join(
             joined.path, joined.node, joined.session
         );
         context.output.result(&joined, text);
+        let holding = tenure::hold(&tenure, signals);
         tokio::select! {
-            held = tenure::hold(&tenure, signals) => match held {
+            held = connection.wait(&awaited, holding) => match held {
                 Ok(_) => Ok(exit::OK),
                 Err(_) => Err(ended(&registration)),
             },
@@ -241,7 +244,7 @@ struct Place<'a>(&'a Registration);
 
 impl Tenure for Place<'_> {
     fn what(&self) -> &'static str {
-        "the place in the group"
+        "the membership"
     }
 
     fn remaining(&self) -> Duration {
@@ -281,19 +284,26 @@ fn ended(registration: &Registration) -> Failure {
 }
 
 async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
-    let members = group.members().await.map_err(|error| failure(&error))?;
-    for member in &members {
+    let update = group.roll().await.map_err(|error| failure(&error))?;
+    let members = &update.members;
+    for member in members.iter() {
         let line = One::of(member);
         let data = String::from_utf8_lossy(&member.data);
         let text = format!("{}\t{}\t{data}", line.id, line.session);
         context.output.result(&line, text.trim_end());
     }
-    Ok(if members.is_empty() {
+    for node in &update.unreadable {
+        context.output.passed_over(node, UNREADABLE);
+    }
+    Ok(if members.is_empty() || !update.unreadable.is_empty() {
         exit::NOTHING
     } else {
         exit::OK
     })
 }
+
+/// What is said of a node in the group that its ACL hides.
+const UNREADABLE: &str = "its ACL does not let this program read it; it may be a member";
 
 #[derive(Serialize)]
 struct One<'a> {
@@ -327,16 +337,30 @@ impl<'a> One<'a> {
 async fn watch(
     group: &Membership,
     context: &Context,
+    connection: &Connection,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let mut view = group.updates().map_err(|error| failure(&error))?;
-    loop {
-        tokio::select! {
-            update = view.next() => {
-                tell_update(context, &update.map_err(|error| failure(&error))?);
+    let mut refused = std::pin::pin!(view.refused());
+    let mut told = false;
+    let watching = async {
+        loop {
+            tokio::select! {
+                update = view.next() => match update {
+                    Ok(update) => tell_update(context, &update),
+                    Err(error) => break failure(&error),
+                },
+                error = &mut refused, if !told => {
+                    told = true;
+                    context.output.note(format!("{error}; trying again from time to time"));
+                }
             }
-            number = signals.stop() => return Ok(signals::exit_code(number)),
         }
+    };
+    let awaited = Awaited::News { path: group.path() };
+    tokio::select! {
+        failure = connection.wait(&awaited, watching) => Err(failure),
+        number = signals.stop() => Ok(signals::exit_code(number)),
     }
 }
 
@@ -349,6 +373,8 @@ fn tell_update(context: &Context, update: &GroupUpdate) {
         changed: Vec<&'a str>,
         left: Vec<&'a str>,
         as_of: i64,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unreadable: Vec<&'a str>,
     }
     fn ids(members: &[Member]) -> Vec<&str> {
         members.iter().map(|member| &*member.id).collect()
@@ -359,12 +385,14 @@ fn tell_update(context: &Context, update: &GroupUpdate) {
         changed: ids(&update.changed),
         left: ids(&update.left),
         as_of: update.as_of,
+        unreadable: update.unreadable.iter().map(String::as_str).collect(),
     };
     let mut text = format!("{} members: {}", told.members.len(), told.members.join(" "));
     for (what, ids) in [
         ("joined", &told.joined),
         ("changed", &told.changed),
         ("left", &told.left),
+        ("not readable", &told.unreadable),
     ] {
         if !ids.is_empty() {
             text.push_str(&format!("; {what}: {}", ids.join(" ")));

@@ -1,5 +1,6 @@
 //! The verbs, one file each: its options (`Args`) and what it does (`run`).
 
+mod ahead;
 pub(crate) mod barrier;
 mod bytes;
 pub(crate) mod completions;
@@ -14,12 +15,16 @@ mod lines;
 pub(crate) mod lock;
 pub(crate) mod man;
 pub(crate) mod member;
+mod nested;
+mod passed_over;
 mod places;
 pub(crate) mod queue;
 mod queue_layout;
+pub(crate) mod remove;
 pub(crate) mod sem;
 pub(crate) mod serve;
 pub(crate) mod tree;
+pub(crate) mod waiting;
 pub(crate) mod wal;
 mod work;
 mod work_admin;

@@ -48,7 +48,7 @@ pub(super) struct Place {
     pub(super) session: String,
     pub(super) since_ms: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<Record>,
+    pub(super) holder: Option<Record>,
     /// What another library's node holds, if it is a short text.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
@@ -104,13 +104,29 @@ impl Line {
     }
 }
 
-/// What stands at `path`, and the children that are no part of it.
-pub(super) async fn read(
-    session: &Session,
-    path: &str,
-) -> Result<(Option<Line>, Vec<String>), Failure> {
-    let (own, others) = split(children(session, path).await?);
-    let line = match permits(session, path, &others).await? {
+/// What a look at one path has found.
+#[derive(Debug)]
+pub(super) struct Looked {
+    /// What stands there.
+    pub(super) line: Option<Line>,
+    /// The names of the children that are no part of it.
+    pub(super) others: Vec<String>,
+    /// The nodes that should have been read and could not be, and why. One of them may come before all others.
+    pub(super) unreadable: Vec<(String, Error)>,
+}
+
+/// What stands at `path`, as far as we may read it.
+///
+/// # Errors
+/// The children of `path` cannot be listed, or the connection was lost.
+pub(super) async fn read(session: &Session, path: &str) -> Result<Looked, Error> {
+    let (own, mut others) = match session.children(path).await {
+        Ok(children) => split(children.names),
+        Err(error) if error.is_no_node() => Default::default(),
+        Err(error) => return Err(error),
+    };
+    let mut aside = Aside::default();
+    let line = match permits(session, path, &others, &mut aside).await? {
         Some(semaphore) => semaphore,
         None => {
             let kind = match () {
@@ -118,7 +134,8 @@ pub(super) async fn read(
                 () if own.iter().any(|(name, _)| name == SIMPLE) => Kind::Simple,
                 () => Kind::Lock,
             };
-            let places = places(session, path, own, kind == Kind::ReadWrite).await?;
+            let minted = kind == Kind::ReadWrite;
+            let places = places(session, path, own, minted, &mut aside).await?;
             Line {
                 kind,
                 holding: holding(&places),
@@ -127,7 +144,39 @@ pub(super) async fn read(
             }
         }
     };
-    Ok((Some(line).filter(|line| !line.places.is_empty()), others))
+    let bystanders = aside.bystanders.iter();
+    others.extend(
+        bystanders
+            .filter(|node| baton_proto::path::parent(node) == path)
+            .map(|node| baton_proto::path::name(node).to_owned()),
+    );
+    Ok(Looked {
+        line: Some(line).filter(|line| !line.places.is_empty()),
+        others,
+        unreadable: aside.unreadable,
+    })
+}
+
+/// What was met on the way and stands in no line.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    /// Nodes that could not be read, and why.
+    unreadable: Vec<(String, Error)>,
+    /// Nodes of no session that are called like a place: whole paths.
+    bystanders: Vec<String>,
+}
+
+/// What was read, or `None` where the node is gone, or where we may not read it: that is noted.
+fn readable<T>(path: &str, read: Result<T, Error>, aside: &mut Aside) -> Result<Option<T>, Error> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.is_no_node() => Ok(None),
+        Err(error) if error.is_no_auth() => {
+            aside.unreadable.push((path.to_owned(), error));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The semaphore at `path`, if there is one: whose permits are held, or whose number is known.
@@ -135,11 +184,13 @@ async fn permits(
     session: &Session,
     path: &str,
     others: &[String],
-) -> Result<Option<Line>, Failure> {
+    aside: &mut Aside,
+) -> Result<Option<Line>, Error> {
     let (leases, waiting) = if others.iter().any(|name| name == "leases") {
         // Curator's and ours: permits and waiters have folders of their own.
         let leases = join(path, "leases");
-        let leases = under(session, &leases, |stands| stands == Stands::Permit).await?;
+        let permit = |stands| stands == Stands::Permit;
+        let leases = under(session, &leases, permit, aside).await?;
         (leases, join(path, "locks"))
     } else {
         // kazoo's: permits are children of the path, and who waits has a folder beside it.
@@ -152,15 +203,16 @@ async fn permits(
         }
         (leases, format!("{path}-__lock__"))
     };
-    let permits = number_at(session, path).await?;
-    let mut all = places(session, path, leases, true).await?;
+    let permits = number_at(session, path, aside).await?;
+    let mut all = places(session, path, leases, true, aside).await?;
     // Curator does not store the number; kazoo does, and others name other things by 32 hex digits.
     if permits.is_none() && (all.is_empty() || waiting.ends_with("-__lock__")) {
         return Ok(None);
     }
     let holding = all.len();
-    let waiters = under(session, &waiting, |stands| stands == Stands::Alone).await?;
-    all.extend(places(session, path, waiters, false).await?);
+    let alone = |stands| stands == Stands::Alone;
+    let waiters = under(session, &waiting, alone, aside).await?;
+    all.extend(places(session, path, waiters, false, aside).await?);
     Ok(Some(Line {
         kind: Kind::Semaphore,
         places: all,
@@ -171,7 +223,7 @@ async fn permits(
 
 /// As what a child stands at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stands {
+pub(super) enum Stands {
     Alone,
     Reading,
     Writing,
@@ -184,7 +236,7 @@ impl Stands {
     }
 
     /// What a name says; `None` where it is no place in a line. The server's number has ten digits or more, perhaps a sign.
-    fn of(name: &str) -> Option<Self> {
+    pub(super) fn of(name: &str) -> Option<Self> {
         if name == SIMPLE {
             return Some(Self::Alone);
         }
@@ -250,9 +302,14 @@ async fn under(
     session: &Session,
     folder: &str,
     wanted: impl Fn(Stands) -> bool,
-) -> Result<Vec<(String, Stands)>, Failure> {
-    let names = children(session, folder).await?;
-    Ok(names
+    aside: &mut Aside,
+) -> Result<Vec<(String, Stands)>, Error> {
+    let listed = session.children(folder).await;
+    let Some(children) = readable(folder, listed, aside)? else {
+        return Ok(Vec::new());
+    };
+    Ok(children
+        .names
         .iter()
         .filter_map(|name| Some((join(folder, name), Stands::of(name)?)))
         .filter(|(_, stands)| wanted(*stands))
@@ -267,12 +324,13 @@ fn holding(line: &[Place]) -> usize {
 
 /// Reads the nodes, which are named by their whole paths or below `path`, and puts them in order. Tokens are `minted` at the grant,
 /// by a change of the node, or else its creation's.
-async fn places(
+pub(super) async fn places(
     session: &Session,
     path: &str,
     nodes: Vec<(String, Stands)>,
     minted: bool,
-) -> Result<Vec<Place>, Failure> {
+    aside: &mut Aside,
+) -> Result<Vec<Place>, Error> {
     let mut places = Vec::with_capacity(nodes.len());
     for (name, stands) in nodes {
         let node = if name.starts_with('/') {
@@ -280,12 +338,16 @@ async fn places(
         } else {
             join(path, &name)
         };
-        let read = match session.get_data(&node).await {
-            Ok(read) if read.stat.ephemeral_owner != 0 => read,
-            // No session's, hence nobody's; or it has left the line since.
-            Ok(_) => continue,
-            Err(error) if error.is_no_node() => continue,
-            Err(error) => return Err(failure(&error)),
+        let read = session.get_data(&node).await;
+        let read = match readable(&node, read, aside)? {
+            Some(read) if read.stat.ephemeral_owner != 0 => read,
+            // No session's, hence nobody's: a folder whose name is that of a place, for one.
+            Some(_) => {
+                aside.bystanders.push(node);
+                continue;
+            }
+            // It has left the line since.
+            None => continue,
         };
         let holder = Record::from_bytes(&read.data);
         let asked = REQUESTS.contains(&&*read.data);
@@ -319,22 +381,12 @@ fn short_text(data: &[u8]) -> Option<String> {
     shown.then(|| text.to_owned())
 }
 
-async fn children(session: &Session, path: &str) -> Result<Vec<String>, Failure> {
-    match session.children(path).await {
-        Ok(children) => Ok(children.names),
-        Err(error) if error.is_no_node() => Ok(Vec::new()),
-        Err(error) => Err(failure(&error)),
-    }
-}
-
-async fn number_at(session: &Session, path: &str) -> Result<Option<u32>, Failure> {
-    match session.get_data(path).await {
-        Ok(read) => Ok(std::str::from_utf8(&read.data)
-            .ok()
-            .and_then(|text| text.trim().parse().ok())),
-        Err(error) if error.is_no_node() => Ok(None),
-        Err(error) => Err(failure(&error)),
-    }
+async fn number_at(session: &Session, path: &str, aside: &mut Aside) -> Result<Option<u32>, Error> {
+    let read = session.get_data(path).await;
+    Ok(readable(path, read, aside)?.and_then(|read| {
+        let text = std::str::from_utf8(&read.data).ok()?;
+        text.trim().parse().ok()
+    }))
 }
 
 pub(super) fn failure(error: &Error) -> Failure {

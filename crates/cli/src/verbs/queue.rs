@@ -1,6 +1,6 @@
 //! `baton queue`: items in order, each to one consumer.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
 use baton::{IdQueue, QueueError};
@@ -14,6 +14,7 @@ use crate::paths;
 use crate::signals::{self, Signals};
 use crate::verbs::bytes;
 use crate::verbs::queue_layout::{How, Which};
+use crate::verbs::waiting::Awaited;
 use crate::verbs::work;
 
 /// A queue longer than this is slow to list for everybody.
@@ -60,9 +61,8 @@ enum Act {
         /// The items, each one an argument.
         #[arg(value_name = "ITEM")]
         items: Vec<String>,
-        /// Each line of standard input is an item.
-        #[arg(long, conflicts_with = "items")]
-        lines: bool,
+        #[command(flatten)]
+        input: Input,
     },
     /// Take the first item and print it; wait for one if there is none.
     Take {
@@ -83,7 +83,7 @@ enum Act {
     /// Remove all items of these ids, and print how many there were. Exits with 1 if there were none.
     Remove {
         /// The path of a queue whose items were put with --id.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// The ids.
         #[arg(value_name = "ID", required = true)]
@@ -148,16 +148,11 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             which,
             how,
             items,
-            lines,
+            input,
         } => {
             let queue = which.open_for(&connection.client, how)?;
             which.refuse_unseen(connection, how).await?;
-            let given = if items.is_empty() {
-                from_input(*lines)?
-            } else {
-                items.iter().map(|item| item.clone().into_bytes()).collect()
-            };
-            for item in given {
+            for item in input.items(items, context)? {
                 queue.put(&item, which, how).await.map_err(failure)?;
             }
             Ok(exit::OK)
@@ -183,8 +178,9 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                     }
                 }
             };
+            let awaited = Awaited::Item { path };
             let (taken, stopped) = tokio::select! {
-                taken = taking => (taken, None),
+                taken = connection.wait(&awaited, taking) => (taken, None),
                 number = signals.stop() => (queue.recover(show).await, Some(number)),
             };
             match (taken, stopped) {
@@ -271,30 +267,62 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
     }
 }
 
-/// What standard input holds, as one item or as one for each line.
-pub(super) fn from_input(lines: bool) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut all = Vec::new();
-    std::io::stdin()
-        .lock()
-        .read_to_end(&mut all)
-        .map_err(|error| {
+/// Where items come from if none is an argument, and whether an empty one is meant.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Input {
+    /// Each line of standard input is an item.
+    #[arg(long, conflicts_with = "items")]
+    lines: bool,
+    /// Put an empty item where standard input is empty.
+    #[arg(long, conflicts_with_all = ["items", "lines"])]
+    allow_empty: bool,
+}
+
+impl Input {
+    /// The items: those given as arguments, else what standard input holds, as one or as one for each line.
+    pub(super) fn items(
+        &self,
+        given: &[String],
+        context: &Context,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        if !given.is_empty() {
+            return Ok(given.iter().map(|item| item.clone().into_bytes()).collect());
+        }
+        let mut input = std::io::stdin().lock();
+        if input.is_terminal() {
+            context
+                .output
+                .note("reading from standard input; end it with Ctrl-D");
+        }
+        let mut all = Vec::new();
+        input.read_to_end(&mut all).map_err(|error| {
             Failure::usage(format!(
                 "standard input cannot be read: {error}; give the item as an argument"
             ))
         })?;
-    if !lines {
-        return Ok(vec![all]);
+        if self.lines {
+            return Ok(lines_of(all));
+        }
+        if all.is_empty() && !self.allow_empty {
+            return Err(Failure::usage(
+                "no ITEM was given, and standard input is empty; nothing was put: give an ITEM, or ask for an empty one with --allow-empty",
+            ));
+        }
+        Ok(vec![all])
     }
+}
+
+/// The lines, without their ends; an empty one among others is an item too.
+fn lines_of(mut all: Vec<u8>) -> Vec<Vec<u8>> {
     if all.last() == Some(&b'\n') {
         all.pop();
     }
-    Ok(if all.is_empty() {
-        Vec::new()
-    } else {
-        all.split(|byte| *byte == b'\n')
-            .map(<[u8]>::to_vec)
-            .collect()
-    })
+    if all.is_empty() {
+        return Vec::new();
+    }
+    all.split(|byte| *byte == b'\n')
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 fn tell(context: &Context, path: &str, item: &[u8]) {

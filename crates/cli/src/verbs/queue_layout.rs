@@ -40,13 +40,13 @@ const USUAL_PREFIX: &str = "qn-";
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Which {
     /// The queue's path.
-    #[arg(value_parser = paths::legal)]
+    #[arg(value_parser = paths::recipe)]
     pub(super) path: String,
     /// The names and bytes to use; all who use one path must use the same.
     #[arg(short, long, value_enum)]
     layout: Option<Layout>,
     /// Where claims are, as a Curator queue with a lock path has it; only with --layout curator.
-    #[arg(long, value_name = "PATH", value_parser = paths::legal)]
+    #[arg(long, value_name = "PATH", value_parser = paths::recipe)]
     lock_path: Option<String>,
 }
 

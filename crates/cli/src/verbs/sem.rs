@@ -12,9 +12,9 @@ use crate::verbs::held::{self, WaitOptions, Wanted};
 
 /// Run a command while holding one of K permits: at most K such commands run at once, on all machines together.
 ///
-/// Like `baton lock`, which it is with one permit: waits in line, runs CMD, gives the permits back when CMD has ended, stops CMD
+/// Like `baton lock`, which it is with one permit: waits in the queue, runs CMD, gives the permits back when CMD has ended, stops CMD
 /// before anyone else can get them if they are being lost. K is stored in the tree by whoever comes first; another K is
-/// refused, so that all agree. Several permits are had all at once or not at all.
+/// refused, so that all agree. Several permits are acquired all at once or not at all.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -35,9 +35,9 @@ pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
     /// The semaphore: a path like /licences, the same for all who contend.
-    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// How many permits there are in all [default: what the tree says].
+    /// How many permits there are in all [default: the number in the tree].
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
     /// How many of them CMD needs.
@@ -54,7 +54,7 @@ enum Admin {
     /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is room.
     Resize {
         /// The semaphore's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// How many there are to be.
         #[arg(value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
@@ -99,7 +99,7 @@ pub(crate) fn permits(
 ) -> Result<Wanted, Failure> {
     if let Some(slots) = slots.filter(|slots| *slots < permits) {
         return Err(Failure::usage(format!(
-            "--permits {permits} of --slots {slots} can never be had; ask for fewer"
+            "--permits {permits} of --slots {slots} can never be acquired; ask for fewer"
         )));
     }
     let semaphore = match slots {

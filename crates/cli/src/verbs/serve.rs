@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use baton_server::{Builder, Server, StartError, StorageChoice};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Context;
 use crate::exit::{self, Failure};
 use crate::local;
+use crate::log;
 use crate::settings::{SettingFlags, Settings, Target};
 use crate::signals::{self, Signals};
 
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         print(&settings, context);
         return Ok(exit::OK);
     }
-    log_to_stderr();
+    log::to_stderr(&context.output)?;
     if let Some(warning) = &settings.warning {
         tracing::warn!("{warning}");
     }
@@ -77,10 +77,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .start()
             .await
             .map_err(|error| start_failure(&error))?;
-        if server.local_addr().is_some() {
-            places.insert(0, server.connect_string());
-        }
+        let bound = server.local_addrs().iter().map(ToString::to_string);
+        places.splice(0..0, bound);
         announce(context, &places, server.http_addr(), data);
+        if let Some(warning) = open_to_others(server.local_addrs(), server.http_addrs()) {
+            tracing::warn!("{warning}");
+        }
         let ended = tokio::select! {
             number = signals.stop() => Ok(signals::name(number)),
             () = idle(&server, exit_when_idle) => Ok("idleness".to_owned()),
@@ -158,6 +160,37 @@ async fn idle(server: &Server, limit: Option<Duration>) {
     }
 }
 
+/// What to say where other machines can reach a port: there is no authentication on any.
+fn open_to_others(clients: &[SocketAddr], http: &[SocketAddr]) -> Option<String> {
+    let reachable = |ports: &[SocketAddr]| -> Vec<String> {
+        let others = ports
+            .iter()
+            .filter(|at| !at.ip().to_canonical().is_loopback());
+        others.map(ToString::to_string).collect()
+    };
+    let (clients, http) = (reachable(clients), reachable(http));
+    let mut who = Vec::new();
+    if !clients.is_empty() {
+        who.push(format!(
+            "{} read and change every znode whose ACL is open to the world",
+            clients.join(" and ")
+        ));
+    }
+    if !http.is_empty() {
+        who.push(format!(
+            "{} (HTTP) read paths, addresses and session ids",
+            http.join(" and ")
+        ));
+    }
+    (!who.is_empty()).then(|| {
+        format!(
+            "no authentication, no encryption: all who reach {}; let only trusted hosts reach it, or listen on 127.0.0.1 or a unix \
+             socket",
+            who.join(", all who reach ")
+        )
+    })
+}
+
 /// Says where it serves: the sign that it does.
 fn announce(context: &Context, places: &[String], http: Option<SocketAddr>, data: Option<&Path>) {
     #[derive(serde::Serialize)]
@@ -197,22 +230,8 @@ fn start_failure(error: &StartError) -> Failure {
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| {
         Failure::usage(format!(
-            "{} is no path: {error}; give another",
+            "{} is not a path: {error}; give another",
             path.display()
         ))
     })
-}
-
-/// Sends the log to standard error, at the level that BATON_LOG names.
-fn log_to_stderr() {
-    let level = std::env::var("BATON_LOG")
-        .ok()
-        .and_then(|level| level.parse::<LevelFilter>().ok());
-    // A second initialisation cannot happen: a process runs one verb.
-    let _ = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .with_max_level(level.unwrap_or(LevelFilter::INFO))
-        .try_init();
 }

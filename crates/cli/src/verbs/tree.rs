@@ -1,6 +1,6 @@
-//! The tree verbs: `ls get set create rm stat watch acl`.
+//! The tree verbs: `ls get set create stat watch acl`.
 //!
-//! Thin over the client: one request each (but `ls -r`, `rm -r` and `create -p`). They never retry a write.
+//! Thin over the client: one request each (but `ls -r` and `create -p`). They never retry a write.
 
 use std::io::Read;
 
@@ -13,8 +13,11 @@ use crate::exit::{self, Failure};
 use crate::paths;
 use crate::signals::Signals;
 use crate::verbs::bytes;
+use crate::verbs::passed_over::PassedOver;
 
 /// List a znode's children.
+///
+/// With -r, a znode whose children may not be listed is printed, and named on standard error; the exit code is 1 then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  baton ls -r /deploy")]
 pub(crate) struct Ls {
@@ -73,21 +76,6 @@ pub(crate) struct Create {
     /// Make missing parents, too.
     #[arg(short, long)]
     parents: bool,
-}
-
-/// Delete a znode.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  baton rm /config/limits --if-version 3\n  baton rm -r /old")]
-pub(crate) struct Rm {
-    /// The znode.
-    #[arg(value_name = "PATH", value_parser = paths::legal)]
-    path: String,
-    /// Everything below, too.
-    #[arg(short, long, conflicts_with = "if_version")]
-    recursive: bool,
-    /// Only if its data has this version.
-    #[arg(long, value_name = "N")]
-    if_version: Option<i32>,
 }
 
 /// Print a znode's record: versions, times, owner.
@@ -184,9 +172,21 @@ impl<'a> StatLine<'a> {
 /// `baton ls`.
 pub(crate) fn ls(args: &Ls, context: &Context) -> Result<u8, Failure> {
     with_session(context, async |session| {
+        let mut passed_over = PassedOver::default();
         let mut todo = vec![args.path.clone()];
         while let Some(path) = todo.pop() {
-            let mut names = session.children(&path).await.map_err(failure)?.names;
+            let listed = session.children(&path).await;
+            let mut names = match listed {
+                Ok(children) => children.names,
+                Err(error) if path == args.path => return Err(failure(error)),
+                // Deleted since its parent was listed.
+                Err(error) if error.is_no_node() => continue,
+                Err(error) if error.is_no_auth() => {
+                    passed_over.add(context, &path, &error);
+                    Vec::new()
+                }
+                Err(error) => return Err(failure(error)),
+            };
             names.sort_unstable();
             if args.recursive {
                 context.output.result(&PathLine { path: &path }, &path);
@@ -207,7 +207,7 @@ pub(crate) fn ls(args: &Ls, context: &Context) -> Result<u8, Failure> {
                 );
             }
         }
-        Ok(exit::OK)
+        Ok(passed_over.exit_code())
     })
 }
 
@@ -306,43 +306,13 @@ async fn make_parents(session: &Session, path: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `baton rm`.
-pub(crate) fn rm(args: &Rm, context: &Context) -> Result<u8, Failure> {
-    with_session(context, async |session| {
-        let mut found = vec![args.path.clone()];
-        let mut at = 0;
-        while let (true, Some(path)) = (args.recursive, found.get(at).cloned()) {
-            let names = match session.children(&path).await {
-                Ok(children) => children.names,
-                Err(error) if error.is_no_node() && at > 0 => Vec::new(),
-                Err(error) => return Err(failure(error)),
-            };
-            found.extend(
-                names
-                    .iter()
-                    .map(|name| baton_proto::path::join(&path, name)),
-            );
-            at += 1;
-        }
-        for path in found.iter().rev() {
-            match session.delete(path, args.if_version).await {
-                Ok(()) => context.output.verbose(|| format!("deleted {path}")),
-                // Somebody else was faster with a part of the subtree.
-                Err(error) if error.is_no_node() && *path != args.path => {}
-                Err(error) => return Err(failure(error)),
-            }
-        }
-        Ok(exit::OK)
-    })
-}
-
 /// `baton stat`.
 pub(crate) fn stat(args: &StatOf, context: &Context) -> Result<u8, Failure> {
     with_session(context, async |session| {
         match session.exists(&args.path).await.map_err(failure)? {
             Some(stat) => {
                 let line = StatLine::new(&args.path, &stat);
-                context.output.result(&line, line.text());
+                context.output.paragraph(&line, line.text());
                 Ok(exit::OK)
             }
             None => Err(Failure::new(
@@ -451,7 +421,7 @@ pub(crate) fn acl(args: &AclOf, context: &Context) -> Result<u8, Failure> {
 }
 
 /// Runs `work` on a session of its own, which ends with it.
-fn with_session(
+pub(super) fn with_session(
     context: &Context,
     work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
@@ -467,7 +437,7 @@ fn with_session(
 }
 
 /// A refusal of the server is an answer (exit code 1); anything else is a failure of baton (125).
-fn failure(error: Error) -> Failure {
+pub(super) fn failure(error: Error) -> Failure {
     let (exit_code, kind) = match &error {
         Error::Rejected { .. } | Error::MultiRejected { .. } => (exit::NOTHING, "rejected"),
         _ if matches!(error.reason(), Some(Reason::BadPath(_))) => (exit::USAGE, "usage"),

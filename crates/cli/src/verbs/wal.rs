@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_wal::{DirStorage, DumpItem, FileReport, Record, WalError};
+use baton_wal::{DirStorage, DumpItem, EndMark, FileReport, Record, RecoveryNote, WalError};
 use serde::Serialize;
 
 use crate::args::Context;
@@ -16,7 +16,9 @@ use crate::exit::{self, Failure};
                                                if something is damaged
   baton wal dump /var/lib/baton --json | jq .
 
-Both only read, and may be used while a server runs.
+Both only read, and may be used while a server runs. A folder can be sound and
+its log not closed in good order (a crash, kill -9): a line on standard error
+says then how many bytes nothing vouches for.
 Exit codes: 0 sound   1 damaged
             125 no data folder of this format version, or it cannot be read")]
 pub(crate) struct Args {
@@ -141,8 +143,23 @@ fn describe(item: &DumpItem) -> (&'static str, String) {
             }
             Record::Sealed { next } => ("sealed", format!("segment {next} follows")),
         },
+        DumpItem::EndMark(mark) => (
+            "end-mark",
+            format!(
+                "number {}: segment {} was synced up to byte {} of {}, entry {}{}",
+                mark.number,
+                mark.sequence,
+                mark.offset,
+                mark.file_bytes,
+                mark.last_index,
+                closed_text(mark)
+            ),
+        ),
         DumpItem::Unused => ("unused", "made ahead".to_owned()),
-        DumpItem::Torn => ("torn", "a write that was never acknowledged".to_owned()),
+        DumpItem::Torn => (
+            "torn",
+            "a write that nothing shows to have been acknowledged".to_owned(),
+        ),
         DumpItem::SnapshotHeader(meta) => ("snapshot", format!("{meta:?}")),
         DumpItem::Chunk {
             kind,
@@ -152,6 +169,14 @@ fn describe(item: &DumpItem) -> (&'static str, String) {
             format!("kind {kind} payload {payload_bytes} bytes"),
         ),
         _ => ("other", String::new()),
+    }
+}
+
+fn closed_text(mark: &EndMark) -> &'static str {
+    if mark.is_closed {
+        ", and closed in good order"
+    } else {
+        ", and more may have followed"
     }
 }
 
@@ -178,10 +203,21 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
                 format!(
                     "{records} records, {entries} entries, {used_bytes} of {file_bytes} bytes used{}",
                     if *torn {
-                        ", ends in a torn write that was never acknowledged"
+                        ", ends in a torn write that nothing shows to have been acknowledged"
                     } else {
                         ""
                     }
+                ),
+            ),
+            FileReport::EndMark { file, mark } => (
+                file.clone(),
+                true,
+                format!(
+                    "segment {} was synced up to byte {}, entry {}{}",
+                    mark.sequence,
+                    mark.offset,
+                    mark.last_index,
+                    closed_text(mark)
                 ),
             ),
             FileReport::Snapshot(info) => (
@@ -201,6 +237,17 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
             },
             format!("{name}  {verdict}  {detail}"),
         );
+    }
+    if let Ok(found) = &report.start {
+        for note in &found.notes {
+            let text = match note {
+                RecoveryNote::NotClosed { .. } => {
+                    format!("unless a server runs on it now, {note}")
+                }
+                note => note.to_string(),
+            };
+            context.output.note(text);
+        }
     }
     if report.is_sound() {
         context.output.note(format!(

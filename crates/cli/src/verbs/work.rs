@@ -20,6 +20,8 @@ use crate::signals::{self, Signals};
 use crate::stop::Stop;
 use crate::supervise::{Command, OnLost};
 use crate::tenure::{self, Outcome, RunOptions};
+use crate::verbs::queue::Input;
+use crate::verbs::waiting::Awaited;
 use crate::verbs::work_admin::{self, Looked};
 use crate::verbs::work_take::{Ack, Nack, Take};
 
@@ -35,8 +37,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    subcommand_value_name = "put|take|ack|nack|depth|claims|dead|replay|discard",
-    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work take PATH\n       baton queue work ack|nack PATH --token N\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...",
+    subcommand_value_name = "put|take|ack|nack|depth|claims|dead|replay|discard|purge|repair",
+    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work take PATH\n       baton queue work ack|nack PATH --token N\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...\n       baton queue work purge|repair PATH",
     after_help = "Examples:
   baton queue work put /thumbs cat.jpg dog.jpg
   find . -name '*.jpg' | baton queue work put /thumbs --lines --batch 100
@@ -47,6 +49,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
                                                    work take --help
   baton queue work dead /thumbs                    what never worked, and why
   baton queue work replay /thumbs --all
+  baton queue work purge /thumbs                   all that nobody works on
 
 CMD finds in its environment, besides what baton lock gives:
   BATON_ITEM_ID      the item's id, the same at every attempt
@@ -61,9 +64,9 @@ pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
     /// The queue's path.
-    #[arg(required = true, value_name = "PATH", value_parser = paths::legal)]
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// So many commands at a time.
+    /// The number of commands that run at a time.
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// How often an item may be tried, unless it says otherwise itself.
@@ -72,10 +75,10 @@ pub(crate) struct Args {
     /// How long an item waits after its first failed attempt, doubled with each further one up to ten minutes.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
-    /// An attempt may take so long; CMD is stopped before, and the item goes to another [default: as long as it takes].
+    /// The time for one attempt: before it is over CMD is stopped, and the item goes to another [default: as long as it takes].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
-    /// Exit with 0 when there is no item to be had.
+    /// Exit with 0 when no item is available.
     #[arg(long)]
     until_empty: bool,
     #[command(flatten)]
@@ -87,18 +90,17 @@ enum Admin {
     /// Put items in: each ITEM, or what comes on standard input.
     Put {
         /// The queue's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// The items, each one an argument.
         #[arg(value_name = "ITEM")]
         items: Vec<String>,
-        /// Each line of standard input is an item.
-        #[arg(long, conflicts_with = "items")]
-        lines: bool,
+        #[command(flatten)]
+        input: Input,
         /// From 0, the most urgent, to 999.
         #[arg(long, value_name = "N", default_value_t = WorkItem::USUAL_PRIORITY)]
         priority: u16,
-        /// Not to be had before so long from now.
+        /// Delay before the item becomes available.
         #[arg(long, value_name = "DUR", value_parser = duration::parse)]
         delay: Option<Duration>,
         /// The item's id: refused with exit code 1 while another item has it.
@@ -110,7 +112,7 @@ enum Admin {
         /// The most items that the queue takes, agreed when it is made; when it is full, exit code 1.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         capacity: Option<u64>,
-        /// Put so many in one change, all or none.
+        /// The number of items that are put in one change, all or none.
         #[arg(long, value_name = "N", default_value = "1")]
         batch: NonZeroUsize,
     },
@@ -150,7 +152,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .await
         }
         (Some(admin @ Admin::Put { .. }), _) => {
-            connected(context, async |connection| put(admin, connection).await).await
+            connected(context, async |connection| {
+                put(admin, context, connection).await
+            })
+            .await
         }
     }
 }
@@ -165,11 +170,11 @@ async fn connected(
     outcome
 }
 
-async fn put(admin: &Admin, connection: &Connection) -> Result<u8, Failure> {
+async fn put(admin: &Admin, context: &Context, connection: &Connection) -> Result<u8, Failure> {
     let Admin::Put {
         path,
         items,
-        lines,
+        input,
         priority,
         delay,
         id,
@@ -184,11 +189,7 @@ async fn put(admin: &Admin, connection: &Connection) -> Result<u8, Failure> {
     if let Some(capacity) = capacity {
         queue = queue.capacity(*capacity);
     }
-    let given = if items.is_empty() {
-        super::queue::from_input(*lines)?
-    } else {
-        items.iter().map(|item| item.clone().into_bytes()).collect()
-    };
+    let given = input.items(items, context)?;
     if id.is_some() && given.len() != 1 {
         return Err(Failure::usage(format!(
             "--id is for one item, and there are {}; put them one by one",
@@ -225,6 +226,8 @@ struct Worker<'a> {
     /// No further items are taken; those under way are finished.
     stopping: watch::Sender<bool>,
     signal: Cell<Option<i32>>,
+    /// How many items have a command that runs.
+    in_hand: Cell<u32>,
     failed: Cell<Option<Failure>>,
 }
 
@@ -257,6 +260,7 @@ async fn work(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
         queue,
         stopping: watch::Sender::new(false),
         signal: Cell::new(None),
+        in_hand: Cell::new(0),
         failed: Cell::new(None),
     };
     let jobs = all((0..args.jobs).map(|_| job(&worker)));
@@ -265,8 +269,10 @@ async fn work(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
             worker.stop(signals.stop().await);
         }
     };
+    let in_hand = &worker.in_hand;
+    let awaited = Awaited::NextItem { path, in_hand };
     tokio::select! {
-        () = jobs => {}
+        () = connection.wait(&awaited, jobs) => {}
         () = stop => {}
     }
     let given_back = worker.queue.give_back().await;
@@ -303,7 +309,13 @@ async fn job(worker: &Worker<'_>) {
             claim = worker.next() => claim,
         };
         let done = match claim {
-            Ok(Some(claim)) => worker.run(claim).await,
+            Ok(Some(claim)) => {
+                worker.in_hand.update(|items| items + 1);
+                worker.context.output.clear_status();
+                let done = worker.run(claim).await;
+                worker.in_hand.update(|items| items.saturating_sub(1));
+                done
+            }
             Ok(None) => return,
             Err(error) => Err(failure(error)),
         };
@@ -332,6 +344,14 @@ impl Worker<'_> {
     /// Runs the command for one item, and settles the item by what it has done.
     async fn run(&self, claim: Claim) -> Result<(), Failure> {
         let options = &self.args.run;
+        // The command ends before the claim does, also where the lease ends first and the session lives on.
+        if let Err(reason) = claim.keep_node() {
+            let what = "the claim on the item";
+            self.context
+                .output
+                .note(Stop::Lost(reason).remark_before(what));
+            return Ok(());
+        }
         let (id, attempt) = (claim.id().to_owned(), claim.attempt());
         let session = claim.session().clone();
         let limit = self.args.limit(session.timeout());
@@ -443,6 +463,13 @@ pub(super) fn failure(error: WorkError) -> Failure {
         WorkError::NoDeadLetter { .. } => {
             Failure::new(exit::NOTHING, "no_dead_letter", error.to_string())
         }
+        WorkError::Damaged { path, node } => Failure::new(
+            exit::NOTHING,
+            "damaged",
+            format!(
+                "{path}: the queue is damaged: somebody deleted its node {node}; make it again: baton queue work repair {path}"
+            ),
+        ),
         WorkError::CapacityDiffers {
             path,
             agreed,

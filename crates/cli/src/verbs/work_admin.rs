@@ -4,6 +4,7 @@ use baton::WorkQueue;
 use serde::Serialize;
 
 use crate::args::Context;
+use crate::confirm::{self, Answer};
 use crate::connect::Connection;
 use crate::duration;
 use crate::exit::{self, Failure};
@@ -19,25 +20,25 @@ pub(crate) enum Looked {
     /// Show how much is in the queue. Exits with 1 where there is no queue.
     Depth {
         /// The queue's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// List the items that somebody works on.
     Claims {
         /// The queue's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// List the dead letters: what was tried too often, or could not be read.
     Dead {
         /// The queue's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
     },
     /// Put dead letters back into the queue, their attempts counted anew.
     Replay {
         /// The queue's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// Their names, as `dead` lists them.
         #[arg(value_name = "NAME", required_unless_present = "all")]
@@ -49,11 +50,35 @@ pub(crate) enum Looked {
     /// Remove dead letters for good.
     Discard {
         /// The queue's path.
-        #[arg(value_parser = paths::legal)]
+        #[arg(value_parser = paths::recipe)]
         path: String,
         /// Their names, as `dead` lists them.
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
+    },
+    /// Remove all items that nobody has claimed, delayed ones among them, and free their ids.
+    ///
+    /// On a terminal it asks first. Prints how many were removed, and how many were left because somebody works on them.
+    /// Exits with 1 where there is no queue, and where the answer is no.
+    Purge {
+        /// The queue's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+        /// The dead letters, too.
+        #[arg(long)]
+        dead: bool,
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Make again what somebody has deleted of the queue's own nodes, and print their paths.
+    ///
+    /// Whoever puts or takes does so without being asked, but for the node of the ids while there are items: another item with
+    /// the id of one that is in the queue can be put after this.
+    Repair {
+        /// The queue's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
     },
 }
 
@@ -90,6 +115,10 @@ pub(super) async fn look(
             }
             Ok(exit::OK)
         }
+        Looked::Purge { path, dead, yes } => {
+            purge(&open(connection, path)?, *dead, *yes, context).await
+        }
+        Looked::Repair { path } => repair(&open(connection, path)?, context).await,
     }
 }
 
@@ -128,6 +157,76 @@ async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
+async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        path: &'a str,
+        removed: u64,
+        left: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dead_removed: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dead_left: Option<u64>,
+    }
+    let path = queue.path();
+    let Some(depth) = queue.depth().await.map_err(failure)? else {
+        return Ok(exit::NOTHING);
+    };
+    if !yes {
+        let letters = match dead {
+            true => format!(" and {} dead letters", depth.dead),
+            false => String::new(),
+        };
+        let question = format!(
+            "{path}: remove those of its {} items that nobody has claimed{letters}?",
+            depth.items
+        );
+        if confirm::ask(&[], &question) == Answer::No {
+            return Err(Failure::new(
+                exit::NOTHING,
+                "declined",
+                format!("{path}: nothing was removed"),
+            ));
+        }
+    }
+    let purged = queue.purge().await.map_err(failure)?;
+    let letters = match dead {
+        true => Some(queue.purge_dead().await.map_err(failure)?),
+        false => None,
+    };
+    let shown = Shown {
+        path,
+        removed: purged.removed,
+        left: purged.left,
+        dead_removed: letters.map(|letters| letters.removed),
+        dead_left: letters.map(|letters| letters.left),
+    };
+    let mut text = format!("removed {}  left {}", shown.removed, shown.left);
+    if let Some(letters) = letters {
+        text.push_str(&format!(
+            "  dead removed {}  dead left {}",
+            letters.removed, letters.left
+        ));
+    }
+    context.output.result(&shown, text);
+    Ok(exit::OK)
+}
+
+async fn repair(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Made<'a> {
+        made: &'a str,
+    }
+    let made = queue.repair().await.map_err(failure)?;
+    for node in &made {
+        context.output.result(&Made { made: node }, node);
+    }
+    if made.is_empty() && queue.depth().await.map_err(failure)?.is_none() {
+        return Ok(exit::NOTHING);
+    }
+    Ok(exit::OK)
+}
+
 async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
     #[derive(Serialize)]
     struct Shown<'a> {
@@ -140,7 +239,8 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
         pid: Option<u32>,
         name: Option<&'a str>,
     }
-    for claim in queue.claims().await.map_err(failure)? {
+    let seen = queue.all_claims().await.map_err(failure)?;
+    for claim in seen.claims {
         let record = claim.record.as_ref();
         let shown = Shown {
             item: &claim.item,
@@ -166,7 +266,16 @@ async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
         );
         context.output.result(&shown, text);
     }
-    Ok(exit::OK)
+    for node in &seen.unreadable {
+        context
+            .output
+            .passed_over(node, "its ACL does not let this program read it");
+    }
+    Ok(if seen.unreadable.is_empty() {
+        exit::OK
+    } else {
+        exit::NOTHING
+    })
 }
 
 async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {

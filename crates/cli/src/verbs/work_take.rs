@@ -12,11 +12,13 @@ use crate::args::Context;
 use crate::connect::{BRIEF, Connection, SessionOptions};
 use crate::duration;
 use crate::exit::{self, Failure};
+use crate::lease::LeaseArgs;
 use crate::paths;
 use crate::signals::{self, Signals};
 use crate::stop::Stop;
 use crate::tenure::FAREWELL;
 use crate::verbs::bytes;
+use crate::verbs::waiting::Awaited;
 use crate::verbs::work::{failure, open};
 
 /// `take`.
@@ -39,14 +41,15 @@ The item is claimed as long as this process runs: have the script end it, or
 limit the attempt with --visibility. Where one command does the work: baton
 queue work PATH -- CMD
 Exit codes:  0 the item was acked
-             1 it was nacked, given back or buried; none there (--no-wait)
+             1 it was nacked, given back, or moved to the dead letters;
+             none there (--no-wait)
              113 the claim was lost, and another gets the item
              124 no item within --wait
              128+N ended by signal N, the item given back   125 baton failed
              2 usage")]
 pub(super) struct Take {
     /// The queue's path.
-    #[arg(value_parser = paths::legal)]
+    #[arg(value_parser = paths::recipe)]
     path: String,
     /// Wait at most this long for an item, then exit 124 [default: for ever].
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
@@ -63,21 +66,20 @@ pub(super) struct Take {
     /// What others see as the holder's name.
     #[arg(long, value_name = "TEXT", default_value = "baton")]
     name: String,
-    /// The session timeout to ask for: after this long without any word from us, the item goes to another.
+    /// The session timeout to ask for: after this long without a request from this process, the item goes to another.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
-    /// The tickTime of an Apache ZooKeeper ensemble. Without effect on Baton's server.
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "2s")]
-    ensemble_tick: Duration,
+    #[command(flatten)]
+    lease: LeaseArgs,
 }
 
 /// Which claim is meant.
 #[derive(Debug, clap::Args)]
 pub(super) struct Meant {
     /// The queue's path.
-    #[arg(value_parser = paths::legal)]
+    #[arg(value_parser = paths::recipe)]
     path: String,
-    /// The claim's token, as `take` or `claims` tells it.
+    /// The claim's token, as `take` or `claims` prints it.
     #[arg(long, value_name = "N")]
     token: u64,
     /// The item's id, where several were claimed in one change and share the token.
@@ -115,7 +117,7 @@ pub(super) struct Nack {
     /// The item comes back after this time [default: 1s after the first attempt, then twice as long each time, at most 10m].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     delay: Option<Duration>,
-    /// Give the item back as it was: it keeps its place, and the attempt does not count.
+    /// Give the item back as it was: it keeps its position, and the attempt does not count.
     #[arg(long, conflicts_with_all = ["delay", "reason", "bury"])]
     release: bool,
     /// No attempt will ever succeed: make it a dead letter now.
@@ -157,7 +159,7 @@ impl Take {
         let mut signals = Signals::new()?;
         let session = SessionOptions {
             timeout: self.session_timeout,
-            ensemble_tick: self.ensemble_tick,
+            lease: Some(self.lease.options()),
         };
         let connection = tokio::select! {
             connection = Connection::open(context, session) => connection?,
@@ -181,8 +183,9 @@ impl Take {
         if let Some(visibility) = self.visibility {
             queue = queue.visibility(visibility);
         }
+        let awaited = Awaited::Item { path: &self.path };
         let taken = tokio::select! {
-            taken = self.claim(&queue) => Ok(taken.map_err(failure)?),
+            taken = connection.wait(&awaited, self.claim(&queue)) => Ok(taken.map_err(failure)?),
             number = signals.stop() => Err(number),
         };
         match taken {
@@ -291,10 +294,10 @@ impl Take {
             .map_or("as long as this runs".to_owned(), duration::show);
         if !context.output.json() {
             let line = format!(
-                "claimed {} token {} id {} attempt {} for {limit}\n",
+                "claimed {} token {} id {} attempt {} for {limit}",
                 shown.path, shown.token, shown.id, shown.attempt
             );
-            context.output.raw(line.as_bytes());
+            context.output.result(&shown, line);
         }
         bytes::tell(context, &shown, claim.payload());
     }
