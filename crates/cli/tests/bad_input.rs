@@ -183,11 +183,7 @@ fn errors_are_json_with_json() {
 #[test]
 fn servers_that_cannot_be_reached_are_named() {
     let home = Home::new();
-    let unused = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
+    let unused = baton_testkit::free_addr().unwrap().to_string();
     let list = format!("{unused},{unused}");
     refused(
         &home,

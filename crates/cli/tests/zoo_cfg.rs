@@ -17,10 +17,7 @@ use common::Home;
 #[test]
 fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
     let home = Home::new();
-    let port = {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().port()
-    };
+    let port = baton_testkit::free_addr().unwrap().port();
     std::fs::write(
         home.path("zoo.cfg"),
         format!(

@@ -3,18 +3,20 @@
 
 mod embedded;
 mod ensemble;
+mod ports;
 mod process;
 mod wire;
 mod zookeeper;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 pub use ensemble::Ensemble;
+pub use ports::free_addr;
 pub use process::baton_binary;
 pub use wire::Direction;
 pub use zookeeper::{classpath as zookeeper_classpath, is_installed as zookeeper_is_installed};
@@ -311,14 +313,4 @@ impl TestServer {
             Backend::Process(process) => Ok(process),
         }
     }
-}
-
-/// A loopback address with a port that was free a moment ago.
-///
-/// # Errors
-/// No loopback port can be bound.
-pub fn free_addr() -> Result<SocketAddr, LaunchError> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(LaunchError::io("cannot bind a port on 127.0.0.1"))
 }
