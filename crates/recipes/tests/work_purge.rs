@@ -88,14 +88,18 @@ async fn a_purge_goes_on_after_a_lost_connection_and_makes_no_queue() {
     let purged = within(queue.purge()).await.unwrap();
     assert_eq!((purged.removed, purged.left), (0, 0));
     assert_eq!(within(queue.depth()).await.unwrap(), None);
-    within(queue.offer_all(["a", "b", "c", "d"].map(WorkItem::new)))
-        .await
-        .unwrap();
-    let _ = proxy
-        .on(Match::reply(OpCode::Multi).nth(2))
-        .then(Action::Cut(Variant::Rst));
-    within(queue.purge()).await.unwrap();
-    assert_eq!(within(queue.depth()).await.unwrap().unwrap().items, 0);
+    // Removals whose answers were lost, and removals that never arrived.
+    for lost in [
+        Match::reply(OpCode::Multi).nth(2),
+        Match::request(OpCode::Multi).nth(2),
+    ] {
+        within(queue.offer_all(["a", "b", "c", "d"].map(WorkItem::new)))
+            .await
+            .unwrap();
+        let _ = proxy.on(lost).then(Action::Cut(Variant::Rst));
+        within(queue.purge()).await.unwrap();
+        assert_eq!(within(queue.depth()).await.unwrap().unwrap().items, 0);
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::envelope::Envelope;
 use super::error::WorkError;
 use super::inner::{Fault, Inner};
 use crate::link;
-use baton_client::{Error, Op, Session};
+use baton_client::{Error, Op, OpResult, Session};
 use baton_proto::path;
 
 /// Items that are read and removed at once: each may be as large as a request.
@@ -164,43 +164,53 @@ impl Inner {
             let id = Envelope::open(&read.data)
                 .filter(|(envelope, _)| envelope.unique)
                 .map(|(envelope, _)| self.layout.id(&envelope.id));
-            let gone = Op::delete(&*node, Some(read.stat.version));
-            let parts: Vec<Op> = std::iter::once(gone.clone())
+            let item = Op::delete(&*node, Some(read.stat.version));
+            let parts: Vec<Op> = std::iter::once(item)
                 .chain(id.map(|id| Op::delete(id, None)))
                 .collect();
-            sent.push((node, gone, session.multi(&parts)));
+            let removing = session.multi(&parts);
+            sent.push((node, parts, removing));
         }
-        for (node, gone, removing) in sent {
-            let outcome = match removing.await {
-                // Somebody deleted the node of its id: then there is nothing to free.
-                Err(error) if error.is_no_node() && error.multi_index() == Some(1) => {
-                    session.multi(&[gone]).await
-                }
-                outcome => outcome,
-            };
-            all.push(match outcome {
-                Ok(_) => Gone::Removed,
-                Err(error) if error.is_no_node() => Gone::Before,
-                Err(error)
-                    if error.is_not_empty() || error.is_bad_version() || error.is_no_auth() =>
-                {
-                    Gone::Left
-                }
-                Err(error) => self.after_lost(session, &node, error).await?,
-            });
+        for (node, parts, removing) in sent {
+            let outcome = removing.await;
+            all.push(self.removed(session, &node, &parts, outcome).await?);
         }
         Ok(all)
     }
 
-    /// After an answer that did not come: whether the node is gone, on a server that has caught up.
-    async fn after_lost(&self, session: &Session, node: &str, lost: Error) -> Result<Gone, Fault> {
-        if !lost.is_maybe_applied() || !link::connected(session).await {
-            return Err(lost.into());
+    /// What became of `node`, which `parts` remove together with the node of its id, after the first attempt's outcome.
+    async fn removed(
+        &self,
+        session: &Session,
+        node: &str,
+        mut parts: &[Op],
+        mut outcome: Result<Vec<OpResult>, Error>,
+    ) -> Result<Gone, Fault> {
+        loop {
+            let error = match outcome {
+                Ok(_) => return Ok(Gone::Removed),
+                Err(error) => error,
+            };
+            if error.is_no_node() {
+                // Somebody deleted the node of its id: then there is nothing to free.
+                let Some((_, item)) = parts
+                    .split_last()
+                    .filter(|_| error.multi_index() == Some(1))
+                else {
+                    return Ok(Gone::Before);
+                };
+                parts = item;
+            } else if error.is_not_empty() || error.is_bad_version() || error.is_no_auth() {
+                return Ok(Gone::Left);
+            } else if !error.is_maybe_applied() || !link::connected(session).await {
+                return Err(error.into());
+            } else {
+                session.sync(node).await?;
+                if session.exists(node).await?.is_none() {
+                    return Ok(Gone::Removed);
+                }
+            }
+            outcome = session.multi(parts).await;
         }
-        session.sync(node).await?;
-        Ok(match session.exists(node).await? {
-            None => Gone::Removed,
-            Some(_) => Gone::Left,
-        })
     }
 }
