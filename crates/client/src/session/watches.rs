@@ -125,6 +125,8 @@ struct OnPath {
     asked_persistent: u32,
     /// Which of its tables the server has us in, on this connection.
     set: [bool; 3],
+    /// Grows with every path that is added.
+    order: u64,
 }
 
 impl OnPath {
@@ -167,11 +169,23 @@ impl OnPath {
     }
 }
 
+/// `paths` in the order in which they were added. Paths hold random markers, so their own order would differ between two runs
+/// of one simulated plan.
+fn in_order<T>(
+    paths: impl IntoIterator<Item = T>,
+    on: impl Fn(&T) -> &OnPath,
+) -> impl Iterator<Item = T> {
+    let mut paths: Vec<T> = paths.into_iter().collect();
+    paths.sort_unstable_by_key(|item| on(item).order);
+    paths.into_iter()
+}
+
 /// All watches of one session.
 #[derive(Default)]
 pub(crate) struct WatchTable {
-    /// In order of path, so that what is done for all of them is done in the same order at every run.
     paths: BTreeMap<Arc<str>, OnPath>,
+    /// How many paths were ever added.
+    added: u64,
     next_id: u64,
     recursive: usize,
     /// The server has refused to remove watches: do not ask again.
@@ -182,6 +196,16 @@ impl WatchTable {
     pub(crate) fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+
+    fn entry(&mut self, path: &Arc<str>) -> &mut OnPath {
+        self.paths.entry(Arc::clone(path)).or_insert_with(|| {
+            self.added += 1;
+            OnPath {
+                order: self.added,
+                ..OnPath::default()
+            }
+        })
     }
 
     /// Whether a persistent watch on the ticket's path reports all that the ticket waits for.
@@ -203,7 +227,7 @@ impl WatchTable {
 
     /// A request that will arm `ticket` has been submitted.
     pub(crate) fn ask(&mut self, ticket: &Ticket) {
-        let on = self.paths.entry(Arc::clone(&ticket.path)).or_default();
+        let on = self.entry(&ticket.path);
         *ticket.arm.class().of(&mut on.asked) += 1;
         on.asked_persistent += u32::from(ticket.arm.is_persistent());
     }
@@ -239,7 +263,7 @@ impl WatchTable {
         } = ticket;
         let class = arm.class();
         self.answered(&path, &arm);
-        let on = self.paths.entry(Arc::clone(&path)).or_default();
+        let on = self.entry(&path);
         *class.of(&mut on.set) |= !covered;
         match arm {
             Arm::Data(to) | Arm::Exists(to) | Arm::Child(to) if to.is_closed() => {
@@ -253,12 +277,12 @@ impl WatchTable {
             Arm::Exists(to) => on.exist.push(OneShot { id, to }),
             Arm::Child(to) => on.child.push(OneShot { id, to }),
             Arm::Stream { queue, recursive } => {
-                self.recursive += usize::from(recursive);
                 on.streams.push(Stream {
                     id,
                     queue,
                     recursive,
                 });
+                self.recursive += usize::from(recursive);
             }
         }
         None
@@ -369,7 +393,7 @@ impl WatchTable {
 
     /// Tells every persistent watch that changes may have been missed.
     pub(crate) fn resync(&self, fired: &mut Vec<Fired>) {
-        for stream in self.paths.values().flat_map(|on| &on.streams) {
+        for stream in in_order(&self.paths, |(_, on)| on).flat_map(|(_, on)| &on.streams) {
             fired.push(Fired::Stream(
                 Arc::clone(&stream.queue),
                 PersistentEvent::Resync,
@@ -381,7 +405,7 @@ impl WatchTable {
     /// Ends every watch.
     pub(crate) fn end(&mut self, lost: SessionLost, fired: &mut Vec<Fired>) {
         self.recursive = 0;
-        for on in std::mem::take(&mut self.paths).into_values() {
+        for (_, on) in in_order(std::mem::take(&mut self.paths), |(_, on)| on) {
             let once = on.data.into_iter().chain(on.exist).chain(on.child);
             fired.extend(once.map(|w| Fired::Once(w.to, Err(lost))));
             fired.extend(on.streams.into_iter().map(|s| Fired::End(s.queue, lost)));
@@ -418,7 +442,7 @@ impl WatchTable {
                 }
             });
         };
-        for (path, on) in &mut self.paths {
+        for (path, on) in in_order(&mut self.paths, |(_, on)| on) {
             on.set = [
                 !on.data.is_empty() || !on.exist.is_empty(),
                 !on.child.is_empty(),
