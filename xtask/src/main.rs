@@ -7,6 +7,7 @@ mod interop;
 mod java;
 mod lease_cuts;
 mod machine;
+mod mutants;
 mod peer;
 mod peers_break;
 mod process;
@@ -42,6 +43,7 @@ enum Task {
         #[arg(default_value = "target/man")]
         folder: PathBuf,
     },
+    Mutants(mutants::Args),
     PeersBreak(peers_break::Args),
     #[command(hide = true)]
     Turn(register::Turn),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),
         Task::Man { folder } => man(&folder),
+        Task::Mutants(args) => mutants::run(&args),
         Task::PeersBreak(args) => peers_break::run(&args),
         Task::Turn(turn) => register::take_turn(&turn),
         Task::Member(member) => peer::member::take_part(member),

@@ -1,0 +1,363 @@
+//! `cargo xtask mutants`: breaks the code in small ways, and sees whether a test fails each time.
+//!
+//! A build for each mutant would take hours here. So all mutants of a sample are compiled in at once, each behind a switch, and an
+//! environment variable chooses the active one. The way of a run, and who owns each step:
+//!
+//! | file | owns |
+//! |---|---|
+//! | `modules` | the parts of the workspace that are mutated, and whose tests count for each |
+//! | `scan`, `operators` | all mutants of a source file: which code is looked at, what is done to it |
+//! | `mutant` | one mutant, its identity and how it is shown |
+//! | `sample` | the draw by a seed, the lines that a change touches, shares |
+//! | `rewrite` | mutants written into a source text behind their switches |
+//! | `switch` | the module that each mutated crate gets: which mutant is active, which ones are reached |
+//! | `tree` | the copy of the workspace and its build; mutants that do not compile |
+//! | `runner` | test executables: what each reaches, and whether one fails with a mutant |
+//! | `results` | the file from which an interrupted run is resumed |
+//! | `report` | scores, survivors, excuses, the section of `docs/mutants.md` |
+
+mod modules;
+mod mutant;
+mod operators;
+mod report;
+mod results;
+mod rewrite;
+mod runner;
+mod sample;
+mod scan;
+#[cfg(test)]
+mod switch;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::{Result, process, root};
+use modules::{MODULES, Module};
+use mutant::Mutant;
+use report::{Excuses, Report, Tried};
+use results::Results;
+use runner::{Outcome, Runner, summary};
+use sample::{Shard, changed_lines, draw, touches};
+use tree::{Build, Chosen, Tree};
+
+/// Break the code in small ways, and see that a test fails each time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this module; may be given several times.
+    #[arg(long, value_name = "MODULE")]
+    only: Vec<String>,
+    /// Mutants of each module; with --in-diff, of all together.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    sample: usize,
+    /// All mutants instead of a sample.
+    #[arg(long)]
+    all: bool,
+    /// Seed of the draw.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Only mutants on lines that differ from this commit.
+    #[arg(long, value_name = "COMMIT")]
+    in_diff: Option<String>,
+    /// Only a share of the sample.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Begin no mutant after this time.
+    #[arg(long, value_name = "MINUTES")]
+    budget: Option<u64>,
+    /// List the mutants and build nothing.
+    #[arg(long)]
+    list: bool,
+    /// Go on with the last run, which had the same options and sources.
+    #[arg(long)]
+    resume: bool,
+    /// Write the section of docs/mutants.md.
+    #[arg(long)]
+    write: bool,
+    /// Test executables at a time.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+    /// Run only the tests of the mutated crate itself; a later --resume without this tries the survivors on the others.
+    #[arg(long)]
+    own_tests: bool,
+    /// Run the tests of the command too.
+    #[arg(long)]
+    with_command: bool,
+    /// Leave out tests with this in their names; may be given several times.
+    #[arg(long, value_name = "TEST")]
+    skip: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let begin = Instant::now();
+    let root = root();
+    let excuses = Excuses::read(&root)?;
+    let candidates = candidates(args, &root, &excuses)?;
+    if args.list {
+        let limit = args.limit();
+        for module in MODULES {
+            let of_module = candidates
+                .iter()
+                .filter(|chosen| chosen.module == module.name);
+            for chosen in of_module.take(limit) {
+                println!("{}", chosen.mutant);
+            }
+        }
+        return Ok(());
+    }
+    let folder = process::target_dir()?.join("mutants");
+    std::fs::create_dir_all(&folder)?;
+    // A lock for the copy and its build: a second run would mix its mutants with these.
+    let lock = std::fs::File::create(folder.join("lock"))?;
+    if lock.try_lock().is_err() {
+        return Err("another `cargo xtask mutants` runs in this target folder".into());
+    }
+    let run = describe(args, &candidates);
+    let results = Results::open(
+        &folder.join("results.jsonl"),
+        &run,
+        args.resume,
+        args.own_tests,
+    )?;
+    let mut tree = Tree::copy(&root, &folder)?;
+    let chosen = viable(args, &mut tree, candidates, &results)?;
+    let packages: BTreeSet<&str> = chosen
+        .iter()
+        .flat_map(|chosen| chosen.source.tests)
+        .copied()
+        .collect();
+    let own: BTreeSet<&str> = chosen.iter().map(|chosen| chosen.source.package).collect();
+    let mut packages = if args.own_tests { own } else { packages };
+    if args.with_command {
+        packages.insert("baton-cli");
+    }
+    let mut chosen = chosen;
+    eprintln!(
+        "{} mutants; building the tests of {}",
+        chosen.len(),
+        packages.iter().copied().collect::<Vec<_>>().join(", ")
+    );
+    let executables = tree.build(Build::Tests, &packages, &mut chosen)?;
+    eprintln!(
+        "{} mutants compile, {} s; running {} executables without a mutant",
+        chosen.len(),
+        begin.elapsed().as_secs(),
+        executables.len()
+    );
+    let runner = Runner {
+        scratch: folder.clone(),
+        jobs: args.jobs,
+        skip: args.skip.clone(),
+    };
+    let reaches = runner.reach(&executables)?;
+    eprintln!(
+        "{}; {} s so far",
+        summary(&reaches),
+        begin.elapsed().as_secs()
+    );
+    let until = args
+        .budget
+        .map(|minutes| begin + Duration::from_secs(60 * minutes));
+    let tried = try_all(chosen, &runner, &reaches, &results, until);
+    let report = Report {
+        seed: args.seed,
+        sample: args.sample_in_words(),
+        excuses: &excuses,
+        tried: &tried,
+    };
+    report.print(begin.elapsed());
+    if args.write {
+        report.write(&root)?;
+    }
+    match report.survivors().len() {
+        0 => Ok(()),
+        lived => Err(format!("{lived} mutants survived without an excuse").into()),
+    }
+}
+
+impl Args {
+    /// How many mutants each module may have.
+    fn limit(&self) -> usize {
+        if self.all { usize::MAX } else { self.sample }
+    }
+
+    fn modules(&self) -> Result<Vec<&'static Module>> {
+        let known = || {
+            let names: Vec<_> = MODULES.iter().map(|module| module.name).collect();
+            names.join(", ")
+        };
+        if self.only.is_empty() {
+            return Ok(MODULES.iter().collect());
+        }
+        let named = self.only.iter().map(|name| {
+            let module = MODULES.iter().find(|module| module.name == name);
+            module.ok_or_else(|| format!("{name}: unknown module; there are {}", known()).into())
+        });
+        named.collect()
+    }
+
+    fn sample_in_words(&self) -> String {
+        match (&self.in_diff, self.all) {
+            (Some(base), _) => format!("the lines that differ from {base}"),
+            (None, true) => "all mutants".to_owned(),
+            (None, false) => format!("{} mutants a module", self.sample),
+        }
+    }
+}
+
+/// The mutants in the order in which they are tried, more than are wanted: some will not compile.
+fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>> {
+    let changed = match &args.in_diff {
+        Some(base) => Some(changed_lines(root, base)?),
+        None => None,
+    };
+    let mut all = Vec::new();
+    let mut scanned = Vec::new();
+    for module in args.modules()? {
+        let mut mutants = module.scan(root)?;
+        scanned.extend(mutants.iter().cloned());
+        if let Some(changed) = &changed {
+            mutants.retain(|mutant| touches(changed, mutant));
+        }
+        let of_module = mutants.len();
+        let mut drawn = rewrite::without_overlaps(draw(mutants, args.seed));
+        if let Some(shard) = args.shard {
+            drawn = shard.of(drawn);
+        }
+        drawn.truncate(args.limit().saturating_mul(3) / 2 + 10);
+        if changed.is_none() || of_module > 0 {
+            eprintln!("{}: {of_module} mutants", module.name);
+        }
+        all.extend(drawn.into_iter().map(|mutant| (module, mutant)));
+    }
+    for stale in excuses.stale(&scanned) {
+        eprintln!("an excuse that fits no mutant any more: {stale}");
+    }
+    let numbered = (1..).zip(all);
+    Ok(numbered
+        .map(|(id, (module, mutant))| Chosen {
+            id,
+            module: module.name,
+            source: module.source,
+            mutant,
+        })
+        .collect())
+}
+
+/// What makes two runs the same: the options and the mutants that there are.
+fn describe(args: &Args, candidates: &[Chosen]) -> serde_json::Value {
+    let keys: String = candidates
+        .iter()
+        .map(|chosen| format!("{}{}", chosen.mutant.key(), chosen.mutant.original))
+        .collect();
+    let sum = keys.bytes().fold(0_u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+    });
+    json!({
+        "seed": args.seed,
+        "sample": args.sample_in_words(),
+        "with command": args.with_command,
+        "mutants": format!("{sum:x}"),
+    })
+}
+
+/// Those that compile, as many as are wanted of each module.
+fn viable(
+    args: &Args,
+    tree: &mut Tree,
+    mut candidates: Vec<Chosen>,
+    results: &Results,
+) -> Result<Vec<Chosen>> {
+    if results.is_resumed() {
+        candidates.retain(|chosen| !results.does_not_compile(&chosen.mutant.key()));
+    } else {
+        let drawn: Vec<Mutant> = candidates
+            .iter()
+            .map(|chosen| chosen.mutant.clone())
+            .collect();
+        let packages: BTreeSet<&str> = candidates
+            .iter()
+            .map(|chosen| chosen.source.package)
+            .collect();
+        tree.build(Build::Check, &packages, &mut candidates)?;
+        let compile: BTreeSet<String> = candidates
+            .iter()
+            .map(|chosen| chosen.mutant.key())
+            .collect();
+        for mutant in drawn {
+            if !compile.contains(&mutant.key()) {
+                results.note(&mutant.key(), None)?;
+            }
+        }
+    }
+    if args.in_diff.is_some() {
+        candidates.truncate(args.limit());
+        return Ok(candidates);
+    }
+    let mut kept: Vec<Chosen> = Vec::new();
+    for chosen in candidates {
+        let before = kept.iter().filter(|other| other.module == chosen.module);
+        if before.count() < args.limit() {
+            kept.push(chosen);
+        }
+    }
+    Ok(kept)
+}
+
+/// What becomes of each, printed and noted as soon as it is known.
+fn try_all(
+    chosen: Vec<Chosen>,
+    runner: &Runner,
+    reaches: &[runner::Reach],
+    results: &Results,
+    until: Option<Instant>,
+) -> Vec<Tried> {
+    let outcomes = std::sync::Mutex::new(std::collections::BTreeMap::new());
+    let mut waiting = Vec::new();
+    for chosen in &chosen {
+        match results.outcome(&chosen.mutant.key()) {
+            Some(outcome) => {
+                if let Ok(mut outcomes) = outcomes.lock() {
+                    outcomes.insert(chosen.id, outcome.clone());
+                }
+            }
+            None => waiting.push(chosen),
+        }
+    }
+    let all = chosen.len();
+    runner.try_all(waiting, reaches, until, |chosen, outcome, took| {
+        let Ok(mut outcomes) = outcomes.lock() else {
+            return;
+        };
+        outcomes.insert(chosen.id, outcome.clone());
+        let done = outcomes.len();
+        let mutant = &chosen.mutant;
+        let took = took.as_secs();
+        match outcome {
+            Outcome::NotRun => {}
+            Outcome::Caught(by) => println!("{done}/{all} caught, {took} s: {mutant} [{by}]"),
+            Outcome::TimedOut(by) => {
+                println!("{done}/{all} did not end, {took} s: {mutant} [{by}]")
+            }
+            Outcome::Survived => println!("{done}/{all} SURVIVED, {took} s: {mutant}"),
+            Outcome::NotReached => println!("{done}/{all} NOT REACHED: {mutant}"),
+        }
+        if let Err(error) = results.note(&mutant.key(), Some(outcome)) {
+            eprintln!("the results cannot be written: {error}");
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_default();
+    chosen
+        .into_iter()
+        .map(|chosen| Tried {
+            outcome: outcomes.get(&chosen.id).cloned().unwrap_or(Outcome::NotRun),
+            chosen,
+        })
+        .collect()
+}

@@ -1,0 +1,193 @@
+//! The parts of the workspace that are mutated, and whose tests count for each.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::mutant::Mutant;
+use super::scan::{scan, test_modules};
+use crate::Result;
+
+/// One part of the workspace.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) name: &'static str,
+    /// Files and folders below the crate's `src`; none for all of it.
+    paths: &'static [&'static str],
+    pub(super) source: &'static Source,
+}
+
+/// One crate.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) package: &'static str,
+    folder: &'static str,
+    /// The packages whose tests may notice a mutant, its own first.
+    pub(super) tests: &'static [&'static str],
+    /// The types of instants that it uses, besides those of the standard library.
+    pub(super) instants: &'static [&'static str],
+}
+
+static CLIENT: Source = Source {
+    package: "baton-client",
+    folder: "crates/client/src",
+    tests: &["baton-client", "baton", "baton-sim"],
+    instants: &["crate::BootInstant", "tokio::time::Instant"],
+};
+static RECIPES: Source = Source {
+    package: "baton",
+    folder: "crates/recipes/src",
+    tests: &["baton", "baton-sim"],
+    instants: &["baton_client::BootInstant", "tokio::time::Instant"],
+};
+static TREE: Source = Source {
+    package: "baton-tree",
+    folder: "crates/tree/src",
+    tests: &["baton-tree", "baton-zkdata", "baton-server", "baton-sim"],
+    instants: &[],
+};
+static WAL: Source = Source {
+    package: "baton-wal",
+    folder: "crates/wal/src",
+    tests: &["baton-wal", "baton-consensus", "baton-server", "baton-sim"],
+    instants: &[],
+};
+static CONSENSUS: Source = Source {
+    package: "baton-consensus",
+    folder: "crates/consensus/src",
+    tests: &["baton-consensus", "baton-server", "baton-sim"],
+    instants: &[],
+};
+static SERVER: Source = Source {
+    package: "baton-server",
+    folder: "crates/server/src",
+    tests: &["baton-server", "baton-sim", "baton-client", "baton"],
+    instants: &["tokio::time::Instant"],
+};
+
+/// All modules.
+pub(super) static MODULES: &[Module] = &[
+    Module {
+        name: "client::lease",
+        paths: &["lease.rs", "lease"],
+        source: &CLIENT,
+    },
+    Module {
+        name: "client::session",
+        paths: &["session"],
+        source: &CLIENT,
+    },
+    Module {
+        name: "recipes::acquisition",
+        paths: &["campaign.rs", "line", "link.rs", "receipt.rs"],
+        source: &RECIPES,
+    },
+    Module {
+        name: "recipes::guard",
+        paths: &["guard"],
+        source: &RECIPES,
+    },
+    Module {
+        name: "recipes::work-queue",
+        paths: &["queue/work"],
+        source: &RECIPES,
+    },
+    Module {
+        name: "tree",
+        paths: &[],
+        source: &TREE,
+    },
+    Module {
+        name: "wal",
+        paths: &[],
+        source: &WAL,
+    },
+    Module {
+        name: "consensus",
+        paths: &[],
+        source: &CONSENSUS,
+    },
+    Module {
+        name: "server::core",
+        paths: &["core"],
+        source: &SERVER,
+    },
+];
+
+impl Source {
+    /// The file that the switch is declared in.
+    pub(super) fn root_file(&self) -> String {
+        format!("{}/lib.rs", self.folder)
+    }
+
+    /// Whether the tests of this package may notice a mutant.
+    pub(super) fn tests_count(&self, package: &str) -> bool {
+        package == "baton-cli" || self.tests.contains(&package)
+    }
+
+    /// The file of the switch.
+    pub(super) fn switch_file(&self) -> String {
+        format!("{}/__mutant.rs", self.folder)
+    }
+}
+
+impl Module {
+    /// All mutants of the module.
+    pub(super) fn scan(&self, root: &Path) -> Result<Vec<Mutant>> {
+        let folder = root.join(self.source.folder);
+        let mut all = Vec::new();
+        walk(&folder, &mut all)?;
+        all.sort();
+        let mut for_tests = BTreeSet::new();
+        for file in &all {
+            let modules = test_modules(&fs::read_to_string(file)?)
+                .map_err(|error| format!("{}: {error}", file.display()))?;
+            for module in modules {
+                let inside = module_folder(file).join(module);
+                for_tests.insert(inside.with_extension("rs"));
+                for_tests.insert(inside);
+            }
+        }
+        let mut found = Vec::new();
+        let wanted: Vec<PathBuf> = match self.paths {
+            [] => vec![folder],
+            paths => paths.iter().map(|path| folder.join(path)).collect(),
+        };
+        for path in wanted {
+            if !path.exists() {
+                return Err(format!("{}: no {} any more", self.name, path.display()).into());
+            }
+            for file in all.iter().filter(|file| file.starts_with(&path)) {
+                if for_tests.iter().any(|module| file.starts_with(module)) {
+                    continue;
+                }
+                let name = file.strip_prefix(root)?.display().to_string();
+                let mutants = scan(&name, &fs::read_to_string(file)?)
+                    .map_err(|error| format!("{name}: {error}"))?;
+                found.extend(mutants);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The folder in which a file's modules lie.
+fn module_folder(file: &Path) -> PathBuf {
+    let parent = file.parent().unwrap_or(file);
+    match file.file_stem().and_then(|stem| stem.to_str()) {
+        Some("lib" | "main" | "mod") | None => parent.to_owned(),
+        Some(stem) => parent.join(stem),
+    }
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            walk(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}

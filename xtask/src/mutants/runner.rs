@@ -1,0 +1,403 @@
+//! Runs test executables: once without a mutant, to see what each reaches, and then for each mutant those that reach it.
+//!
+//! It ends only process groups that it started, by their id.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use super::tree::{Chosen, Executable};
+use crate::Result;
+
+/// A run has so many times its normal time, and this much besides.
+const TIMES: u32 = 4;
+const BESIDES: Duration = Duration::from_secs(20);
+/// For a run whose normal time is not known.
+const LONGEST: Duration = Duration::from_secs(900);
+/// Address space of a run, in KiB: a mutant may ask for memory without end.
+const MEMORY: &str = "12000000";
+/// Between two looks at a run.
+const STEP: Duration = Duration::from_millis(20);
+
+/// How a run of an executable ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ended {
+    Passed,
+    /// The first test that failed, if the executable said.
+    Failed(Option<String>),
+    TimedOut,
+}
+
+/// What became of a mutant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// A test failed: `baton-client/lifetime h26_...`.
+    Caught(String),
+    /// An executable did not end.
+    TimedOut(String),
+    Survived,
+    /// No test comes to it.
+    NotReached,
+    /// The time for all was up.
+    NotRun,
+}
+
+/// What an executable does without a mutant.
+#[derive(Debug, Clone)]
+pub(super) struct Reach {
+    pub(super) executable: Executable,
+    pub(super) time: Duration,
+    pub(super) reached: BTreeSet<u32>,
+}
+
+/// How tests are run.
+#[derive(Debug)]
+pub(super) struct Runner {
+    /// For outputs and for the tests' temporary files.
+    pub(super) scratch: PathBuf,
+    pub(super) jobs: usize,
+    /// Tests that are left out, by parts of their names.
+    pub(super) skip: Vec<String>,
+}
+
+/// What a process is told.
+enum Active<'a> {
+    Mutant(u32),
+    Record(&'a Path),
+}
+
+impl Runner {
+    /// Runs each executable once without a mutant. One that fails twice is an error. What is known of an executable that has not
+    /// been built anew is not asked again.
+    pub(super) fn reach(&self, executables: &[Executable]) -> Result<Vec<Reach>> {
+        let cache = self.scratch.join("reached.json");
+        let mut known = Known::read(&cache);
+        let (mut reaches, mut unknown) = (Vec::new(), VecDeque::new());
+        for executable in executables {
+            match known.get(executable) {
+                Some(reach) => reaches.push(reach),
+                None => unknown.push_back(executable),
+            }
+        }
+        let waiting = Mutex::new(unknown);
+        let done = Mutex::new(Vec::new());
+        self.workers(|slot| {
+            while let Some(executable) = take(&waiting) {
+                let mut result = self.reach_of(executable, slot);
+                if result.is_err() {
+                    result = self.reach_of(executable, slot);
+                }
+                push(&done, result);
+            }
+        });
+        let mut failed = Vec::new();
+        for result in done.into_inner().unwrap_or_default() {
+            match result {
+                Ok(reach) => {
+                    known.note(&reach);
+                    reaches.push(reach);
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        fs::write(&cache, known.0.to_string())?;
+        if !failed.is_empty() {
+            return Err(format!(
+                "without a mutant: {}; --skip TEST leaves a test out",
+                failed.join(", ")
+            )
+            .into());
+        }
+        reaches.sort_by_key(|reach: &Reach| reach.time);
+        Ok(reaches)
+    }
+
+    fn reach_of(&self, executable: &Executable, slot: usize) -> std::result::Result<Reach, String> {
+        let record = self.scratch.join(format!("reached-{slot}"));
+        let _ = fs::remove_file(&record);
+        let begin = Instant::now();
+        let ended = self.run(executable, &Active::Record(&record), None, LONGEST, slot);
+        match ended.map_err(|error| error.to_string())? {
+            Ended::Passed => {
+                let ids = fs::read_to_string(&record).unwrap_or_default();
+                Ok(Reach {
+                    executable: executable.clone(),
+                    time: begin.elapsed(),
+                    reached: ids.lines().filter_map(|id| id.parse().ok()).collect(),
+                })
+            }
+            Ended::Failed(test) => Err(format!(
+                "{} fails at {}",
+                executable.name,
+                test.as_deref().unwrap_or("no test that it names")
+            )),
+            Ended::TimedOut => Err(format!("{} does not end", executable.name)),
+        }
+    }
+
+    /// Tries each mutant, and hands over what became of it as soon as that is known.
+    pub(super) fn try_all(
+        &self,
+        mutants: Vec<&Chosen>,
+        reaches: &[Reach],
+        until: Option<Instant>,
+        report: impl Fn(&Chosen, &Outcome, Duration) + Sync,
+    ) {
+        let waiting = Mutex::new(mutants.into_iter().collect::<VecDeque<_>>());
+        self.workers(|slot| {
+            while let Some(mutant) = take(&waiting) {
+                let begin = Instant::now();
+                let outcome = if until.is_some_and(|until| begin >= until) {
+                    Outcome::NotRun
+                } else {
+                    self.try_one(mutant, reaches, slot)
+                };
+                report(mutant, &outcome, begin.elapsed());
+            }
+        });
+    }
+
+    /// The executables that reach it, quickest first, until one fails.
+    fn try_one(&self, mutant: &Chosen, reaches: &[Reach], slot: usize) -> Outcome {
+        let mut reached = false;
+        for Reach {
+            executable, time, ..
+        } in reaches.iter().filter(|reach| {
+            reach.reached.contains(&mutant.id)
+                && mutant.source.tests_count(&reach.executable.package)
+        }) {
+            reached = true;
+            let limit = *time * TIMES + BESIDES;
+            let active = Active::Mutant(mutant.id);
+            match self.run(executable, &active, None, limit, slot) {
+                Ok(Ended::Failed(test)) => {
+                    // A test that fails once in a while on a busy machine catches nothing.
+                    let again = self.run(executable, &active, test.as_deref(), limit, slot);
+                    if !matches!(again, Ok(Ended::Passed)) {
+                        let test = test.unwrap_or_default();
+                        return Outcome::Caught(format!("{} {test}", executable.name));
+                    }
+                }
+                Ok(Ended::TimedOut) => return Outcome::TimedOut(executable.name.clone()),
+                Ok(Ended::Passed) => {}
+                Err(error) => eprintln!("{}: {error}", executable.name),
+            }
+        }
+        if reached {
+            Outcome::Survived
+        } else {
+            Outcome::NotReached
+        }
+    }
+
+    fn workers(&self, work: impl Fn(usize) + Sync) {
+        std::thread::scope(|scope| {
+            for slot in 0..self.jobs.max(1) {
+                let work = &work;
+                scope.spawn(move || work(slot));
+            }
+        });
+    }
+
+    /// Runs an executable, or one of its tests, until a test fails, it ends or its time is up.
+    fn run(
+        &self,
+        executable: &Executable,
+        active: &Active<'_>,
+        test: Option<&str>,
+        limit: Duration,
+        slot: usize,
+    ) -> Result<Ended> {
+        let scratch = self.scratch.join(format!("tmp-{slot}"));
+        let _ = fs::remove_dir_all(&scratch);
+        fs::create_dir_all(&scratch)?;
+        let log_path = self.scratch.join(format!("out-{slot}"));
+        let log = File::create(&log_path)?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -v \"$0\"; exec \"$@\"", MEMORY])
+            .arg(&executable.path)
+            .current_dir(&executable.folder)
+            .env("CARGO_MANIFEST_DIR", &executable.folder)
+            .env("TMPDIR", &scratch)
+            .env("RUST_BACKTRACE", "0")
+            .env_remove("BATON_MUTANT")
+            .env_remove("BATON_MUTANT_REACHED")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        match test {
+            Some(test) => command.args(["--exact", test]),
+            None => command.args(self.skip.iter().flat_map(|test| ["--skip", test])),
+        };
+        match active {
+            Active::Mutant(id) => command.env("BATON_MUTANT", id.to_string()),
+            Active::Record(path) => command.env("BATON_MUTANT_REACHED", path),
+        };
+        let begin = Instant::now();
+        let mut child = command.spawn()?;
+        let group = Pid::from_child(&child);
+        let mut looked_at = begin;
+        let ended = loop {
+            if let Some(status) = child.try_wait()? {
+                break match status.success() {
+                    true => Ended::Passed,
+                    false => Ended::Failed(failed_test(&log_path)),
+                };
+            }
+            if looked_at.elapsed() > STEP * 10 {
+                looked_at = Instant::now();
+                if let Some(test) = failed_test(&log_path) {
+                    break Ended::Failed(Some(test));
+                }
+            }
+            if begin.elapsed() > limit {
+                break Ended::TimedOut;
+            }
+            std::thread::sleep(STEP);
+        };
+        // Its children too, which it may have left behind.
+        let _ = kill_process_group(group, Signal::KILL);
+        child.wait()?;
+        let _ = fs::remove_dir_all(&scratch);
+        Ok(ended)
+    }
+}
+
+/// The first test that an output says has failed.
+fn failed_test(log: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
+    text.lines().find_map(|line| {
+        let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+        Some(test.trim_end_matches(" - should panic").to_owned())
+    })
+}
+
+fn take<T>(queue: &Mutex<VecDeque<T>>) -> Option<T> {
+    queue.lock().ok()?.pop_front()
+}
+
+fn push<T>(list: &Mutex<Vec<T>>, item: T) {
+    if let Ok(mut list) = list.lock() {
+        list.push(item);
+    }
+}
+
+/// What is known of executables: by path, when it was built, how long it takes, and what it reaches.
+struct Known(Value);
+
+impl Known {
+    fn read(cache: &Path) -> Self {
+        let text = fs::read_to_string(cache).unwrap_or_default();
+        Self(serde_json::from_str(&text).unwrap_or_else(|_| json!({})))
+    }
+
+    fn built(path: &Path) -> Option<String> {
+        let modified = fs::metadata(path).ok()?.modified().ok()?;
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(format!("{since:?}"))
+    }
+
+    fn get(&self, executable: &Executable) -> Option<Reach> {
+        let entry = self.0.get(executable.path.to_str()?)?;
+        if entry["built"].as_str()? != Self::built(&executable.path)? {
+            return None;
+        }
+        let reached = entry["reached"].as_array()?.iter();
+        Some(Reach {
+            executable: executable.clone(),
+            time: Duration::from_secs_f64(entry["seconds"].as_f64()?),
+            reached: reached
+                .filter_map(|id| u32::try_from(id.as_u64()?).ok())
+                .collect(),
+        })
+    }
+
+    fn note(&mut self, reach: &Reach) {
+        let path = &reach.executable.path;
+        if let (Some(name), Some(built)) = (path.to_str(), Self::built(path)) {
+            self.0[name] = json!({
+                "built": built,
+                "seconds": reach.time.as_secs_f64(),
+                "reached": reach.reached,
+            });
+        }
+    }
+}
+
+/// How long the tests take, by package.
+pub(super) fn summary(reaches: &[Reach]) -> String {
+    let mut by_package: BTreeMap<&str, (usize, Duration)> = BTreeMap::new();
+    for reach in reaches {
+        let (executables, time) = by_package.entry(&reach.executable.package).or_default();
+        *executables += 1;
+        *time += reach.time;
+    }
+    let parts: Vec<_> = by_package
+        .into_iter()
+        .map(|(package, (executables, time))| {
+            format!("{package}: {executables} executables, {} s", time.as_secs())
+        })
+        .collect();
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_test_that_failed_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("out");
+        fs::write(&log, "running 2 tests\ntest a ... ok\n").unwrap();
+        assert_eq!(failed_test(&log), None);
+        fs::write(
+            &log,
+            "test a ... ok\ntest b::c ... FAILED\ntest d ... FAILED\n",
+        )
+        .unwrap();
+        assert_eq!(failed_test(&log).as_deref(), Some("b::c"));
+    }
+
+    #[test]
+    fn a_run_that_does_not_end_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("test.sh");
+        fs::write(
+            &script,
+            "#!/bin/sh\n[ \"$BATON_MUTANT\" = 7 ] && exec sleep 600\nexit 0\n",
+        )
+        .unwrap();
+        succeeds(Command::new("chmod").arg("+x").arg(&script));
+        let executable = Executable {
+            package: "p".to_owned(),
+            name: "p/t".to_owned(),
+            path: script,
+            folder: folder.path().to_owned(),
+        };
+        let runner = Runner {
+            scratch: folder.path().join("scratch"),
+            jobs: 1,
+            skip: Vec::new(),
+        };
+        let run = |id, limit| {
+            let active = Active::Mutant(id);
+            runner.run(&executable, &active, None, limit, 0).unwrap()
+        };
+        assert_eq!(run(7, Duration::from_millis(50)), Ended::TimedOut);
+        assert_eq!(run(8, LONGEST), Ended::Passed);
+    }
+
+    fn succeeds(command: &mut Command) {
+        assert!(command.status().unwrap().success());
+    }
+}
