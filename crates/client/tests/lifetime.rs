@@ -12,7 +12,8 @@ mod support;
 use std::time::Duration;
 
 use baton_client::{
-    Client, ConnectError, EndReason, EventKind, LeaseMode, LeaseOptions, OpCode, Session, State,
+    Client, Clock, ConnectError, EndReason, EventKind, LeaseMode, LeaseOptions, OpCode, Session,
+    State,
 };
 use baton_proto::{ErrorCode, MultiOp, MultiResult, Request, Response};
 use support::{Peer, SESSION, T, TICK, World, settle, stat};
@@ -145,6 +146,165 @@ async fn h91_an_answer_that_only_a_follower_can_have_given_extends_no_strict_lea
     s.lease_ended().await;
     assert_eq!(s.lease().deadline, deadline);
     assert!(writes > 0, "it has tried");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h91_a_refused_write_extends_no_strict_lease() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session_with(strict(&world)).await;
+    peer.answer_next_probe().await;
+    let _hold = s.hold_lease().await.unwrap();
+    let deadline = s.lease().deadline;
+    assert!(s.lease().is_valid(), "the session was created just now");
+    // A follower may refuse a write by itself, and a leader that has been deposed knows no better.
+    let refusals = [ErrorCode::BadVersion, ErrorCode::NoNode, ErrorCode::NoAuth];
+    let mut refused = 0;
+    let mut writing = s.set_data("/n", b"", Some(3));
+    while s.lease().is_valid() {
+        let asked = tokio::select! {
+            biased;
+            asked = peer.any() => asked.expect("the client is there"),
+            () = s.lease_ended() => break,
+        };
+        if asked.op == OpCode::Ping {
+            peer.ok(&asked, None).await;
+            continue;
+        }
+        assert!(asked.op.is_write(), "{asked:?}");
+        peer.refuse(&asked, refusals[refused % 3]).await;
+        refused += 1;
+        if asked.op == OpCode::SetData {
+            writing.await.unwrap_err();
+            writing = s.set_data("/n", b"", Some(3));
+        }
+        tokio::time::sleep(T / 16).await;
+        assert_eq!(s.lease().deadline, deadline);
+    }
+    assert!(refused > 8, "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h91_an_answer_counts_from_when_it_was_read_for_the_writes_behind_it() {
+    for by_ping in [false, true] {
+        let mut world = World::new();
+        let (s, mut peer) = world.session_with(strict(&world)).await;
+        peer.answer_next_probe().await;
+        let created = s.lease().deadline;
+        if by_ping {
+            let ping = peer.ping().await;
+            tokio::time::sleep(T / 10).await;
+            peer.ok(&ping, None).await;
+        } else {
+            tokio::time::sleep(T / 4).await;
+            let read = s.exists("/x");
+            let asked = peer.expect(OpCode::Exists).await;
+            tokio::time::sleep(T / 10).await;
+            peer.ok(&asked, Some(Response::Stat(stat(1, 0)))).await;
+            read.await.unwrap();
+        }
+        // Within half a tick of that answer, but not of its request: our server need not have reported it yet.
+        for _ in 0..2 {
+            tokio::time::sleep(TICK / 5).await;
+            let write = s.delete("/x", None);
+            let asked = peer.expect(OpCode::Delete).await;
+            peer.ok(&asked, None).await;
+            write.await.unwrap();
+            assert_eq!(s.lease().deadline, created);
+        }
+    }
+}
+
+/// How long each answer takes in the next test.
+const SLOW: Duration = Duration::from_millis(900);
+
+#[tokio::test(start_paused = true)]
+async fn h26_whatever_is_answered_counts_from_its_request() {
+    let mut world = World::new();
+    let clock = world.clock.clone();
+    let connect = tokio::spawn(Session::connect(world.config()));
+    let mut peer = world.accept_raw().await;
+    peer.frame().await.expect("a handshake");
+    let sent = clock.now();
+    tokio::time::sleep(SLOW).await;
+    peer.answer_hello(SESSION).await;
+    let s = connect.await.unwrap().unwrap();
+    // Less one percent and 50 ms.
+    let span = T - T / 100 - Duration::from_millis(50);
+    assert_eq!(s.unanswered_for(), SLOW, "the handshake");
+    assert_eq!(s.lease().deadline, sent + span, "the handshake");
+
+    peer.baton = true;
+    let probe = peer.any().await.unwrap();
+    tokio::time::sleep(SLOW).await;
+    peer.answer_probe(&probe).await;
+    settle().await;
+    assert_eq!(s.unanswered_for(), SLOW, "the probe");
+    let counts = |what: &str, sent| {
+        assert_eq!(s.unanswered_for(), SLOW, "{what}");
+        assert_eq!(s.lease().deadline, sent + span, "{what}");
+    };
+    let (sent, read) = (clock.now(), s.exists("/x"));
+    let asked = peer.expect(OpCode::Exists).await;
+    tokio::time::sleep(SLOW).await;
+    peer.ok(&asked, Some(Response::Stat(stat(1, 0)))).await;
+    read.await.unwrap();
+    counts("a read", sent);
+
+    let (sent, write) = (clock.now(), s.delete("/x", None));
+    let asked = peer.expect(OpCode::Delete).await;
+    tokio::time::sleep(SLOW).await;
+    peer.ok(&asked, None).await;
+    write.await.unwrap();
+    counts("a write", sent);
+
+    let ping = peer.ping().await;
+    let sent = clock.now();
+    tokio::time::sleep(SLOW).await;
+    peer.ok(&ping, None).await;
+    settle().await;
+    counts("a ping", sent);
+    let proved = s.lease().deadline;
+
+    // What waited for the connection counts from when it left.
+    world.transport.refuse(true);
+    drop(peer);
+    settle().await;
+    let waiting = s.delete("/x", None);
+    world.transport.refuse(false);
+    let mut peer = world.accept_raw().await;
+    peer.frame().await.expect("a handshake");
+    let begun = clock.now();
+    tokio::time::sleep(SLOW).await;
+    peer.answer_hello(SESSION).await;
+    settle().await;
+    assert_eq!(s.unanswered_for(), SLOW, "the re-attach");
+    assert_eq!(s.lease().deadline, proved, "it proves nothing by itself");
+    peer.baton = true;
+    peer.answer_next_probe().await;
+    let asked = peer.expect(OpCode::Delete).await;
+    tokio::time::sleep(SLOW).await;
+    peer.ok(&asked, None).await;
+    waiting.await.unwrap();
+    counts("what waited", begun + SLOW);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h26_the_time_of_a_session_that_was_attached_late_is_over_when_the_servers_is() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.answer_next_probe().await;
+    drop(peer);
+    let mut peer = world.accept_raw().await;
+    peer.frame().await.expect("a handshake");
+    let sent = s.clock().now();
+    tokio::time::sleep(SLOW).await;
+    peer.answer_hello(SESSION).await;
+    settle().await;
+    assert_eq!(s.state(), State::Connected { epoch: 2 });
+    // The server counts from when it met the request; nothing that follows is answered.
+    world.transport.refuse(true);
+    assert_eq!(s.ended().await, EndReason::ExpiredLocally);
+    assert_eq!(s.clock().now(), sent + T);
 }
 
 #[tokio::test(start_paused = true)]

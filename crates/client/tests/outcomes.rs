@@ -114,6 +114,46 @@ async fn a_lost_connection_leaves_sent_writes_unknown_repeats_reads_and_keeps_wh
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_to_fail_fast_is_not_sent_again_be_it_a_read_or_a_write() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let hasty = s.fail_fast();
+    let read = hasty.get_data("/read");
+    let watching = hasty.exists_watch("/watched");
+    let write = hasty.delete("/write", None);
+    for op in [OpCode::GetData, OpCode::Exists, OpCode::Delete] {
+        peer.expect(op).await;
+    }
+    world.transport.refuse(true);
+    drop(peer);
+    let lost = Some(&Reason::ConnectionLost);
+    let e = read.await.unwrap_err();
+    assert!(
+        matches!(e, Error::Unanswered { .. }) && e.reason() == lost,
+        "{e}"
+    );
+    let e = watching.await.unwrap_err();
+    assert!(
+        matches!(e, Error::Unanswered { .. }) && e.reason() == lost,
+        "{e}"
+    );
+    let e = write.await.unwrap_err();
+    assert!(e.is_maybe_applied() && e.reason() == lost, "{e}");
+    let e = hasty.exists("/none").await.unwrap_err();
+    assert!(matches!(e, Error::NotSent { .. }), "{e}");
+    world.transport.refuse(false);
+    let mut peer = world.accept(SESSION).await;
+    let marker = s.exists("/marker");
+    let asked = peer.next().await.unwrap();
+    assert_eq!(
+        (asked.op, asked.path().as_str()),
+        (OpCode::Exists, "/marker")
+    );
+    peer.refuse(&asked, ErrorCode::NoNode).await;
+    marker.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn h50_a_deadline_ends_what_waits_as_not_sent_and_what_left_as_maybe_applied() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;

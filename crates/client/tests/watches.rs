@@ -198,6 +198,83 @@ async fn h74_reconnecting_sets_every_watch_again_in_pieces_before_what_is_queued
     assert_eq!(watches.swap_remove(7).await.unwrap().path, name(7));
 }
 
+/// The zxid from which the client asks for what its data watches missed, and their paths.
+async fn rearmed(peer: &mut Peer) -> (i64, Vec<String>) {
+    let asked = peer.expect(OpCode::SetWatches).await;
+    let Request::SetWatches {
+        relative_zxid,
+        data,
+        ..
+    } = asked.request()
+    else {
+        unreachable!()
+    };
+    let paths = data.into_iter().map(str::to_owned).collect();
+    peer.ok(&asked, None).await;
+    (relative_zxid, paths)
+}
+
+#[tokio::test(start_paused = true)]
+async fn h38_a_break_between_two_events_of_one_change_loses_neither() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let first = data_watch(&s, &mut peer, "/a").await;
+    let second = data_watch(&s, &mut peer, "/b").await;
+    // A multi deletes both nodes; the connection breaks between their events.
+    peer.event_of(105, EventKind::NodeDeleted, "/a").await;
+    assert_eq!(first.await.unwrap().zxid, Some(105));
+    drop(peer);
+    let mut peer = world.accept(SESSION).await;
+    assert_eq!(peer.last_zxid_seen, 100);
+    // A server tells of the changes after this zxid only.
+    assert_eq!(rearmed(&mut peer).await, (100, vec!["/b".to_owned()]));
+    peer.event_of(105, EventKind::NodeDeleted, "/b").await;
+    assert_eq!(second.await.unwrap().kind, EventKind::NodeDeleted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h38_only_the_answers_to_operations_move_the_zxid_from_which_watches_are_set_again() {
+    let mut world = World::new();
+    let config = world.config().auth("digest", b"user:secret");
+    let connect = tokio::spawn(Session::connect(config));
+    let mut peer = world.accept(SESSION).await;
+    // Baton's answers to pings overtake events, and none of these is an answer in the order of operations.
+    peer.zxid = 150;
+    let asked = peer.any().await.unwrap();
+    assert_eq!(asked.op, OpCode::Auth);
+    peer.ok(&asked, None).await;
+    peer.zxid = 100;
+    peer.answer_next_probe().await;
+    let s = connect.await.unwrap().unwrap();
+    assert_eq!(s.last_zxid(), 100, "credentials");
+    let watch = data_watch(&s, &mut peer, "/n").await;
+    peer.zxid = 150;
+    let ping = peer.ping().await;
+    peer.ok(&ping, None).await;
+    settle().await;
+    assert_eq!(s.last_zxid(), 100, "a ping");
+    // An answer from before, as a server that is behind may give it.
+    peer.zxid = 90;
+    let read = s.exists("/x");
+    let asked = peer.expect(OpCode::Exists).await;
+    peer.refuse(&asked, ErrorCode::NoNode).await;
+    read.await.unwrap();
+    assert_eq!(s.last_zxid(), 100);
+    for _ in 0..2 {
+        drop(peer);
+        peer = world.accept(SESSION).await;
+        peer.zxid = 150;
+        let asked = peer.any().await.unwrap();
+        assert_eq!(asked.op, OpCode::Auth);
+        peer.ok(&asked, None).await;
+        // The second time: this request's answer says nothing about what follows it.
+        assert_eq!(rearmed(&mut peer).await, (100, vec!["/n".to_owned()]));
+        settle().await;
+    }
+    peer.event(EventKind::NodeDeleted, "/n").await;
+    assert_eq!(watch.await.unwrap().kind, EventKind::NodeDeleted);
+}
+
 async fn stream(
     s: &Session,
     peer: &mut Peer,

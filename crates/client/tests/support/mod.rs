@@ -163,6 +163,14 @@ impl Peer {
         })
     }
 
+    /// The next ping, unanswered.
+    pub async fn ping(&mut self) -> Asked {
+        let ping = tokio::time::timeout(PATIENCE, self.any()).await;
+        let ping = ping.expect("a ping is due").expect("the client is there");
+        assert_eq!(ping.op, OpCode::Ping);
+        ping
+    }
+
     /// The next request that is neither a ping nor the client's probe, which are answered.
     pub async fn next(&mut self) -> Option<Asked> {
         loop {
@@ -243,9 +251,15 @@ impl Peer {
         let _ = self.stream.write_all(&out).await;
     }
 
+    /// An event of a server that does not say which change it was.
     pub async fn event(&mut self, kind: EventKind, path: &str) {
+        self.event_of(-1, kind, path).await;
+    }
+
+    /// An event of the change with this zxid.
+    pub async fn event_of(&mut self, zxid: i64, kind: EventKind, path: &str) {
         let mut out = Vec::new();
-        frame::write_event(&mut out, -1, &WatcherEvent::new(kind, path));
+        frame::write_event(&mut out, zxid, &WatcherEvent::new(kind, path));
         let _ = self.stream.write_all(&out).await;
     }
 
