@@ -210,7 +210,12 @@ impl Campaign {
                     .await
             };
             match attempt.await {
-                Err(Attempt::Again) => {}
+                // The node that is held may be what is gone, before its guard has heard of it.
+                Err(Attempt::Again) => {
+                    if let Ok(None) = held.session().exists(held.node()).await {
+                        held.node_gone();
+                    }
+                }
                 Err(Attempt::Failed(error)) => return Err(error),
                 Ok(grant) => return Ok(grant),
             }

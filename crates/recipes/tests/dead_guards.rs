@@ -10,13 +10,14 @@
 mod common;
 
 use baton::{
-    LeaderElection, LockError, LockingQueue, LostReason, MultiLock, OwnerId, ReentrantMutex,
-    ReleaseError, RwLock, Semaphore, SimpleMutex, WorkQueue,
+    Guard, LeaderElection, LockError, LockingQueue, LostReason, MultiLock, Mutex, OwnerId,
+    ReentrantMutex, ReleaseError, RwLock, Semaphore, SimpleMutex, WorkQueue,
 };
-use baton_client::{Client, OpCode};
+use baton_client::{Client, EventKind, OpCode};
 use baton_testkit::{Match, Proxy, Variant};
-use common::{Stage, lapsing, mutex, session, within};
+use common::{LAPSE, Stage, lapsing, mutex, session, within};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Cuts the connection until `lost`, and heals it then. The session lives on.
 async fn lapse(client: &Client, proxy: &Proxy, lost: impl Future<Output = LostReason>) {
@@ -159,6 +160,65 @@ async fn h92_who_keeps_the_node_keeps_it_until_the_guard_goes() {
     assert_eq!(guard.keep_node(), Err(LostReason::LeaseEnded));
     drop(guard);
     stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told() {
+    for drops in [false, true] {
+        let stage = Stage::new("h92e").await;
+        let (client, clock) = stage.lapsing_by_clock().await;
+        // One that others wait for, one that asks for a lock delay, and one that tells whoever observes.
+        let at = |name: &str| format!("{}-{name}", stage.path);
+        let awaited = mutex(&client, &at("awaited"));
+        let first = within(awaited.acquire()).await.unwrap();
+        let (first, second) = behind(first, awaited).await;
+        let delayed = mutex(&client, &at("delayed")).lock_delay(Duration::from_secs(60));
+        let delayed = within(delayed.unwrap().acquire()).await.unwrap();
+        let election = LeaderElection::new(&client, &at("election")).unwrap();
+        let leader = within(election.campaign()).await.unwrap();
+        within(first.release()).await.unwrap();
+        let second = within(second).await.unwrap();
+        let guards = [&second, &delayed, &*leader];
+        let other = session(&stage.client().await).await;
+        let mut ends = Vec::new();
+        for guard in guards {
+            guard.keep_node().unwrap();
+            let marker = format!("{}.released", guard.node());
+            let told = within(other.exists_watch(&marker)).await.unwrap().1;
+            let gone = within(other.get_data_watch(guard.node())).await.unwrap().1;
+            ends.push((told, gone));
+        }
+        clock.sleep(LAPSE);
+        for guard in guards {
+            assert_eq!(guard.check(), Err(LostReason::LeaseEnded));
+        }
+        if drops {
+            drop((second, delayed, leader));
+        } else {
+            within(second.release()).await.unwrap_err();
+            within(delayed.release()).await.unwrap_err();
+            within(leader.resign()).await.unwrap_err();
+        }
+        for (mut told, gone) in ends {
+            // The marker's news would come before that of the deletion, which is part of the same change.
+            assert_eq!(within(gone).await.unwrap().kind, EventKind::NodeDeleted);
+            assert_eq!(told.try_event(), None);
+        }
+    }
+}
+
+/// Has another acquire wait behind `guard`.
+async fn behind(guard: Guard, lock: Mutex) -> (Guard, JoinHandle<Guard>) {
+    let folder = guard.node().rsplit_once('/').unwrap().0.to_owned();
+    let looking = guard.session().clone();
+    let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    let joined = async {
+        while looking.children(&folder).await.unwrap().names.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(joined).await;
+    (guard, next)
 }
 
 #[tokio::test]

@@ -9,10 +9,13 @@
 
 mod common;
 
-use baton::{CreateMode, LostReason, TxnError};
+use baton::{
+    CreateMode, LeaderElection, LockError, LostReason, MultiLock, OwnerId, ReentrantMutex,
+    ReleaseError, Releasing, RwLock, Semaphore, SimpleMutex, TxnError,
+};
 use baton_client::{AddWatchMode, EventKind, OpCode, State};
 use baton_testkit::{Action, Match, Variant};
-use common::{LONG, SHORT, SleptClock, Stage, elsewhere, mutex, session, within};
+use common::{LAPSE, LONG, SHORT, SleptClock, Stage, elsewhere, mutex, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -90,6 +93,83 @@ async fn h25_run_asks_the_clock_and_waits_for_no_timer() {
     });
     assert!(is_over(within(work).await.unwrap_err()));
     assert!(!steps_after.load(Ordering::Relaxed));
+}
+
+/// Whether a release says that what was held had been lost by then.
+async fn is_lost(releasing: Releasing) -> bool {
+    matches!(
+        within(releasing).await,
+        Err(ReleaseError::Lost {
+            reason: LostReason::LeaseEnded,
+            ..
+        })
+    )
+}
+
+#[tokio::test]
+async fn h25_after_a_pause_that_nobody_has_noticed_no_release_says_that_all_was_well() {
+    let stage = Stage::new("h25d").await;
+    let (client, clock) = stage.lapsing_by_clock().await;
+    let id = session(&client).await.id();
+    let at = |name: &str| format!("{}-{name}", stage.path);
+    // Nobody is asked between a sleep and the release behind it: no task of this client has run.
+    let guard = within(mutex(&client, &at("mutex")).acquire())
+        .await
+        .unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "a mutex");
+    let simple = SimpleMutex::new(&client, &at("simple")).unwrap();
+    let guard = within(simple.acquire()).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "a simple mutex");
+    let reentrant = ReentrantMutex::new(&client, &at("reentrant")).unwrap();
+    let guard = within(reentrant.acquire(&OwnerId::unique())).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "a reentrant mutex");
+    let owner = OwnerId::unique();
+    let outer = within(reentrant.acquire(&owner)).await.unwrap();
+    let inner = within(reentrant.acquire(&owner)).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(inner.release()).await, "a guard among several");
+    assert!(is_lost(outer.release()).await, "the last of them");
+    let rw = RwLock::new(&client, &at("rw")).unwrap();
+    let guard = within(rw.read()).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "a reader");
+    let guard = within(rw.write()).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "a writer");
+    let guard = within(rw.write()).await.unwrap();
+    clock.sleep(LAPSE);
+    let reader = within(guard.downgrade()).await;
+    assert!(
+        matches!(reader, Err(LockError::Lost { .. })),
+        "a writer that becomes a reader"
+    );
+    let permits = Semaphore::new(&client, &at("semaphore"), 2).unwrap();
+    let guard = within(permits.acquire(2)).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "permits");
+    let multi = MultiLock::new(&client, [at("one"), at("two")]).unwrap();
+    let guard = within(multi.acquire()).await.unwrap();
+    clock.sleep(LAPSE);
+    assert!(is_lost(guard.release()).await, "several locks");
+    let election = LeaderElection::new(&client, &at("election")).unwrap();
+    let leadership = within(election.campaign()).await.unwrap();
+    clock.sleep(LAPSE);
+    let resigned = within(leadership.resign()).await;
+    assert!(
+        matches!(resigned, Err(ReleaseError::Lost { .. })),
+        "{resigned:?}"
+    );
+    // In the step that joins the line again.
+    let lock = mutex(&client, &at("mutex"));
+    let guard = within(lock.acquire()).await.unwrap();
+    clock.sleep(LAPSE);
+    let again = within(lock.requeue(guard)).await;
+    assert!(matches!(again, Err(LockError::Lost { .. })), "{again:?}");
+    // All of it on one session.
+    assert_eq!(session(&client).await.id(), id);
 }
 
 #[tokio::test]

@@ -11,10 +11,11 @@ mod common;
 
 use baton::{Client, CreateMode, LostReason, WorkError, WorkItem};
 use baton_client::{Acl, EventKind, OpCode, Perms};
-use baton_testkit::{Action, Match, Variant};
+use baton_testkit::{Action, Fault, Match, Variant};
 use common::work::{drain, queue};
-use common::{CUTS, LONG, SHORT, Stage, session, within};
+use common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 const ROOMY: Duration = Duration::from_secs(2);
@@ -81,6 +82,52 @@ async fn h67_a_claim_whose_time_is_up_may_be_taken_over_and_its_ack_is_refused()
     assert_eq!(again.check(), Ok(()));
     within(again.ack()).await.unwrap();
     assert!(items(&stage).await.is_empty());
+}
+
+#[tokio::test]
+async fn h67_the_time_of_a_claim_counts_from_its_request_be_the_answer_late_or_lost() {
+    // Less than a session's lease, which would end the claim as well.
+    let visibility = Duration::from_secs(9);
+    let pause = Duration::from_secs(3);
+    let at_most = visibility - visibility / 100 - pause;
+    for (action, extended) in [
+        (Action::Hold, Action::Hold),
+        (Action::Cut(Variant::Rst), Action::Hold),
+        (Action::Hold, Action::Cut(Variant::Rst)),
+    ] {
+        let stage = Stage::new("h67t").await;
+        let clock = Arc::new(SleptClock::default());
+        let (client, proxy) = stage.proxied_by(&clock).await;
+        let queue = queue(&client, &stage.path).visibility(visibility);
+        within(queue.offer("x")).await.unwrap();
+        // The next answer about an item, while which the machine sleeps. A cut connection comes back behind that only.
+        let answer = |action| {
+            proxy.refuse();
+            proxy
+                .on(Match::reply(OpCode::Multi).path_contains("/items/"))
+                .then(action)
+        };
+        let sleep = async |answer: &Fault| {
+            within(answer.fired()).await;
+            clock.sleep(pause);
+            answer.release();
+            proxy.heal();
+        };
+        let late = answer(action);
+        let taking = tokio::spawn(async move { queue.take().await.unwrap() });
+        sleep(&late).await;
+        let claim = within(taking).await.unwrap();
+        assert!(claim.remaining() <= at_most, "a take, {action:?}");
+        let late = answer(extended);
+        let extending = tokio::spawn(async move {
+            claim.extend().await.unwrap();
+            claim
+        });
+        sleep(&late).await;
+        let claim = within(extending).await.unwrap();
+        assert!(claim.remaining() <= at_most, "an extension, {extended:?}");
+        within(claim.ack()).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -648,4 +695,33 @@ async fn h76_delayed_items_come_when_the_servers_clock_says_so() {
     assert!(claimed.ctime >= due_ms, "{} {due_ms}", claimed.ctime);
     within(claim.ack()).await.unwrap();
     assert!(within(queue.poll()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn h76_an_answer_that_comes_late_does_not_put_the_servers_clock_ahead() {
+    let stage = Stage::new("h76b").await;
+    let producer = queue(&stage.client().await, &stage.path);
+    let delay = Duration::from_secs(2);
+    within(producer.offer(WorkItem::new("later").delay(delay)))
+        .await
+        .unwrap();
+    let clock = Arc::new(SleptClock::default());
+    let (client, proxy) = stage.proxied_by(&clock).await;
+    let consumer = queue(&client, &stage.path);
+    // The answer that has the server's time in it.
+    let answer = proxy
+        .on(Match::reply(OpCode::Multi).path_contains("/t-"))
+        .then(Action::Hold);
+    let taking = tokio::spawn(async move { consumer.take().await.unwrap() });
+    within(answer.fired()).await;
+    clock.sleep(2 * delay);
+    answer.release();
+    let claim = within(taking).await.unwrap();
+    let admin = session(&stage.client().await).await;
+    let due_ms: i64 = claim.item().rsplit('/').next().unwrap()[..13]
+        .parse()
+        .unwrap();
+    let claimed = within(admin.exists(claim.node())).await.unwrap().unwrap();
+    assert!(claimed.ctime >= due_ms, "{} {due_ms}", claimed.ctime);
+    within(claim.ack()).await.unwrap();
 }

@@ -12,7 +12,7 @@ mod common;
 use baton::{Client, CreateMode, LockError, LostReason, ReadGuard, RwDialect, RwLock, WriteGuard};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match, Proxy};
-use common::{CUTS, LONG, Stage, plant, session, within};
+use common::{CUTS, LAPSE, LONG, Stage, plant, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -189,6 +189,66 @@ async fn h44_a_reader_becomes_the_writer_only_where_it_need_not_wait() {
         stage.until_children(1).await;
         assert!(within(lock.try_read()).await.unwrap().is_none());
         within(write.release()).await.unwrap();
+    }
+}
+
+/// Becomes the writer, which must be refused because the reader is none any more.
+async fn upgrade_is_lost(reader: ReadGuard) -> LostReason {
+    let refused = within(reader.upgrade()).await.unwrap_err();
+    assert!(refused.guard.check().is_err());
+    match refused.source {
+        LockError::Lost { reason, .. } => reason,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn h44_a_reader_that_has_lost_the_lock_does_not_become_the_writer() {
+    for dialect in DIALECTS {
+        let stage = Stage::new("h44l").await;
+        let lock_here = lock(&stage.client().await, &stage).dialect(dialect);
+        let reader = within(lock_here.read()).await.unwrap();
+        let other = stage.client().await;
+        let admin = session(&other).await;
+        within(admin.delete(reader.node(), None)).await.unwrap();
+        assert_eq!(within(reader.lost()).await, LostReason::NodeGone);
+        // Another writes meanwhile what the reader has not read.
+        let other = lock(&other, &stage).dialect(dialect);
+        let write = within(other.write()).await.unwrap();
+        within(write.release()).await.unwrap();
+        assert_eq!(upgrade_is_lost(reader).await, LostReason::NodeGone);
+        stage.until_children(0).await;
+    }
+    // The same where the lease ends, the session lives, and the node stays for now.
+    let stage = Stage::new("h44m").await;
+    let (client, clock) = stage.lapsing_by_clock().await;
+    let reader = within(lock(&client, &stage).read()).await.unwrap();
+    reader.keep_node().unwrap();
+    clock.sleep(LAPSE);
+    assert_eq!(upgrade_is_lost(reader).await, LostReason::LeaseEnded);
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn h44_a_reader_that_loses_the_lock_on_its_way_does_not_become_the_writer() {
+    for dialect in DIALECTS {
+        let stage = Stage::new("h44w").await;
+        let (client, proxy) = stage.proxied(LONG).await;
+        let lock_here = lock(&client, &stage).dialect(dialect);
+        let reader = within(lock_here.read()).await.unwrap();
+        let node = reader.node().to_owned();
+        let create = proxy.on(Match::request(OpCode::Create2)).then(Action::Hold);
+        let upgrading = tokio::spawn(upgrade_is_lost(reader));
+        within(create.fired()).await;
+        let other = stage.client().await;
+        within(session(&other).await.delete(&node, None))
+            .await
+            .unwrap();
+        let write = within(lock(&other, &stage).dialect(dialect).write()).await;
+        within(write.unwrap().release()).await.unwrap();
+        create.release();
+        assert_eq!(within(upgrading).await.unwrap(), LostReason::NodeGone);
+        stage.until_children(0).await;
     }
 }
 

@@ -286,6 +286,34 @@ async fn h48_participants_with_another_number_are_refused_also_as_creators() {
 }
 
 #[tokio::test]
+async fn h48_a_number_that_another_has_stored_meanwhile_is_not_overwritten() {
+    let stage = Stage::new("h48m").await;
+    // A node of another library, without a number.
+    stage.occupied().await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let set = proxy.on(Match::request(OpCode::SetData)).then(Action::Hold);
+    let ours = semaphore(&client, &stage, 3);
+    let asking = tokio::spawn(async move { ours.try_acquire(1).await });
+    within(set.fired()).await;
+    let theirs = take(&stage.client().await, &stage, 5, 1).await;
+    set.release();
+    let refused = within(asking).await.unwrap().unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            SemaphoreError::MaximumDiffers {
+                ours: 3,
+                stored: 5,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert_eq!(stored(&stage).await, "5");
+    within(theirs.release()).await.unwrap();
+}
+
+#[tokio::test]
 async fn h48_no_lease_is_taken_under_a_number_that_the_tree_no_longer_has() {
     let stage = Stage::new("h48r").await;
     let (client, proxy) = stage.proxied(LONG).await;
@@ -392,6 +420,33 @@ async fn h01_a_lost_answer_leaves_as_many_leases_as_were_asked_for() {
             until(&stage, 0, 0).await;
         }
     }
+}
+
+#[tokio::test]
+async fn h01_what_is_left_of_leases_of_which_one_was_deleted_before_the_look_is_deleted_too() {
+    let stage = Stage::new("h01p").await;
+    drop(take(&stage.client().await, &stage, 3, 1).await);
+    until(&stage, 0, 0).await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let of = semaphore(&client, &stage, 3);
+    let cut = proxy
+        .on(Match::reply(OpCode::Multi))
+        .then(Action::Cut(Variant::Rst));
+    // The connection that is there goes on until its answer is cut off.
+    proxy.refuse();
+    let acquiring = tokio::spawn(async move { of.acquire(2).await.unwrap() });
+    within(cut.fired()).await;
+    let made = nodes(&stage, "leases").await;
+    assert_eq!(made.len(), 2);
+    let admin = session(&stage.client().await).await;
+    within(admin.delete(&made[0].path, None)).await.unwrap();
+    proxy.heal();
+    let guard = within(acquiring).await.unwrap();
+    until(&stage, 2, 0).await;
+    let kept = nodes(&stage, "leases").await;
+    assert!(kept.iter().all(|lease| lease.path != made[1].path));
+    within(guard.release()).await.unwrap();
+    until(&stage, 0, 0).await;
 }
 
 #[tokio::test]

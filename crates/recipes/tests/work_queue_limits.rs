@@ -10,8 +10,8 @@
 
 mod common;
 
-use baton::{CreateMode, Settlement, WorkError, WorkQueue};
-use baton_testkit::{Match, Proxy};
+use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
+use baton_testkit::{Action, Match, Proxy};
 use common::work::queue;
 use common::{LONG, Stage, connect, polled, session, within};
 use std::time::Duration;
@@ -208,4 +208,60 @@ async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_is
         matches!(settled, Err(WorkError::Changed { .. })),
         "{settled:?}"
     );
+}
+
+/// Has a put of `racer` stop at this frame, another producer put meanwhile, and sees to it that one of them has found the queue
+/// full; `false` if there is no such frame.
+async fn raced_at(stage: &Stage, racer: &(Client, Proxy), other: &Client, frame: Match) -> bool {
+    let path = format!("{}-{}", stage.path, uuid::Uuid::new_v4().simple());
+    let others = queue(other, &path).capacity(2);
+    // One place is free, and the capacity counter does not know it.
+    within(others.offer_all(["a".into(), "b".into()]))
+        .await
+        .unwrap();
+    done(&others).await;
+    let (client, proxy) = racer;
+    let at = proxy.on(frame).then(Action::Hold);
+    let racing = queue(client, &path).capacity(2);
+    let mut putting = tokio::spawn(async move { racing.offer("c").await });
+    let met = within(async {
+        tokio::select! {
+            biased;
+            _ = at.fired() => true,
+            put = &mut putting => {
+                put.unwrap().unwrap();
+                false
+            }
+        }
+    })
+    .await;
+    if met {
+        let put = within(queue(other, &path).capacity(2).offer("d")).await;
+        at.release();
+        let raced = within(putting).await.unwrap();
+        let (full, fits) = match (put, raced) {
+            (Err(full), Ok(_)) => (full, b"c"),
+            (Ok(_), Err(full)) => (full, b"d"),
+            both => panic!("{both:?}"),
+        };
+        assert!(matches!(full, WorkError::Full { .. }), "{full}");
+        let items = [done(&others).await, done(&others).await];
+        assert_eq!(items, [b"b", fits]);
+    }
+    at.remove();
+    met
+}
+
+#[tokio::test]
+async fn a_put_that_races_with_another_for_the_last_place_never_overfills_the_queue() {
+    let stage = Stage::new("last-place").await;
+    let racer = stage.proxied(LONG).await;
+    let other = stage.client().await;
+    for frames in [Match::any_request, Match::any_reply] {
+        let mut nth = 1;
+        while raced_at(&stage, &racer, &other, frames().nth(nth)).await {
+            nth += 1;
+        }
+        assert!(nth > 3, "some frames were met: {nth}");
+    }
 }

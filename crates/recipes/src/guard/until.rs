@@ -66,3 +66,23 @@ impl Until {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h67_the_time_of_a_claim_is_shorter_by_the_clocks_rate_and_counts_from_the_newest_request() {
+        let second = |nth: u64| BootInstant::from_nanos(nth * 1_000_000_000);
+        let left = |until: &Until, nth| until.remaining(second(nth)).map(|left| left.as_secs());
+        let until = Until::new(second(1000), Some(Duration::from_secs(100)));
+        assert_eq!(left(&until, 1000), Some(99));
+        assert_eq!(left(&until, 1098), Some(1));
+        assert_eq!(left(&until, 1099), Some(0));
+        until.renew(second(1050));
+        assert_eq!(left(&until, 1099), Some(50));
+        assert_eq!(left(&until, 1149), Some(0));
+        let endless = Until::new(second(1000), None);
+        assert_eq!(left(&endless, 1_000_000), None);
+    }
+}

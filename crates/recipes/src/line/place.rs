@@ -233,6 +233,10 @@ async fn look(
             }
             other => other?,
         };
+        // Gone before we came: whoever held the lock meanwhile has left nothing to see.
+        if beside.is_some_and(|held| line.iter().all(|rival| rival.name != held)) {
+            return Err(Trouble::OwnNodeGone);
+        }
         let own = contender.name();
         let mut before = 0;
         let mut nearest = None;

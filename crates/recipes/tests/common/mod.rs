@@ -125,6 +125,22 @@ impl Stage {
         within(Client::connect(config)).await.unwrap()
     }
 
+    /// The same, through a proxy of its own.
+    pub async fn proxied_by(&self, clock: &Arc<SleptClock>) -> (Client, Proxy) {
+        let proxy = Proxy::start(self.addr).await.unwrap();
+        let config = config(proxy.addr(), LONG).clock(Arc::clone(clock) as Arc<dyn Clock>);
+        (within(Client::connect(config)).await.unwrap(), proxy)
+    }
+
+    /// A client whose lease ends when its clock has slept for [`LAPSE`], while its session lives on.
+    pub async fn lapsing_by_clock(&self) -> (Client, Arc<SleptClock>) {
+        let clock = Arc::new(SleptClock::default());
+        let config = config(self.addr, LONG)
+            .lease(short_lease())
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        (within(Client::connect(config)).await.unwrap(), clock)
+    }
+
     /// A client through a proxy of its own.
     pub async fn proxied(&self, timeout: Duration) -> (Client, Proxy) {
         let proxy = Proxy::start(self.addr).await.unwrap();
@@ -227,15 +243,22 @@ fn config(addr: SocketAddr, timeout: Duration) -> Config {
         .lease(lease)
 }
 
-/// A client through a proxy of its own, whose lease ends long before its session can: it expects servers' clocks to run much faster.
-pub async fn lapsing(stage: &Stage) -> (Client, Proxy) {
-    let proxy = Proxy::start(stage.addr).await.unwrap();
-    let lease = LeaseOptions {
+/// A lease of two fifths of the session's time: it expects servers' clocks to run much faster.
+fn short_lease() -> LeaseOptions {
+    LeaseOptions {
         tick: Some(TICK),
         clock_rate_ppm: 600_000,
         ..LeaseOptions::default()
-    };
-    let config = config(proxy.addr(), Duration::from_secs(6)).lease(lease);
+    }
+}
+
+/// More than the lease of a session with [`LONG`] and a short lease, less than what ends its connection.
+pub const LAPSE: Duration = Duration::from_secs(5);
+
+/// A client through a proxy of its own, whose lease ends long before its session can.
+pub async fn lapsing(stage: &Stage) -> (Client, Proxy) {
+    let proxy = Proxy::start(stage.addr).await.unwrap();
+    let config = config(proxy.addr(), Duration::from_secs(6)).lease(short_lease());
     let client = within(Client::connect(config)).await.unwrap();
     (client, proxy)
 }
