@@ -168,6 +168,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = Report {
         seed: args.seed,
         sample: args.sample_in_words(),
+        tests: if args.own_tests { "own" } else { "all" },
         excuses: &excuses,
         tried: &tried,
     };

@@ -186,7 +186,7 @@ impl Scan<'_> {
         let mut before: Option<Range<usize>> = None;
         for statement in &block.stmts {
             let range = statement.span().byte_range();
-            let Some((name, swappable)) = effect(statement) else {
+            let Some((name, is_call)) = effect(statement) else {
                 before = None;
                 continue;
             };
@@ -198,7 +198,7 @@ impl Scan<'_> {
                 Operator::LeftOut
             };
             self.note(operator, Shape::Statements, range.clone(), String::new());
-            if let (Some(first), true) = (&before, swappable) {
+            if let (Some(first), true) = (&before, is_call) {
                 let both = first.start..range.end;
                 let swapped = format!(
                     "{} {}",
@@ -207,7 +207,7 @@ impl Scan<'_> {
                 );
                 self.note(Operator::Swapped, Shape::Statements, both, swapped);
             }
-            before = swappable.then_some(range);
+            before = is_call.then_some(range);
         }
     }
 
@@ -286,16 +286,17 @@ fn sides_of<'a>(condition: &'a Expr, sides: &mut Vec<&'a Expr>) {
     }
 }
 
-/// The name of what a statement calls or sets, if leaving it out can compile, and whether it may be swapped with another.
+/// The name of what a statement calls or sets, if leaving it out can compile, and whether it is a call: the order of two calls
+/// may matter, that of two assignments rarely does.
 fn effect(statement: &Stmt) -> Option<(String, bool)> {
     match statement {
         Stmt::Expr(Expr::Assign(assign), Some(_)) => {
-            Some((last_name(&assign.left).unwrap_or_default(), true))
+            Some((last_name(&assign.left).unwrap_or_default(), false))
         }
         Stmt::Expr(Expr::Binary(binary), Some(_))
             if matches!(binary.op, BinOp::AddAssign(_) | BinOp::SubAssign(_)) =>
         {
-            Some((last_name(&binary.left).unwrap_or_default(), true))
+            Some((last_name(&binary.left).unwrap_or_default(), false))
         }
         Stmt::Expr(expr, Some(_)) => called(expr).map(|name| (name, true)),
         Stmt::Local(local) if matches!(local.pat, Pat::Wild(_)) => {

@@ -13,6 +13,18 @@ use crate::{Result, table};
 const EXCUSED: &str = "xtask/mutants-excused.txt";
 const PAGE: &str = "docs/mutants.md";
 const BEGIN: &str = "<!-- written by `cargo xtask mutants --write`: begin -->";
+const HEAD: [&str; 10] = [
+    "module",
+    "seed",
+    "tests",
+    "mutants",
+    "caught",
+    "did not end",
+    "survived",
+    "not reached",
+    "excused",
+    "score",
+];
 const END: &str = "<!-- written by `cargo xtask mutants --write`: end -->";
 
 /// A survivor that no test need notice: matched by what it is, not by its line.
@@ -135,6 +147,8 @@ pub(super) struct Report<'a> {
     pub(super) seed: u64,
     /// How the sample was drawn, in words.
     pub(super) sample: String,
+    /// Whose tests were run: `own` or `all`.
+    pub(super) tests: &'static str,
     pub(super) excuses: &'a Excuses,
     pub(super) tried: &'a [Tried],
 }
@@ -157,34 +171,24 @@ impl Report<'_> {
         scores
     }
 
-    fn table(&self) -> String {
-        let head = [
-            "module",
-            "mutants",
-            "caught",
-            "did not end",
-            "survived",
-            "not reached",
-            "excused",
-            "score",
-        ];
-        let rows: Vec<Vec<String>> = self
-            .scores()
-            .into_iter()
-            .map(|(module, score)| {
-                vec![
-                    format!("`{module}`"),
-                    score.tried().to_string(),
-                    score.caught.to_string(),
-                    score.timed_out.to_string(),
-                    score.survived.to_string(),
-                    score.not_reached.to_string(),
-                    score.excused.to_string(),
-                    score.percent(),
-                ]
-            })
-            .collect();
-        table::markdown(&head, &rows)
+    /// One row a module.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let scores = self.scores().into_iter();
+        let rows = scores.map(|(module, score)| {
+            vec![
+                format!("`{module}`"),
+                self.seed.to_string(),
+                self.tests.to_owned(),
+                score.tried().to_string(),
+                score.caught.to_string(),
+                score.timed_out.to_string(),
+                score.survived.to_string(),
+                score.not_reached.to_string(),
+                score.excused.to_string(),
+                score.percent(),
+            ]
+        });
+        rows.collect()
     }
 
     /// The mutants that lived and have no excuse.
@@ -198,7 +202,7 @@ impl Report<'_> {
 
     /// For the terminal.
     pub(super) fn print(&self, took: Duration) {
-        println!("\n{}", self.table());
+        println!("\n{}", table::markdown(&HEAD, &self.rows()));
         for Tried { chosen, outcome } in self.survivors() {
             let why = match outcome {
                 Outcome::NotReached => "not reached",
@@ -213,76 +217,60 @@ impl Report<'_> {
         println!("seed {}, {}, {} s", self.seed, self.sample, took.as_secs());
     }
 
-    /// Writes the section of `docs/mutants.md`.
+    /// Writes the section of `docs/mutants.md`: this run's modules anew, the others as they are.
     pub(super) fn write(&self, root: &Path) -> Result<()> {
         let path = root.join(PAGE);
         let page = fs::read_to_string(&path)?;
-        fs::write(path, replace_section(&page, &self.section())?)?;
+        let (before, rest) = page
+            .split_once(BEGIN)
+            .ok_or_else(|| format!("{PAGE} has no line `{BEGIN}`"))?;
+        let (section, after) = rest
+            .split_once(END)
+            .ok_or_else(|| format!("{PAGE} has no line `{END}`"))?;
+        let section = self.section(section);
+        let page = format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", section.trim());
+        fs::write(path, page)?;
         Ok(())
     }
 
-    fn section(&self) -> String {
-        let mut text = format!(
-            "Seed {}, {}. A mutant that no test reaches counts as one that survived; the score leaves out those that are \
-             excused, whose reasons `{EXCUSED}` has.\n\n{}",
-            self.seed,
-            self.sample,
-            self.table()
-        );
-        let excused: Vec<Vec<String>> = self
-            .tried
-            .iter()
-            .filter(|tried| matches!(tried.outcome, Outcome::Survived | Outcome::NotReached))
-            .filter_map(|Tried { chosen, .. }| {
-                let mutant = &chosen.mutant;
-                let why = self.excuses.of(mutant)?;
-                Some(vec![
-                    format!("{} `{}`", chosen.module, mutant.function),
-                    format!("{}: `{}`", mutant.operator, cell(&mutant.change())),
-                    why.to_owned(),
-                ])
-            })
-            .collect();
-        if !excused.is_empty() {
-            let head = ["where", "what was broken", "why it may survive"];
-            text.push('\n');
-            text.push_str(&table::markdown(&head, &excused));
-        }
-        let survivors = self.survivors();
-        if !survivors.is_empty() {
-            let rows: Vec<Vec<String>> = survivors
-                .iter()
-                .map(|tried| {
-                    let mutant = &tried.chosen.mutant;
-                    vec![
-                        format!("{} `{}`", tried.chosen.module, mutant.function),
-                        format!("{}: `{}`", mutant.operator, cell(&mutant.change())),
-                    ]
-                })
-                .collect();
-            text.push_str("\nSurvivors that still need a test or an excuse:\n\n");
-            text.push_str(&table::markdown(&["where", "what was broken"], &rows));
-        }
-        text
+    fn section(&self, before: &str) -> String {
+        let scores = table::markdown(&HEAD, &merged(before, self.rows()));
+        let head = ["where", "what was broken", "why no test need fail"];
+        let excuses = self.excuses.0.iter().map(|excuse| {
+            vec![
+                format!("`{}` `{}`", excuse.file, excuse.function),
+                format!("{}: `{}`", excuse.operator, cell(&excuse.original)),
+                excuse.why.clone(),
+            ]
+        });
+        let excuses: Vec<Vec<String>> = excuses.collect();
+        format!(
+            "A mutant that no test reaches counts as one that survived. The score leaves out those that are excused; `own` tests are \
+             those of the mutated crate alone.\n\n{scores}\n{}",
+            table::markdown(&head, &excuses)
+        )
     }
+}
+
+/// The rows of an earlier table, with new ones in the place of those of the same modules.
+fn merged(before: &str, rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let cells = |line: &str| -> Vec<String> {
+        let line = line.trim().trim_matches('|');
+        line.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let earlier = before.lines().map(cells).filter(|row| {
+        row.len() == HEAD.len() && row.first().is_some_and(|name| name.starts_with('`'))
+    });
+    let all = earlier.chain(rows);
+    let by_module: BTreeMap<String, Vec<String>> = all
+        .filter_map(|row| Some((row.first()?.clone(), row)))
+        .collect();
+    by_module.into_values().collect()
 }
 
 /// Code in a cell of a table.
 fn cell(code: &str) -> String {
     code.replace('|', "\\|")
-}
-
-fn replace_section(page: &str, section: &str) -> Result<String> {
-    let (before, rest) = page
-        .split_once(BEGIN)
-        .ok_or_else(|| format!("{PAGE} has no line `{BEGIN}`"))?;
-    let (_, after) = rest
-        .split_once(END)
-        .ok_or_else(|| format!("{PAGE} has no line `{END}`"))?;
-    Ok(format!(
-        "{before}{BEGIN}\n\n{}\n\n{END}{after}",
-        section.trim()
-    ))
 }
 
 #[cfg(test)]
@@ -313,10 +301,17 @@ mod tests {
     }
 
     #[test]
-    fn a_section_replaces_the_one_before() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let replaced = replace_section(&page, "new\n").unwrap();
-        assert_eq!(replaced, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
-        assert!(replace_section("a", "new").is_err());
+    fn a_module_s_row_replaces_the_one_before() {
+        let row = |module: &str, score: &str| {
+            let mut row = vec![module.to_owned()];
+            row.extend(HEAD.iter().skip(2).map(|_| "0".to_owned()));
+            row.push(score.to_owned());
+            row
+        };
+        let before = table::markdown(&HEAD, &[row("`a`", "1 %"), row("`b`", "2 %")]);
+        assert_eq!(
+            merged(&before, vec![row("`b`", "3 %"), row("`c`", "4 %")]),
+            [row("`a`", "1 %"), row("`b`", "3 %"), row("`c`", "4 %")]
+        );
     }
 }

@@ -70,7 +70,6 @@ fn the_mutants_of_a_sample() {
 8 later end => crate::__mutant::later(end)
 8 boundary end <= LIMIT => end < LIMIT
 9 watch-left-out self.watch(end); => nothing
-9 swapped self.watch(end); self.deadline = sent; => self.deadline = sent; self.watch(end);
 9 later end => crate::__mutant::later(end)
 10 left-out self.deadline = sent; => nothing
 10 later sent => crate::__mutant::later(sent)
