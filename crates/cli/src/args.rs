@@ -63,8 +63,10 @@ impl Cli {
 pub(crate) struct Globals {
     /// The servers to use: host:port,host:port[/chroot], or unix:/path/to.sock.
     ///
-    /// Baton's server and Apache ZooKeeper both do. Without it, a local server of your own is used, and started
-    /// if it does not run.
+    /// Baton's server and Apache ZooKeeper both do. Without it, the first of these counts: servers
+    /// = "LIST" in ~/.config/baton/config.toml, then in /etc/baton/config.toml; the machine's
+    /// server, if one answers at /run/baton/baton.sock; a local server of your own, which is
+    /// started if it does not run. --data-dir is for the last alone.
     #[arg(
         long,
         global = true,

@@ -11,7 +11,11 @@ use crate::args::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::local::LocalServer;
+use crate::lookup::{self, Found};
+use crate::machine::Machine;
 use crate::output::Output;
+use crate::settings::config_file::NamedServers;
+use crate::unshared_locks;
 use crate::verbs::waiting::{self, Awaited};
 
 /// How a command's session is to be.
@@ -44,20 +48,35 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the servers of the options, or else to the local server, which is started if need be.
+    /// Connects to the servers that [`lookup`] finds, or else to the local server, which is started
+    /// if need be.
     pub(crate) async fn open(context: &Context, options: SessionOptions) -> Result<Self, Failure> {
         let globals = &context.globals;
-        let (connect_string, local) = match &globals.servers {
-            Some(servers) => (servers.clone(), None),
-            None => {
+        let machine = Machine::this()?;
+        let (named, local) = match lookup::servers(globals, &machine)? {
+            Found::Named(named) => (named, None),
+            Found::Local { origin, silent } => {
                 let folder = crate::local::folder(globals.data_dir.as_deref())?;
                 let local = Arc::new(LocalServer::at(folder)?);
                 ensure(&local, &context.output).await?;
-                (local.connect_string(), Some(local))
+                // Of two users who start at once, the later sees the earlier, whose server has left
+                // its mark by now.
+                unshared_locks::tell(&context.output, &machine, silent);
+                let list = local.connect_string();
+                (NamedServers { list, origin }, Some(local))
             }
         };
+        let NamedServers {
+            list: connect_string,
+            origin,
+        } = named;
+        context
+            .output
+            .verbose(|| format!("using {connect_string} ({origin})"));
+        // Who has not named them here does not know where to look when they fail.
+        let where_named = (local.is_none() && globals.servers.is_none()).then(|| origin.clone());
         let config = Config::new(&connect_string)
-            .map_err(|error| Failure::usage(format!("{}: {error}", globals.servers_origin)))?
+            .map_err(|error| Failure::usage(format!("{origin}: {error}")))?
             .session_timeout(options.timeout)
             .lease(options.lease.unwrap_or_default())
             .connect_within(globals.connect_timeout);
@@ -74,7 +93,14 @@ impl Connection {
         };
         let session = connection
             .wait(&Awaited::Connection, connection.session())
-            .await?;
+            .await
+            .map_err(|failure| match where_named {
+                Some(origin) => Failure {
+                    text: format!("{}; the servers come from {origin}", failure.text),
+                    ..failure
+                },
+                None => failure,
+            })?;
         context.output.verbose(|| {
             format!(
                 "session 0x{:x} on {}, timeout {}",

@@ -4,15 +4,16 @@
 //! speaks the protocol; that the socket takes a connection means that the server runs.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use baton_wal::DirStorage;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::duration;
 use crate::exit::{self, Failure};
@@ -46,13 +47,15 @@ pub(crate) fn folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
     })
 }
 
+/// The folder that this variable names, if it is an absolute path.
+pub(crate) fn absolute_variable(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(name).map(PathBuf::from);
+    path.filter(|path| path.is_absolute())
+}
+
 fn state_home() -> Result<PathBuf, Failure> {
-    let absolute = |name: &str| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state"))).ok_or_else(|| {
+    let home = || Some(absolute_variable("HOME")?.join(".local/state"));
+    absolute_variable("XDG_STATE_HOME").or_else(home).ok_or_else(|| {
         Failure::baton("no folder for the local server: neither XDG_STATE_HOME nor HOME is set; give --data-dir or --servers")
     })
 }
@@ -75,6 +78,20 @@ pub(crate) fn check_socket_length(path: &Path) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Whether a server listens on this unix socket. Does not wait: one that has a full backlog
+/// listens.
+///
+/// # Errors
+/// What the system says where none can be reached.
+pub(crate) fn try_connect(path: &Path) -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// A server's folder, open: it can be reached through this however long its path is.
@@ -134,7 +151,7 @@ impl LocalServer {
     }
 
     fn runs(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
+        try_connect(Path::new(&self.socket)).is_ok()
     }
 
     /// Sees to it that the server runs. Of several commands at once, one starts it and the others wait.
@@ -144,7 +161,7 @@ impl LocalServer {
         if self.runs() {
             return Ok(None);
         }
-        let failed = |error: std::io::Error| {
+        let failed = |error: io::Error| {
             Failure::baton(format!(
                 "cannot start the local server in {}: {error}; free some room there, or choose another --data-dir",
                 self.folder.display()
@@ -194,7 +211,7 @@ impl LocalServer {
         }))
     }
 
-    fn open(&self, name: &str) -> std::io::Result<File> {
+    fn open(&self, name: &str) -> io::Result<File> {
         let file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -207,7 +224,7 @@ impl LocalServer {
         Ok(file)
     }
 
-    fn open_log(&self) -> std::io::Result<File> {
+    fn open_log(&self) -> io::Result<File> {
         let log = self.open(LOG)?;
         if log.metadata()?.len() < LOG_BYTES {
             return Ok(log);

@@ -13,6 +13,9 @@ mod health;
 mod lease;
 mod local;
 mod log;
+mod lookup;
+mod machine;
+mod marker;
 mod output;
 mod paths;
 mod settings;
@@ -21,6 +24,7 @@ mod stop;
 mod supervise;
 mod tenure;
 mod unfinished;
+mod unshared_locks;
 mod verbs;
 
 use std::process::ExitCode;

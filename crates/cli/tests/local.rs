@@ -199,6 +199,7 @@ fn nobody_else_can_read_a_servers_folder() {
     open.args(["-c", script, env!("CARGO_BIN_EXE_baton")]);
     open.current_dir(home.dir.path())
         .env("BATON_IDLE", "1m")
+        .env("BATON_SYSTEM_DIR", home.path("system"))
         .env_remove("BATON_SERVERS");
     let made = Running::new(open).end();
     assert_eq!(made.code, 0, "{made:?}");

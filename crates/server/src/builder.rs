@@ -39,7 +39,8 @@ impl Builder {
         self
     }
 
-    /// Listens on this unix socket, too. See [`Options::unix_sockets`].
+    /// Listens on this unix socket, too. See [`Options::unix_sockets`],
+    /// [`Options::unix_socket_mode`].
     #[must_use]
     pub fn unix_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.unix_sockets.push(path.into());

@@ -62,6 +62,7 @@ fn listen_remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::AddrInUse => "stop the program that has it, or choose another",
         io::ErrorKind::PermissionDenied => "choose one that this user may use",
+        io::ErrorKind::NotFound => "make it, or choose another path",
         _ => "choose one that this machine has",
     }
 }

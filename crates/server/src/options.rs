@@ -23,8 +23,15 @@ pub struct Options {
     /// TCP addresses to listen on, `HOST:PORT`; the host `*` is every address, of IPv6 and IPv4; port 0 picks a free one.
     /// Default: none.
     pub listen: Vec<String>,
-    /// Unix sockets to listen on, made with mode 0600. Default: none.
+    /// Unix sockets to listen on, for whoever [`Options::unix_socket_mode`] lets connect. Default:
+    /// none.
     pub unix_sockets: Vec<PathBuf>,
+    /// The mode of the files of [`Options::unix_sockets`], whatever the umask. A user needs the
+    /// right to write to connect. There is no other authentication: whoever connects reads and
+    /// changes every znode whose ACL is open to the world. Default: 0600, this user only.
+    pub unix_socket_mode: u32,
+    /// A further unix socket, for this user only: its mode is always 0600. Default: none.
+    pub private_socket: Option<PathBuf>,
     /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`, as in
     /// [`Options::listen`]. Whoever reaches them reads paths and figures, no data. Default: none.
     pub http: Vec<String>,
@@ -104,12 +111,17 @@ pub const HARMLESS_WORDS: &[&str] = &[
 /// The other four-letter words: they reset figures, or set one.
 pub const CHANGING_WORDS: &[&str] = &["srst", "crst", "stmk"];
 
+/// The mode of a unix socket that only its owner may connect to.
+pub(crate) const PRIVATE_SOCKET_MODE: u32 = 0o600;
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             storage: StorageChoice::Memory,
             listen: Vec::new(),
             unix_sockets: Vec::new(),
+            unix_socket_mode: PRIVATE_SOCKET_MODE,
+            private_socket: None,
             http: Vec::new(),
             tick: Duration::from_millis(200),
             min_session_timeout: Duration::from_secs(1),
@@ -154,6 +166,12 @@ impl Options {
         let refuse = |setting: &'static str, remedy: &'static str| {
             Err(StartError::Setting { setting, remedy })
         };
+        if self.unix_socket_mode > 0o777 || self.unix_socket_mode & 0o600 != 0o600 {
+            return refuse(
+                "unix_socket_mode",
+                "must be between 0600 and 0777, and let its owner read and write",
+            );
+        }
         if self.tick < Duration::from_millis(1) {
             return refuse("tick", "must be at least 1 ms");
         }

@@ -32,7 +32,7 @@ use crate::core::stats::{Stats, micros, micros_since};
 use crate::core::watches::{WatchBounds, WatchTable};
 use crate::error::{ServerError, StartError};
 use crate::net::{http, listen};
-use crate::options::{Options, StorageChoice};
+use crate::options::{Options, PRIVATE_SOCKET_MODE, StorageChoice};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -115,7 +115,17 @@ impl Server {
             accepting.spawn(http::accept(Arc::clone(&site), listener));
             http_addrs.push(local);
         }
-        let unix_sockets = options.unix_sockets.clone();
+        let mode = options.unix_socket_mode;
+        let private = options.private_socket.iter();
+        let unix_sockets: Vec<(PathBuf, u32)> = private
+            .map(|path| (path.clone(), PRIVATE_SOCKET_MODE))
+            .chain(options.unix_sockets.iter().map(|path| (path.clone(), mode)))
+            .collect();
+        for path in &options.unix_sockets {
+            // Before the log is read, which may take long. It is looked at again when the socket is
+            // made.
+            listen::check_unix(path)?;
+        }
         let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
         let core = std::thread::Builder::new()
@@ -129,15 +139,15 @@ impl Server {
             shared,
             local_addrs,
             http_addrs,
-            unix_sockets,
+            unix_sockets: unix_sockets.iter().map(|(path, _)| path.clone()).collect(),
             accepting: Mutex::new(accepting),
             core: Mutex::new(Some(core)),
             ended,
         };
         let beating = beat(Arc::clone(&server.shared));
         server.accepting.get_mut().spawn(beating);
-        for path in server.unix_sockets.clone() {
-            listeners.push(listen::unix(&path)?);
+        for (path, mode) in &unix_sockets {
+            listeners.push(listen::unix(path, *mode)?);
         }
         for listener in listeners {
             server

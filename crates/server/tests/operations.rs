@@ -128,6 +128,26 @@ async fn a_unix_socket_is_its_owners_only_and_a_stale_one_is_replaced() {
     .unwrap();
 }
 
+/// The system takes no more than 107 bytes, and the name under which the socket is made first must
+/// not be longer.
+#[tokio::test]
+async fn a_unix_socket_may_have_the_longest_path_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let room = 107 - folder.path().as_os_str().len() - 1;
+    let path = folder.path().join("s".repeat(room));
+    let server = Server::builder()
+        .unix_socket(&path)
+        .with(|options| options.unix_socket_mode = 0o660)
+        .start()
+        .await
+        .unwrap();
+    let about = std::fs::metadata(&path).unwrap();
+    assert_eq!(about.permissions().mode() & 0o777, 0o660);
+    assert_eq!(word(&server.connect_string(), "ruok").await, "imok");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    server.shutdown().await.unwrap();
+}
+
 #[tokio::test]
 async fn the_server_tells_that_it_is_baton_without_showing_it_in_a_listing() {
     let server = start().await;

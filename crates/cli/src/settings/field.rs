@@ -19,6 +19,8 @@ pub(crate) enum Field {
     Large(fn(&mut Target) -> &mut u64),
     /// A small number.
     Small(fn(&mut Target) -> &mut u8),
+    /// The mode of a file, in octal digits.
+    Mode(fn(&mut Target) -> &mut u32),
     /// Text that may be left out.
     Text(fn(&mut Target) -> &mut Option<String>),
     /// Several pieces of text without a comma in them.
@@ -37,11 +39,18 @@ impl Field {
         matches!(self, Self::Texts(_) | Self::Paths(_))
     }
 
+    /// Whether a number in a `baton.toml` would be misread: TOML's numbers are decimal, or have a
+    /// prefix that is lost.
+    pub(crate) const fn refuses_numbers(self) -> bool {
+        matches!(self, Self::Mode(_))
+    }
+
     /// What to write for it in a `baton.toml`, for people.
     pub(crate) const fn form(self) -> &'static str {
         match self {
             Self::Duration(_) | Self::MaybeDuration(_) => "a duration, like \"500ms\" or \"5s\"",
             Self::Count(_) | Self::Large(_) | Self::Small(_) => "a number in digits",
+            Self::Mode(_) => "octal digits in quotes, like \"0660\"",
             Self::Text(_) | Self::Path(_) => "text in quotes",
             Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
             Self::Switch(_) => "true or false",
@@ -60,6 +69,7 @@ impl Field {
             Self::Count(at) => *at(target) = number(last, "a whole number")?,
             Self::Large(at) => *at(target) = number(last, "a whole number")?,
             Self::Small(at) => *at(target) = number(last, "a whole number up to 255")?,
+            Self::Mode(at) => *at(target) = mode(last)?,
             Self::Text(at) => *at(target) = Some(last.to_owned()),
             Self::Texts(at) => *at(target) = values.to_vec(),
             Self::Path(at) => *at(target) = Some(PathBuf::from(last)),
@@ -98,6 +108,7 @@ impl Field {
             Self::Count(at) => at(target).to_string(),
             Self::Large(at) => at(target).to_string(),
             Self::Small(at) => at(target).to_string(),
+            Self::Mode(at) => quoted(&format!("{:04o}", at(target))),
             Self::Text(at) => quoted(at(target).as_deref()?),
             Self::Texts(at) => list(at(target).iter().map(|text| quoted(text)).collect()),
             Self::Path(at) => quoted(&at(target).as_deref()?.display().to_string()),
@@ -115,6 +126,13 @@ impl Field {
 fn number<N: std::str::FromStr>(text: &str, wanted: &str) -> Result<N, String> {
     text.parse()
         .map_err(|_| format!("'{text}' is not {wanted}; write digits alone"))
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .ok_or_else(|| format!("'{text}' is not the mode of a file; write octal digits, like 0660"))
 }
 
 /// A duration that reads back as itself, to the millisecond.

@@ -72,7 +72,14 @@ pub(crate) static SETTINGS: &[Setting] = &[
         flag: Flag::Own("PATH"),
         zoo: None,
         field: Field::Paths(|to| &mut to.options.unix_sockets),
-        help: "Listen on this unix socket, for this user only. May be repeated",
+        help: "Listen on this unix socket; unix_socket_mode says who may connect. May be repeated",
+    },
+    Setting {
+        name: "unix_socket_mode",
+        flag: Flag::Own("MODE"),
+        zoo: None,
+        field: Field::Mode(|to| &mut to.options.unix_socket_mode),
+        help: "The mode of the files of unix_socket, in octal: 0660 lets the group connect, 0666 every user",
     },
     Setting {
         name: "http",

@@ -9,42 +9,64 @@ use super::{FromFile, Given, SETTINGS};
 /// Names less alike than this are not suggested: the threshold of the argument parser for flags.
 const ALIKE: f64 = 0.7;
 
+/// A key of a TOML file, and where it stands.
+pub(super) struct LocatedKey {
+    pub(super) key: String,
+    pub(super) value: Value,
+    /// File, line and key, for people.
+    pub(super) at: String,
+}
+
+/// Reads the keys of a file in its order, so that the first mistake in it is the one that is named.
+///
+/// # Errors
+/// One line that names the file, the line and what to write, such as `example`.
+pub(super) fn located_keys(
+    name: &str,
+    text: &str,
+    example: &str,
+) -> Result<Vec<LocatedKey>, String> {
+    let unreadable = |error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| line_at(text, span.start));
+        let what = error.message().lines().collect::<Vec<_>>().join("; ");
+        format!("{name}:{line}: {what}; write lines like {example}")
+    };
+    let mut table: Table = text.parse().map_err(unreadable)?;
+    let places = DeTable::parse(text).map_err(unreadable)?;
+    let mut places: Vec<_> = places.get_ref().keys().collect();
+    places.sort_by_key(|key| key.span().start);
+    let located = places.into_iter().filter_map(|place| {
+        let key: &str = place.get_ref();
+        Some(LocatedKey {
+            value: table.remove(key)?,
+            at: format!("{name}:{} {key}", line_at(text, place.span().start)),
+            key: key.to_owned(),
+        })
+    });
+    Ok(located.collect())
+}
+
 /// Reads the file of this name.
 ///
 /// # Errors
 /// One line that names the file, the line, the key and the remedy.
 pub(super) fn read(name: &str, text: &str) -> Result<FromFile, String> {
-    let unreadable = |error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| line_at(text, span.start));
-        let what = error.message().lines().collect::<Vec<_>>().join("; ");
-        format!("{name}:{line}: {what}; write lines like tick = \"200ms\"")
-    };
-    let table: Table = text.parse().map_err(unreadable)?;
-    let places = DeTable::parse(text).map_err(unreadable)?;
     let mut said = FromFile::default();
-    // In the file's order, so that the first mistake in it is the one that is named.
-    let mut places: Vec<_> = places.get_ref().keys().collect();
-    places.sort_by_key(|key| key.span().start);
-    for place in places {
-        let key: &str = place.get_ref();
-        let Some(value) = table.get(key) else {
-            continue;
-        };
-        let at = format!("{name}:{} {key}", line_at(text, place.span().start));
+    for LocatedKey { key, value, at } in located_keys(name, text, "tick = \"200ms\"")? {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == key) else {
-            return Err(format!("{at}: {}", unknown(key, value)));
+            return Err(format!("{at}: {}", unknown(&key, &value)));
         };
-        let values = match value {
+        let values: Option<Vec<String>> = match &value {
             Value::Array(values) if setting.field.takes_many() => values.iter().map(one).collect(),
+            Value::Integer(_) if setting.field.refuses_numbers() => None,
             value => one(value).map(|one| vec![one]),
         };
-        let values: Option<Vec<String>> = values;
         said.given.push(Given {
             setting: setting.name,
             values: values.ok_or_else(|| {
                 format!(
                     "{at}: the value is {}; write {}",
-                    kind(value),
+                    kind(&value),
                     setting.field.form()
                 )
             })?,
@@ -82,7 +104,7 @@ fn unknown(key: &str, value: &Value) -> String {
 }
 
 /// The kind of a value, for people.
-fn kind(value: &Value) -> &'static str {
+pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "text",
         Value::Integer(_) | Value::Float(_) => "a number",

@@ -14,6 +14,8 @@ use crate::args::Context;
 use crate::exit::{self, Failure};
 use crate::local;
 use crate::log;
+use crate::machine::Machine;
+use crate::marker::Marker;
 use crate::settings::{SettingFlags, Settings, Target};
 use crate::signals::{self, Signals};
 
@@ -26,6 +28,8 @@ use crate::signals::{self, Signals};
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
   baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
+  baton serve --unix-socket /run/baton/baton.sock --unix-socket-mode 0666
+                                                   for all users of this machine
   baton serve --config zoo.cfg --print-config      what such a file comes to
   echo srvr | nc 127.0.0.1 2181                    ruok srvr mntr isro
 
@@ -70,9 +74,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let (builder, mut places) = prepare(settings.target())?;
     let data = settings.target().folder();
     let exit_when_idle = settings.target().exit_when_idle;
+    let machine = Machine::this()?;
     context.block_on(async {
         let mut signals = Signals::new()?;
         let _received = survive_size_limit()?;
+        // Before it serves: a command that finds it running finds its mark, too.
+        let _marker =
+            is_users_own(settings.target()).then(|| Marker::leave(&machine.shared_folders()));
         let server = builder
             .start()
             .await
@@ -118,11 +126,21 @@ fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
         })?;
         options.storage = StorageChoice::Folder(folder.to_owned());
         // Relative to the working folder, so that its length is no matter.
-        options.unix_sockets.insert(0, local::SOCKET.into());
+        options.private_socket = Some(local::SOCKET.into());
         places.insert(0, format!("unix:{}", folder.join(local::SOCKET).display()));
     }
     builder = builder.with(|all| *all = options);
     Ok((builder, places))
+}
+
+/// Whether this is the server that commands of this user use by default, or one that only they can
+/// reach: other users are to know.
+fn is_users_own(target: &Target) -> bool {
+    let options = &target.options;
+    let is_alone = options.listen.is_empty() && options.unix_sockets.is_empty();
+    target.folder().is_some_and(|folder| {
+        is_alone || local::folder(None).is_ok_and(|default| default == folder)
+    })
 }
 
 /// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full disk, and not end the process.

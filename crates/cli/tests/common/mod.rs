@@ -32,6 +32,11 @@ impl Home {
         self.path("state/baton")
     }
 
+    /// What stands for the root of the machine.
+    pub fn system(&self, name: &str) -> PathBuf {
+        self.path("system").join(name)
+    }
+
     /// `baton` in this home.
     pub fn baton(&self, args: &[&str]) -> Command {
         let mut command = hearing(env!("CARGO_BIN_EXE_baton"));
@@ -39,7 +44,9 @@ impl Home {
             .args(args)
             .env("HOME", self.dir.path())
             .env("XDG_STATE_HOME", self.path("state"))
+            .env("BATON_SYSTEM_DIR", self.path("system"))
             .env("BATON_IDLE", "1s")
+            .env_remove("XDG_CONFIG_HOME")
             .env_remove("BATON_SERVERS")
             .env_remove("BATON_DATA_DIR")
             .stdin(Stdio::null())

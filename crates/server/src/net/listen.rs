@@ -1,12 +1,13 @@
-//! Listening sockets, TCP and unix: binding, accepting, limits. A unix socket is for its owner only (mode 0600); a
-//! socket file that nobody listens on any more is replaced, one that is in use never.
+//! Listening sockets, TCP and unix: binding, accepting, limits. A unix socket's file has its mode
+//! before anybody can connect; a socket file that nobody listens on any more is replaced, one that
+//! is in use never.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::fs::Mode;
@@ -119,35 +120,84 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Listens on a unix socket. Needs a tokio runtime.
-pub(crate) fn unix(path: &Path) -> Result<Listener, StartError> {
+/// Whether a unix socket can be made at this path: its folder is there, and no living server has
+/// it. Returns whether a socket file that nobody listens on any more is there.
+///
+/// # Errors
+/// [`StartError::UnixSocket`] says what is in the way.
+pub(crate) fn check_unix(path: &Path) -> Result<bool, StartError> {
     let refused = |source| StartError::UnixSocket {
         path: path.to_owned(),
         source,
     };
-    if let Ok(file) = std::fs::symlink_metadata(path) {
-        if !file.file_type().is_socket() {
-            return Err(refused(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "a file that is no socket is there",
-            )));
+    let other = |kind, what: String| Err(refused(io::Error::new(kind, what)));
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match std::fs::metadata(folder) {
+        Ok(about) if about.is_dir() => {}
+        Ok(_) => {
+            let what = format!("{} is not a folder", folder.display());
+            return other(io::ErrorKind::NotADirectory, what);
         }
-        match std::os::unix::net::UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path).map_err(refused)?;
-            }
-            _ => return Err(refused(io::ErrorKind::AddrInUse.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let what = format!("the folder {} does not exist", folder.display());
+            return other(io::ErrorKind::NotFound, what);
+        }
+        Err(error) => return Err(refused(error)),
+    }
+    let Ok(file) = std::fs::symlink_metadata(path) else {
+        return Ok(false);
+    };
+    if !file.file_type().is_socket() {
+        let what = "a file that is not a socket is there".to_owned();
+        return other(io::ErrorKind::AlreadyExists, what);
+    }
+    match connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(refused(error)),
+        _ => {
+            let what = "a running server listens there".to_owned();
+            other(io::ErrorKind::AddrInUse, what)
         }
     }
-    // Bound under another name and renamed, so that the file is never there with a mode that lets others in.
-    let mut hidden = path.as_os_str().to_owned();
-    hidden.push(format!(".{}", std::process::id()));
-    let hidden = PathBuf::from(hidden);
+}
+
+/// Connects without waiting: a server whose backlog is full is a server that listens.
+fn connect(path: &Path) -> io::Result<()> {
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&socket2::SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Listens on a unix socket whose file has this mode. Needs a tokio runtime.
+///
+/// # Errors
+/// As [`check_unix`], and for what the system refuses.
+pub(crate) fn unix(path: &Path, mode: u32) -> Result<Listener, StartError> {
+    let refused = |source| StartError::UnixSocket {
+        path: path.to_owned(),
+        source,
+    };
+    if check_unix(path)? {
+        std::fs::remove_file(path).map_err(refused)?;
+    }
+    let hidden = hidden_name(path);
     let _ = std::fs::remove_file(&hidden);
     let bind = || -> io::Result<(UnixListener, u64)> {
-        let listener = UnixListener::bind(&hidden)?;
-        rustix::fs::chmod(&hidden, Mode::RUSR | Mode::WUSR)?;
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        // Bound under another name, and listening only after the change of mode: nobody can connect
+        // with the mode of the umask.
+        socket.bind(&socket2::SockAddr::unix(&hidden)?)?;
+        rustix::fs::chmod(&hidden, Mode::from_raw_mode(mode))?;
         let inode = std::fs::symlink_metadata(&hidden)?.ino();
+        socket.listen(BACKLOG)?;
+        let listener = UnixListener::from_std(std::os::fd::OwnedFd::from(socket).into())?;
         std::fs::rename(&hidden, path)?;
         Ok((listener, inode))
     };
@@ -164,6 +214,15 @@ pub(crate) fn unix(path: &Path) -> Result<Listener, StartError> {
             Err(refused(error))
         }
     }
+}
+
+/// Where the socket is made before it gets its name: in the same folder, under a name that no other
+/// server of this machine has. It is short, because the system bounds the length of a socket's
+/// path.
+fn hidden_name(path: &Path) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Relaxed);
+    path.with_file_name(format!(".{:x}.{number:x}", std::process::id()))
 }
 
 /// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go on.
