@@ -274,37 +274,49 @@ fn a_socket_that_cannot_be_made_is_refused_with_its_cause() {
     assert_eq!((there.code, there.err.lines().count()), (1, 1), "{there:?}");
 }
 
-/// A home that another user may enter, and `baton` as that user. `None` where this process cannot
-/// become that user.
-fn with_another_user() -> Option<(Home, impl Fn(&Home, &[&str]) -> Command)> {
-    let home = Home::new();
-    chmod(home.dir.path(), 0o755);
-    let theirs = home.path("theirs");
-    std::fs::create_dir(&theirs).unwrap();
-    std::fs::create_dir_all(home.system("run/lock")).unwrap();
-    chmod(&home.system("run/lock"), 0o1777);
-    let baton = |home: &Home, args: &[&str]| {
+/// A home that another user may enter, too.
+struct TwoUsers {
+    home: Home,
+}
+
+impl TwoUsers {
+    /// `None` where this process cannot become another user, or that user cannot run the command.
+    fn new() -> Option<Self> {
+        let home = Home::new();
+        chmod(home.dir.path(), 0o755);
+        std::fs::create_dir(home.path("theirs")).unwrap();
+        std::fs::create_dir_all(home.system("run/lock")).unwrap();
+        chmod(&home.system("run/lock"), 0o1777);
+        chown(home.path("theirs"), Some(NOBODY), Some(NOBODY)).ok()?;
+        let users = Self { home };
+        let able = users.theirs(&["--version"]).output();
+        able.is_ok_and(|output| output.status.success())
+            .then_some(users)
+    }
+
+    /// `baton` as the other user.
+    fn theirs(&self, args: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
         let changed = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
         command.args(changed).args(["--clear-groups", "--"]);
         command.arg(env!("CARGO_BIN_EXE_baton")).args(args);
-        for (name, value) in home.baton(&[]).get_envs() {
+        for (name, value) in self.home.baton(&[]).get_envs() {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        let theirs = home.path("theirs");
+        let home = self.home.path("theirs");
+        command.env("HOME", &home);
+        command.env("XDG_STATE_HOME", home.join("state"));
+        command.current_dir(home).stdin(Stdio::null());
         command
-            .env("HOME", &theirs)
-            .env("XDG_STATE_HOME", theirs.join("state"));
-        command.current_dir(theirs).stdin(Stdio::null());
-        command
-    };
-    chown(&theirs, Some(NOBODY), Some(NOBODY)).ok()?;
-    let able = baton(&home, &["--version"]).output();
-    able.is_ok_and(|output| output.status.success())
-        .then_some((home, baton))
+    }
+
+    /// What `baton` says to the other user.
+    fn they_run(&self, args: &[&str]) -> Ran {
+        Ran::from(self.theirs(args).output().unwrap())
+    }
 }
 
 fn name_of_nobody() -> String {
@@ -318,10 +330,11 @@ fn name_of_nobody() -> String {
 /// Where the tests may not become another user, those of the markers alone remain (`marker.rs`).
 #[test]
 fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
-    let Some((home, theirs)) = with_another_user() else {
+    let Some(users) = TwoUsers::new() else {
         return;
     };
-    let mut holder = Running::new(theirs(&home, &["lock", "/x"]));
+    let home = &users.home;
+    let mut holder = Running::new(users.theirs(&["lock", "/x"]));
     assert!(holder.line().starts_with("held /x"));
     let ours = home.run(&["lock", "-n", "/x", "--", "true"]);
     assert_eq!(ours.code, 0, "{ours:?}");
@@ -341,9 +354,11 @@ fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
         "{said:?}"
     );
     // They are told of us, too, each time, unless they ask not to be.
-    let told = Ran::from(theirs(&home, &["ls"]).output().unwrap());
+    let mut held = home.spawn(&["lock", "/y"]);
+    assert!(held.line().starts_with("held /y"));
+    let told = users.they_run(&["ls"]);
     assert!(told.err.contains("not shared"), "{told:?}");
-    let quiet = Ran::from(theirs(&home, &["-q", "ls"]).output().unwrap());
+    let quiet = users.they_run(&["-q", "ls"]);
     assert_eq!((quiet.code, quiet.err.as_str()), (0, ""), "{quiet:?}");
     let json = home.run(&["--json", "ls"]);
     let event: serde_json::Value = serde_json::from_str(json.err.trim()).unwrap();
@@ -354,11 +369,12 @@ fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
 /// As cron starts them. Each has to look when its own server can be seen already.
 #[test]
 fn of_two_users_who_start_at_once_one_is_told_at_least() {
-    let Some((home, theirs)) = with_another_user() else {
+    let Some(users) = TwoUsers::new() else {
         return;
     };
+    let home = &users.home;
     let [mut one, mut two] = [
-        theirs(&home, &["create", "/x"]),
+        users.theirs(&["create", "/x"]),
         home.baton(&["create", "/x"]),
     ];
     // Longer than the one can be delayed after the other.
@@ -374,11 +390,12 @@ fn of_two_users_who_start_at_once_one_is_told_at_least() {
 
 #[test]
 fn two_users_of_a_machine_exclude_each_other_at_its_socket() {
-    let Some((home, theirs)) = with_another_user() else {
+    let Some(users) = TwoUsers::new() else {
         return;
     };
-    let (server, _) = machine_server(&home, &["--unix-socket-mode", "0666"]);
-    let mut holder = Running::new(theirs(&home, &["lock", "/x"]));
+    let home = &users.home;
+    let (server, _) = machine_server(home, &["--unix-socket-mode", "0666"]);
+    let mut holder = Running::new(users.theirs(&["lock", "/x"]));
     assert!(holder.line().starts_with("held /x"));
     let ours = home.run(&["lock", "-n", "/x", "--", "true"]);
     assert_eq!(ours.code, 124, "{ours:?}");
@@ -389,8 +406,8 @@ fn two_users_of_a_machine_exclude_each_other_at_its_socket() {
     server.signal("TERM");
     server.end();
     // With the mode that is the default it is root's alone, and whoever is kept out is told.
-    let (_server, _) = machine_server(&home, &[]);
-    let kept_out = Ran::from(theirs(&home, &["ls"]).output().unwrap());
+    let (_server, _) = machine_server(home, &[]);
+    let kept_out = users.they_run(&["ls"]);
     assert_eq!(kept_out.code, 0, "{kept_out:?}");
     let line = kept_out
         .err
