@@ -91,6 +91,9 @@ pub(crate) struct Globals {
     /// How long to try to reach a server before giving up.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
     pub(crate) connect_timeout: Duration,
+    /// How long a verb that waits or works on tries to reach a server again after it has lost its session [default: for ever].
+    #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) give_up_after: Option<Duration>,
     /// Print results and errors as JSON, one object a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,

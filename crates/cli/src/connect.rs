@@ -25,12 +25,20 @@ pub(crate) struct SessionOptions {
     pub(crate) timeout: Duration,
     /// What the session's lease rests on, where something else than the default was asked for.
     pub(crate) lease: Option<LeaseOptions>,
+    /// Whether another session is tried for without end after a loss, unless `--give-up-after` says otherwise.
+    pub(crate) lasting: bool,
 }
 
-/// A session for a verb that holds nothing.
+/// A session for a verb that holds nothing, and waits for nothing but answers.
 pub(crate) const BRIEF: SessionOptions = SessionOptions {
     timeout: Duration::from_secs(10),
     lease: None,
+    lasting: false,
+};
+/// A session for a verb that holds nothing, and may wait long.
+pub(crate) const LASTING: SessionOptions = SessionOptions {
+    lasting: true,
+    ..BRIEF
 };
 /// How long a command that has done its work waits for the server to confirm the end of its session.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -75,11 +83,16 @@ impl Connection {
             .verbose(|| format!("using {connect_string} ({origin})"));
         // Who has not named them here does not know where to look when they fail.
         let where_named = (local.is_none() && globals.servers.is_none()).then(|| origin.clone());
+        let new_session_within = match (options.lasting, globals.give_up_after) {
+            (true, limit) => limit.unwrap_or(Duration::MAX),
+            (false, _) => globals.connect_timeout,
+        };
         let config = Config::new(&connect_string)
             .map_err(|error| Failure::usage(format!("{origin}: {error}")))?
             .session_timeout(options.timeout)
             .lease(options.lease.unwrap_or_default())
-            .connect_within(globals.connect_timeout);
+            .connect_within(globals.connect_timeout)
+            .new_session_within(new_session_within);
         let client = Client::lazy(config);
         let keeper = local.map(|local| {
             let keeping = keep(local, client.clone(), context.output.clone());

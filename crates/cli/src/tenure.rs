@@ -148,6 +148,7 @@ impl RunOptions {
         SessionOptions {
             timeout: self.session_timeout,
             lease: Some(self.lease.options()),
+            lasting: true,
         }
     }
 
@@ -176,6 +177,9 @@ pub(crate) fn not_acquired(error: &LockError) -> Failure {
     match error {
         LockError::Lease { path, source } => {
             Failure::baton(format!("{path}: {}", lease::refusal(source)))
+        }
+        error @ LockError::TimedOut { .. } => {
+            Failure::new(exit::BATON, "connection", error.to_string())
         }
         error => Failure::baton(error.to_string()),
     }

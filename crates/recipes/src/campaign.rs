@@ -103,6 +103,17 @@ impl Campaign {
         })
     }
 
+    /// The same, with somewhere to read the position from.
+    pub(crate) fn observed(&self) -> (Self, WaitProgress) {
+        let progress = self.progress.clone().unwrap_or_default();
+        progress.outside();
+        let campaign = Self {
+            progress: Some(progress.clone()),
+            ..self.clone()
+        };
+        (campaign, progress)
+    }
+
     /// Stands in line until first, or, with `only_if_free`, leaves again at once if not first.
     pub(crate) async fn run(
         &self,

@@ -61,6 +61,7 @@ pub use election::{
 };
 pub use fence::{Fence, StaleToken};
 pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Standing, Txn, TxnError};
+pub use limit::WaitedFor;
 pub use lock::{
     LockError, MultiGuard, MultiLock, Mutex, OwnerId, ReadGuard, ReentrantGuard, ReentrantMutex,
     RwLock, SimpleMutex, UpgradeRefused, WriteGuard,

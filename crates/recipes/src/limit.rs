@@ -1,18 +1,107 @@
 //! One deadline over a whole wait: over all wake-ups, reconnects and sessions (H50).
 //!
-//! Owns what becomes of the time that is up. The work must be cancel-safe: it is dropped then.
+//! Owns what becomes of the time that is up, and what was known then. The work must be cancel-safe: it is dropped then.
 
+use baton_client::Client;
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
+
+/// An answer that has been outstanding for longer counts as missing.
+const SLOW_ANSWER: Duration = Duration::from_secs(1);
+
+/// What a wait still lacked when its time was up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitedFor {
+    /// What others had to do first. The servers answered.
+    Others {
+        /// Full path of the node that held what was waited for, where that is known: as of the last read of the wait queue.
+        holder: Option<String>,
+    },
+    /// A server's answer. Whether anybody holds what was waited for is not known.
+    Servers {
+        /// For how long none had come.
+        silent_for: Duration,
+    },
+}
+
+impl WaitedFor {
+    /// What a wait of this length lacks whose time is up now: only the connection is looked at, so a holder is not known.
+    #[must_use]
+    pub fn now(client: &Client, limit: Duration) -> Self {
+        let silent_for = match client.newest() {
+            None => Some(limit),
+            Some(session) => {
+                let unanswered = session.unanswered_for();
+                let patience = SLOW_ANSWER.min(limit / 2);
+                (!session.state().is_connected() || unanswered > patience).then_some(unanswered)
+            }
+        };
+        match silent_for {
+            Some(silent_for) => Self::Servers { silent_for },
+            None => Self::Others { holder: None },
+        }
+    }
+
+    /// The same, with the holder, where the servers answer.
+    pub(crate) fn held_by(self, node: Option<String>) -> Self {
+        match self {
+            Self::Others { .. } => Self::Others { holder: node },
+            servers @ Self::Servers { .. } => servers,
+        }
+    }
+
+    /// Whether the servers answered, so that others are the reason.
+    #[must_use]
+    pub const fn is_others(&self) -> bool {
+        matches!(self, Self::Others { .. })
+    }
+
+    /// For people; `others` says what others do, as in "somebody else holds it".
+    pub(crate) fn because(&self, others: &'static str) -> Because<'_> {
+        Because {
+            waited_for: self,
+            others,
+        }
+    }
+}
+
+/// See [`WaitedFor::because`].
+pub(crate) struct Because<'a> {
+    waited_for: &'a WaitedFor,
+    others: &'static str,
+}
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.waited_for {
+            WaitedFor::Others { holder } => {
+                f.write_str(self.others)?;
+                if let Some(node) = holder {
+                    write!(f, " ({node})")?;
+                }
+                f.write_str("; try again, or allow more time")
+            }
+            WaitedFor::Servers { silent_for } => write!(
+                f,
+                "no server has answered for {silent_for:.1?}; check that the servers run and can be reached, and try again"
+            ),
+        }
+    }
+}
 
 /// Drives `work` for at most `limit`; then drops it, and fails as `timed_out` says.
 pub(crate) async fn at_most<T, E>(
     limit: Duration,
+    client: &Client,
     work: impl Future<Output = Result<T, E>>,
-    timed_out: impl FnOnce() -> E,
+    timed_out: impl FnOnce(WaitedFor) -> E,
 ) -> Result<T, E> {
-    match tokio::time::timeout(limit, work).await {
+    let mut work = std::pin::pin!(work);
+    match tokio::time::timeout(limit, &mut work).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(timed_out()),
+        // Before `work` is dropped, which sends requests of its own.
+        Err(_) => Err(timed_out(WaitedFor::now(client, limit))),
     }
 }

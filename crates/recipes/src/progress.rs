@@ -3,8 +3,10 @@
 //! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire reports what it has found out
 //! for its own purposes, so the number of those before it may be old.
 
+use crate::limit::WaitedFor;
 use crate::line::Step;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What an acquire reports while it waits: give it to [`Mutex::progress`](crate::Mutex::progress) or one of its kin, and read
 /// it while the acquire is driven. Cheap to clone; clones show the same.
@@ -40,6 +42,8 @@ pub struct QueuePosition {
     /// How many there were before us whom we wait for, when the queue was last read. It is read again when the nearest of
     /// them has gone.
     pub before: usize,
+    /// Full path of the first of them: whoever holds what we wait for.
+    pub head: Option<String>,
 }
 
 impl WaitProgress {
@@ -65,13 +69,33 @@ impl WaitProgress {
         *self.slot() = Some(QueuePosition {
             node: node.to_owned(),
             before: 0,
+            head: None,
         });
     }
 
     /// What has been found out about its position.
     pub(crate) fn step(&self, step: &Step<'_>) {
-        if let (Step::Placed(before), Some(position)) = (step, &mut *self.slot()) {
-            position.before = *before;
+        let mut slot = self.slot();
+        let Some(position) = &mut *slot else {
+            return;
+        };
+        match step {
+            Step::Placed(before) => {
+                position.before = *before;
+                position.head = None;
+            }
+            Step::Following { head } => position.head = Some((*head).to_owned()),
+            Step::Looking | Step::Waiting { .. } => {}
+        }
+    }
+
+    /// What an acquire of this length lacks whose time is up now.
+    pub(crate) fn waited_for(&self, waited_for: WaitedFor, limit: Duration) -> WaitedFor {
+        match self.position() {
+            Some(position) => waited_for.held_by(position.head),
+            // Not even the creation of the node was answered.
+            None if waited_for.is_others() => WaitedFor::Servers { silent_for: limit },
+            None => waited_for,
         }
     }
 

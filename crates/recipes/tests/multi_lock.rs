@@ -243,7 +243,7 @@ async fn h49_one_deadline_holds_for_all_locks_together() {
     until(&stage, [1, 2, 0]).await;
     let error = within(waiting).await.unwrap().unwrap_err();
     assert!(
-        matches!(&error, LockError::TimedOut { path, limit: given } if *path == b && *given == limit),
+        matches!(&error, LockError::TimedOut { path, limit: given, .. } if *path == b && *given == limit),
         "{error}"
     );
     until(&stage, [0, 1, 0]).await;

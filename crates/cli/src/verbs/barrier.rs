@@ -8,7 +8,7 @@ use baton_client::Session;
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{BRIEF, Connection};
+use crate::connect::{Connection, LASTING};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
@@ -113,7 +113,7 @@ async fn at_gate(gate: &Gate, context: &Context) -> Result<u8, Failure> {
     }
     let (Gate::Open { path } | Gate::Close { path } | Gate::Wait { path, .. }) = gate;
     let mut signals = Signals::new()?;
-    let connection = Connection::open(context, BRIEF).await?;
+    let connection = Connection::open(context, LASTING).await?;
     let barrier = Barrier::new(&connection.client, path).map_err(|error| failure(&error))?;
     let doing = async {
         match gate {
@@ -333,6 +333,9 @@ fn tell(context: &Context, path: &str, round: Option<u64>, quiet: bool, left: Op
 fn failure(error: &BarrierError) -> Failure {
     let text = error.to_string();
     match error {
+        BarrierError::TimedOut { waited_for, .. } if !waited_for.is_others() => {
+            Failure::new(exit::BATON, "connection", text)
+        }
         BarrierError::TimedOut { .. }
         | BarrierError::Aborted { .. }
         | BarrierError::Broken { .. } => Failure::new(exit::NOT_ACQUIRED, "not_acquired", text),

@@ -122,7 +122,14 @@ async fn hold(
     });
     let what = (path, wanted.what());
     let outcome = under(context, options, what, &guard, connection, signals).await;
-    tenure::conclude(context, outcome, options.on_lost, path, guard.release()).await
+    tenure::conclude(
+        context,
+        outcome,
+        options.on_lost,
+        path,
+        guard.release().confirmed(),
+    )
+    .await
 }
 
 /// Runs the command under the guard, or holds it without one.
@@ -328,7 +335,7 @@ async fn acquire_to_write(lock: &RwLock, wait: &WaitOptions) -> Result<Option<Gu
 
 fn in_time(outcome: Result<Option<Guard>, LockError>) -> Result<Option<Guard>, Failure> {
     match outcome {
-        Err(LockError::TimedOut { .. }) => Ok(None),
+        Err(LockError::TimedOut { waited_for, .. }) if waited_for.is_others() => Ok(None),
         Err(LockError::Foreign {
             path, child, why, ..
         }) => Err(Failure::baton(format!(
@@ -351,8 +358,11 @@ async fn acquire_permits(
         (false, None) => semaphore.acquire(permits).await.map(Some),
     };
     match outcome {
-        Err(SemaphoreError::TimedOut { .. }) => Ok(None),
+        Err(SemaphoreError::TimedOut { waited_for, .. }) if waited_for.is_others() => Ok(None),
         Err(SemaphoreError::Lock(error)) => Err(tenure::not_acquired(&error)),
+        Err(error @ SemaphoreError::TimedOut { .. }) => {
+            Err(Failure::new(exit::BATON, "connection", error.to_string()))
+        }
         Err(error @ SemaphoreError::NoMaximum { .. }) => {
             Err(Failure::baton(format!("{error}: --slots K")))
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::elect::{Which, election, failure};
 use crate::args::Context;
-use crate::connect::{BRIEF, Connection};
+use crate::connect::{BRIEF, Connection, LASTING};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::verbs::waiting::Awaited;
@@ -17,7 +17,7 @@ use crate::verbs::waiting::Awaited;
 /// Prints each leader, until a signal.
 pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
-    let connection = Connection::open(context, BRIEF).await?;
+    let connection = Connection::open(context, LASTING).await?;
     let observer = election(&connection, &which.path, which.dialect)?.leaders();
     let mut observer = observer.with_reasons();
     let mut first = true;

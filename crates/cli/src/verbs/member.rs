@@ -10,7 +10,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::args::Context;
-use crate::connect::{BRIEF, Connection, SessionOptions};
+use crate::connect::{BRIEF, Connection, LASTING, SessionOptions};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
@@ -126,9 +126,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         let options = match &args.act {
             Act::Join(join) => SessionOptions {
                 timeout: join.session_timeout,
-                ..BRIEF
+                ..LASTING
             },
-            Act::Ls { .. } | Act::Watch { .. } => BRIEF,
+            Act::Ls { .. } => BRIEF,
+            Act::Watch { .. } => LASTING,
         };
         let connecting = Connection::open(context, options);
         let connection = tokio::select! {

@@ -1,13 +1,14 @@
 //! `baton queue`: items in order, each to one consumer.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
-use baton::{IdQueue, QueueError};
+use baton::{Client, IdQueue, QueueError, WaitedFor};
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{BRIEF, Connection};
+use crate::connect::{BRIEF, Connection, LASTING};
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
@@ -107,7 +108,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         match &args.kind {
             Kind::Work(args) => work::run(args, context).await,
             Kind::Plain(plain) => {
-                let connection = Connection::open(context, BRIEF).await?;
+                let session = match plain {
+                    Act::Take { .. } => LASTING,
+                    _ => BRIEF,
+                };
+                let connection = Connection::open(context, session).await?;
                 let outcome = act(plain, context, &connection).await;
                 connection.close().await;
                 outcome
@@ -166,6 +171,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             let path = &which.path;
             let mut signals = Signals::new()?;
             let show = |item: &[u8]| tell(context, path, item);
+            let silent = Cell::new(None);
             let taking = async {
                 match (no_wait, wait) {
                     (true, _) => queue.poll(show).await,
@@ -173,7 +179,10 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                     (false, Some(limit)) => {
                         match tokio::time::timeout(*limit, queue.take(show)).await {
                             Ok(taken) => taken.map(|()| true),
-                            Err(_) => queue.recover(show).await,
+                            Err(_) => {
+                                silent.set(silent_for(&connection.client, *limit));
+                                queue.recover(show).await
+                            }
                         }
                     }
                 }
@@ -187,14 +196,24 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 (Ok(_), Some(number)) => Ok(signals::exit_code(number)),
                 (Ok(true), None) => Ok(exit::OK),
                 (Ok(false), None) if *no_wait => Ok(exit::NOTHING),
-                (Ok(false), None) => Err(Failure::new(
-                    exit::NOT_ACQUIRED,
-                    "empty",
-                    format!(
-                        "{path}: no item within {}; allow more time with --wait",
-                        duration::show(wait.unwrap_or_default())
-                    ),
-                )),
+                (Ok(false), None) => {
+                    let waited = duration::show(wait.unwrap_or_default());
+                    Err(match silent.get() {
+                        None => Failure::new(
+                            exit::NOT_ACQUIRED,
+                            "empty",
+                            format!("{path}: no item within {waited}; allow more time with --wait"),
+                        ),
+                        Some(silent_for) => Failure::new(
+                            exit::BATON,
+                            "connection",
+                            format!(
+                                "{path}: no item within {waited}: no server has answered for {}; check that the servers run and can be reached, and try again",
+                                duration::show(silent_for)
+                            ),
+                        ),
+                    })
+                }
                 // The item is not to be lost for the doubt about who else gets it.
                 (Err(QueueError::TakeUnknown { node, item, source }), _) => {
                     tell(context, path, &item);
@@ -340,6 +359,14 @@ fn tell(context: &Context, path: &str, item: &[u8]) {
         },
         item,
     );
+}
+
+/// For how long no server has answered at the end of a wait, where that is why it came to nothing.
+fn silent_for(client: &Client, limit: Duration) -> Option<Duration> {
+    match WaitedFor::now(client, limit) {
+        WaitedFor::Servers { silent_for } => Some(silent_for),
+        _ => None,
+    }
 }
 
 fn failure(error: QueueError) -> Failure {

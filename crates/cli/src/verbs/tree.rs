@@ -8,12 +8,13 @@ use baton_client::{AddWatchMode, CreateMode, Error, PersistentEvent, Reason, Ses
 use serde::Serialize;
 
 use crate::args::Context;
-use crate::connect::{BRIEF, Connection};
+use crate::connect::{BRIEF, Connection, LASTING};
 use crate::exit::{self, Failure};
 use crate::paths;
 use crate::signals::Signals;
 use crate::verbs::bytes;
 use crate::verbs::passed_over::PassedOver;
+use crate::verbs::waiting::Awaited;
 
 /// List a znode's children.
 ///
@@ -341,51 +342,78 @@ pub(crate) fn watch(args: &Watch, context: &Context) -> Result<u8, Failure> {
     } else {
         AddWatchMode::Persistent
     };
-    with_session(context, async |session| {
-        let mut signals = Signals::new()?;
-        let mut events = session
-            .watch_persistent(&args.path, mode)
-            .await
-            .map_err(failure)?;
-        context.output.verbose(|| format!("watching {}", args.path));
-        let mut seen = 0;
-        while args.count.is_none_or(|count| seen < count) {
-            let event = tokio::select! {
-                event = events.next() => event.map_err(|error| Failure::baton(format!("{}: {error}", args.path)))?,
-                _ = signals.stop() => break,
-            };
-            match event {
-                PersistentEvent::Change(change) => {
-                    seen += 1;
-                    let event = format!("{:?}", change.kind);
-                    let text = format!("{event} {}", change.path);
-                    context.output.result(
-                        &Changed {
-                            event,
-                            path: &change.path,
-                            zxid: change.zxid,
-                        },
-                        text,
-                    );
-                }
-                PersistentEvent::Resync => {
-                    let resync = Changed {
-                        event: "Resync".to_owned(),
-                        path: &args.path,
-                        zxid: None,
-                    };
-                    context.output.result(
-                        &resync,
-                        format!(
-                            "Resync {} (changes may have been missed: read anew)",
-                            args.path
-                        ),
-                    );
-                }
-            }
+    let show = |event: PersistentEvent| match event {
+        PersistentEvent::Change(change) => {
+            let event = format!("{:?}", change.kind);
+            let text = format!("{event} {}", change.path);
+            let path = &change.path;
+            let zxid = change.zxid;
+            context.output.result(&Changed { event, path, zxid }, text);
         }
-        Ok(exit::OK)
-    })
+        PersistentEvent::Resync => {
+            let path = &args.path;
+            let text = format!("Resync {path} (changes may have been missed: read anew)");
+            let event = "Resync".to_owned();
+            let zxid = None;
+            context.output.result(&Changed { event, path, zxid }, text);
+        }
+    };
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let connection = tokio::select! {
+            connection = Connection::open(context, LASTING) => connection?,
+            _ = signals.stop() => return Ok(exit::OK),
+        };
+        let watching = async {
+            let mut seen = 0;
+            // Of the session that was watched on before, if any.
+            let mut is_lost = false;
+            loop {
+                let session = connection.session().await?;
+                let mut events = match session.watch_persistent(&args.path, mode).await {
+                    Ok(events) => events,
+                    Err(error) if session.state().is_final() || is_passing(&error) => continue,
+                    Err(error) => return Err(failure(error)),
+                };
+                context.output.verbose(|| format!("watching {}", args.path));
+                if is_lost {
+                    show(PersistentEvent::Resync);
+                }
+                while let Ok(event) = events.next().await {
+                    seen += u64::from(matches!(event, PersistentEvent::Change(_)));
+                    show(event);
+                    if args.count.is_some_and(|count| seen >= count) {
+                        return Ok(exit::OK);
+                    }
+                }
+                is_lost = true;
+            }
+        };
+        let awaited = Awaited::News { path: &args.path };
+        let outcome = tokio::select! {
+            outcome = connection.wait(&awaited, watching) => outcome,
+            _ = signals.stop() => Ok(exit::OK),
+        };
+        connection.close().await;
+        outcome
+    })?
+}
+
+/// Whether a request was lost with its connection, so that it may be sent on the next one.
+fn is_passing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NotSent {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        } | Error::Unanswered {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        } | Error::MaybeApplied {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        }
+    )
 }
 
 /// `baton acl`.

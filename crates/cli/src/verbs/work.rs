@@ -475,6 +475,7 @@ pub(super) fn failure(error: WorkError) -> Failure {
             agreed,
             asked,
         } => Failure::baton(capacity_differs(&path, agreed, asked)),
+        WorkError::TimedOut { .. } => Failure::new(exit::BATON, "connection", error.to_string()),
         WorkError::SettleUnknown { .. } | WorkError::OfferUnknown { .. } => {
             Failure::new(exit::BATON, "unknown", error.to_string())
         }

@@ -160,6 +160,7 @@ impl Take {
         let session = SessionOptions {
             timeout: self.session_timeout,
             lease: Some(self.lease.options()),
+            lasting: true,
         };
         let connection = tokio::select! {
             connection = Connection::open(context, session) => connection?,
@@ -216,7 +217,7 @@ impl Take {
             (true, _) => queue.poll().await,
             (false, None) => queue.take().await.map(Some),
             (false, Some(limit)) => match queue.take_timeout(limit).await {
-                Err(WorkError::TimedOut { .. }) => Ok(None),
+                Err(WorkError::TimedOut { waited_for, .. }) if waited_for.is_others() => Ok(None),
                 taken => taken.map(Some),
             },
         }

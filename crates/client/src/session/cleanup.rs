@@ -123,6 +123,32 @@ impl Deletion {
     }
 }
 
+impl Deletion {
+    /// The same deletion, to be awaited until it is certain that the node is gone.
+    pub fn until_gone(mut self) -> Cleanup {
+        self.go_on()
+    }
+
+    fn go_on(&mut self) -> Cleanup {
+        let asked = std::mem::replace(&mut self.asked, Asked::Nothing);
+        let (session, czxid) = (self.session.clone(), self.czxid);
+        let path = std::mem::take(&mut self.path);
+        let announced = std::mem::take(&mut self.announced);
+        self.session.clean_up(async move {
+            let answer = match asked {
+                Asked::Delete(asked) => Some(asked.await),
+                Asked::Announced(asked) => Some(asked.await.map(drop)),
+                Asked::Look(_) | Asked::Nothing => None,
+            };
+            match answer {
+                Some(Ok(())) => Ok(()),
+                Some(Err(e)) if e.is_no_node() => Ok(()),
+                _ => delete_until_gone(&session, &path, czxid, &announced).await,
+            }
+        })
+    }
+}
+
 impl Future for Deletion {
     type Output = Result<(), Error>;
 
@@ -171,25 +197,9 @@ impl Future for Deletion {
 
 impl Drop for Deletion {
     fn drop(&mut self) {
-        let asked = match std::mem::replace(&mut self.asked, Asked::Nothing) {
-            Asked::Nothing => return,
-            asked => asked,
-        };
-        let (session, czxid) = (self.session.clone(), self.czxid);
-        let path = std::mem::take(&mut self.path);
-        let announced = std::mem::take(&mut self.announced);
-        drop(self.session.clean_up(async move {
-            let answer = match asked {
-                Asked::Delete(asked) => Some(asked.await),
-                Asked::Announced(asked) => Some(asked.await.map(drop)),
-                Asked::Look(_) | Asked::Nothing => None,
-            };
-            match answer {
-                Some(Ok(())) => Ok(()),
-                Some(Err(e)) if e.is_no_node() => Ok(()),
-                _ => delete_until_gone(&session, &path, czxid, &announced).await,
-            }
-        }));
+        if !matches!(self.asked, Asked::Nothing) {
+            drop(self.go_on());
+        }
     }
 }
 

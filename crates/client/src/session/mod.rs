@@ -271,12 +271,17 @@ impl Session {
         }
     }
 
-    /// For how long no server has answered: the time since the newest request that was answered was sent. A connected session asks at
-    /// least each third of its timeout, so less than that means nothing.
+    /// For how long servers have left this session without an answer: since its oldest request without one was sent or,
+    /// without a connection, since its newest answered request was sent. Zero while connected with nothing unanswered.
     #[must_use]
     pub fn unanswered_for(&self) -> Duration {
-        let answered = self.core.inner.lock().last_acked;
-        self.core.now().saturating_duration_since(answered)
+        let inner = self.core.inner.lock();
+        let since = match inner.phase {
+            Phase::Attached => inner.oldest_unacknowledged(),
+            Phase::Detached | Phase::Ended(_) => Some(inner.last_acked),
+        };
+        let now = self.core.now();
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Resolves when the lease has ended: at once when there is none. While it is renewed it does not resolve.

@@ -1,5 +1,6 @@
 //! Why a meeting did not come about.
 
+use crate::limit::WaitedFor;
 use baton_client::{ConnectError, Error};
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum BarrierError {
     /// The time was up before this participant belonged to a meeting.
-    #[error("{path}: not passed within {limit:?}; try again, or allow more time")]
+    #[error("{path}: not passed within {limit:?}: {}", .waited_for.because("others had not done their part"))]
     TimedOut {
         /// The path.
         path: String,
         /// The time that was allowed.
         limit: Duration,
+        /// What was still lacking.
+        waited_for: WaitedFor,
     },
     /// A member's time was up before all had come. Every member of the round is told so; nobody has entered.
     #[error(

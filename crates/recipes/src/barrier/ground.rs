@@ -4,6 +4,7 @@
 //! because every loop here looks at the tree before it changes it.
 
 use super::BarrierError;
+use crate::limit::WaitedFor;
 use crate::line::Trouble;
 use crate::link;
 use baton_client::{Client, Data, Error, Session};
@@ -123,6 +124,7 @@ impl Ground {
         BarrierError::TimedOut {
             path: self.path.to_string(),
             limit: limit.asked,
+            waited_for: WaitedFor::now(&self.client, limit.asked),
         }
     }
 

@@ -19,7 +19,7 @@ pub use term::Term;
 use crate::campaign::{Campaign, Grant, Report};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::{Guard, LostReason, TxnError};
-use crate::limit::at_most;
+use crate::limit::{WaitedFor, at_most};
 use crate::line::Step;
 use crate::link;
 use crate::lock::LockError;
@@ -82,14 +82,14 @@ pub enum ElectionError {
     #[error(transparent)]
     Line(#[from] LockError),
     /// The time was up.
-    #[error(
-        "{path}: not elected within {limit:?}: somebody else leads; try again, or allow more time"
-    )]
+    #[error("{path}: not elected within {limit:?}: {}", .waited_for.because("somebody else leads"))]
     TimedOut {
         /// The election's path.
         path: String,
         /// The time that was allowed.
         limit: Duration,
+        /// What was still lacking.
+        waited_for: WaitedFor,
     },
     /// The term ended before the work was done. The work was stopped.
     #[error("{path}: term {} ended: {reason}; the work was stopped: check what it has done, and stand for election again", .term.epoch)]
@@ -225,11 +225,17 @@ impl LeaderElection {
     /// # Errors
     /// [`ElectionError::TimedOut`] when the time is up; else as `campaign`.
     pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, ElectionError> {
-        let timed_out = || ElectionError::TimedOut {
+        let (campaign, progress) = self.campaign.observed();
+        let election = Self {
+            campaign,
+            ..self.clone()
+        };
+        let timed_out = |waited_for| ElectionError::TimedOut {
             path: self.path().to_owned(),
             limit,
+            waited_for: progress.waited_for(waited_for, limit),
         };
-        at_most(limit, self.campaign(), timed_out).await
+        at_most(limit, &self.campaign.client, election.campaign(), timed_out).await
     }
 
     /// `None` where somebody else leads and this is `only_if_free`.
@@ -325,7 +331,7 @@ impl LeaderElection {
                     },
                     Report::Step(Step::Looking) => Stage::DetermineStart,
                     Report::Step(Step::Placed(position)) => Stage::DetermineComplete { position },
-                    Report::Step(Step::Following) => Stage::ReadyStart,
+                    Report::Step(Step::Following { .. }) => Stage::ReadyStart,
                     Report::Step(Step::Waiting { predecessor }) => Stage::ReadyComplete {
                         following: predecessor.to_owned(),
                     },

@@ -236,7 +236,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no server has confirmed
-    /// (H07): the delete is then repeated in the background until one does or the session ends.
+    /// (H07): the delete is then repeated in the background until one does or the session ends, which
+    /// [`Releasing::confirmed`] awaits.
     pub fn release(mut self) -> Releasing {
         self.end()
     }

@@ -4,7 +4,7 @@
 
 use super::core::{Core, LostReason};
 use crate::line::Contender;
-use baton_client::{Deletion, Error};
+use baton_client::{CleanupError, Deletion, Error};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -31,9 +31,19 @@ pub enum ReleaseError {
         /// What the client knows.
         source: Error,
     },
+    /// The session ended before a server confirmed the release. The server deletes the node with the session.
+    #[error(
+        "{node}: the session ended before the release was confirmed; the server ends the session, and with it the lock, within \
+         its timeout"
+    )]
+    SessionEnded {
+        /// Full path of the lock node.
+        node: String,
+    },
 }
 
-/// A release that is on its way. Await it for the server's word; dropping it changes nothing, so it need not be used.
+/// A release that is on its way. Await it for the first answer, or [`Releasing::confirmed`] for certainty; dropping it changes
+/// nothing, so it need not be used.
 #[derive(Debug)]
 pub struct Releasing {
     /// What is not answered yet.
@@ -82,6 +92,38 @@ impl Releasing {
             }
         }
         Self { deletions, trouble }
+    }
+
+    /// Waits until it is certain that the lock is released: over lost answers, reconnects and other servers. As long as no
+    /// server can be reached it does not return before the session has ended; give it a limit where that is too long.
+    ///
+    /// Dropping the future changes nothing: the release goes on in the background.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: baton::Guard) -> Result<(), Box<dyn std::error::Error>> {
+    /// guard.release().confirmed().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::SessionEnded`] where the session ended first;
+    /// [`ReleaseError::Unknown`] where the server refuses the delete for good.
+    pub async fn confirmed(mut self) -> Result<(), ReleaseError> {
+        // All at once: each is repeated by itself.
+        let deletions = std::mem::take(&mut self.deletions).into_iter();
+        let certain: Vec<_> = deletions
+            .map(|(node, deletion)| (node, deletion.until_gone()))
+            .collect();
+        let mut outcome = self.trouble.map_or(Ok(()), Err);
+        for (node, certain) in certain {
+            let ended = certain.await.map_err(|error| match error {
+                CleanupError::Refused(source) => ReleaseError::Unknown { node, source },
+                _ => ReleaseError::SessionEnded { node },
+            });
+            outcome = outcome.and(ended);
+        }
+        outcome
     }
 }
 

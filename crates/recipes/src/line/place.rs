@@ -27,8 +27,8 @@ pub(crate) enum Step<'a> {
     Looking,
     /// So many stand before us whom we wait for.
     Placed(usize),
-    /// About to wait behind another.
-    Following,
+    /// About to wait, with `head` as the first of those whom we wait for: it holds, or will before us.
+    Following { head: &'a str },
     /// The watch on the nearest of them is set.
     Waiting { predecessor: &'a str },
 }
@@ -73,6 +73,8 @@ pub(crate) enum Place {
     Behind {
         position: usize,
         predecessor: String,
+        /// The first of them.
+        head: String,
     },
 }
 
@@ -118,7 +120,7 @@ pub(crate) async fn stand_off(
     let (mut contender, mut place) = Box::pin(look_or_leave(contender, listing, stance)).await?;
     let mut own_node = OwnNode::watch(&contender);
     loop {
-        let (position, predecessor) = match place {
+        let (position, predecessor, head) = match place {
             Place::First => {
                 report(Step::Placed(0));
                 if let Some(until) = held_off.0 {
@@ -135,10 +137,12 @@ pub(crate) async fn stand_off(
             Place::Behind {
                 position,
                 predecessor,
-            } => (position, predecessor),
+                head,
+            } => (position, predecessor, head),
         };
         report(Step::Placed(position));
-        report(Step::Following);
+        report(Step::Following { head: &head });
+        drop(head);
         let strict = !stance.grammar.is_overtaken(Kind::Exclusive);
         if strict {
             contender.expect_followers();
@@ -240,6 +244,7 @@ async fn look(
         let own = contender.name();
         let mut before = 0;
         let mut nearest = None;
+        let mut head = None;
         let mut there = false;
         for rival in &line {
             if rival.name == own {
@@ -249,16 +254,19 @@ async fn look(
             if kind.waits_for(grammar.kind(&rival.name)) && beside != Some(&*rival.name) {
                 before += 1;
                 nearest = Some(rival);
+                head = head.or(nearest);
             }
         }
         if !there {
             return Err(Trouble::OwnNodeGone);
         }
-        return Ok(match nearest {
+        let path_of = |rival: &Rival| baton_proto::path::join(contender.dir(), &rival.name);
+        return Ok(match nearest.zip(head) {
             None => Place::First,
-            Some(rival) => Place::Behind {
+            Some((nearest, head)) => Place::Behind {
                 position: before,
-                predecessor: baton_proto::path::join(contender.dir(), &rival.name),
+                predecessor: path_of(nearest),
+                head: path_of(head),
             },
         });
     }

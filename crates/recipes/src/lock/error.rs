@@ -2,6 +2,7 @@
 
 use crate::dialect::Refusal;
 use crate::guard::LostReason;
+use crate::limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// The time was up.
-    #[error(
-        "{path}: not acquired within {limit:?}: somebody else holds it; try again, or allow more time"
-    )]
+    #[error("{path}: not acquired within {limit:?}: {}", .waited_for.because("somebody else holds it"))]
     TimedOut {
         /// The lock's path.
         path: String,
         /// The time that was allowed.
         limit: Duration,
+        /// What was still lacking.
+        waited_for: WaitedFor,
     },
     /// A child of the path cannot be ordered against ours.
     #[error(

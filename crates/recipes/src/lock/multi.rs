@@ -8,7 +8,7 @@ use super::LockError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::{Guard, LostReason, Releasing, Standing, Txn};
-use crate::limit::at_most;
+use crate::limit::{WaitedFor, at_most};
 use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Seat};
 use crate::record::Record;
 use baton_client::{Client, Session};
@@ -117,6 +117,7 @@ impl MultiLock {
             .ok_or_else(|| LockError::TimedOut {
                 path: self.path_at(&at),
                 limit: Duration::ZERO,
+                waited_for: WaitedFor::Others { holder: None },
             })
     }
 
@@ -134,12 +135,16 @@ impl MultiLock {
     /// [`LockError::TimedOut`] with the path that it waited for when the time was up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
-        let timed_out = || LockError::TimedOut {
+        let timed_out = |waited_for| LockError::TimedOut {
             path: self.path_at(&at),
             limit,
+            waited_for,
         };
-        let acquired = at_most(limit, self.run(false, &at), timed_out).await?;
-        acquired.ok_or_else(timed_out)
+        let Some(first) = self.lines.first() else {
+            return Err(timed_out(WaitedFor::Others { holder: None }));
+        };
+        let acquired = at_most(limit, &first.client, self.run(false, &at), timed_out).await?;
+        acquired.ok_or_else(|| timed_out(WaitedFor::Others { holder: None }))
     }
 
     fn path_at(&self, at: &AtomicUsize) -> String {

@@ -7,7 +7,7 @@ use super::LockError;
 use crate::campaign::{Campaign, Grant};
 use crate::dialect::{Dialect, Grammar};
 use crate::guard::Guard;
-use crate::limit::at_most;
+use crate::limit::{WaitedFor, at_most};
 use crate::progress::WaitProgress;
 use crate::record::LONGEST_LOCK_DELAY;
 use baton_client::Client;
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    campaign: Campaign,
+    pub(super) campaign: Campaign,
 }
 
 impl Mutex {
@@ -167,20 +167,32 @@ impl Mutex {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
-        at_most(limit, self.acquire(), || self.timed_out(limit)).await
+        let (mutex, progress) = self.observed();
+        let timed_out = |waited_for| self.timed_out(limit, progress.waited_for(waited_for, limit));
+        at_most(limit, &self.campaign.client, mutex.acquire(), timed_out).await
     }
 
     fn held(&self, grant: Grant) -> Result<Guard, LockError> {
         match grant {
             Grant::Held(guard, _) => Ok(guard),
-            Grant::Busy => Err(self.timed_out(Duration::ZERO)),
+            Grant::Busy => {
+                let waited_for = WaitedFor::Others { holder: None };
+                Err(self.timed_out(Duration::ZERO, waited_for))
+            }
         }
     }
 
-    fn timed_out(&self, limit: Duration) -> LockError {
+    fn timed_out(&self, limit: Duration, waited_for: WaitedFor) -> LockError {
         LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
+            waited_for,
         }
+    }
+
+    /// The same, with somewhere to read the position from.
+    pub(super) fn observed(&self) -> (Self, WaitProgress) {
+        let (campaign, progress) = self.campaign.observed();
+        (Self { campaign }, progress)
     }
 }

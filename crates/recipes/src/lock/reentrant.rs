@@ -6,7 +6,7 @@
 use super::{LockError, Mutex};
 use crate::dialect::Dialect;
 use crate::guard::{Guard, Releasing};
-use crate::limit::at_most;
+use crate::limit::{WaitedFor, at_most};
 use baton_client::Client;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -201,11 +201,26 @@ impl ReentrantMutex {
         owner: &OwnerId,
         limit: Duration,
     ) -> Result<ReentrantGuard, LockError> {
-        let timed_out = || LockError::TimedOut {
-            path: self.path().to_owned(),
-            limit,
+        let (mutex, progress) = self.mutex.observed();
+        let observed = Self {
+            mutex,
+            owners: Arc::clone(&self.owners),
         };
-        at_most(limit, self.acquire(owner), timed_out).await
+        let timed_out = |waited_for: WaitedFor| {
+            let holder = progress.position().and_then(|position| position.head);
+            LockError::TimedOut {
+                path: self.path().to_owned(),
+                limit,
+                waited_for: waited_for.held_by(holder),
+            }
+        };
+        at_most(
+            limit,
+            &self.mutex.campaign.client,
+            observed.acquire(owner),
+            timed_out,
+        )
+        .await
     }
 
     fn again(&self, slot: &Weak<Held>) -> Result<Option<ReentrantGuard>, LockError> {

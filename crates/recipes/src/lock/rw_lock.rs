@@ -12,7 +12,6 @@ use crate::line::Trouble;
 use crate::progress::WaitProgress;
 use crate::record::Record;
 use baton_client::Client;
-use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,7 +106,8 @@ impl RwLock {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `read`.
     pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, LockError> {
-        self.limited(limit, self.read()).await
+        let guard = self.limited(limit, Kind::Shared).await?;
+        Ok(self.reader(guard))
     }
 
     /// Waits until nobody holds the lock who came before us.
@@ -135,7 +135,8 @@ impl RwLock {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `write`.
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, LockError> {
-        self.limited(limit, self.write()).await
+        let guard = self.limited(limit, Kind::Exclusive).await?;
+        Ok(self.writer(guard))
     }
 
     fn reader(&self, guard: Guard) -> ReadGuard {
@@ -175,16 +176,19 @@ impl RwLock {
         }
     }
 
-    async fn limited<T>(
-        &self,
-        limit: Duration,
-        acquiring: impl Future<Output = Result<T, LockError>>,
-    ) -> Result<T, LockError> {
-        let timed_out = || LockError::TimedOut {
+    async fn limited(&self, limit: Duration, kind: Kind) -> Result<Guard, LockError> {
+        let (campaign, progress) = self.campaign.observed();
+        let observed = Self {
+            campaign,
+            ..self.clone()
+        };
+        let timed_out = |waited_for| LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
+            waited_for: progress.waited_for(waited_for, limit),
         };
-        at_most(limit, acquiring, timed_out).await
+        let client = &self.campaign.client;
+        at_most(limit, client, observed.waiting(kind), timed_out).await
     }
 }
 

@@ -7,7 +7,7 @@ use super::LockError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::{Child, Dialect, Grammar, Refusal};
 use crate::guard::Guard;
-use crate::limit::at_most;
+use crate::limit::{WaitedFor, at_most};
 use crate::line::{self, Contender, Granted, OwnNode, Parents, Trouble, until_gone};
 use crate::link;
 use crate::record::Record;
@@ -96,11 +96,12 @@ impl SimpleMutex {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
-        let timed_out = || LockError::TimedOut {
+        let timed_out = |waited_for: WaitedFor| LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
+            waited_for: waited_for.held_by(Some(self.node.to_string())),
         };
-        at_most(limit, self.acquire(), timed_out).await
+        at_most(limit, &self.campaign.client, self.acquire(), timed_out).await
     }
 
     async fn run(&self, only_if_free: bool) -> Result<Option<Guard>, LockError> {

@@ -1,6 +1,7 @@
 //! Why a queue operation did not end as asked.
 
 use crate::guard::LostReason;
+use crate::limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use bytes::Bytes;
 use std::time::Duration;
@@ -16,12 +17,14 @@ pub enum QueueError {
         path: String,
     },
     /// The time was up.
-    #[error("{path}: no item within {limit:?}; try again, or allow more time")]
+    #[error("{path}: no item within {limit:?}: {}", .waited_for.because("the queue has none to take"))]
     TimedOut {
         /// The queue's path.
         path: String,
         /// The time that was allowed.
         limit: Duration,
+        /// What was still lacking.
+        waited_for: WaitedFor,
     },
     /// The session ended before it was known whether the item was queued. It was not offered twice.
     #[error(

@@ -24,7 +24,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// A queue's path and the names in it.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
-    client: Client,
+    pub(super) client: Client,
     path: Arc<str>,
     format: Format,
     shared: Arc<Shared>,
@@ -195,11 +195,12 @@ impl Folder {
 
     /// The same, for at most `limit`.
     pub(super) async fn take_timeout(&self, limit: Duration) -> Result<Item, QueueError> {
-        let timed_out = || QueueError::TimedOut {
+        let timed_out = |waited_for| QueueError::TimedOut {
             path: self.path.to_string(),
             limit,
+            waited_for,
         };
-        at_most(limit, self.take(), timed_out).await
+        at_most(limit, &self.client, self.take(), timed_out).await
     }
 
     /// What was taken for a caller who had gone by then, once no taking is under way any more.

@@ -233,11 +233,12 @@ impl LockingQueue {
     /// # Errors
     /// [`QueueError::TimedOut`] when the time is up; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<LockedItem, QueueError> {
-        let timed_out = || QueueError::TimedOut {
+        let timed_out = |waited_for| QueueError::TimedOut {
             path: self.path().to_owned(),
             limit,
+            waited_for,
         };
-        at_most(limit, self.take(), timed_out).await
+        at_most(limit, &self.folder.client, self.take(), timed_out).await
     }
 
     /// The names of all items in the tree, locked or not, first first.

@@ -1,5 +1,6 @@
 //! Why permits were not had.
 
+use crate::limit::WaitedFor;
 use crate::lock::LockError;
 use std::time::Duration;
 
@@ -8,9 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum SemaphoreError {
     /// The time was up.
-    #[error(
-        "{path}: {permits} permit(s) not acquired within {limit:?}: others hold them; try again, or allow more time"
-    )]
+    #[error("{path}: {permits} permit(s) not acquired within {limit:?}: {}", .waited_for.because("others hold them"))]
     TimedOut {
         /// The semaphore's path.
         path: String,
@@ -18,6 +17,8 @@ pub enum SemaphoreError {
         permits: u32,
         /// The time that was allowed.
         limit: Duration,
+        /// What was still lacking.
+        waited_for: WaitedFor,
     },
     /// So many can never be held at once; or none were asked for.
     #[error("{path}: {asked} permit(s) asked for: ask for 1 to {most}, or resize the semaphore")]

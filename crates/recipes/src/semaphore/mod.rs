@@ -13,7 +13,7 @@ pub use error::SemaphoreError;
 use crate::campaign::{Attempt, Campaign};
 use crate::dialect::Dialect;
 use crate::guard::{Guard, LostReason};
-use crate::limit::at_most;
+use crate::limit::{WaitedFor, at_most};
 use crate::line::{self, Contender, Granted, OwnNode, Seat, Step, Trouble};
 use crate::link;
 use crate::lock::LockError;
@@ -141,9 +141,9 @@ impl Semaphore {
     /// # Errors
     /// [`SemaphoreError`]; no lease of ours stays behind.
     pub async fn acquire(&self, permits: u32) -> Result<Guard, SemaphoreError> {
-        self.run(permits, false)
-            .await?
-            .ok_or_else(|| self.timed_out(permits, Duration::ZERO))
+        self.run(permits, false).await?.ok_or_else(|| {
+            self.timed_out(permits, Duration::ZERO, WaitedFor::Others { holder: None })
+        })
     }
 
     /// `permits` permits if they are free now, else `None`. Waits for the server's answers, never for a holder.
@@ -165,8 +165,23 @@ impl Semaphore {
         permits: u32,
         limit: Duration,
     ) -> Result<Guard, SemaphoreError> {
-        let timed_out = || self.timed_out(permits, limit);
-        at_most(limit, self.acquire(permits), timed_out).await
+        let (base, progress) = self.base.observed();
+        let semaphore = Self {
+            base,
+            ..self.clone()
+        };
+        let timed_out = |waited_for| {
+            // The holders are several: none of them is named.
+            let waited_for = progress.waited_for(waited_for, limit).held_by(None);
+            self.timed_out(permits, limit, waited_for)
+        };
+        at_most(
+            limit,
+            &self.base.client,
+            semaphore.acquire(permits),
+            timed_out,
+        )
+        .await
     }
 
     /// How many permits there are, as the tree says now.
@@ -220,11 +235,12 @@ impl Semaphore {
         Ok(session.map_err(|source| LockError::Connect { path, source })?)
     }
 
-    fn timed_out(&self, permits: u32, limit: Duration) -> SemaphoreError {
+    fn timed_out(&self, permits: u32, limit: Duration, waited_for: WaitedFor) -> SemaphoreError {
         SemaphoreError::TimedOut {
             path: self.path().to_owned(),
             permits,
             limit,
+            waited_for,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Why an operation on a work queue did not end as asked.
 
 use crate::guard::LostReason;
+use crate::limit::WaitedFor;
 use crate::lock::LockError;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
@@ -66,12 +67,14 @@ pub enum WorkError {
         capacity: u64,
     },
     /// The time was up.
-    #[error("{path}: no item within {limit:?}; try again, or allow more time")]
+    #[error("{path}: no item within {limit:?}: {}", .waited_for.because("the queue has none to take"))]
     TimedOut {
         /// The queue's path.
         path: String,
         /// The time that was allowed.
         limit: Duration,
+        /// What was still lacking.
+        waited_for: WaitedFor,
     },
     /// An item with this id is in the queue, claimed, delayed or dead. Nothing was queued.
     #[error("{path}: an item with the id {id:?} is in the queue already; it was not queued again")]

@@ -90,11 +90,12 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError::TimedOut`] when the time is up; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<Claim, WorkError> {
-        let timed_out = || WorkError::TimedOut {
+        let timed_out = |waited_for| WorkError::TimedOut {
             path: self.path().to_owned(),
             limit,
+            waited_for,
         };
-        at_most(limit, self.take(), timed_out).await
+        at_most(limit, &self.inner.client, self.take(), timed_out).await
     }
 
     /// Claims the first items, at least one and at most `most` (or 64), in one change; waits while there is none. Cancel-safe as
