@@ -16,8 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton::{Client, Config, Guard, Mutex};
 use baton_client::{
-    BootInstant, BoxFuture, BoxStream, Clock, CreateMode, Endpoint, Host, SocketTransport,
-    SystemClock, Transport,
+    BootInstant, BoxFuture, BoxStream, Clock, CreateMode, Endpoint, Host, LeaseMode, LeaseOptions,
+    SocketTransport, SystemClock, Transport,
 };
 use baton_testkit::{Direction, Ensemble, ServerOptions};
 use tokio::runtime::Runtime;
@@ -46,6 +46,25 @@ pub(crate) struct Args {
     /// `syncLimit` of the ensembles.
     #[arg(long, value_name = "TICKS", value_delimiter = ',', default_values_t = [5, 20])]
     sync_limits: Vec<u32>,
+    /// Sessions of 30 s and more use leases by ping, and state this `syncLimit`, though it is wrong: the experiment must find
+    /// locks that are held twice then.
+    #[arg(long, value_name = "TICKS")]
+    misstate: Option<u32>,
+}
+
+impl Args {
+    /// What a session of this timeout, in seconds, states.
+    fn lease(&self, timeout: u64) -> LeaseOptions {
+        match self.misstate.filter(|_| timeout >= 30) {
+            None => LeaseOptions::default(),
+            sync_limit => LeaseOptions {
+                tick: Some(TICK),
+                sync_limit,
+                mode: LeaseMode::Ping,
+                ..LeaseOptions::default()
+            },
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,14 +151,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 let name = format!("/cuts-{sync_limit}-{round}-{kind}");
                 println!("syncLimit {sync_limit}, round {}, cut {cut:?}", round + 1);
                 let stagger = Duration::from_millis(1_700 * (round as u64 * 3 + kind as u64) + 300);
-                runtime.block_on(one(&ensemble, &baton, &name, cut, stagger, &mut seen))?;
+                runtime.block_on(one(args, &ensemble, &baton, &name, cut, stagger, &mut seen))?;
             }
         }
     }
-    report(&seen)
+    report(&seen, args.misstate.is_some())
 }
 
-fn report(seen: &BTreeMap<(u64, Load), Seen>) -> Result<()> {
+fn report(seen: &BTreeMap<(u64, Load), Seen>, is_misstated: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = seen
         .iter()
         .map(|((timeout, load), seen)| {
@@ -162,10 +181,11 @@ fn report(seen: &BTreeMap<(u64, Load), Seen>) -> Result<()> {
         "by up to",
     ];
     println!("{}\n{}", table::markdown(&head, &rows), machine::describe());
-    if seen.values().any(|seen| seen.broken > 0) {
-        return Err("a lock was held twice".into());
+    match (seen.values().any(|seen| seen.broken > 0), is_misstated) {
+        (true, false) => Err("a lock was held twice".into()),
+        (false, true) => Err("no lock was held twice: the experiment finds nothing".into()),
+        (true, true) | (false, false) => Ok(()),
     }
-    Ok(())
 }
 
 async fn leader(ensemble: &Ensemble) -> Result<usize> {
@@ -187,6 +207,7 @@ async fn leader(ensemble: &Ensemble) -> Result<usize> {
 
 /// One round.
 async fn one(
+    args: &Args,
     ensemble: &Ensemble,
     baton: &Path,
     name: &str,
@@ -217,6 +238,7 @@ async fn one(
                 };
                 let config = Config::new(&servers)?
                     .session_timeout(Duration::from_secs(timeout))
+                    .lease(args.lease(timeout))
                     .transport(Arc::new(transport));
                 holders.push(hold(config, timeout, load, all_known, path).await?);
                 sleep(Duration::from_millis(70)).await;
@@ -227,7 +249,7 @@ async fn one(
     for timeout in [30, 40] {
         let path = format!("{name}/{timeout}-command");
         let lines = folder.path().join(format!("{timeout}"));
-        holders.push(command(baton, at, timeout, path, &lines).await?);
+        holders.push(command(args, baton, at, timeout, path, &lines).await?);
     }
     // The waiter's line forms, the schedules settle, and the cut meets another phase in each round.
     let granted: Vec<_> = holders
@@ -340,6 +362,7 @@ async fn ask(guard: Guard) -> Last {
 
 /// `baton lock`, whose command appends the wall clock's time to a file.
 async fn command(
+    args: &Args,
     baton: &Path,
     at: SocketAddr,
     timeout: u64,
@@ -359,6 +382,19 @@ async fn command(
             "--session-timeout",
             &format!("{timeout}s"),
         ])
+        .args(args.misstate.map_or_else(Vec::new, |sync_limit| {
+            [
+                "--lease",
+                "ping",
+                "--ensemble-tick",
+                "2s",
+                "--ensemble-sync-limit",
+            ]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([sync_limit.to_string()])
+            .collect()
+        }))
         .args([&path, "--", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stderr(Stdio::null());
