@@ -337,6 +337,20 @@ async fn h25_after_a_pause_the_first_look_says_lost_whatever_was_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h25_a_lease_is_over_at_its_end_not_after_it() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.baton = true;
+    peer.answer_next_probe().await;
+    let left = s.lease().remaining();
+    world.clock.jump(left - Duration::from_nanos(1));
+    assert!(s.lease().is_valid());
+    world.clock.jump(Duration::from_nanos(1));
+    assert_eq!(s.lease().remaining(), Duration::ZERO);
+    assert!(!s.lease().is_valid());
+}
+
+#[tokio::test(start_paused = true)]
 async fn h27_bytes_from_the_server_do_not_keep_a_session_alive_whose_requests_are_not_answered() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;

@@ -445,6 +445,24 @@ async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h01_a_create_that_is_refused_is_not_looked_for_and_not_sent_again() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let (s2, acl) = (s.clone(), [Acl::open_unsafe()]);
+    let create =
+        tokio::spawn(async move { s2.create_protected("/p", "_c_1-", b"", MODE, &acl).await });
+    let asked = peer.expect(OpCode::Create2).await;
+    peer.refuse(&asked, ErrorCode::NoNode).await;
+    settle().await;
+    assert!(create.is_finished(), "a refusal is an answer");
+    let refused = create.await.unwrap().unwrap_err();
+    assert!(
+        refused.is_no_node() && !refused.is_maybe_applied(),
+        "{refused}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn h10_a_create_whose_future_is_dropped_leaves_nothing() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;

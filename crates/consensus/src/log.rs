@@ -116,3 +116,56 @@ impl raft::Storage for MemoryLog {
         Err(StorageError::SnapshotTemporarilyUnavailable.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raft::{Error, Storage};
+
+    fn entry(index: u64, term: u64) -> Entry {
+        Entry {
+            index,
+            term,
+            ..Entry::default()
+        }
+    }
+
+    /// Entries 4, 5 and 6 of term 2, behind a snapshot of index 3 and term 1.
+    fn log() -> MemoryLog {
+        let entries = (4..=6).map(|index| entry(index, 2)).collect();
+        MemoryLog::new(3, 1, entries, HardState::default(), ConfState::default())
+    }
+
+    fn read(log: &MemoryLog, low: u64, high: u64) -> raft::Result<Vec<(u64, u64)>> {
+        let found = log.entries(low, high, None, GetEntriesContext::empty(false))?;
+        Ok(found.iter().map(|e| (e.index, e.term)).collect())
+    }
+
+    #[test]
+    fn an_index_already_there_is_replaced_together_with_all_after_it() {
+        let mut log = log();
+        log.append(&[entry(5, 3)]);
+        assert_eq!(read(&log, 4, 6).unwrap(), [(4, 2), (5, 3)]);
+        assert_eq!(log.last_index().unwrap(), 5);
+    }
+
+    #[test]
+    fn what_was_dropped_or_is_not_there_yet_is_refused() {
+        let log = log();
+        assert_eq!(read(&log, 4, 7).unwrap(), [(4, 2), (5, 2), (6, 2)]);
+        let compacted = |low| {
+            matches!(
+                read(&log, low, 5),
+                Err(Error::Store(StorageError::Compacted))
+            )
+        };
+        assert!(compacted(2) && compacted(3));
+        let unavailable = read(&log, 4, 8);
+        assert!(matches!(
+            unavailable,
+            Err(Error::Store(StorageError::Unavailable))
+        ));
+        assert_eq!((log.term(3).unwrap(), log.term(4).unwrap()), (1, 2));
+        assert!(log.term(2).is_err() && log.term(7).is_err());
+    }
+}

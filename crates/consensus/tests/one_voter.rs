@@ -140,6 +140,13 @@ fn a_proposal_before_leadership_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_refusal_names_the_leader_where_it_is_known() {
+    let refused = |leader| ReadError::NotLeader { leader }.to_string();
+    assert!(refused(None).ends_with("the leader is not known"));
+    assert!(refused(Some(3)).ends_with("the leader is node 3"));
+}
+
+#[test]
 fn an_empty_proposal_is_refused() {
     let mut node = leader();
     assert_eq!(node.propose(Bytes::new()), Err(ProposeError::Empty));
@@ -347,6 +354,7 @@ fn applied_must_follow_what_was_handed_out() {
     );
     node.persisted(effects.token);
     node.drain().unwrap();
+    node.applied(2).unwrap();
     node.applied(2).unwrap();
     assert!(node.applied(1).is_err());
 }

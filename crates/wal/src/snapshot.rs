@@ -261,3 +261,26 @@ impl Footer {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_header_that_no_writer_makes_is_refused() {
+        let header = |length: usize, unused: u8| {
+            let mut header = [0; CHUNK_HEADER_BYTES];
+            put(
+                &mut header,
+                0,
+                &u32::try_from(length).unwrap().to_le_bytes(),
+            );
+            put(&mut header, 4, &[9, 0, 0, unused]);
+            put(&mut header, 8, &3_u32.to_le_bytes());
+            decode_chunk_header(&header)
+        };
+        assert_eq!(header(MAX_CHUNK_BYTES, 0), Some((MAX_CHUNK_BYTES, 9, 3)));
+        assert_eq!(header(MAX_CHUNK_BYTES + 1, 0), None);
+        assert_eq!(header(1, 1), None);
+    }
+}

@@ -270,6 +270,26 @@ fn another_format_version_is_refused_by_name() {
 }
 
 #[test]
+fn a_marker_that_was_edited_is_refused() {
+    let disk = sound();
+    let marker = String::from_utf8(disk.content("FORMAT").unwrap()).unwrap();
+    let (text, sum) = marker.split_once(" crc32c=").unwrap();
+    for edited in [
+        format!("{} crc32c={sum}", text.replace("cluster=0", "cluster=1")),
+        format!("{text} crc32c=00000000\n"),
+        format!("{marker}\n"),
+        format!("{text} \n"),
+    ] {
+        disk.put("FORMAT", edited.as_bytes());
+        let error = recovered(&disk).unwrap_err();
+        assert!(
+            matches!(&error, WalError::Corrupt { file, .. } if file.ends_with("FORMAT")),
+            "{edited}: {error}"
+        );
+    }
+}
+
+#[test]
 fn files_of_another_cluster_are_refused() {
     let disk = sound();
     let other = Wal::open(
