@@ -562,12 +562,14 @@ async fn close_waits_for_the_servers_word_and_says_so_when_it_does_not_come() {
     assert_eq!(s.state(), State::Closed);
 
     let (s, _silent) = world.session().await;
+    let asked = s.clock().now();
     let e = s
         .close(Duration::from_millis(100))
         .await
         .unwrap_err()
         .to_string();
     assert!(e.contains("0x77") && e.contains("not acknowledged"), "{e}");
+    assert_eq!(s.clock().now(), asked + Duration::from_millis(100));
     assert_eq!(s.state(), State::Closed);
 }
 

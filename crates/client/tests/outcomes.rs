@@ -500,6 +500,58 @@ async fn h10_a_create_whose_future_is_dropped_leaves_nothing() {
     peer.expect(OpCode::Delete).await;
 }
 
+/// What `submit` sees while a write is stuck has woken the driver already: nothing else wakes it when the write is through.
+#[tokio::test(start_paused = true)]
+async fn what_is_queued_behind_a_write_that_was_stuck_needs_no_timer_to_go_out() {
+    let mut world = World::with_buffer(1 << 10);
+    let (s, mut peer) = world.session().await;
+    peer.answer_next_probe().await;
+    settle().await;
+    let begun = s.clock().now();
+    let _stuck = s.set_data("/n", &[1; 4000], None);
+    settle().await;
+    let _behind = s.exists("/m");
+    settle().await;
+    peer.expect(OpCode::SetData).await;
+    peer.expect(OpCode::Exists).await;
+    assert_eq!(s.clock().now(), begun);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h07_a_deletion_looks_again_after_another_version_and_is_done_where_nothing_is_left() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    for end in [None, Some(ErrorCode::NoNode), Some(ErrorCode::NoAuth)] {
+        let deletion = tokio::spawn(s.delete_created("/n", 7));
+        for version in [3, 4] {
+            let asked = peer.expect(OpCode::Exists).await;
+            let seen = Stat {
+                version,
+                ..stat(7, SESSION)
+            };
+            peer.ok(&asked, Some(Response::Stat(seen))).await;
+            let asked = peer.expect(OpCode::Delete).await;
+            let sent = Request::Delete {
+                path: "/n",
+                version,
+            };
+            assert_eq!(asked.request(), sent);
+            match end {
+                _ if version == 3 => peer.refuse(&asked, ErrorCode::BadVersion).await,
+                Some(code) => peer.refuse(&asked, code).await,
+                None => peer.ok(&asked, None).await,
+            }
+        }
+        if end == Some(ErrorCode::NoAuth) {
+            // The deletion goes on in the background; the first answer is told.
+            let refused = deletion.await.unwrap().unwrap_err();
+            assert_eq!(refused.code(), end, "{refused}");
+        } else {
+            deletion.await.unwrap().unwrap();
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn h18_a_cleanup_spares_a_node_with_another_czxid_and_ends_with_its_session() {
     let mut world = World::new();

@@ -315,3 +315,45 @@ impl Tree {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn znode(path: &str, owner: i64) -> Znode<'_> {
+        Znode {
+            path,
+            data: None,
+            acl: &[],
+            czxid: 1,
+            mzxid: 1,
+            pzxid: 1,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            aversion: 0,
+            creates: 1,
+            owner,
+        }
+    }
+
+    #[test]
+    fn znodes_that_make_no_tree_are_refused_by_name() {
+        let mut assembly = Assembly::new();
+        let orphan = assembly.znode(&znode("/a", 0));
+        assert_eq!(orphan, Err(AssembleError::NoParent("/a".to_owned())));
+        assembly.session(7, [0; 16], 30_000).unwrap();
+        for (path, owner) in [("/", 0), ("/a", 0), ("/a/b", 0), ("/a/own", 7)] {
+            assembly.znode(&znode(path, owner)).unwrap();
+        }
+        for path in ["/", "/a", "/a/b", "/a/own"] {
+            let twice = assembly.znode(&znode(path, 0));
+            assert_eq!(twice, Err(AssembleError::Twice(path.to_owned())));
+        }
+        let refused = |path: &str| AssembleError::ChildOfEphemeral(path.to_owned());
+        let below = assembly.znode(&znode("/a/own/x", 0));
+        assert_eq!(below, Err(refused("/a/own/x")));
+        let orphan = assembly.znode(&znode("/c/d", 0));
+        assert_eq!(orphan, Err(AssembleError::NoParent("/c/d".to_owned())));
+    }
+}

@@ -237,6 +237,9 @@ mod tests {
         for (range, expected) in [
             ("10.1.2.3", true),
             ("10.1.2.4", false),
+            ("10.1.2.3/32", true),
+            ("10.1.2.4/32", false),
+            ("10.1.2.3/33", false),
             ("10.1.0.0/16", true),
             ("10.2.0.0/16", false),
             ("0.0.0.0/0", true),
@@ -252,6 +255,8 @@ mod tests {
         for (address, range, expected) in [
             ("fe80::1", "fe80::1", true),
             ("fe80::1", "FE80:0::0:1", true),
+            ("fe80::1", "fe80::1/128", true),
+            ("fe80::1", "fe80::1/129", false),
             ("fe80::1", "fe80::/10", true),
             ("fe80::1", "fec0::/10", false),
             ("fe80::1", "::/0", true),

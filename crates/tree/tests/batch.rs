@@ -174,6 +174,22 @@ fn each_refusal_says_what_to_do() {
     assert!(!error.to_string().contains('\n'));
 }
 
+#[test]
+fn an_unknown_reason_to_close_a_session_is_refused_at_its_place() {
+    let mut builder = BatchBuilder::new(0);
+    let close = Command::CloseSession {
+        session_id: 7,
+        reason: CloseReason::Expired,
+    };
+    builder.push(7, 0, &Identity::anonymous(), close);
+    let mut payload = builder.finish().to_vec();
+    let place = payload.len() - 1;
+    assert_eq!(payload[place], 1, "the reason is the last byte");
+    payload[place] = 2;
+    let error = Batch::decode(&payload).unwrap_err();
+    assert_eq!(error, BatchError::Invalid { offset: place });
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -321,6 +321,33 @@ fn a_multi_that_fails_leaves_no_trace_and_says_which_operation_failed() {
 }
 
 #[test]
+fn what_a_multi_deletes_takes_no_room_any_more() {
+    let mut driver = Driver::new();
+    driver.identity.add_digest(b"ann:secret");
+    let room = |tree: &Tree| {
+        (
+            tree.acl_count(),
+            tree.node_count(),
+            tree.approximate_bytes(),
+        )
+    };
+    let before = room(&driver.tree);
+    for _ in 0..3 {
+        let acl = vec![Acl::creator_all()];
+        driver
+            .create_with("/own", Some(b"x"), acl, CreateMode::Persistent)
+            .unwrap();
+        assert_ne!(room(&driver.tree), before);
+        let delete = MultiOp::Delete {
+            path: "/own",
+            version: -1,
+        };
+        driver.send(&Request::Multi(vec![delete])).unwrap();
+        assert_eq!(room(&driver.tree), before);
+    }
+}
+
+#[test]
 fn acls_are_enforced_where_the_protocol_says() {
     let mut driver = Driver::new();
     let stranger = driver.identity.clone();
@@ -555,6 +582,7 @@ fn containers_and_ttl_znodes_are_reaped_when_due_and_not_before() {
     assert!(due(&driver, 1_100, 0).is_empty());
     assert_eq!(due(&driver, 1_101, 0), ["/ttl"]);
     driver.delete("/used/x", -1).unwrap();
+    assert_eq!(due(&driver, 1_100, 0), ["/used"]);
     assert_eq!(due(&driver, 1_101, 100), ["/used", "/never", "/ttl"]);
     assert_eq!(driver.tree.reap_candidates(1_101, 100, 2).len(), 2);
 
