@@ -42,7 +42,7 @@ use crate::{Result, process, root};
 use modules::{MODULES, Module};
 use mutant::Mutant;
 use report::{Excuses, Report, Tried};
-use results::Results;
+use results::{Results, Resume};
 use runner::{Outcome, Runner, summary};
 use sample::{Shard, changed_lines, draw, touches};
 use tree::{Build, Chosen, Tree};
@@ -77,6 +77,9 @@ pub(crate) struct Args {
     /// Go on with the last run, which had the same options and sources.
     #[arg(long)]
     resume: bool,
+    /// Go on with the last run, and try those again that survived it: for tests that were written since.
+    #[arg(long)]
+    retry: bool,
     /// Write the section of docs/mutants.md.
     #[arg(long)]
     write: bool,
@@ -122,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let results = Results::open(
         &folder.join("results.jsonl"),
         &run,
-        args.resume,
+        args.resume(),
         args.own_tests,
     )?;
     let mut tree = Tree::copy(&root, &folder)?;
@@ -186,6 +189,14 @@ impl Args {
     /// How many mutants each module may have.
     fn limit(&self) -> usize {
         if self.all { usize::MAX } else { self.sample }
+    }
+
+    fn resume(&self) -> Resume {
+        match (self.retry, self.resume) {
+            (true, _) => Resume::RetrySurvivors,
+            (false, true) => Resume::Yes,
+            (false, false) => Resume::No,
+        }
     }
 
     fn modules(&self) -> Result<Vec<&'static Module>> {

@@ -11,6 +11,15 @@ use serde_json::{Value, json};
 use super::runner::Outcome;
 use crate::Result;
 
+/// Whether a run goes on with the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resume {
+    No,
+    Yes,
+    /// Mutants that survived are tried again: tests have been written since.
+    RetrySurvivors,
+}
+
 /// The file and what is in it.
 #[derive(Debug)]
 pub(super) struct Results {
@@ -23,13 +32,13 @@ pub(super) struct Results {
 impl Results {
     /// Begins a run; goes on with the one in the file where `resume` says so and it is the same run. What has only survived the
     /// own tests of its crate is tried again where all tests are run.
-    pub(super) fn open(path: &Path, run: &Value, resume: bool, own_tests: bool) -> Result<Self> {
+    pub(super) fn open(path: &Path, run: &Value, resume: Resume, own_tests: bool) -> Result<Self> {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut known = BTreeMap::new();
-        if resume {
+        if resume != Resume::No {
             if lines.next().as_ref() != Some(run) {
                 return Err(
                     "nothing to resume: the sources or the options are others than those of the last run"
@@ -42,7 +51,8 @@ impl Results {
                 };
                 let outcome = read(&line);
                 let lived = matches!(outcome, Some(Outcome::Survived | Outcome::NotReached));
-                if !(lived && line["own tests"] == true && !own_tests) {
+                let widened = line["own tests"] == true && !own_tests;
+                if !(lived && (widened || resume == Resume::RetrySurvivors)) {
                     known.insert(key.to_owned(), outcome);
                 }
             }
@@ -111,21 +121,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results");
         let run = json!({ "seed": 1 });
-        let results = Results::open(&path, &run, false, true).unwrap();
+        let results = Results::open(&path, &run, Resume::No, true).unwrap();
         let caught = Outcome::Caught("p/t test".to_owned());
         results.note("a", Some(&caught)).unwrap();
         results.note("b", None).unwrap();
         results.note("c", Some(&Outcome::NotRun)).unwrap();
         results.note("d", Some(&Outcome::Survived)).unwrap();
-        let results = Results::open(&path, &run, true, false).unwrap();
+        let results = Results::open(&path, &run, Resume::Yes, false).unwrap();
         assert_eq!(results.outcome("a"), Some(&caught));
         assert!(results.does_not_compile("b") && !results.does_not_compile("a"));
         assert_eq!(results.outcome("c"), None);
         assert_eq!(results.outcome("d"), None, "other tests may catch it");
-        let results = Results::open(&path, &run, true, true).unwrap();
+        let results = Results::open(&path, &run, Resume::Yes, true).unwrap();
         assert_eq!(results.outcome("d"), Some(&Outcome::Survived));
-        assert!(Results::open(&path, &json!({ "seed": 2 }), true, true).is_err());
-        let anew = Results::open(&path, &run, false, true).unwrap();
+        let results = Results::open(&path, &run, Resume::RetrySurvivors, true).unwrap();
+        assert_eq!(results.outcome("d"), None);
+        assert!(Results::open(&path, &json!({ "seed": 2 }), Resume::Yes, true).is_err());
+        let anew = Results::open(&path, &run, Resume::No, true).unwrap();
         assert!(!anew.is_resumed());
     }
 }
