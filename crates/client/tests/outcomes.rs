@@ -12,10 +12,10 @@ mod support;
 use std::time::Duration;
 
 use baton_client::{
-    Acl, CleanupError, Client, CreateMode, EndReason, Error, OpCode, Reason, State,
+    Acl, CleanupError, Client, CreateMode, EndReason, Error, Op, OpCode, Reason, Session, State,
 };
-use baton_proto::{ErrorCode, ReplyHeader, Request, Response, Stat};
-use support::{SESSION, T, World, settle, stat};
+use baton_proto::{ErrorCode, MultiResult, ReplyHeader, Request, Response, Stat};
+use support::{Peer, SESSION, T, World, settle, stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test(start_paused = true)]
@@ -336,6 +336,64 @@ async fn h02_the_look_for_a_lost_create_syncs_first_and_finds_the_node() {
         (made.path.as_str(), made.stat.czxid),
         ("/p/_c_1-lock-0000000005", 55)
     );
+    nothing_more(&s, &mut peer).await;
+}
+
+/// What has come to its end is not discarded behind it: the session's own end is the next thing that the server hears.
+async fn nothing_more(s: &Session, peer: &mut Peer) {
+    settle().await;
+    let s = s.clone();
+    let closing = tokio::spawn(async move { s.close(T).await });
+    let asked = peer.expect(OpCode::CloseSession).await;
+    peer.ok(&asked, None).await;
+    closing.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn h02_below_a_parent_that_may_not_be_listed_the_own_nodes_are_asked_for() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let s2 = s.clone();
+    let look = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
+    let asked = peer.expect(OpCode::Sync).await;
+    peer.ok(&asked, Some(Response::Path("/p".to_owned()))).await;
+    let asked = peer.expect(OpCode::GetChildren2).await;
+    peer.refuse(&asked, ErrorCode::NoAuth).await;
+    let asked = peer.expect(OpCode::GetEphemerals).await;
+    assert_eq!(asked.path(), "/p/_c_1-");
+    let own = ["/p/_c_1-x/deeper", "/p/_c_1-lock-0000000003"].map(str::to_owned);
+    peer.ok(&asked, Some(Response::Strings(own.to_vec()))).await;
+    let asked = peer.expect(OpCode::Exists).await;
+    assert_eq!(asked.path(), "/p/_c_1-lock-0000000003");
+    peer.ok(&asked, Some(Response::Stat(stat(33, SESSION))))
+        .await;
+    let found = look.await.unwrap().unwrap().unwrap();
+    assert_eq!(found.stat.czxid, 33);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_multi_names_the_part_that_failed_whatever_its_code() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    for (culprit, code) in [
+        (0, ErrorCode::NoNode),
+        (2, ErrorCode::BadVersion),
+        (1, ErrorCode::RuntimeInconsistency),
+    ] {
+        let parts: Vec<_> = (0..3).map(|_| Op::check("/n", None)).collect();
+        let refused = s.multi(&parts);
+        let asked = peer.expect(OpCode::Multi).await;
+        let results = MultiResult::failure(3, culprit, code);
+        peer.ok(&asked, Some(Response::Multi(results))).await;
+        match refused.await.unwrap_err() {
+            Error::MultiRejected {
+                index, code: told, ..
+            } => {
+                assert_eq!((index, told), (culprit, code));
+            }
+            other => panic!("{other}"),
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,6 +518,7 @@ async fn h01_a_create_that_is_refused_is_not_looked_for_and_not_sent_again() {
         refused.is_no_node() && !refused.is_maybe_applied(),
         "{refused}"
     );
+    nothing_more(&s, &mut peer).await;
 }
 
 #[tokio::test(start_paused = true)]

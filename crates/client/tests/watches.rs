@@ -369,3 +369,26 @@ async fn a_one_shot_watch_beside_a_persistent_one_leaves_the_servers_watch_alone
     peer.event(EventKind::NodeDeleted, "/n").await;
     assert_eq!(watch.await.unwrap().kind, EventKind::NodeDeleted);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_one_shot_watch_that_waits_for_a_connection_leaves_the_servers_watch_alone_too() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let _node = stream(&s, &mut peer, "/n", AddWatchMode::Persistent).await;
+    drop(peer);
+    settle().await;
+    let beside = s.get_data_watch("/n");
+    let alone = s.get_data_watch("/m");
+    let mut peer = world.accept(SESSION).await;
+    let asked = peer.expect(OpCode::SetWatches2).await;
+    peer.ok(&asked, None).await;
+    for (path, watch) in [("/n", false), ("/m", true)] {
+        let asked = peer.expect(OpCode::GetData).await;
+        assert_eq!(asked.request(), Request::GetData { path, watch });
+        peer.no_data(&asked, stat(1, 0)).await;
+    }
+    let (_, beside) = beside.await.unwrap();
+    peer.event(EventKind::NodeDataChanged, "/n").await;
+    assert_eq!(beside.await.unwrap().kind, EventKind::NodeDataChanged);
+    drop(alone.await.unwrap());
+}

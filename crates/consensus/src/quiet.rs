@@ -27,3 +27,46 @@ impl Drain for ToTracing {
 pub(crate) fn logger() -> Logger {
     Logger::root(ToTracing, o!())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+    use tracing::span::{Attributes, Id, Record as Fields};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Keeps the level of each event.
+    #[derive(Clone, Default)]
+    struct Levels(Arc<Mutex<Vec<tracing::Level>>>);
+
+    impl Subscriber for Levels {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Fields<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(*event.metadata().level());
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn warnings_and_worse_are_handed_on() {
+        let levels = Levels::default();
+        tracing::subscriber::with_default(levels.clone(), || {
+            let logger = logger();
+            slog::crit!(logger, "a");
+            slog::error!(logger, "b");
+            slog::warn!(logger, "c");
+            slog::info!(logger, "d");
+        });
+        let seen = levels.0.lock().unwrap().clone();
+        use tracing::Level;
+        assert_eq!(seen, [Level::ERROR, Level::ERROR, Level::WARN]);
+    }
+}
