@@ -97,7 +97,7 @@ enum Last {
     Survived,
 }
 
-/// Connects to one server only, until it is told that it may connect to any.
+/// Connects to one server only, until it is allowed to connect to any.
 #[derive(Debug)]
 struct Pinned {
     to: SocketAddr,

@@ -353,7 +353,7 @@ fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
         said[0].contains("--unix-socket") && said[0].contains("--servers"),
         "{said:?}"
     );
-    // They are told of us, too, each time, unless they ask not to be.
+    // The other user reads of us, too, each time, unless `-q` is given.
     let mut held = home.spawn(&["lock", "/y"]);
     assert!(held.line().starts_with("held /y"));
     let told = users.they_run(&["ls"]);
@@ -405,7 +405,7 @@ fn two_users_of_a_machine_exclude_each_other_at_its_socket() {
     assert_eq!(home.run(&["lock", "-n", "/x", "--", "true"]).err, "");
     server.signal("TERM");
     server.end();
-    // With the mode that is the default it is root's alone, and whoever is kept out is told.
+    // With the mode that is the default it is root's alone, and others read that it is closed to them.
     let (_server, _) = machine_server(home, &[]);
     let kept_out = users.they_run(&["ls"]);
     assert_eq!(kept_out.code, 0, "{kept_out:?}");

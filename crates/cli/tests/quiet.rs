@@ -77,7 +77,7 @@ fn a_held_lock_that_is_no_failure_by_e_0_is_not_mentioned() {
     let args = ["lock", "-n", "/nightly", "-E", "0"];
     let verbose = home.run(&[&args[..], &["-v", "--", "true"]].concat());
     assert!(verbose.err.contains("not acquired"), "{verbose:?}");
-    // A program that reads objects is told by one that nothing was run.
+    // With `--json` an object says that nothing was run.
     let json = home.run(&[&args[..], &["--json", "--", "true"]].concat());
     let object: serde_json::Value = serde_json::from_str(json.err.trim()).unwrap();
     assert_eq!(object["kind"], "not_acquired");

@@ -66,7 +66,7 @@ fn used(content: &[u8]) -> usize {
     content.iter().rposition(|byte| *byte != 0).unwrap() + 1
 }
 
-/// The start is refused, `verify` names the segment, the remedy is told, and nothing was changed.
+/// The start is refused, `verify` names the segment and the remedy, and nothing was changed.
 fn assert_found(disk: &FaultStorage, what: &str) {
     let before = all_files(disk);
     let error = match recovered(disk) {

@@ -141,7 +141,7 @@ impl Score {
     }
 }
 
-/// All that is told of a run.
+/// The whole report of a run.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     pub(super) seed: u64,

@@ -67,7 +67,7 @@ pub(super) struct Runner {
     pub(super) skip: Vec<String>,
 }
 
-/// What a process is told.
+/// What a test process is started for.
 enum Active<'a> {
     Mutant(u32),
     Record(&'a Path),

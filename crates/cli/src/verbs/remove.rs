@@ -357,7 +357,7 @@ impl Survey {
             let mut line = None;
             for path in [above, folder] {
                 let found = places::read(session, path).await.map(|read| read.line);
-                // Whoever may not read who holds it is told the node and its session.
+                // A user who may not read the record is shown the node and its session.
                 let Some(found) = found.unwrap_or_default() else {
                     continue;
                 };

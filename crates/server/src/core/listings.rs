@@ -31,7 +31,7 @@ pub(crate) const SLICE_BYTES: usize = 256 << 10;
 
 /// What a listing reads: one that hangs with the disk must not keep the others waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum Source {
     /// What is in memory.
     Memory,
     /// The files of the data folder.
@@ -117,7 +117,7 @@ struct Waiting {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Whether a thread works on this lane.
+    /// Whether a thread makes listings of this source.
     busy: bool,
 }
 
@@ -144,10 +144,10 @@ impl Listings {
         options.max_outbound_bytes_in_all / 4
     }
 
-    fn lane(&self, lane: Lane) -> &Mutex<Queue> {
-        match lane {
-            Lane::Memory => &self.memory,
-            Lane::Folder => &self.folder,
+    fn source(&self, source: Source) -> &Mutex<Queue> {
+        match source {
+            Source::Memory => &self.memory,
+            Source::Folder => &self.folder,
         }
     }
 
@@ -155,11 +155,11 @@ impl Listings {
     fn ask(
         &self,
         name: ListingName,
-        lane: Lane,
+        source: Source,
         make: impl FnOnce() -> Make,
     ) -> Result<(oneshot::Receiver<Listed>, bool), Refusal> {
         let (asker, listed) = oneshot::channel();
-        let mut queue = self.lane(lane).lock();
+        let mut queue = self.source(source).lock();
         match queue
             .waiting
             .iter_mut()
@@ -192,14 +192,14 @@ impl Shared {
     pub(crate) async fn list(
         self: &Arc<Self>,
         name: ListingName,
-        lane: Lane,
+        source: Source,
         make: impl FnOnce(&Shared) -> Result<String, Refusal> + Send + 'static,
     ) -> Listed {
-        let (listed, start) = self.listings.ask(name, lane, || Box::new(make))?;
+        let (listed, start) = self.listings.ask(name, source, || Box::new(make))?;
         if start {
             let worker = Worker {
                 shared: Arc::clone(self),
-                lane,
+                source,
                 done: false,
             };
             std::thread::Builder::new()
@@ -215,11 +215,11 @@ impl Shared {
     }
 }
 
-/// The thread of a lane.
+/// The thread that makes the listings of one source.
 struct Worker {
     shared: Arc<Shared>,
-    lane: Lane,
-    /// The lane is another's from here on.
+    source: Source,
+    /// Another thread has the source from here on.
     done: bool,
 }
 
@@ -239,7 +239,7 @@ impl Worker {
 
     /// What is to be made next; without anything, the thread's time is over.
     fn next(&mut self) -> Option<Waiting> {
-        let mut queue = self.shared.listings.lane(self.lane).lock();
+        let mut queue = self.shared.listings.source(self.source).lock();
         let next = queue.waiting.pop_front();
         if next.is_none() {
             queue.busy = false;
@@ -265,7 +265,7 @@ impl Drop for Worker {
     /// Where the thread could not begin: nobody waits for it.
     fn drop(&mut self) {
         if !self.done {
-            let mut queue = self.shared.listings.lane(self.lane).lock();
+            let mut queue = self.shared.listings.source(self.source).lock();
             queue.busy = false;
             queue.waiting.clear();
         }
@@ -345,7 +345,7 @@ mod tests {
     fn ask(
         shared: &Arc<Shared>,
         name: ListingName,
-        lane: Lane,
+        source: Source,
         times: usize,
         made: &Arc<AtomicUsize>,
     ) -> JoinSet<Listed> {
@@ -353,7 +353,7 @@ mod tests {
         for _ in 0..times {
             let (shared, made) = (Arc::clone(shared), Arc::clone(made));
             asked.spawn(async move {
-                let list = shared.list(name, lane, move |_| {
+                let list = shared.list(name, source, move |_| {
                     made.fetch_add(1, Relaxed);
                     Ok("told".to_owned())
                 });
@@ -364,12 +364,12 @@ mod tests {
     }
 
     /// A listing that hangs until what comes back is dropped; the second says that it has begun.
-    fn hang(shared: &Arc<Shared>, lane: Lane) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
+    fn hang(shared: &Arc<Shared>, source: Source) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (release, released) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            let list = shared.list(ListingName::Word("cons"), lane, move |_| {
+            let list = shared.list(ListingName::Word("cons"), source, move |_| {
                 begun.send(()).unwrap();
                 let _ = released.recv();
                 Ok(String::new())
@@ -393,13 +393,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_who_ask_while_another_listing_is_made_share_one() {
         let shared = shared(Options::default());
-        let (release, begins) = hang(&shared, Lane::Memory);
+        let (release, begins) = hang(&shared, Source::Memory);
         tokio::task::spawn_blocking(move || begins.recv().unwrap())
             .await
             .unwrap();
         let made = Arc::new(AtomicUsize::new(0));
-        let watches = ask(&shared, WATCHES, Lane::Memory, 100, &made);
-        let figures = ask(&shared, FIGURES, Lane::Memory, 100, &made);
+        let watches = ask(&shared, WATCHES, Source::Memory, 100, &made);
+        let figures = ask(&shared, FIGURES, Source::Memory, 100, &made);
         until(|| {
             let queue = shared.listings.memory.lock();
             let askers = queue.waiting.iter().map(|waiting| waiting.askers.len());
@@ -407,8 +407,8 @@ mod tests {
         })
         .await;
         assert_eq!(made.load(Relaxed), 0, "one at a time");
-        // Files are another lane: neither keeps the other waiting.
-        let files = ask(&shared, FIGURES, Lane::Folder, 1, &made);
+        // Files are a source of their own: neither keeps the other waiting.
+        let files = ask(&shared, FIGURES, Source::Folder, 1, &made);
         assert_eq!(&*files.join_all().await.pop().unwrap().unwrap(), "told");
         drop(release);
         for listed in watches
@@ -426,7 +426,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_more_wait_than_may_and_those_who_have_gone_do_not_count() {
         let shared = shared(Options::default());
-        let (release, begins) = hang(&shared, Lane::Memory);
+        let (release, begins) = hang(&shared, Source::Memory);
         tokio::task::spawn_blocking(move || begins.recv().unwrap())
             .await
             .unwrap();
@@ -438,9 +438,9 @@ mod tests {
                 .iter()
                 .any(|waiting| waiting.askers.len() == MOST_WAITING)
         };
-        let first = ask(&shared, WATCHES, Lane::Memory, MOST_WAITING, &made);
+        let first = ask(&shared, WATCHES, Source::Memory, MOST_WAITING, &made);
         until(full).await;
-        let refused = ask(&shared, WATCHES, Lane::Memory, 1, &made)
+        let refused = ask(&shared, WATCHES, Source::Memory, 1, &made)
             .join_all()
             .await;
         assert!(
@@ -449,7 +449,7 @@ mod tests {
         );
         let mut first = first;
         first.shutdown().await;
-        let next = ask(&shared, WATCHES, Lane::Memory, 1, &made);
+        let next = ask(&shared, WATCHES, Source::Memory, 1, &made);
         until(|| !full()).await;
         drop(release);
         assert!(next.join_all().await[0].is_ok());
@@ -459,11 +459,11 @@ mod tests {
     async fn a_listing_that_fails_keeps_nobody_waiting_and_the_next_is_made() {
         let shared = shared(Options::default());
         let failed = shared
-            .list(WATCHES, Lane::Memory, |_| panic!("on purpose"))
+            .list(WATCHES, Source::Memory, |_| panic!("on purpose"))
             .await;
         assert_eq!(failed.unwrap_err(), Refusal::Failed);
         let next = shared
-            .list(WATCHES, Lane::Memory, |_| Ok("next".to_owned()))
+            .list(WATCHES, Source::Memory, |_| Ok("next".to_owned()))
             .await;
         assert_eq!(&*next.unwrap(), "next");
     }

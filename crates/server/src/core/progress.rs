@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 
-/// A step that takes longer is told: the server is not ready then. A sync that takes a second is counted as slow already.
+/// A step that takes longer makes the server not ready. A sync that takes a second is counted as slow already.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 const IDLE: u64 = u64::MAX;

@@ -239,7 +239,7 @@ pub(super) fn connections(
     gathering: &mut Gathering,
 ) -> Result<Vec<Arc<Conn>>, Refusal> {
     let all = listings::slice(|| shared.all_connections());
-    // What is told of one is a line of some 200 bytes, or an object of twice as many.
+    // The entry of one is a line of some 200 bytes, or an object of twice as many.
     gathering.count(all.len() * 400)?;
     Ok(all)
 }

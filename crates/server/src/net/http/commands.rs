@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::super::{auth, facts, metrics};
 use crate::core::conn::{CloseReason, Conn, Peer};
 use crate::core::guesses::Judgement;
-use crate::core::listings::{Gathering, Lane, ListingName, Refusal};
+use crate::core::listings::{Gathering, ListingName, Refusal, Source};
 use crate::core::notices::Notice;
 use crate::core::shared::Shared;
 
@@ -48,7 +48,7 @@ enum Run {
     /// At once: it costs no more with more connections, sessions and watches.
     Now(fn(&Shared) -> Map<String, Value>),
     /// As a listing.
-    Listed(Lane, fn(&Shared) -> Result<Map<String, Value>, Refusal>),
+    Listed(Source, fn(&Shared) -> Result<Map<String, Value>, Refusal>),
     /// With what the request says, on a thread that may wait.
     Asked(fn(&Shared, &Asked) -> Told),
 }
@@ -70,13 +70,13 @@ const fn tells(names: &'static [&'static str], run: fn(&Shared) -> Map<String, V
 
 const fn lists(
     names: &'static [&'static str],
-    lane: Lane,
+    source: Source,
     run: fn(&Shared) -> Result<Map<String, Value>, Refusal>,
 ) -> Command {
     Command {
         names,
         access: Access::Anyone,
-        run: Run::Listed(lane, run),
+        run: Run::Listed(source, run),
     }
 }
 
@@ -104,14 +104,14 @@ static COMMANDS: &[Command] = &[
         },
     ),
     tells(&["configuration", "conf", "config"], configuration),
-    lists(&["connections", "cons"], Lane::Memory, connections),
-    lists(&["dirs"], Lane::Folder, |shared| {
+    lists(&["connections", "cons"], Source::Memory, connections),
+    lists(&["dirs"], Source::Folder, |shared| {
         let (snapshots, log) = facts::file_bytes(shared);
         Ok(fields(
             json!({"datadir_size": snapshots, "logdir_size": log}),
         ))
     }),
-    lists(&["dump"], Lane::Memory, dump),
+    lists(&["dump"], Source::Memory, dump),
     tells(&["environment", "env", "envi"], |_| {
         let pairs = facts::environment().into_iter();
         pairs
@@ -142,7 +142,7 @@ static COMMANDS: &[Command] = &[
         let id = shared.options.server_id;
         fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}))
     }),
-    lists(&["monitor", "mntr"], Lane::Memory, |shared| {
+    lists(&["monitor", "mntr"], Source::Memory, |shared| {
         let mut all = fields(json!({"version": facts::version(), "server_state": "standalone"}));
         all.append(&mut metrics::as_json(shared));
         Ok(all)
@@ -161,7 +161,7 @@ static COMMANDS: &[Command] = &[
         ))
     }),
     tells(&["ruok"], |_| Map::new()),
-    lists(&["server_stats", "srvr"], Lane::Folder, |shared| {
+    lists(&["server_stats", "srvr"], Source::Folder, |shared| {
         Ok(server_stats(shared))
     }),
     does(&["set_trace_mask", "stmk"], Access::Trusted, set_trace_mask),
@@ -171,7 +171,7 @@ static COMMANDS: &[Command] = &[
             "the server writes snapshots by itself; back the data folder up as docs/operations.md says",
         ))
     }),
-    lists(&["stats", "stat"], Lane::Folder, |shared| {
+    lists(&["stats", "stat"], Source::Folder, |shared| {
         let mut all = server_stats(shared);
         all.append(&mut connections(shared)?);
         Ok(all)
@@ -182,7 +182,7 @@ static COMMANDS: &[Command] = &[
     }),
     tells(&["system_properties", "sysp"], |_| Map::new()),
     tells(&["voting_view"], |_| fields(json!({"current_config": {}}))),
-    lists(&["watches", "wchc"], Lane::Memory, |shared| {
+    lists(&["watches", "wchc"], Source::Memory, |shared| {
         let mut gathering = Gathering::new(shared)?;
         let by_session = facts::watches_by_session(shared, &mut gathering)?;
         let by_session: Map<_, _> = by_session
@@ -191,7 +191,7 @@ static COMMANDS: &[Command] = &[
             .collect();
         Ok(fields(json!({"session_id_to_watched_paths": by_session})))
     }),
-    lists(&["watches_by_path", "wchp"], Lane::Memory, |shared| {
+    lists(&["watches_by_path", "wchp"], Source::Memory, |shared| {
         let mut gathering = Gathering::new(shared)?;
         let by_path = facts::watches_by_path(shared, &mut gathering)?.into_iter();
         let by_path: Map<_, _> = by_path
@@ -199,7 +199,7 @@ static COMMANDS: &[Command] = &[
             .collect();
         Ok(fields(json!({"path_to_session_ids": by_path})))
     }),
-    lists(&["watch_summary", "wchs"], Lane::Memory, |shared| {
+    lists(&["watch_summary", "wchs"], Source::Memory, |shared| {
         let counts = shared.watches.lock().counts();
         Ok(fields(json!({
             "num_connections": counts.connections,
@@ -242,8 +242,8 @@ pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Byte
     let name = command.names.first().copied().unwrap_or_default();
     match command.run {
         Run::Now(run) => (StatusCode::OK, text_of(&finished(name, run(shared)))),
-        Run::Listed(lane, run) => {
-            let listed = shared.list(ListingName::Command(name), lane, move |shared| {
+        Run::Listed(source, run) => {
+            let listed = shared.list(ListingName::Command(name), source, move |shared| {
                 Ok(pretty(&finished(name, run(shared)?)))
             });
             match listed.await {

@@ -18,14 +18,14 @@ use tokio::net::TcpListener;
 
 use self::commands::Asked;
 use super::metrics;
-use crate::core::listings::{Lane, ListingName};
+use crate::core::listings::{ListingName, Source};
 use crate::core::shared::Shared;
 use crate::core::starting::Starting;
 
 /// Bytes of a request's body.
 const MAX_BODY_BYTES: usize = 4 << 10;
 
-/// What is told of: a server that starts, then one that serves.
+/// The server that is described: one that starts, then one that serves.
 #[derive(Debug)]
 pub(crate) struct Site {
     starting: Arc<Starting>,
@@ -109,7 +109,7 @@ async fn figures(State(site): State<Arc<Site>>) -> Response {
         Ok(shared) => shared,
         Err(stage) => return unavailable(&stage),
     };
-    let listed = shared.list(ListingName::Metrics, Lane::Memory, |shared| {
+    let listed = shared.list(ListingName::Metrics, Source::Memory, |shared| {
         Ok(metrics::as_exposition(shared))
     });
     match listed.await {

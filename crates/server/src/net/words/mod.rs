@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{facts, metrics};
-use crate::core::listings::{Lane, Listing, ListingName, Refusal};
+use crate::core::listings::{Listing, ListingName, Refusal, Source};
 use crate::core::shared::Shared;
 use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
 
@@ -72,20 +72,20 @@ pub(super) async fn answer(shared: &Arc<Shared>, word: Word, argument: i64) -> A
     if !allowed.any(|allowed| allowed == word || allowed == "*") {
         return refused(word, &"it is not in the whitelist.");
     }
-    let (lane, make): (Lane, Make) = match word {
-        "mntr" => (Lane::Memory, monitor),
-        "stat" => (Lane::Memory, server::with_clients),
-        "cons" => (Lane::Memory, lists::connections),
-        "crst" => (Lane::Memory, reset_connections),
-        "dump" => (Lane::Memory, lists::sessions),
-        "wchs" => (Lane::Memory, lists::watch_counts),
-        "wchc" => (Lane::Memory, lists::watches_by_session),
-        "wchp" => (Lane::Memory, lists::watches_by_path),
-        "conf" => (Lane::Folder, server::configuration),
-        "dirs" => (Lane::Folder, directories),
+    let (source, make): (Source, Make) = match word {
+        "mntr" => (Source::Memory, monitor),
+        "stat" => (Source::Memory, server::with_clients),
+        "cons" => (Source::Memory, lists::connections),
+        "crst" => (Source::Memory, reset_connections),
+        "dump" => (Source::Memory, lists::sessions),
+        "wchs" => (Source::Memory, lists::watch_counts),
+        "wchc" => (Source::Memory, lists::watches_by_session),
+        "wchp" => (Source::Memory, lists::watches_by_path),
+        "conf" => (Source::Folder, server::configuration),
+        "dirs" => (Source::Folder, directories),
         _ => return Answer::Text(at_once(shared, word, argument)),
     };
-    match shared.list(ListingName::Word(word), lane, make).await {
+    match shared.list(ListingName::Word(word), source, make).await {
         Ok(listing) => Answer::Listing(listing),
         Err(refusal) => refused(word, &refusal),
     }
