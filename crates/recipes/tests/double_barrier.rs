@@ -15,12 +15,12 @@ use baton::{
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};
-use common::{CUTS, LONG, SHORT, Stage, plant, polled, session, within};
+use common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Cut connections are to be found dead before the test's patience is.
-const CUT_TIMEOUT: Duration = Duration::from_secs(4);
+/// Found dead after two thirds of this, before the patience of a test is at its end; long, since many tests run at once.
+const CUT_TIMEOUT: Duration = LONG;
 
 type Verdict = Result<Entered, BarrierError>;
 
@@ -31,6 +31,22 @@ fn barrier(client: &Client, stage: &Stage, count: u32) -> DoubleBarrier {
 fn entering(barrier: &DoubleBarrier) -> JoinHandle<Verdict> {
     let barrier = barrier.clone();
     tokio::spawn(async move { barrier.enter().await })
+}
+
+/// The limit of those whose time is to be up, which is when the test has let it [`pass`].
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A member with a limit, once its node stands in the round as the `nth`.
+async fn hasty(
+    stage: &Stage,
+    barrier: &DoubleBarrier,
+    round: u64,
+    nth: usize,
+) -> JoinHandle<Verdict> {
+    let barrier = barrier.clone();
+    let hasty = tokio::spawn(async move { barrier.enter_timeout(LIMIT).await });
+    stage.until_in_round(round, nth).await;
+    hasty
 }
 
 fn leaving(inside: Entered) -> JoinHandle<Result<Left, BarrierError>> {
@@ -150,8 +166,9 @@ async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() 
             within(kept).await.unwrap();
             first.abort();
             stage.until_in_round(1, 1).await;
-            let hasty = meeting.enter_timeout(Duration::from_millis(20));
-            let error = within(hasty).await.unwrap_err();
+            let hasty = hasty(&stage, &meeting, 1, 2).await;
+            pass(LIMIT).await;
+            let error = within(hasty).await.unwrap().unwrap_err();
             assert!(matches!(error, BarrierError::Aborted { .. }), "{error}");
         } else {
             inside.push(within(meeting.enter()).await.unwrap());
@@ -197,10 +214,10 @@ async fn h63_a_member_whose_time_is_up_ends_the_round_for_all_and_is_not_counted
     let meeting = barrier(&client, &stage, 3);
     let patient = entering(&meeting);
     stage.until_in_round(1, 1).await;
-    let hasty = meeting.clone().name("hasty");
-    let error = within(hasty.enter_timeout(Duration::from_millis(50)))
-        .await
-        .unwrap_err();
+    let hasty = hasty(&stage, &meeting.clone().name("hasty"), 1, 2).await;
+    assert!(!hasty.is_finished());
+    pass(LIMIT).await;
+    let error = within(hasty).await.unwrap().unwrap_err();
     let BarrierError::Aborted { round: 1, by, .. } = &error else {
         panic!("{error}")
     };
@@ -287,9 +304,22 @@ async fn h63_a_leaver_whose_time_is_up_breaks_the_round_for_all_that_leave() {
     let one = within(one).await.unwrap().unwrap();
     let other = within(other).await.unwrap().unwrap();
     let patient = leaving(one);
-    let error = within(other.leave_timeout(Duration::from_millis(50)))
-        .await
-        .unwrap_err();
+    let hasty = tokio::spawn(async move { other.leave_timeout(LIMIT).await });
+    // Both have exchanged their nodes, and the third is inside.
+    within(async {
+        let left = async || {
+            let nodes = stage.until_in_round(1, 3).await;
+            let gone_out = nodes.iter().filter(|node| node.path.contains("/out-"));
+            gone_out.count()
+        };
+        while left().await < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(!hasty.is_finished());
+    pass(LIMIT).await;
+    let error = within(hasty).await.unwrap().unwrap_err();
     assert!(
         matches!(error, BarrierError::Broken { round: 1, .. }),
         "{error}"
@@ -397,12 +427,12 @@ async fn h63_a_dropped_entry_leaves_nothing_and_a_member_that_lost_its_session_c
 #[tokio::test]
 async fn h63_a_decision_that_comes_behind_an_abort_is_refused() {
     let stage = Stage::new("overtaken").await;
-    let (hasty, hasty_proxy) = stage.proxied(LONG).await;
+    let (client, hasty_proxy) = stage.proxied(LONG).await;
     let aborting = hasty_proxy
         .on(Match::request(OpCode::SetData))
         .then(Action::Hold);
-    let hasty = barrier(&hasty, &stage, 2);
-    let hasty = tokio::spawn(async move { hasty.enter_timeout(Duration::from_millis(20)).await });
+    let hasty = hasty(&stage, &barrier(&client, &stage, 2), 1, 1).await;
+    pass(LIMIT).await;
     within(aborting.fired()).await;
     let (last, last_proxy) = stage.proxied(LONG).await;
     let deciding = last_proxy

@@ -12,7 +12,10 @@
 mod common;
 
 use baton::{Client, Dialect, Guard, LockError, LostReason, MultiLock, Mutex};
-use common::{SHORT, Stage, mutex, session, within};
+use baton_client::{EventKind, OpCode};
+use baton_testkit::inspect::Znode;
+use baton_testkit::{Match, Proxy};
+use common::{LONG, SHORT, Stage, mutex, session, until_quiet, within};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -26,25 +29,54 @@ fn delaying(client: &Client, path: &str, delay: Duration) -> Mutex {
     mutex(client, path).lock_delay(delay).unwrap()
 }
 
-/// An acquire that stands at this place in line, the holder's being 0, and later the guard and when it came.
-async fn waiter(stage: &Stage, lock: Mutex, place: usize) -> JoinHandle<(Guard, Instant)> {
-    waiting(stage, place, async move { lock.acquire().await.unwrap() }).await
+/// A client, and the proxy on its way, which sees what it asks.
+type Watched = (Client, Proxy);
+
+/// How often a waiter reads the node before its own until it has its watches: twice if it is the next, and that node asks for a
+/// lock delay; the second time with the watch for the release.
+const ONCE: u64 = 1;
+const TWICE: u64 = 2;
+
+/// An acquire that waits at the end of the line on a client of its own, which reads the node before its own that often; later the guard
+/// and when it came.
+async fn waiter(
+    stage: &Stage,
+    reads: u64,
+    lock: impl FnOnce(&Client) -> Mutex,
+) -> (JoinHandle<(Guard, Instant)>, Watched) {
+    let watched = stage.proxied(LONG).await;
+    let lock = lock(&watched.0);
+    let acquire = async move { lock.acquire().await.unwrap() };
+    (waiting(stage, &watched, reads, acquire).await, watched)
 }
 
 /// The same of any way into the line.
 async fn waiting<T: Send + 'static>(
     stage: &Stage,
-    place: usize,
+    (_, proxy): &Watched,
+    reads: u64,
     acquire: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<(T, Instant)> {
+    let number = |node: &Znode| node.path[node.path.len() - 10..].to_owned();
+    let last = stage.children().await.into_iter().max_by_key(number);
+    let read = Match::reply(OpCode::GetData).path_contains(last.unwrap().path);
+    let read = proxy.on(read.every()).observe();
     let waiting = tokio::spawn(async move {
         let guard = acquire.await;
         (guard, Instant::now())
     });
-    stage.until_children(place + 1).await;
-    // For its watches, which follow its node within two round trips.
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    within(read.fired_times(reads)).await;
     waiting
+}
+
+/// Deletes `node` behind the back of its holder; returns when the waiter on this client knows of it.
+async fn break_before(stage: &Stage, node: &str, (client, proxy): &Watched) {
+    let end = Match::event(EventKind::NodeDeleted).path_contains(node);
+    let end = proxy.on(end).observe();
+    let breaking = session(&stage.client().await).await;
+    within(breaking.delete(node, None)).await.unwrap();
+    within(end.fired()).await;
+    until_quiet(client, proxy).await;
 }
 
 /// An instant at which `node` was still there, with nothing but its end after it.
@@ -71,7 +103,7 @@ async fn a_holder_whose_session_expires_holds_the_next_off_for_its_delay() {
         .await
         .unwrap();
     let other = stage.client().await;
-    let next = waiter(&stage, mutex(&other, &stage.path), 1).await;
+    let (next, _w) = waiter(&stage, TWICE, |client| mutex(client, &stage.path)).await;
     proxy.partition();
     let seen = last_seen(&other, held.node()).await;
     let (guard, granted) = within(next).await.unwrap();
@@ -87,13 +119,13 @@ async fn a_lock_that_is_broken_is_left_alone_for_the_delay_and_the_line_is_held_
     let held = within(delaying(&other, &stage.path, BRIEF).acquire())
         .await
         .unwrap();
-    let second = waiter(&stage, delaying(&other, &stage.path, BRIEF), 1).await;
-    let third = waiter(&stage, delaying(&other, &stage.path, BRIEF), 2).await;
+    let lock = |client: &Client| delaying(client, &stage.path, BRIEF);
+    let (second, of_second) = waiter(&stage, TWICE, lock).await;
+    let (third, _w) = waiter(&stage, ONCE, lock).await;
     let broken = Instant::now();
-    let breaking = session(&other).await;
-    breaking.delete(held.node(), None).await.unwrap();
+    break_before(&stage, held.node(), &of_second).await;
     // The second, who waits for the delay to pass, gives up: that is not to let the third in at once.
-    stage.until_children(2).await;
+    assert!(!second.is_finished());
     second.abort();
     let (guard, granted) = within(third).await.unwrap();
     assert!(granted.duration_since(broken) >= BRIEF);
@@ -108,7 +140,7 @@ async fn a_holder_whose_application_hangs_holds_the_next_off() {
     let held = within(delaying(&other, &stage.path, BRIEF).acquire())
         .await
         .unwrap();
-    let next = waiter(&stage, mutex(&other, &stage.path), 1).await;
+    let (next, _w) = waiter(&stage, TWICE, |client| mutex(client, &stage.path)).await;
     let before = Instant::now();
     let held = held.with_liveness(Duration::from_secs(5), || async { false });
     assert_eq!(within(held.lost()).await, LostReason::NotAlive);
@@ -118,13 +150,17 @@ async fn a_holder_whose_application_hangs_holds_the_next_off() {
 }
 
 /// Breaks the lock that `held` holds, and then takes the one who is held off out of the line: that is not to spare it the delay.
-async fn loses_its_place<T>(stage: &Stage, held: &Guard, next: JoinHandle<(T, Instant)>) -> T {
-    let breaking = session(&stage.client().await).await;
+async fn loses_its_place<T>(
+    stage: &Stage,
+    held: &Guard,
+    next: JoinHandle<(T, Instant)>,
+    of_next: &Watched,
+) -> T {
     let broken = Instant::now();
-    breaking.delete(held.node(), None).await.unwrap();
+    break_before(stage, held.node(), of_next).await;
     let left = stage.until_children(1).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    breaking.delete(&left[0].path, None).await.unwrap();
+    let breaking = session(&stage.client().await).await;
+    within(breaking.delete(&left[0].path, None)).await.unwrap();
     let (guard, granted) = within(next).await.unwrap();
     assert!(granted.duration_since(broken) >= 2 * BRIEF);
     guard
@@ -136,21 +172,23 @@ async fn one_that_loses_its_place_while_it_is_held_off_does_not_forget_the_delay
     let client = stage.client().await;
     let lock = delaying(&client, &stage.path, 2 * BRIEF);
     let held = within(lock.acquire()).await.unwrap();
-    let next = waiter(&stage, mutex(&client, &stage.path), 1).await;
-    let guard = loses_its_place(&stage, &held, next).await;
+    let (next, of_next) = waiter(&stage, TWICE, |client| mutex(client, &stage.path)).await;
+    let guard = loses_its_place(&stage, &held, next, &of_next).await;
     within(guard.release()).await.unwrap();
 }
 
 #[tokio::test]
 async fn one_that_has_joined_again_and_loses_its_place_does_not_forget_the_delay() {
     let stage = Stage::new("again").await;
-    let client = stage.client().await;
-    let lock = delaying(&client, &stage.path, 2 * BRIEF);
+    let first = stage.proxied(LONG).await;
+    let delaying = |client: &Client| delaying(client, &stage.path, 2 * BRIEF);
+    let lock = delaying(&first.0);
     let held = within(lock.acquire()).await.unwrap();
-    let next = waiter(&stage, lock.clone(), 1).await;
-    let again = waiting(&stage, 1, async move { lock.requeue(held).await.unwrap() }).await;
+    let (next, _w) = waiter(&stage, TWICE, delaying).await;
+    let again = async move { lock.requeue(held).await.unwrap() };
+    let again = waiting(&stage, &first, TWICE, again).await;
     let (held, _) = within(next).await.unwrap();
-    let guard = loses_its_place(&stage, &held, again).await;
+    let guard = loses_its_place(&stage, &held, again, &first).await;
     within(guard.release()).await.unwrap();
 }
 
@@ -161,9 +199,11 @@ async fn one_that_waits_for_several_locks_and_loses_its_place_does_not_forget_th
     let lock = delaying(&client, &stage.path, 2 * BRIEF);
     let held = within(lock.acquire()).await.unwrap();
     let paths = [stage.path.clone(), format!("{}-2", stage.path)];
-    let both = MultiLock::new(&client, paths).unwrap();
-    let next = waiting(&stage, 1, async move { both.acquire().await.unwrap() }).await;
-    let guard = loses_its_place(&stage, &held, next).await;
+    let of_both = stage.proxied(LONG).await;
+    let both = MultiLock::new(&of_both.0, paths).unwrap();
+    let next = async move { both.acquire().await.unwrap() };
+    let next = waiting(&stage, &of_both, TWICE, next).await;
+    let guard = loses_its_place(&stage, &held, next, &of_both).await;
     within(guard.release()).await.unwrap();
 }
 
@@ -172,26 +212,25 @@ async fn after_a_release_nobody_is_held_off_in_any_dialect_whichever_way_it_was_
     for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
         let stage = Stage::new("released").await;
         let client = stage.client().await;
-        let lock = delaying(&client, &stage.path, ENDLESS).dialect(dialect);
+        let delaying = |client: &Client| delaying(client, &stage.path, ENDLESS).dialect(dialect);
+        let lock = delaying(&client);
         let held = within(lock.acquire()).await.unwrap();
-        let second = waiter(&stage, lock.clone(), 1).await;
-        let third = waiter(&stage, lock.clone(), 2).await;
-        let fourth = waiter(&stage, lock.clone(), 3).await;
+        let (second, _second) = waiter(&stage, TWICE, delaying).await;
+        let (third, of_third) = waiter(&stage, ONCE, delaying).await;
+        let (fourth, _fourth) = waiter(&stage, ONCE, delaying).await;
         within(held.release()).await.unwrap();
         let (second, _) = within(second).await.unwrap();
         // In the background.
         drop(second);
         let (third, _) = within(third).await.unwrap();
         // In the step that joins the line again.
-        let again = tokio::spawn({
-            let lock = lock.clone();
-            async move { lock.requeue(third).await }
-        });
+        let lock = delaying(&of_third.0);
+        let again = tokio::spawn(async move { lock.requeue(third).await });
         let (fourth, _) = within(fourth).await.unwrap();
         within(fourth.release()).await.unwrap();
         let again = within(again).await.unwrap().unwrap();
         // In favour of another lock.
-        let next = waiter(&stage, lock, 1).await;
+        let (next, _next) = waiter(&stage, TWICE, delaying).await;
         let elsewhere = mutex(&client, &format!("{}-2", stage.path));
         let moved = within(elsewhere.requeue(again)).await.unwrap();
         let (next, _) = within(next).await.unwrap();
@@ -228,7 +267,7 @@ async fn a_holder_that_was_asked_to_let_go_is_still_told_from_one_that_failed() 
         let held = within(delaying(&client, &stage.path, delay).acquire())
             .await
             .unwrap();
-        let next = waiter(&stage, mutex(&client, &stage.path), 1).await;
+        let (next, _w) = waiter(&stage, TWICE, |client| mutex(client, &stage.path)).await;
         let session = session(&client).await;
         let asking = session.set_data(held.node(), b"__REVOKE__", None);
         within(asking).await.unwrap();
@@ -250,11 +289,14 @@ async fn one_that_gives_up_before_its_turn_holds_nobody_off() {
     let stage = Stage::new("gives-up").await;
     let client = stage.client().await;
     let held = within(mutex(&client, &stage.path).acquire()).await.unwrap();
-    let second = waiter(&stage, delaying(&client, &stage.path, ENDLESS), 1).await;
-    let third = waiter(&stage, mutex(&client, &stage.path), 2).await;
+    let lock = |client: &Client| delaying(client, &stage.path, ENDLESS);
+    let (second, _second) = waiter(&stage, ONCE, lock).await;
+    let (third, of_third) = waiter(&stage, ONCE, |client| mutex(client, &stage.path)).await;
+    // Whom the third follows then.
+    let read = Match::reply(OpCode::GetData).path_contains(held.node());
+    let read = of_third.1.on(read).observe();
     second.abort();
-    stage.until_children(2).await;
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    within(read.fired()).await;
     within(held.release()).await.unwrap();
     let (third, _) = within(third).await.unwrap();
     within(third.release()).await.unwrap();

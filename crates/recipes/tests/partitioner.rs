@@ -13,8 +13,8 @@ use baton::{
     Client, CreateMode, Guard, LostReason, MemberError, Membership, PartitionError, PartitionEvent,
     Partitioner,
 };
-use baton_testkit::{ExclusionChecker, inspect};
-use common::{SHORT, Stage, plant, session, within};
+use baton_testkit::{ExclusionChecker, Proxy, inspect};
+use common::{LONG, SHORT, Stage, plant, session, until_quiet, within};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -231,8 +231,9 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
     const MANY: usize = 40;
     let stage = Stage::new("partition-slow").await;
     let items: Vec<_> = (0..MANY).map(|nth| format!("item-{nth}")).collect();
-    let client = stage.client().await;
-    let of = Partitioner::new(&client, &stage.path, &items).unwrap();
+    let clients = [stage.proxied(LONG).await, stage.proxied(LONG).await];
+    let client = &clients[0].0;
+    let of = Partitioner::new(client, &stage.path, &items).unwrap();
     let mut slow = of.join("slow").unwrap();
     within(async {
         for item in &items {
@@ -243,25 +244,28 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
         }
     })
     .await;
-    let next = Partitioner::new(&stage.client().await, &stage.path, &items).unwrap();
+    let next = Partitioner::new(&clients[1].0, &stage.path, &items).unwrap();
     let mut next = next.join("next").unwrap();
-    let group = Membership::new(&client, &format!("{}/members", stage.path)).unwrap();
+    let group = Membership::new(client, &format!("{}/members", stage.path)).unwrap();
     let mut view = group.updates().unwrap();
     while within(view.next()).await.unwrap().members.len() != 2 {}
-    let shares = settled(&mut slow, &mut next).await;
+    let shares = settled(&clients, &mut slow, &mut next, MANY).await;
     assert_eq!(shares[0].len() + shares[1].len(), MANY);
 
     // The same members and items, where nobody is slow.
     let path = format!("{}-again", stage.path);
-    let of = Partitioner::new(&client, &path, &items).unwrap();
+    let of = Partitioner::new(client, &path, &items).unwrap();
     let (mut slow, mut next) = (of.join("slow").unwrap(), of.join("next").unwrap());
-    assert_eq!(settled(&mut slow, &mut next).await, shares);
+    let again = settled(&clients, &mut slow, &mut next, MANY).await;
+    assert_eq!(again, shares);
 }
 
-/// What two members have when both of them have some, and nothing more happens.
+/// What two members have when they have all of the items, each of them some, and nothing more happens on these clients of theirs.
 async fn settled(
+    clients: &[(Client, Proxy)],
     one: &mut baton::Partition,
     other: &mut baton::Partition,
+    many: usize,
 ) -> [BTreeSet<Arc<str>>; 2] {
     let (mut has, mut other_has) = (HashMap::new(), HashMap::new());
     let take = |has: &mut HashMap<_, _>, event| match event {
@@ -269,17 +273,27 @@ async fn settled(
         PartitionEvent::Revoked { item } => drop(has.remove(&item)),
         event => panic!("{event:?}"),
     };
-    loop {
-        tokio::select! {
-            event = one.next() => take(&mut has, event.unwrap()),
-            event = other.next() => take(&mut other_has, event.unwrap()),
-            () = tokio::time::sleep(Duration::from_millis(400)) => {
-                if !has.is_empty() && !other_has.is_empty() {
-                    return [has, other_has].map(|has| has.into_keys().collect());
+    within(async {
+        loop {
+            let quiet = async {
+                for (client, proxy) in clients {
+                    until_quiet(client, proxy).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                event = one.next() => take(&mut has, event.unwrap()),
+                event = other.next() => take(&mut other_has, event.unwrap()),
+                () = quiet => {
+                    let settled = has.len() + other_has.len() == many;
+                    if settled && !has.is_empty() && !other_has.is_empty() {
+                        return [has, other_has].map(|has| has.into_keys().collect());
+                    }
                 }
             }
         }
-    }
+    })
+    .await
 }
 
 #[tokio::test]

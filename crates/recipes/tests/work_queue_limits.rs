@@ -13,7 +13,7 @@ mod common;
 use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
 use baton_testkit::{Action, Match, Proxy};
 use common::work::queue;
-use common::{LONG, Stage, connect, polled, session, within};
+use common::{LONG, Stage, polled, session, until_quiet, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -25,12 +25,13 @@ async fn done(queue: &WorkQueue) -> Vec<u8> {
     payload
 }
 
-/// A task that takes one item and acknowledges it, once it has nothing to do but wait.
-async fn waiting(queue: &WorkQueue, stage: &Stage) -> JoinHandle<Vec<u8>> {
+/// A task that takes one item and acknowledges it, once it has nothing to do but wait. `of` has the queue's client.
+async fn waiting(queue: &WorkQueue, of: &(Client, Proxy)) -> JoinHandle<Vec<u8>> {
+    let (client, proxy) = of;
     let of_task = queue.clone();
     let task = tokio::spawn(async move { done(&of_task).await });
-    let admin = session(&stage.client().await).await;
-    let line = format!("{}/waiters", stage.path);
+    let admin = session(client).await;
+    let line = format!("{}/waiters", queue.path());
     within(async {
         while admin
             .children(&line)
@@ -43,7 +44,7 @@ async fn waiting(queue: &WorkQueue, stage: &Stage) -> JoinHandle<Vec<u8>> {
     })
     .await;
     // Behind what it asks the server as the first in line.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    until_quiet(client, proxy).await;
     task
 }
 
@@ -108,9 +109,9 @@ async fn an_item_that_is_put_off_for_ever_is_still_an_item() {
 #[tokio::test]
 async fn a_try_and_a_giving_back_do_not_wait_for_a_task_that_waits_for_items() {
     let stage = Stage::new("beside").await;
-    let client = stage.client().await;
-    let queue = queue(&client, &stage.path);
-    let waiter = waiting(&queue, &stage).await;
+    let of = stage.proxied(LONG).await;
+    let queue = queue(&of.0, &stage.path);
+    let waiter = waiting(&queue, &of).await;
     assert!(within(queue.poll()).await.unwrap().is_none());
     within(queue.give_back()).await.unwrap();
     within(queue.offer("x")).await.unwrap();
@@ -120,10 +121,10 @@ async fn a_try_and_a_giving_back_do_not_wait_for_a_task_that_waits_for_items() {
 #[tokio::test]
 async fn what_a_dropped_try_has_claimed_goes_to_the_task_that_waits() {
     let stage = Stage::new("handed").await;
-    let client = stage.client().await;
-    let queue = queue(&client, &stage.path);
+    let of = stage.proxied(LONG).await;
+    let queue = queue(&of.0, &stage.path);
     for polls in 0..24 {
-        let waiter = waiting(&queue, &stage).await;
+        let waiter = waiting(&queue, &of).await;
         within(queue.offer("x")).await.unwrap();
         match polled(queue.poll(), polls).await {
             Some(Ok(Some(claim))) => {
@@ -157,17 +158,14 @@ async fn beside_a_foreign_child(visibility: Option<Duration>) {
     if let Some(visibility) = visibility {
         tokio::time::sleep(visibility).await;
     }
-    let proxy = Proxy::start_recording(stage.addr).await.unwrap();
-    let client = connect(proxy.addr(), LONG).await;
-    let queue = queue(&client, &stage.path);
-    let waiter = waiting(&queue, &stage).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let asked = proxy.count(&Match::any_request());
-    assert!(asked < 60, "{asked} requests for nothing");
+    let of = stage.proxied(LONG).await;
+    let queue = queue(&of.0, &stage.path);
+    // Which asks nothing, in the end.
+    let waiter = waiting(&queue, &of).await;
     within(of_holder.offer("y")).await.unwrap();
     assert_eq!(within(waiter).await.unwrap(), b"y");
     // Without it, the item is one like any other.
-    let waiter = waiting(&queue, &stage).await;
+    let waiter = waiting(&queue, &of).await;
     within(admin.delete(&note, None)).await.unwrap();
     assert_eq!(within(waiter).await.unwrap(), b"x");
 }

@@ -284,6 +284,31 @@ pub async fn within<F: Future>(work: F) -> F::Output {
         .expect("should have happened long ago")
 }
 
+/// Waits until the client behind this proxy asks its server nothing any more: all tasks of it wait for news, or for a time. What the
+/// proxy had let through by then has been seen.
+pub async fn until_quiet(client: &Client, proxy: &Proxy) {
+    let session = session(client).await;
+    let pings = Match::request(OpCode::Ping);
+    let asked = || proxy.count(&Match::any_request()) - proxy.count(&pings);
+    within(async {
+        let mut rounds = 0;
+        while rounds < 8 {
+            let before = asked();
+            session.sync("/").await.unwrap();
+            rounds = if asked() == before + 1 { rounds + 1 } else { 0 };
+        }
+    })
+    .await;
+}
+
+/// Lets `by` pass at once for the timers of this test's runtime, limits of [`within`] among them. Sessions go by the machine's
+/// clock, and servers have a runtime of their own.
+pub async fn pass(by: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(by).await;
+    tokio::time::resume();
+}
+
 /// Polls `work` at most so many times, letting everything else happen between, and drops it: what it came to, if to anything.
 pub async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     let mut work = pin!(work);
