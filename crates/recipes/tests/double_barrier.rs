@@ -454,6 +454,21 @@ async fn h63_a_decision_that_comes_behind_an_abort_is_refused() {
 }
 
 #[tokio::test]
+async fn h63_an_abort_that_comes_behind_the_decision_is_refused() {
+    let stage = Stage::new("decided").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let aborting = proxy.on(Match::request(OpCode::SetData)).then(Action::Hold);
+    let hasty = hasty(&stage, &barrier(&client, &stage, 2), 1, 1).await;
+    pass(LIMIT).await;
+    within(aborting.fired()).await;
+    let last = barrier(&stage.client().await, &stage, 2);
+    let last = within(last.enter()).await.unwrap();
+    aborting.release();
+    let hasty = within(hasty).await.unwrap().unwrap();
+    assert_eq!((last.round(), hasty.round()), (Some(1), Some(1)));
+}
+
+#[tokio::test]
 async fn h63_a_member_that_goes_before_the_decision_is_not_entered_with() {
     let stage = Stage::new("gone").await;
     let doomed = stage.client().await;

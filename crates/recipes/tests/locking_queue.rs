@@ -178,7 +178,10 @@ async fn h67_who_lost_its_session_cannot_remove_what_another_has() {
 /// Somebody removes the claim and takes the item, and the first consumer's acknowledgement is on its way before it hears of it.
 #[tokio::test]
 async fn h67_an_acknowledgement_under_a_claim_that_has_passed_on_is_refused_by_the_server() {
-    for by_baton in [false, true] {
+    for (by_baton, how) in [false, true]
+        .into_iter()
+        .flat_map(|by| [(by, 0), (by, 1), (by, 2)])
+    {
         let stage = Stage::new("h67b").await;
         let (client, proxy) = stage.proxied(LONG).await;
         let slow = queue(&client, &stage.path);
@@ -202,17 +205,53 @@ async fn h67_an_acknowledgement_under_a_claim_that_has_passed_on_is_refused_by_t
         };
         assert_eq!(item.check(), Ok(()), "the news is held back");
         let sent = proxy.on(Match::request(OpCode::Multi)).observe();
-        let consuming = tokio::spawn(item.consume());
+        let ending = tokio::spawn(async move {
+            match how {
+                0 => item.consume().await,
+                1 => item.release().await,
+                _ => item.requeue().await,
+            }
+        });
         within(sent.fired()).await;
         held.release();
-        let error = within(consuming).await.unwrap().unwrap_err();
+        let error = within(ending).await.unwrap().unwrap_err();
         assert!(matches!(error, QueueError::ClaimLost { .. }), "{error}");
         assert_eq!(within(next.depth()).await.unwrap(), 1);
         assert_eq!(below(&stage, "taken").await.len(), 1, "{by_baton}");
+        if let Some(taken) = &taken {
+            assert_eq!(taken.check(), Ok(()));
+        }
         if let Some(taken) = taken {
             within(taken.consume()).await.unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn h67_an_item_that_changes_before_it_is_claimed_is_claimed_as_it_is_then() {
+    let stage = Stage::new("changes").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let taker = queue(&client, &stage.path);
+    let other = stage.client().await;
+    // Once before, so that the folder of claims is there.
+    let offering = queue(&other, &stage.path);
+    within(offering.offer(b"first")).await.unwrap();
+    let first = within(offering.take()).await.unwrap();
+    within(first.consume()).await.unwrap();
+    within(offering.offer(b"old")).await.unwrap();
+    let claim = Match::request(OpCode::Multi).path_contains("/taken/");
+    let claim = proxy.on(claim).then(Action::Hold);
+    let taking = tokio::spawn(async move { taker.take().await.unwrap() });
+    within(claim.fired()).await;
+    let item = format!("{}/entries/entry-100-0000000001", stage.path);
+    let admin = session(&other).await;
+    within(admin.set_data(&item, b"new", None)).await.unwrap();
+    claim.release();
+    let taken = within(taking).await.unwrap();
+    assert_eq!(taken.data(), b"new");
+    let read = within(admin.get_data(&item)).await.unwrap();
+    assert_eq!(read.data, "new");
+    within(taken.consume()).await.unwrap();
 }
 
 /// As above, and the first consumer changes something else under its claim.

@@ -15,7 +15,7 @@ use baton::{
 };
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
-use common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
+use common::{CUTS, LONG, SHORT, SleptClock, Stage, plant, session, within};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -174,6 +174,38 @@ async fn h79_a_restarted_process_takes_over_by_its_instance_and_the_old_one_give
     })
     .await;
     assert_eq!(within(new.registered()).await.unwrap(), second);
+}
+
+#[tokio::test]
+async fn h79_a_node_that_another_made_on_the_way_is_not_taken_over() {
+    let stage = Stage::new("another").await;
+    let old_client = stage.client().await;
+    let id = Uuid::new_v4();
+    let old = group(&old_client, &stage.path).instance(id);
+    let old = old.join("a", b"old").unwrap();
+    within(old.registered()).await.unwrap();
+    let path = stage.children().await.remove(0).path;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let late = proxy.on(Match::request(OpCode::Multi)).then(Action::Hold);
+    let new = group(&client, &stage.path).instance(id);
+    let new = new.join("a", b"new").unwrap();
+    within(late.fired()).await;
+    // The old one goes in the meantime, and a stranger comes.
+    session(&old_client).await.close(LONG).await.unwrap();
+    let stranger = session(&stage.client().await).await;
+    plant(&stranger, &path).await;
+    let written = stranger.set_data(&path, b"theirs", None);
+    within(written).await.unwrap();
+    late.release();
+    within(async {
+        let mut state = new.node().state();
+        while !matches!(state, NodeState::Blocked(MemberError::Taken { .. })) {
+            state = new.node().state_other_than(&state).await;
+        }
+    })
+    .await;
+    let there = stage.children().await;
+    assert_eq!(there[0].stat.ephemeral_owner, stranger.id());
 }
 
 #[tokio::test]

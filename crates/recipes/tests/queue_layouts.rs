@@ -10,11 +10,12 @@
 mod common;
 
 use baton::{
-    CreateMode, DelayQueue, DistributedQueue, IdQueue, PriorityQueue, QueueError, QueueLayout,
+    Client, CreateMode, DelayQueue, DistributedQueue, IdQueue, PriorityQueue, QueueError,
+    QueueLayout,
 };
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
-use common::{CUTS, Stage, session, within};
+use common::{CUTS, LONG, Stage, session, within};
 use std::time::{Duration, SystemTime};
 
 const ROOMY: Duration = Duration::from_secs(4);
@@ -95,6 +96,43 @@ async fn what_curator_put_as_several_items_comes_out_one_by_one() {
     within(queue.offer(b"d")).await.unwrap();
     assert_eq!(drained(&queue).await, ["a", "b", "", "c", "d"]);
     assert!(stage.names().await.is_empty());
+}
+
+/// Has a consumer take the first item of an envelope of `before` while that becomes one of `now`: what it is handed, and what is left.
+async fn overtaken(before: &[&[u8]], now: &[&[u8]]) -> (String, Vec<String>) {
+    let stage = Stage::new("overtaken").await;
+    let admin = stage.occupied().await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let node = plant(&stage, "queue-", &envelope(before)).await;
+    let queue = |client: &Client| {
+        let queue = DistributedQueue::new(client, &stage.path).unwrap();
+        queue.layout(QueueLayout::Curator)
+    };
+    let taking = proxy.on(Match::request(OpCode::Multi)).then(Action::Hold);
+    let slow = queue(&client);
+    let slow = tokio::spawn(async move { slow.take().await.unwrap() });
+    within(taking.fired()).await;
+    within(admin.set_data(&node, &envelope(now), None))
+        .await
+        .unwrap();
+    taking.release();
+    let item = within(slow).await.unwrap();
+    let item = String::from_utf8(item.to_vec()).unwrap();
+    (item, drained(&queue(&stage.client().await)).await)
+}
+
+#[tokio::test]
+async fn h70_what_others_have_taken_of_an_envelope_meanwhile_is_taken_once() {
+    let rest = |items: &[&str]| items.iter().map(|&item| item.to_owned()).collect();
+    // Another consumer has taken the first.
+    let expected = ("b".to_owned(), rest(&["c"]));
+    assert_eq!(
+        overtaken(&[b"a", b"b", b"c"], &[b"b", b"c"]).await,
+        expected
+    );
+    // And the last one of an envelope is not deleted along with what has come behind it.
+    let expected = ("a".to_owned(), rest(&["b"]));
+    assert_eq!(overtaken(&[b"a"], &[b"a", b"b"]).await, expected);
 }
 
 #[tokio::test]

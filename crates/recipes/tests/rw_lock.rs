@@ -386,6 +386,25 @@ async fn a_request_to_let_go_that_came_before_the_grant_is_not_lost() {
 }
 
 #[tokio::test]
+async fn a_request_to_let_go_that_meets_the_token_on_its_way_is_not_overwritten() {
+    let stage = Stage::new("minting").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let minting = proxy.on(Match::request(OpCode::SetData)).then(Action::Hold);
+    let lock_here = lock(&client, &stage);
+    let writing = tokio::spawn(async move { lock_here.write().await });
+    within(minting.fired()).await;
+    let node = stage.until_children(1).await.remove(0).path;
+    let admin = session(&stage.client().await).await;
+    within(admin.set_data(&node, b"__REVOKE__", None))
+        .await
+        .unwrap();
+    minting.release();
+    let write = within(writing).await.unwrap().unwrap();
+    assert_eq!(within(write.on_revoke()).await, Ok(()));
+    within(write.release()).await.unwrap();
+}
+
+#[tokio::test]
 async fn h13_a_lock_of_another_kind_is_refused_and_leaves_nothing() {
     let stage = Stage::new("h13").await;
     let client = stage.client().await;

@@ -389,6 +389,23 @@ async fn a_resize_is_followed_by_all_who_agreed_before_and_told_to_the_others() 
 }
 
 #[tokio::test]
+async fn a_change_of_the_number_tells_the_number_that_it_has_replaced() {
+    let stage = Stage::new("replaced").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let of = semaphore(&client, &stage, 3);
+    drop(within(of.acquire(1)).await.unwrap());
+    let set = proxy.on(Match::request(OpCode::SetData).path_contains(&*stage.path));
+    let set = set.then(Action::Hold);
+    let changing = tokio::spawn(async move { of.resize(5).await });
+    within(set.fired()).await;
+    let admin = Semaphore::open(&stage.client().await, &stage.path).unwrap();
+    assert_eq!(within(admin.resize(7)).await.unwrap(), 3);
+    set.release();
+    assert_eq!(within(changing).await.unwrap().unwrap(), 7);
+    assert_eq!(stored(&stage).await, "5");
+}
+
+#[tokio::test]
 async fn one_who_waits_for_more_than_there_will_ever_be_is_told() {
     let stage = Stage::new("shrunk").await;
     let of = semaphore(&stage.client().await, &stage, 2);
