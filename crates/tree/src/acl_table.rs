@@ -213,6 +213,22 @@ mod tests {
     }
 
     #[test]
+    fn only_world_anyone_with_all_permissions_opens_a_list_to_whoever_asks() {
+        let list = |scheme, id, perms| AclList::new(vec![Acl::new(perms, scheme, id)]);
+        let stranger = Identity::anonymous();
+        for refused in [
+            list("sasl", "anyone", Perms::ALL),
+            list("world", "someone", Perms::ALL),
+            list("world", "anyone", Perms::WRITE),
+        ] {
+            assert!(!refused.permits(&stranger, Perms::READ), "{refused:?}");
+        }
+        let open = list("world", "anyone", Perms::ALL);
+        assert!(open.permits(&stranger, Perms::READ));
+        assert!(AclList::new(Vec::new()).permits(&stranger, Perms::READ));
+    }
+
+    #[test]
     fn numbers_keep_their_meaning_while_held() {
         let mut table = AclTable::new();
         let first = table.acquire(reader("a"));

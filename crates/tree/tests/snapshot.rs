@@ -11,7 +11,7 @@
 mod common;
 
 use baton_proto::{Acl, CreateMode, Perms};
-use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SnapshotBusy, Tree};
+use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SeedNode, SnapshotBusy, Tree};
 use common::program::{Line, Machine, program};
 use common::{Driver, drain, dump, restore};
 use proptest::prelude::*;
@@ -241,4 +241,24 @@ fn the_bytes_of_version_1_stay_as_they_are() {
         "05",
     ];
     assert_eq!(chunks, expected);
+}
+
+/// A restore compares the digest that the tree has kept with that of the znodes.
+#[test]
+fn a_tree_that_begins_with_changed_znodes_has_their_digest() {
+    let seed = |path, data| SeedNode {
+        path,
+        data,
+        version: 3,
+        creates: 5,
+    };
+    let nodes = [
+        seed("/", Some(b"root".as_slice())),
+        seed("/zookeeper", Some(b"longer than before".as_slice())),
+        seed("/new", Some(b"x".as_slice())),
+        seed("/new", None),
+    ];
+    let mut tree = Tree::seeded(&nodes).unwrap();
+    let restored = restore(&whole(&mut tree)).unwrap();
+    assert_eq!(dump(&restored), dump(&tree));
 }

@@ -243,3 +243,23 @@ fn damaged_text(damaged: &[String]) -> String {
     }
     format!(" (damaged: {})", damaged.join("; "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_before_anything_is_written_names_no_count_of_bytes() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = WalError::io("create", "/data/x".to_owned(), full).to_string();
+        assert!(error.starts_with("no space left for /data/x: "), "{error}");
+        assert!(error.ends_with(", then start again"), "{error}");
+    }
+
+    #[test]
+    fn damaged_files_are_listed_where_there_are_any() {
+        assert_eq!(damaged_text(&[]), "");
+        let damaged = ["a: x".to_owned(), "b: y".to_owned()];
+        assert_eq!(damaged_text(&damaged), " (damaged: a: x; b: y)");
+    }
+}

@@ -270,6 +270,25 @@ fn another_format_version_is_refused_by_name() {
 }
 
 #[test]
+fn a_dump_shows_each_byte_of_a_segment_once() {
+    let disk = sound();
+    let mut ends = std::collections::BTreeMap::new();
+    for found in baton_wal::dump(Arc::new(disk.clone())).unwrap() {
+        let found = found.unwrap();
+        if segments(&disk).contains(&found.file) {
+            let end = ends.entry(found.file.clone()).or_insert(0);
+            assert_eq!(found.offset, *end, "{found:?}");
+            assert!(found.bytes > 0, "{found:?}");
+            *end += found.bytes;
+        }
+    }
+    for name in segments(&disk) {
+        let length = disk.content(&name).unwrap().len() as u64;
+        assert_eq!(ends.get(&name), Some(&length), "{name}");
+    }
+}
+
+#[test]
 fn a_marker_that_was_edited_is_refused() {
     let disk = sound();
     let marker = String::from_utf8(disk.content("FORMAT").unwrap()).unwrap();

@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let until = args
         .budget
         .map(|minutes| begin + Duration::from_secs(60 * minutes));
-    let tried = try_all(chosen, &runner, &reaches, &results, until);
+    let tried = try_all(chosen, &runner, &reaches, &results, &excuses, until);
     let report = Report {
         seed: args.seed,
         sample: args.sample_in_words(),
@@ -328,12 +328,14 @@ fn try_all(
     runner: &Runner,
     reaches: &[runner::Reach],
     results: &Results,
+    excuses: &Excuses,
     until: Option<Instant>,
 ) -> Vec<Tried> {
     let outcomes = std::sync::Mutex::new(std::collections::BTreeMap::new());
     let mut waiting = Vec::new();
     for chosen in &chosen {
-        match results.outcome(&chosen.mutant.key()) {
+        let excused = excuses.of(&chosen.mutant).is_some();
+        match results.outcome(&chosen.mutant.key(), excused) {
             Some(outcome) => {
                 if let Ok(mut outcomes) = outcomes.lock() {
                     outcomes.insert(chosen.id, outcome.clone());

@@ -26,6 +26,8 @@ pub(super) struct Results {
     file: Mutex<File>,
     /// By the mutant's key; none for one that does not compile.
     known: BTreeMap<String, Option<Outcome>>,
+    /// Those that survived and are to be tried again.
+    again: BTreeMap<String, Outcome>,
     own_tests: bool,
 }
 
@@ -37,7 +39,7 @@ impl Results {
         let mut lines = text
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut known = BTreeMap::new();
+        let (mut known, mut again) = (BTreeMap::new(), BTreeMap::new());
         if resume != Resume::No {
             if lines.next().as_ref() != Some(run) {
                 return Err(
@@ -52,8 +54,16 @@ impl Results {
                 let outcome = read(&line);
                 let lived = matches!(outcome, Some(Outcome::Survived | Outcome::NotReached));
                 let widened = line["own tests"] == true && !own_tests;
-                if !(lived && (widened || resume == Resume::RetrySurvivors)) {
-                    known.insert(key.to_owned(), outcome);
+                let retried = widened || resume == Resume::RetrySurvivors;
+                match outcome {
+                    Some(outcome) if lived && retried => {
+                        known.remove(key);
+                        again.insert(key.to_owned(), outcome);
+                    }
+                    outcome => {
+                        again.remove(key);
+                        known.insert(key.to_owned(), outcome);
+                    }
                 }
             }
         } else {
@@ -63,6 +73,7 @@ impl Results {
         Ok(Self {
             file: Mutex::new(file),
             known,
+            again,
             own_tests,
         })
     }
@@ -77,9 +88,13 @@ impl Results {
         !self.known.is_empty()
     }
 
-    /// What became of this mutant.
-    pub(super) fn outcome(&self, key: &str) -> Option<&Outcome> {
-        self.known.get(key)?.as_ref()
+    /// What became of this mutant. One that is excused is not tried again.
+    pub(super) fn outcome(&self, key: &str, excused: bool) -> Option<&Outcome> {
+        match self.known.get(key) {
+            Some(outcome) => outcome.as_ref(),
+            None if excused => self.again.get(key),
+            None => None,
+        }
     }
 
     /// Notes what became of a mutant; none for one that does not compile.
@@ -128,14 +143,19 @@ mod tests {
         results.note("c", Some(&Outcome::NotRun)).unwrap();
         results.note("d", Some(&Outcome::Survived)).unwrap();
         let results = Results::open(&path, &run, Resume::Yes, false).unwrap();
-        assert_eq!(results.outcome("a"), Some(&caught));
+        assert_eq!(results.outcome("a", false), Some(&caught));
         assert!(results.does_not_compile("b") && !results.does_not_compile("a"));
-        assert_eq!(results.outcome("c"), None);
-        assert_eq!(results.outcome("d"), None, "other tests may catch it");
+        assert_eq!(results.outcome("c", false), None);
+        assert_eq!(
+            results.outcome("d", false),
+            None,
+            "other tests may catch it"
+        );
         let results = Results::open(&path, &run, Resume::Yes, true).unwrap();
-        assert_eq!(results.outcome("d"), Some(&Outcome::Survived));
+        assert_eq!(results.outcome("d", false), Some(&Outcome::Survived));
         let results = Results::open(&path, &run, Resume::RetrySurvivors, true).unwrap();
-        assert_eq!(results.outcome("d"), None);
+        assert_eq!(results.outcome("d", false), None);
+        assert_eq!(results.outcome("d", true), Some(&Outcome::Survived));
         assert!(Results::open(&path, &json!({ "seed": 2 }), Resume::Yes, true).is_err());
         let anew = Results::open(&path, &run, Resume::No, true).unwrap();
         assert!(!anew.is_resumed());

@@ -213,3 +213,24 @@ impl StorageFile for DirFile {
         self.file.sync_data()
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// No test can cut the power of a disk. But a device and a folder of the kernel's own refuse a sync, so one that says
+    /// "done" of them was never asked for.
+    #[test]
+    fn syncs_of_files_and_folders_reach_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/null", folder.path().join("device")).unwrap();
+        let storage = DirStorage::open(folder.path()).unwrap();
+        let device = storage.open("device", Access::Write).unwrap();
+        device.write_at(0, b"x").unwrap();
+        assert!(device.sync_data().is_err());
+        storage.create("file").unwrap().sync_data().unwrap();
+        storage.sync_dir().unwrap();
+        let of_the_kernel = DirStorage::open("/proc/self").unwrap();
+        assert!(of_the_kernel.sync_dir().is_err());
+    }
+}
