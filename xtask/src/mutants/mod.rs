@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// List the mutants and build nothing.
     #[arg(long)]
     list: bool,
-    /// Go on with the last run, which had the same options and sources.
+    /// Go on with the last run, which had the same options; mutants of code that has moved are tried anew.
     #[arg(long)]
     resume: bool,
     /// Go on with the last run, and try those again that survived it: for tests that were written since.
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if lock.try_lock().is_err() {
         return Err("another `cargo xtask mutants` runs in this target folder".into());
     }
-    let run = describe(args, &candidates);
+    let run = describe(args);
     let results = Results::open(
         &folder.join("results.jsonl"),
         &run,
@@ -262,20 +262,12 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
         .collect())
 }
 
-/// What makes two runs the same: the options and the mutants that there are.
-fn describe(args: &Args, candidates: &[Chosen]) -> serde_json::Value {
-    let keys: String = candidates
-        .iter()
-        .map(|chosen| format!("{}{}", chosen.mutant.key(), chosen.mutant.original))
-        .collect();
-    let sum = keys.bytes().fold(0_u64, |sum, byte| {
-        sum.wrapping_mul(31).wrapping_add(u64::from(byte))
-    });
+/// What makes two runs the same. Mutants of code that has changed since have other keys, and are tried anew.
+fn describe(args: &Args) -> serde_json::Value {
     json!({
         "seed": args.seed,
         "sample": args.sample_in_words(),
         "with command": args.with_command,
-        "mutants": format!("{sum:x}"),
     })
 }
 

@@ -43,8 +43,7 @@ impl Results {
         if resume != Resume::No {
             if lines.next().as_ref() != Some(run) {
                 return Err(
-                    "nothing to resume: the sources or the options are others than those of the last run"
-                        .into(),
+                    "nothing to resume: the options are others than those of the last run".into(),
                 );
             }
             for line in lines {
