@@ -446,3 +446,55 @@ fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
         }
     }
 }
+
+#[test]
+fn a_last_segment_that_is_gone_is_missed_by_the_one_before_it_even_without_end_marks() {
+    let disk = FaultStorage::new();
+    let options = || WalOptions {
+        segment_bytes: STEP as u64,
+        ..options()
+    };
+    let (mut wal, _) = Wal::open(Arc::new(disk.clone()), options()).unwrap();
+    while wal.segment_count() < 3 {
+        write_entry(&mut wal, 900);
+    }
+    // Power is lost as soon as the third segment has its first record.
+    let disk = disk.crash(Loss::Everything);
+    disk.take(MARKS);
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name.starts_with("log-"));
+    assert_eq!(names.len(), 3);
+    disk.take(names.iter().max().unwrap());
+    assert!(matches!(
+        Wal::open(Arc::new(disk.clone()), options()),
+        Err(WalError::SegmentGap { missing: 3, .. })
+    ));
+    assert!(verify(&disk).unwrap().start.is_err());
+}
+
+#[test]
+fn a_file_cut_within_the_room_made_ahead_is_refused() {
+    // The last write begins and ends in one step of the file; and it ends in the next step, of which only the end
+    // mark knows.
+    for (writes, marked) in [(2, false), (2, true), (5, true)] {
+        let disk = FaultStorage::new();
+        let (mut wal, _) = open(&disk).unwrap();
+        for _ in 0..writes {
+            write_entry(&mut wal, 900);
+        }
+        wal.mark_end().unwrap();
+        let disk = disk.crash(Loss::Everything);
+        if !marked {
+            disk.take(MARKS);
+        }
+        let content = disk.content(FIRST).unwrap();
+        let end = used(&content).next_multiple_of(8);
+        assert!(end < content.len());
+        for length in (end..content.len()).step_by(8) {
+            let cut = disk.crash(Loss::Nothing);
+            cut.put(FIRST, &content[..length]);
+            assert_found(&cut, &format!("{writes} writes, cut to {length}"));
+        }
+        assert_eq!(recovered(&disk).unwrap().entries.len(), writes);
+    }
+}

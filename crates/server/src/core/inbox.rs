@@ -279,6 +279,12 @@ impl Inbox {
         if state.stop { Woken::Stop } else { Woken::Go }
     }
 
+    /// Whether the core waits in [`Inbox::take`], with its deadline fixed.
+    #[cfg(test)]
+    pub(crate) fn is_core_asleep(&self) -> bool {
+        self.state.lock().sleeping
+    }
+
     /// Has [`Inbox::take`] come back, with work or without.
     pub(crate) fn nudge(&self) {
         let sleeping = {

@@ -625,3 +625,6 @@ fn decode(entry: &Entry) -> Result<Batch<'_>, ServerError> {
         source,
     })
 }
+
+#[cfg(test)]
+mod tests;

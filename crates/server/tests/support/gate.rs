@@ -7,19 +7,40 @@ use baton_wal::{Access, LockError, LockGuard, MemoryStorage, Storage, StorageFil
 
 /// Open at first.
 #[derive(Debug, Clone, Default)]
-pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+pub struct Gate(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_shut: bool,
+    /// How many wait in front of it.
+    waiting: usize,
+}
 
 impl Gate {
     /// Until what it returns is dropped: a server that is dropped waits for its disk.
     pub fn shut(&self) -> Shut {
-        *self.0.0.lock().unwrap() = true;
+        self.0.0.lock().unwrap().is_shut = true;
         Shut(self.clone())
     }
 
+    /// Returns once somebody waits in front of the gate.
+    pub fn until_reached(&self) {
+        let (state, changed) = &*self.0;
+        let state = state.lock().unwrap();
+        drop(
+            changed
+                .wait_while(state, |state| state.waiting == 0)
+                .unwrap(),
+        );
+    }
+
     fn pass(&self) {
-        let (shut, changed) = &*self.0;
-        let shut = shut.lock().unwrap();
-        drop(changed.wait_while(shut, |shut| *shut).unwrap());
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.waiting += 1;
+        changed.notify_all();
+        state = changed.wait_while(state, |state| state.is_shut).unwrap();
+        state.waiting -= 1;
     }
 }
 
@@ -28,7 +49,7 @@ pub struct Shut(Gate);
 
 impl Drop for Shut {
     fn drop(&mut self) {
-        *self.0.0.0.lock().unwrap() = false;
+        self.0.0.0.lock().unwrap().is_shut = false;
         self.0.0.1.notify_all();
     }
 }

@@ -37,8 +37,8 @@ pub enum Loss {
     Nothing,
     /// None of it is there.
     Everything,
-    /// Any part of it is there, in any order, sector by sector, torn in the middle of a sector; names up to
-    /// some point.
+    /// Any part of it is there, in any order, sector by sector, torn in the middle of a sector; and any of the
+    /// changes of names.
     Random(u64),
 }
 
@@ -132,15 +132,20 @@ impl FaultStorage {
                 })),
             })
             .collect();
-        let changes = disk.pending_names.len() as u64;
-        let kept = match loss {
-            Loss::Nothing => changes,
-            Loss::Everything => 0,
-            Loss::Random(seed) => Rng::new(!seed).below(changes + 1),
+        // A folder's changes that were not synced may reach the disk in any order.
+        let mut rng = match loss {
+            Loss::Random(seed) => Some(Rng::new(!seed)),
+            _ => None,
         };
         let mut names = disk.durable_names.clone();
-        for change in disk.pending_names.iter().take(kept as usize) {
-            change.apply(&mut names);
+        for change in &disk.pending_names {
+            let is_kept = match &mut rng {
+                Some(rng) => rng.percent(50),
+                None => loss == Loss::Nothing,
+            };
+            if is_kept {
+                change.apply(&mut names);
+            }
         }
         FaultStorage::with(Disk {
             files,
