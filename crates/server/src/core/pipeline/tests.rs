@@ -293,7 +293,9 @@ fn a_session_has_its_full_timeout_after_a_restart() {
 
 /// Whoever holds a connection's outbox, as its task does to learn which zxid a ping's answer may carry, keeps the core
 /// from going on behind the next push to it.
-fn while_held<T: Send>(conn: &Arc<Conn>, act: impl FnOnce() -> T + Send) -> (Vec<u8>, T) {
+fn while_held<T>(stage: &Stage, conn: &Conn, act: impl FnOnce() -> T) -> (Vec<u8>, T) {
+    // It has woken everybody whom the entry before has told something.
+    stage.until_core_sleeps();
     let mut bytes = Vec::new();
     let mut done = None;
     conn.take_with_zxid(&mut bytes, || {
@@ -314,7 +316,7 @@ fn no_zxid_is_shown_before_the_events_up_to_it_have_been_pushed() {
     }
     let before = stage.shared.zxid();
     // Its task has taken what there was for it, and asks which zxid that goes up to.
-    let (taken, shown) = while_held(&second, || {
+    let (taken, shown) = while_held(&stage, &second, || {
         stage.submit(&writer, &[create("/a", 1), create("/b", 1)]);
         until("the event of the second write is on its way", || {
             first.waiting_bytes() > 0
@@ -334,7 +336,7 @@ fn no_answer_leaves_before_its_zxid_is_shown_to_all() {
     let stage = Stage::on(Arc::new(FaultStorage::new()));
     let writer = stage.open(LONG);
     let before = stage.shared.zxid();
-    while_held(&writer, || {
+    while_held(&stage, &writer, || {
         stage.submit(&writer, &[create("/a", 1)]);
         // The core waits to push the answer.
         until("the write is shown", || stage.shared.zxid() == before + 1);
