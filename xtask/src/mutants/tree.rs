@@ -49,7 +49,8 @@ pub(super) enum Build {
 /// The copy.
 #[derive(Debug)]
 pub(super) struct Tree {
-    root: PathBuf,
+    /// The sources as they were when the copy was made: somebody may go on with the work meanwhile.
+    originals: BTreeMap<String, String>,
     folder: PathBuf,
     target: PathBuf,
     /// The crates whose `lib.rs` has the switch in it.
@@ -65,8 +66,8 @@ impl Tree {
             "--others",
             "--exclude-standard",
         ]))?;
-        let tree = Self {
-            root: root.to_owned(),
+        let mut tree = Self {
+            originals: BTreeMap::new(),
             folder: folder.join("tree"),
             target: folder.join("build"),
             switched: Vec::new(),
@@ -76,8 +77,13 @@ impl Tree {
         let mut kept = BTreeSet::new();
         for name in listed.lines().filter(|name| root.join(name).is_file()) {
             kept.insert(tree.folder.join(name));
+            let bytes = fs::read(root.join(name))?;
             if !mutated.contains(name) {
-                write(&tree.folder.join(name), &fs::read(root.join(name))?)?;
+                write(&tree.folder.join(name), &bytes)?;
+            }
+            if name.ends_with(".rs") {
+                tree.originals
+                    .insert(name.to_owned(), String::from_utf8(bytes)?);
             }
         }
         remove_others(&tree.folder, &kept)?;
@@ -153,11 +159,11 @@ impl Tree {
         write(&self.list(), lines.as_bytes())?;
         let mut placed = BTreeMap::new();
         for name in names {
-            let Ok(original) = fs::read_to_string(self.root.join(&name)) else {
+            let Some(original) = self.originals.get(&name) else {
                 continue;
             };
             let mutants = files.get(&*name).map_or(&[][..], Vec::as_slice);
-            let (mut text, places) = rewrite(&original, mutants);
+            let (mut text, places) = rewrite(original, mutants);
             if self
                 .switched
                 .iter()
