@@ -230,7 +230,6 @@ async fn h26_whatever_is_answered_counts_from_its_request() {
     let s = connect.await.unwrap().unwrap();
     // Less one percent and 50 ms.
     let span = T - T / 100 - Duration::from_millis(50);
-    assert_eq!(s.unanswered_for(), SLOW, "the handshake");
     assert_eq!(s.lease().deadline, sent + span, "the handshake");
 
     peer.baton = true;
@@ -238,9 +237,7 @@ async fn h26_whatever_is_answered_counts_from_its_request() {
     tokio::time::sleep(SLOW).await;
     peer.answer_probe(&probe).await;
     settle().await;
-    assert_eq!(s.unanswered_for(), SLOW, "the probe");
     let counts = |what: &str, sent| {
-        assert_eq!(s.unanswered_for(), SLOW, "{what}");
         assert_eq!(s.lease().deadline, sent + span, "{what}");
     };
     let (sent, read) = (clock.now(), s.exists("/x"));
@@ -277,7 +274,6 @@ async fn h26_whatever_is_answered_counts_from_its_request() {
     tokio::time::sleep(SLOW).await;
     peer.answer_hello(SESSION).await;
     settle().await;
-    assert_eq!(s.unanswered_for(), SLOW, "the re-attach");
     assert_eq!(s.lease().deadline, proved, "it proves nothing by itself");
     peer.baton = true;
     peer.answer_next_probe().await;
