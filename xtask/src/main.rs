@@ -2,6 +2,8 @@
 
 mod bench;
 mod diff;
+mod executables;
+mod flakes;
 mod hazards;
 mod interop;
 mod java;
@@ -34,6 +36,7 @@ struct Cli {
 enum Task {
     Bench(bench::Args),
     Diff(diff::Args),
+    Flakes(flakes::Args),
     Hazards(hazards::Args),
     Interop(interop::Args),
     LeaseCuts(lease_cuts::Args),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Bench(args) => bench::run(&args),
         Task::Diff(args) => diff::run(&args),
+        Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),
         Task::Interop(args) => interop::run(&args),
         Task::LeaseCuts(args) => lease_cuts::run(&args),

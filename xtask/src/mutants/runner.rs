@@ -13,8 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
-use super::tree::{Chosen, Executable};
+use super::tree::Chosen;
 use crate::Result;
+use crate::executables::Executable;
 
 /// A run has so many times its normal time, and this much besides.
 const TIMES: u32 = 4;

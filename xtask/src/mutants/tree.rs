@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::modules::Source;
 use super::mutant::Mutant;
 use super::rewrite::{Numbered, Placed, rewrite};
+use crate::executables::Executable;
 use crate::{Result, process};
 
 /// After so many builds something else is wrong.
@@ -24,17 +25,6 @@ pub(super) struct Chosen {
     pub(super) module: &'static str,
     pub(super) source: &'static Source,
     pub(super) mutant: Mutant,
-}
-
-/// A test executable.
-#[derive(Debug, Clone)]
-pub(super) struct Executable {
-    pub(super) package: String,
-    /// The package and the target: `baton-client/lifetime`.
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-    /// Where cargo would run it.
-    pub(super) folder: PathBuf,
 }
 
 /// Which build shows what compiles.
@@ -219,7 +209,7 @@ impl Tree {
             };
             match message["reason"].as_str() {
                 Some("compiler-message") => errors.extend(CompileError::from(&message["message"])),
-                Some("compiler-artifact") => executables.extend(executable(&message)),
+                Some("compiler-artifact") => executables.extend(Executable::of_message(&message)),
                 _ => {}
             }
         }
@@ -291,32 +281,6 @@ fn collect_spans<'v>(message: &'v Value, found: &mut Vec<&'v Value>) {
     for child in message["children"].as_array().into_iter().flatten() {
         collect_spans(child, found);
     }
-}
-
-fn executable(message: &Value) -> Option<Executable> {
-    if message["profile"]["test"] != true {
-        return None;
-    }
-    let path = PathBuf::from(message["executable"].as_str()?);
-    let manifest = Path::new(message["manifest_path"].as_str()?);
-    let folder = manifest.parent()?.to_owned();
-    let text = fs::read_to_string(manifest).ok()?;
-    let package = text
-        .lines()
-        .find_map(|line| line.strip_prefix("name = "))?
-        .trim_matches('"')
-        .to_owned();
-    let target = message["target"]["name"].as_str()?;
-    let unit = message["target"]["kind"][0] != "test";
-    Some(Executable {
-        name: match unit {
-            true => format!("{package}/unit tests"),
-            false => format!("{package}/{target}"),
-        },
-        package,
-        path,
-        folder,
-    })
 }
 
 /// Writes a file where it differs, so that cargo does not build anew what is the same.

@@ -1,0 +1,249 @@
+//! `cargo xtask flakes`: which tests do not pass each time on a busy machine.
+//!
+//! All test executables run again and again, many at once and in another order each time: they are each other's load. A test
+//! that fails or does not end once is named, with the output of that run. A process that does not end is killed with its
+//! children, by their process group.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::executables::Executable;
+use crate::{Result, machine, root, table};
+
+/// Between two looks at a process.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Run the tests many times under load, and name those that do not always pass.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How often each test runs.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    runs: usize,
+    /// How many executables run at once.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    load: usize,
+    /// Of this package only; may be given several times.
+    #[arg(short, long = "package", value_name = "NAME")]
+    packages: Vec<String>,
+    /// Only tests with this in their names.
+    #[arg(value_name = "TEST")]
+    test: Option<String>,
+    /// An executable that runs for longer counts as one that does not end, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1_200)]
+    limit: u64,
+}
+
+/// One run of one executable.
+#[derive(Debug, Clone)]
+struct Turn {
+    executable: usize,
+    run: usize,
+}
+
+/// How often a test failed, and where the output of the last time is.
+#[derive(Debug, Default)]
+struct Failures {
+    times: usize,
+    log: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let executables = Executable::build(&args.packages)?;
+    let logs = root().join("target/flakes");
+    let _ = fs::remove_dir_all(&logs);
+    fs::create_dir_all(&logs)?;
+    let begun = Instant::now();
+    let turns = Mutex::new(turns(executables.len(), args.runs));
+    let failures = Mutex::new(BTreeMap::<(String, String), Failures>::new());
+    let broken = Mutex::new(None);
+    thread::scope(|scope| {
+        for _ in 0..args.load.max(1) {
+            scope.spawn(|| {
+                while let Some(turn) = take(&turns) {
+                    let Some(executable) = executables.get(turn.executable) else {
+                        continue;
+                    };
+                    match one(args, executable, turn.run, &logs) {
+                        Ok((_, failed)) if failed.is_empty() => {}
+                        Ok((log, failed)) => {
+                            for test in failed {
+                                println!(
+                                    "{} {test}, run {}: {}",
+                                    executable.name,
+                                    turn.run,
+                                    log.display()
+                                );
+                                if let Ok(mut failures) = failures.lock() {
+                                    let seen = failures
+                                        .entry((executable.name.clone(), test))
+                                        .or_default();
+                                    seen.times += 1;
+                                    seen.log.clone_from(&log);
+                                }
+                            }
+                        }
+                        Err(error) => {
+                            if let Ok(mut broken) = broken.lock() {
+                                *broken = Some(error.to_string());
+                            }
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some(error) = broken.into_inner().unwrap_or_default() {
+        return Err(error.into());
+    }
+    let failures = failures.into_inner().unwrap_or_default();
+    println!(
+        "{} executables, {} runs each, {} at once, in {:.0?}; {}",
+        executables.len(),
+        args.runs,
+        args.load,
+        begun.elapsed(),
+        machine::describe()
+    );
+    if failures.is_empty() {
+        println!("all passed each time");
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = failures
+        .iter()
+        .map(|((executable, test), seen)| {
+            let log = seen.log.display().to_string();
+            vec![
+                executable.clone(),
+                test.clone(),
+                seen.times.to_string(),
+                log,
+            ]
+        })
+        .collect();
+    println!(
+        "{}",
+        table::markdown(&["executable", "test", "failed", "last output"], &rows)
+    );
+    Err(format!("{} tests did not pass each time", failures.len()).into())
+}
+
+/// All runs of all executables: each run in another order, so that each executable meets other neighbours.
+fn turns(executables: usize, runs: usize) -> VecDeque<Turn> {
+    let mut turns = VecDeque::new();
+    for run in 1..=runs {
+        let mut order: Vec<usize> = (0..executables).collect();
+        order.sort_by_key(|&executable| mixed((run as u64) << 32 | executable as u64));
+        turns.extend(order.into_iter().map(|executable| Turn { executable, run }));
+    }
+    turns
+}
+
+/// A number that looks like chance, and is the same each time.
+fn mixed(mut seed: u64) -> u64 {
+    seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    seed ^ (seed >> 31)
+}
+
+fn take(turns: &Mutex<VecDeque<Turn>>) -> Option<Turn> {
+    turns.lock().ok()?.pop_front()
+}
+
+/// Runs an executable once: where its output is, and the tests that failed.
+fn one(
+    args: &Args,
+    executable: &Executable,
+    run: usize,
+    logs: &Path,
+) -> Result<(PathBuf, Vec<String>)> {
+    let path = logs.join(format!(
+        "{}-{run}.log",
+        executable.name.replace(['/', ' '], "-")
+    ));
+    let log = File::create(&path)?;
+    let mut command = Command::new(&executable.path);
+    let mut child = command
+        .args(&args.test)
+        .current_dir(&executable.folder)
+        .env("CARGO_MANIFEST_DIR", &executable.folder)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", executable.path.display()))?;
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if begun.elapsed() > Duration::from_secs(args.limit) {
+            break None;
+        }
+        thread::sleep(STEP);
+    };
+    // What it has left behind, too.
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    child.wait()?;
+    let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+    let failed = match status {
+        Some(status) if status.success() => Vec::new(),
+        Some(status) => {
+            failed_tests(&text).unwrap_or_else(|| vec![format!("(ended with {status})")])
+        }
+        None => vec!["(did not end)".to_owned()],
+    };
+    if failed.is_empty() {
+        fs::remove_file(&path)?;
+    }
+    Ok((path, failed))
+}
+
+/// The tests that an output says have failed, if there are any.
+fn failed_tests(text: &str) -> Option<Vec<String>> {
+    let failed: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
+        .map(|test| test.trim_end_matches(" - should panic").to_owned())
+        .collect();
+    (!failed.is_empty()).then_some(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_has_each_executable_once_in_another_order() {
+        let all: Vec<_> = turns(50, 2).into_iter().collect();
+        let order = |run| -> Vec<usize> {
+            let turns = all.iter().filter(|turn| turn.run == run);
+            turns.map(|turn| turn.executable).collect()
+        };
+        for run in [1, 2] {
+            let mut sorted = order(run);
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..50).collect::<Vec<_>>());
+        }
+        assert_ne!(order(1), order(2));
+    }
+
+    #[test]
+    fn failed_tests_are_found_in_an_output() {
+        let text = "running 3 tests\ntest a ... ok\ntest b::c ... FAILED\ntest d - should panic ... FAILED\n";
+        assert_eq!(
+            failed_tests(text),
+            Some(vec!["b::c".to_owned(), "d".to_owned()])
+        );
+        assert_eq!(failed_tests("test a ... ok"), None);
+    }
+}
