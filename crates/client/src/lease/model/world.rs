@@ -556,7 +556,7 @@ fn wrong(rule: Former, setting: Setting) {
 
 #[test]
 fn h91_two_writes_are_sound_whatever_the_streams_to_the_leader_do() {
-    sound(LeaseMode::Strict, BY_WRITES, 8);
+    sound(LeaseMode::Strict, BY_WRITES, 6);
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn h91_two_writes_are_sound_over_re_attaches_and_new_leaders() {
         horizon: 3,
         ..BY_WRITES
     };
-    sound(LeaseMode::Strict, setting, 7);
+    sound(LeaseMode::Strict, setting, 5);
 }
 
 #[test]
