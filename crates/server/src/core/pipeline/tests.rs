@@ -59,7 +59,11 @@ impl Stage {
         let clock = runtime.handle().clone();
         let core = std::thread::spawn(move || {
             let _clock = clock.enter();
-            core.run()
+            let outcome = core.run();
+            if let Err(error) = &outcome {
+                eprintln!("the core has stopped: {error}");
+            }
+            outcome
         });
         Self {
             runtime,
@@ -106,19 +110,7 @@ impl Stage {
         conn
     }
 
-    /// Writes, and waits for the answer.
-    fn write(&self, conn: &Arc<Conn>, path: &str) {
-        self.submit(conn, &[create(path, 1)]);
-        answer(conn);
-    }
-
-    /// Waits until the core has ended the sessions whose time is over. They are ended in the turn that brings an answer,
-    /// behind it.
-    fn until_expired(&self, conn: &Arc<Conn>) {
-        self.write(conn, "/first");
-        self.write(conn, "/second");
-    }
-
+    /// Waits until the core has done all that is due, such as ending sessions behind the answer of the same turn.
     fn until_core_sleeps(&self) {
         until("the core waits for work", || {
             self.shared.inbox.is_core_asleep()
@@ -223,7 +215,7 @@ fn time_in_which_a_full_disk_was_waited_for_is_not_charged_to_sessions() {
     stage.shared.time.forgive(mark, STALL);
     disk.set_capacity(None);
     answer(&writer);
-    stage.until_expired(&writer);
+    stage.until_core_sleeps();
     assert!(stage.is_open(&writer) && stage.is_open(&silent));
     assert_eq!(stage.shared.time.forgiven(), STALL, "forgiven once");
     stage.stop();
@@ -244,7 +236,7 @@ fn time_in_which_a_full_disk_alone_was_waited_for_is_not_charged_to_sessions() {
     stage.advance(STALL);
     disk.set_capacity(None);
     answer(&writer);
-    stage.until_expired(&writer);
+    stage.until_core_sleeps();
     assert!(stage.is_open(&writer) && stage.is_open(&silent));
     stage.stop();
 }
@@ -266,7 +258,7 @@ fn time_in_which_a_sync_hung_is_not_charged_to_sessions() {
     stage.advance(SHORT + 5 * TICK);
     drop(shut);
     answer(&writer);
-    stage.until_expired(&writer);
+    stage.until_core_sleeps();
     assert!(stage.is_open(&writer) && stage.is_open(&silent));
     stage.stop();
 }
@@ -282,8 +274,7 @@ fn a_session_has_its_full_timeout_after_a_restart() {
     stage.until_core_sleeps();
     stage.advance(LONG);
     stage.shared.inbox.nudge();
-    let other = stage.open(LONG);
-    stage.until_expired(&other);
+    stage.until_core_sleeps();
     assert!(is_open());
     stage.advance(2 * TICK);
     stage.shared.inbox.nudge();
