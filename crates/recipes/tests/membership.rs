@@ -190,8 +190,8 @@ async fn h79_a_node_that_another_made_on_the_way_is_not_taken_over() {
     let new = group(&client, &stage.path).instance(id);
     let new = new.join("a", b"new").unwrap();
     within(late.fired()).await;
-    // The old one goes in the meantime, and a stranger comes.
-    session(&old_client).await.close(LONG).await.unwrap();
+    // The old one goes in the meantime, for good, and a stranger comes.
+    old_client.close(LONG).await.unwrap();
     let stranger = session(&stage.client().await).await;
     plant(&stranger, &path).await;
     let written = stranger.set_data(&path, b"theirs", None);
