@@ -379,12 +379,15 @@ pub(crate) fn watch(args: &Watch, context: &Context) -> Result<u8, Failure> {
                 if is_lost {
                     show(PersistentEvent::Resync);
                 }
-                while let Ok(event) = events.next().await {
-                    seen += u64::from(matches!(event, PersistentEvent::Change(_)));
-                    show(event);
+                loop {
                     if args.count.is_some_and(|count| seen >= count) {
                         return Ok(exit::OK);
                     }
+                    let Ok(event) = events.next().await else {
+                        break;
+                    };
+                    seen += u64::from(matches!(event, PersistentEvent::Change(_)));
+                    show(event);
                 }
                 is_lost = true;
             }
