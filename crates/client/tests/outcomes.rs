@@ -12,7 +12,8 @@ mod support;
 use std::time::Duration;
 
 use baton_client::{
-    Acl, CleanupError, Client, CreateMode, EndReason, Error, Op, OpCode, Reason, Session, State,
+    Acl, Cleanup, CleanupError, Client, CreateMode, EndReason, Error, Op, OpCode, Reason, Session,
+    State,
 };
 use baton_proto::{ErrorCode, MultiResult, ReplyHeader, Request, Response, Stat};
 use support::{Peer, SESSION, T, World, settle, stat};
@@ -626,6 +627,46 @@ async fn h18_a_cleanup_spares_a_node_with_another_czxid_and_ends_with_its_sessio
     let e = cleanup.await.unwrap_err();
     assert!(matches!(e, CleanupError::SessionLost(_)), "{e}");
     assert_eq!(s.state(), State::Expired);
+}
+
+/// The session, its server's end and the cleanup of a lost create, whose read of the node's data is refused with `code`.
+async fn discard_unreadable(code: ErrorCode) -> (Session, Peer, Cleanup) {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    let cleanup = s.discard_create_at("/n", b"marker");
+    let asked = peer.expect(OpCode::Sync).await;
+    peer.ok(&asked, Some(Response::Path("/n".to_owned()))).await;
+    let asked = peer.expect(OpCode::GetData).await;
+    peer.refuse(&asked, code).await;
+    (s, peer, cleanup)
+}
+
+#[tokio::test(start_paused = true)]
+async fn h03_a_lost_create_s_node_that_may_not_be_read_is_deleted_only_where_it_is_the_session_s() {
+    let (s, mut peer, cleanup) = discard_unreadable(ErrorCode::NoAuth).await;
+    for _ in 0..2 {
+        let asked = peer.expect(OpCode::Exists).await;
+        let seen = Response::Stat(stat(33, SESSION));
+        peer.ok(&asked, Some(seen)).await;
+    }
+    let asked = peer.expect(OpCode::Delete).await;
+    peer.ok(&asked, None).await;
+    cleanup.await.unwrap();
+    nothing_more(&s, &mut peer).await;
+    let (s, mut peer, cleanup) = discard_unreadable(ErrorCode::NoAuth).await;
+    let asked = peer.expect(OpCode::Exists).await;
+    let seen = Response::Stat(stat(33, SESSION + 1));
+    peer.ok(&asked, Some(seen)).await;
+    cleanup.await.unwrap();
+    nothing_more(&s, &mut peer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn h03_a_lost_create_s_node_is_spared_where_its_read_is_refused_for_another_reason() {
+    let (s, mut peer, cleanup) = discard_unreadable(ErrorCode::SystemError).await;
+    let refused = cleanup.await.unwrap_err();
+    assert!(matches!(refused, CleanupError::Refused(_)), "{refused}");
+    nothing_more(&s, &mut peer).await;
 }
 
 #[tokio::test(start_paused = true)]

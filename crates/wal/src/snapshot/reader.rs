@@ -31,7 +31,6 @@ pub struct SnapshotReader {
     name: String,
     location: String,
     meta: SnapshotMeta,
-    cluster_id: u64,
     header_crc: u32,
     length: u64,
     /// Read from the file, not consumed yet.
@@ -68,7 +67,6 @@ impl SnapshotReader {
                 time_ms: 0,
                 membership: Bytes::new(),
             },
-            cluster_id: 0,
             header_crc: 0,
             length,
             ahead: BytesMut::new(),
@@ -81,13 +79,13 @@ impl SnapshotReader {
         reader.fill(FIXED_BYTES)?;
         let header_bytes = header_length(&reader.location, &reader.ahead)?;
         let header = reader.take(header_bytes)?;
-        (reader.cluster_id, reader.meta, reader.header_crc) =
-            decode_header(&reader.location, &header)?;
+        let found;
+        (found, reader.meta, reader.header_crc) = decode_header(&reader.location, &header)?;
         reader.file_crc = crc32c::crc32c(&header);
-        if let Some(expected) = cluster_id.filter(|expected| *expected != reader.cluster_id) {
+        if let Some(expected) = cluster_id.filter(|expected| *expected != found) {
             return Err(WalError::WrongCluster {
                 file: reader.location,
-                found: reader.cluster_id,
+                found,
                 expected,
             });
         }
@@ -108,11 +106,6 @@ impl SnapshotReader {
     /// What the snapshot says of itself.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.meta
-    }
-
-    /// The cluster that the snapshot belongs to.
-    pub fn cluster_id(&self) -> u64 {
-        self.cluster_id
     }
 
     /// How far the file has been read, in bytes.
