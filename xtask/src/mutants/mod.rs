@@ -44,7 +44,7 @@ use mutant::Mutant;
 use report::{Excuses, Report, Tried};
 use results::{Results, Resume};
 use runner::{Outcome, Runner, summary};
-use sample::{Shard, changed_lines, draw, touches};
+use sample::{Shard, changed_lines, draw, in_turns, touches};
 use tree::{Build, Chosen, Tree};
 
 /// Break the code in small ways, and see that a test fails each time.
@@ -114,6 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
+    if candidates.is_empty() {
+        println!("no mutants in {}", args.sample_in_words());
+        return Ok(());
+    }
     let folder = process::target_dir()?.join("mutants");
     std::fs::create_dir_all(&folder)?;
     // A lock for the copy and its build: a second run would mix its mutants with these.
@@ -123,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let run = describe(args);
     let results = Results::open(
-        &folder.join("results.jsonl"),
+        &folder.join(args.results()),
         &run,
         args.resume(),
         args.own_tests,
@@ -181,7 +185,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     match report.survivors().len() {
         0 => Ok(()),
-        lived => Err(format!("{lived} mutants survived without an excuse").into()),
+        lived => Err(format!(
+            "{lived} mutants survived: write a test that fails on each; where no user could notice a mutant, add it with the \
+             reason to {}",
+            report::EXCUSED
+        )
+        .into()),
     }
 }
 
@@ -196,6 +205,14 @@ impl Args {
             (true, _) => Resume::RetrySurvivors,
             (false, true) => Resume::Yes,
             (false, false) => Resume::No,
+        }
+    }
+
+    /// The file of results. Mutants of a change have one of their own, so that a longer run can still be resumed.
+    fn results(&self) -> &'static str {
+        match self.in_diff {
+            Some(_) => "results-in-diff.jsonl",
+            None => "results.jsonl",
         }
     }
 
@@ -229,7 +246,7 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
         Some(base) => Some(changed_lines(root, base)?),
         None => None,
     };
-    let mut all = Vec::new();
+    let mut by_module = Vec::new();
     let mut scanned = Vec::new();
     for module in args.modules()? {
         let mut mutants = module.scan(root)?;
@@ -246,11 +263,16 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
         if changed.is_none() || of_module > 0 {
             eprintln!("{}: {of_module} mutants", module.name);
         }
-        all.extend(drawn.into_iter().map(|mutant| (module, mutant)));
+        by_module.push(drawn.into_iter().map(|mutant| (module, mutant)).collect());
     }
     for stale in excuses.stale(&scanned) {
         eprintln!("an excuse that fits no mutant any more: {stale}");
     }
+    // The sample of a change is the beginning of all together, so that each module has its turn in it.
+    let all = match args.in_diff {
+        Some(_) => in_turns(by_module),
+        None => by_module.into_iter().flatten().collect(),
+    };
     let numbered = (1..).zip(all);
     Ok(numbered
         .map(|(id, (module, mutant))| Chosen {

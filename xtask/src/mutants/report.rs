@@ -10,7 +10,7 @@ use super::runner::Outcome;
 use super::tree::Chosen;
 use crate::{Result, table};
 
-const EXCUSED: &str = "xtask/mutants-excused.txt";
+pub(super) const EXCUSED: &str = "xtask/mutants-excused.txt";
 const PAGE: &str = "docs/mutants.md";
 const BEGIN: &str = "<!-- written by `cargo xtask mutants --write`: begin -->";
 const HEAD: [&str; 10] = [

@@ -55,6 +55,21 @@ pub(super) fn draw(mutants: Vec<Mutant>, seed: u64) -> Vec<Mutant> {
     drawn
 }
 
+/// The first of each list, then the second of each.
+pub(super) fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
+    let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    while !lists.is_empty() {
+        lists.retain_mut(|list| {
+            let next = list.next();
+            let goes_on = next.is_some();
+            all.extend(next);
+            goes_on
+        });
+    }
+    all
+}
+
 /// FNV-1a of the text, begun with the seed.
 fn hash(seed: u64, text: &str) -> u64 {
     let begin = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xcbf2_9ce4_8422_2325;
@@ -167,6 +182,12 @@ mod tests {
         let changed = parse_diff(diff);
         assert_eq!(changed.get("x.rs"), Some(&vec![4, 5, 12]));
         assert_eq!(changed.len(), 1);
+    }
+
+    #[test]
+    fn lists_take_turns() {
+        let lists = vec![vec![1, 2, 3], vec![], vec![4], vec![5, 6]];
+        assert_eq!(in_turns(lists), [1, 4, 5, 2, 6, 3]);
     }
 
     #[test]
