@@ -1,12 +1,9 @@
 //! A short run of the mixed groups, with the libraries themselves. Where they are not installed it says so and passes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stderr
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::Command;
+
+use baton_testkit::skip;
 
 fn interop(more: &[&str]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_xtask"))
@@ -21,7 +18,7 @@ fn h90_locks_shared_with_curator_kazoo_and_writelock_are_never_held_twice() {
     let run = interop(&["--seconds", "3", "--server", "baton", "--group", "`Mutex`"]);
     let said = String::from_utf8_lossy(&run.stderr);
     if said.contains("install") {
-        eprintln!("skipped: {}", said.trim());
+        skip("curator", said.trim());
         return;
     }
     let rows = String::from_utf8_lossy(&run.stdout);

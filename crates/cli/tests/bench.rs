@@ -92,10 +92,12 @@ async fn the_servers_process_is_measured() {
     })
     .await
     .unwrap();
-    assert!(
-        text.contains("op/s") && text.contains("MB resident"),
-        "{text}"
-    );
+    let words = ["get on ", "op/s", "p50", "MB resident", "generator"];
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), words.len(), "{text}");
+    for (line, word) in lines.iter().zip(words) {
+        assert!(line.contains(word), "{text}");
+    }
     server.shutdown().await.unwrap();
 }
 

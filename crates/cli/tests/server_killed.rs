@@ -19,7 +19,7 @@ use std::time::Duration;
 use baton_client::{Config, Created, Error, Pending, Session};
 use baton_proto::{CreateMode, Stat};
 use baton_testkit::inspect;
-use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, zookeeper_is_installed};
+use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, zookeeper_or_skip};
 use common::{Home, PATIENCE, Running, number_in, runs, until};
 use tokio::sync::watch;
 
@@ -326,8 +326,7 @@ async fn no_lock_is_lost_and_the_line_stays_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed (apt-get install zookeeper)");
+    if !zookeeper_or_skip() {
         return;
     }
     let mut ensemble = Ensemble::start(3).await.unwrap();

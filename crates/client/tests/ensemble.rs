@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use baton_client::{Acl, Config, CreateMode, LeaseMode, LeaseOptions, OpCode, Session, State};
-use baton_testkit::{Action, Ensemble, Match, Proxy, Variant, zookeeper_classpath};
+use baton_testkit::{Action, Ensemble, Match, Proxy, Variant, zookeeper_or_skip};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -23,8 +23,7 @@ fn lease() -> LeaseOptions {
 }
 
 async fn ensemble() -> Option<Ensemble> {
-    if let Err(error) = zookeeper_classpath() {
-        eprintln!("skipped: {error}");
+    if !zookeeper_or_skip() {
         return None;
     }
     Some(Ensemble::start(3).await.unwrap())

@@ -13,7 +13,7 @@
 mod common;
 
 use baton::{Client, Config, Mutex};
-use baton_testkit::{Ensemble, zookeeper_is_installed};
+use baton_testkit::{Ensemble, zookeeper_or_skip};
 use common::{TICK, within};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -39,8 +39,7 @@ async fn leader(ensemble: &Ensemble) -> usize {
 
 #[tokio::test]
 async fn h91_a_holder_on_a_follower_that_is_cut_off_ends_before_the_next_grant() {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed (apt-get install zookeeper)");
+    if !zookeeper_or_skip() {
         return;
     }
     let ensemble = within(Ensemble::start(3)).await.unwrap();
@@ -85,8 +84,7 @@ async fn h91_a_holder_on_a_follower_that_is_cut_off_ends_before_the_next_grant()
 
 #[tokio::test]
 async fn h91_a_holder_on_a_leader_that_lost_its_quorum_ends_before_the_next_grant() {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed (apt-get install zookeeper)");
+    if !zookeeper_or_skip() {
         return;
     }
     let ensemble = within(Ensemble::start(3)).await.unwrap();

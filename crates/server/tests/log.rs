@@ -177,6 +177,7 @@ async fn each_bad_input_has_its_line_with_peer_and_cause() {
     }
 }
 
+#[cfg(target_os = "linux")] // Others have one loopback address unless they are given more.
 #[tokio::test]
 async fn who_makes_noise_hides_nobody_else() {
     let (server, to) = start().await;
@@ -188,10 +189,7 @@ async fn who_makes_noise_hides_nobody_else() {
     }
     assert!((1..=20).contains(&lines("frame length -9 is negative").len()));
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    if socket.bind("127.0.0.2:0".parse().unwrap()).is_err() {
-        eprintln!("skipped: this machine has one loopback address only");
-        return;
-    }
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(server.local_addr().unwrap()).await.unwrap();
     other.write_all(&(-8_i32).to_be_bytes()).await.unwrap();
     let mut rest = Vec::new();

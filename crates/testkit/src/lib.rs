@@ -6,7 +6,9 @@
 //! - [`RawClient`]: one connection with no intelligence at all, to see what a server really answers.
 //! - [`ExclusionChecker`]: notices two holders at once and tokens that do not grow.
 //! - [`differential`]: random programs on Baton and on Apache ZooKeeper, which must answer the same.
+//! - [`golden`]: answers of Apache ZooKeeper that were recorded, for machines without one.
 //! - [`inspect`]: four-letter words, and listings of what is left behind.
+//! - [`zookeeper_or_skip`], [`skip`]: tests that do not run everywhere, and say so.
 //!
 //! Everything listens on loopback only and ends with the value that started it.
 //!
@@ -38,11 +40,13 @@
 #![forbid(unsafe_code)]
 
 pub mod differential;
+pub mod golden;
 pub mod inspect;
 pub mod proxy;
 
 mod exclusion;
 mod launch;
+mod peers;
 mod raw;
 
 pub use exclusion::{ExclusionChecker, Occupancy, Violation};
@@ -51,5 +55,6 @@ pub use launch::{
     Direction, Ensemble, LaunchError, ServerOptions, Target, TestServer, baton_binary, free_addr,
     zookeeper_classpath, zookeeper_is_installed,
 };
+pub use peers::{skip, zookeeper_or_skip};
 pub use proxy::{Action, Fault, Frame, FrameKind, Match, Proxy, Variant};
 pub use raw::{RawClient, RawError};

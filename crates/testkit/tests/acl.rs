@@ -1,5 +1,5 @@
-//! ACLs and credentials, the same requests to Baton and to Apache ZooKeeper: what each answers must agree, but for what is
-//! named here.
+//! ACLs and credentials, the same requests to Baton and to Apache ZooKeeper: what each answers must agree with what was
+//! recorded of ZooKeeper, but for what is named here.
 //!
 //! 3.8.0 shows the stat of a znode that may not be read, and knows no ranges of IPv6 addresses; 3.9 does as Baton.
 #![allow(
@@ -18,8 +18,11 @@ use baton_proto::{
 };
 use baton_server::Server;
 use baton_testkit::{
-    RawClient, RawError, ServerOptions, Target, TestServer, zookeeper_is_installed,
+    RawClient, RawError, ServerOptions, Target, TestServer, golden, zookeeper_or_skip,
 };
+
+/// What Apache ZooKeeper 3.8.0 answered.
+const GOLDEN: &str = "acl.txt";
 
 /// `super:test`.
 const SUPER: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
@@ -432,12 +435,14 @@ async fn transcript(server: SocketAddr) -> Transcript {
     all
 }
 
+fn text(transcript: &Transcript) -> String {
+    let lines = transcript.iter();
+    let lines = lines.map(|(asked, said)| format!("{}: {said}\n", asked.escape_debug()));
+    lines.collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn acls_and_credentials_mean_the_same_on_both() {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed");
-        return;
-    }
+async fn acls_and_credentials_mean_what_was_recorded_of_zookeeper() {
     let baton = Server::builder()
         .in_memory()
         .listen("127.0.0.1:0")
@@ -445,25 +450,9 @@ async fn acls_and_credentials_mean_the_same_on_both() {
         .start()
         .await
         .unwrap();
-    let with_super = ServerOptions {
-        java_args: vec![format!(
-            "-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER}"
-        )],
-        ..ServerOptions::default()
-    };
-    let zookeeper = TestServer::start_with(Target::ZooKeeper, with_super)
-        .await
-        .unwrap();
     let ours = transcript(baton.local_addr().unwrap()).await;
-    let theirs = transcript(zookeeper.addr()).await;
     assert!(ours.len() > 700, "{}", ours.len());
-    assert_eq!(ours.len(), theirs.len());
-    let differences: Vec<_> = ours
-        .iter()
-        .zip(&theirs)
-        .filter(|(ours, theirs)| ours != theirs)
-        .collect();
-    assert!(differences.is_empty(), "Baton, ZooKeeper: {differences:#?}");
+    golden::compare(GOLDEN, &text(&ours));
     // That there was something to compare.
     for code in [
         ErrorCode::NoAuth,
@@ -475,4 +464,22 @@ async fn acls_and_credentials_mean_the_same_on_both() {
             "{code}"
         );
     }
+}
+
+/// After a change to what is asked: `BATON_RECORD_GOLDEN=1 cargo test -p baton-testkit --test acl`.
+#[tokio::test(flavor = "multi_thread")]
+async fn zookeeper_answers_as_was_recorded() {
+    if !zookeeper_or_skip() {
+        return;
+    }
+    let with_super = ServerOptions {
+        java_args: vec![format!(
+            "-Dzookeeper.DigestAuthenticationProvider.superDigest={SUPER}"
+        )],
+        ..ServerOptions::default()
+    };
+    let zookeeper = TestServer::start_with(Target::ZooKeeper, with_super)
+        .await
+        .unwrap();
+    golden::compare_or_record(GOLDEN, &text(&transcript(zookeeper.addr()).await));
 }

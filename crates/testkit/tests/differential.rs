@@ -1,5 +1,5 @@
 //! The same requests to Baton and to Apache ZooKeeper: every reply, every error and every watch event must agree.
-//! A short run of what `cargo xtask diff` does for long; skipped where no ZooKeeper is installed.
+//! A short run of what `cargo xtask diff` does for long, and the same against ZooKeeper's recorded answers, which needs none.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,16 +8,16 @@
     missing_docs
 )]
 
-use baton_testkit::differential::{Differences, Generator, Oracle};
-use baton_testkit::zookeeper_is_installed;
+use baton_testkit::differential::{Differences, Generator, Oracle, Recorder};
+use baton_testkit::{Target, golden, zookeeper_or_skip};
 
 const PROGRAMS: usize = 20;
 const ACTS: usize = 100;
+const GOLDEN: &str = "programs.txt";
 
 #[tokio::test]
 async fn baton_and_zookeeper_agree() {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed");
+    if !zookeeper_or_skip() {
         return;
     }
     let differences = Differences::meant();
@@ -31,4 +31,30 @@ async fn baton_and_zookeeper_agree() {
         }
     }
     oracle.stop().await;
+}
+
+async fn transcript(target: Target) -> String {
+    let differences = Differences::meant();
+    let mut recorder = Recorder::start(target, differences.clone()).await.unwrap();
+    let mut generator = Generator::new(2, 3, differences);
+    let mut all = String::new();
+    for number in 0..PROGRAMS {
+        all.push_str(&format!("-- program {number}\n"));
+        all.push_str(&recorder.record(&generator.program(ACTS)).await.unwrap());
+    }
+    recorder.stop().await;
+    all
+}
+
+#[tokio::test]
+async fn baton_answers_as_was_recorded_of_zookeeper() {
+    golden::compare(GOLDEN, &transcript(Target::Baton).await);
+}
+
+/// After a change to the generator: `BATON_RECORD_GOLDEN=1 cargo test -p baton-testkit --test differential`.
+#[tokio::test]
+async fn zookeeper_answers_as_was_recorded() {
+    if zookeeper_or_skip() {
+        golden::compare_or_record(GOLDEN, &transcript(Target::ZooKeeper).await);
+    }
 }

@@ -12,18 +12,10 @@ use std::time::Duration;
 use baton_proto::{Acl, Create, CreateMode, Request};
 use baton_testkit::{
     Ensemble, LaunchError, RawClient, ServerOptions, Target, TestServer, baton_binary, inspect,
-    zookeeper_is_installed,
+    skip, zookeeper_or_skip,
 };
 
 const SESSION: Duration = Duration::from_secs(10);
-
-/// Whether to go on with a test that needs Apache ZooKeeper; says so where it is not installed.
-fn zookeeper() -> bool {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed");
-    }
-    zookeeper_is_installed()
-}
 
 async fn keeps_data_over_a_kill(server: &mut TestServer) {
     let mut client = RawClient::connect(server.addr(), SESSION).await.unwrap();
@@ -68,7 +60,7 @@ async fn an_embedded_server_keeps_data_over_a_kill() {
 async fn a_baton_process_keeps_data_over_a_kill() {
     // The command belongs to another package, so it may not be built yet when this runs alone.
     if let Err(error) = baton_binary() {
-        eprintln!("skipped: {error}");
+        skip("baton", &error.to_string());
         return;
     }
     let options = ServerOptions::default();
@@ -82,7 +74,7 @@ async fn a_baton_process_keeps_data_over_a_kill() {
 
 #[tokio::test]
 async fn zookeeper_keeps_data_over_a_kill() {
-    if !zookeeper() {
+    if !zookeeper_or_skip() {
         return;
     }
     let options = ServerOptions::default();
@@ -97,7 +89,7 @@ async fn zookeeper_keeps_data_over_a_kill() {
 
 #[tokio::test]
 async fn an_ensemble_elects_another_leader() {
-    if !zookeeper() {
+    if !zookeeper_or_skip() {
         return;
     }
     let mut ensemble = Ensemble::start(3).await.unwrap();

@@ -13,7 +13,7 @@ use baton_proto::{Acl, Create, CreateMode, EventKind, OpCode, Request, Response}
 use baton_testkit::proxy::Direction;
 use baton_testkit::{
     Action, Match, Proxy, RawClient, RawError, Target, TestServer, Variant, inspect,
-    zookeeper_is_installed,
+    zookeeper_or_skip,
 };
 use tokio::time::timeout;
 
@@ -57,10 +57,8 @@ async fn faults_happen_where_the_script_says_with_baton() {
 
 #[tokio::test]
 async fn faults_happen_where_the_script_says_with_zookeeper() {
-    if zookeeper_is_installed() {
+    if zookeeper_or_skip() {
         faults_happen_where_the_script_says(Target::ZooKeeper).await;
-    } else {
-        eprintln!("skipped: Apache ZooKeeper is not installed");
     }
 }
 

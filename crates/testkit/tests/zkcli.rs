@@ -13,9 +13,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use baton_testkit::{
-    ServerOptions, Target, TestServer, zookeeper_classpath, zookeeper_is_installed,
-};
+use baton_testkit::{ServerOptions, Target, TestServer, zookeeper_classpath, zookeeper_or_skip};
 
 const COMMANDS: &str = "\
 whoami
@@ -212,8 +210,7 @@ fn ask(server: &TestServer) -> Said {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn zookeepers_command_line_says_the_same_to_both() {
-    if !zookeeper_is_installed() {
-        eprintln!("skipped: Apache ZooKeeper is not installed");
+    if !zookeeper_or_skip() {
         return;
     }
     let baton = TestServer::start(Target::Baton).await.unwrap();

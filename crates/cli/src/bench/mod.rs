@@ -212,7 +212,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let report = measure(args, servers).map_err(|error| Failure::baton(error.to_string()))?;
     context
         .output
-        .result(&report, report.to_string().trim_end());
+        .paragraph(&report, report.to_string().trim_end().to_owned());
     Ok(exit::OK)
 }
 

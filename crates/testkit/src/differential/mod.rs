@@ -7,7 +7,8 @@
 //! is compared. And of events by which others learn that a session's ephemerals went the order is not: ZooKeeper
 //! deletes them in the order of a hash set.
 //!
-//! `cargo xtask diff` runs it for long, the test `differential` for a moment. Owns the programs and the two servers;
+//! `cargo xtask diff` runs it for long, the test `differential` for a moment; where there is no ZooKeeper, that test compares
+//! Baton with ZooKeeper's recorded answers. Owns the programs and the two servers;
 //! says nothing about what is right.
 
 mod differences;
@@ -27,6 +28,6 @@ mod writes;
 
 pub use differences::{Differences, UnknownDifference};
 pub use generate::Generator;
-pub use oracle::{Difference, Oracle, OracleError};
+pub use oracle::{Difference, Oracle, OracleError, Recorder};
 pub use program::Program;
 pub use random::Random;

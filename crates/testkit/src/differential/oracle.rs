@@ -123,6 +123,45 @@ impl Oracle {
     }
 }
 
+/// One of the two servers, freshly started, and all that it answers: for golden answers.
+#[derive(Debug)]
+pub struct Recorder {
+    side: Side,
+    differences: Differences,
+    programs: u64,
+}
+
+impl Recorder {
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// What is missing, or why it does not serve.
+    pub async fn start(target: Target, differences: Differences) -> Result<Self, OracleError> {
+        Ok(Self {
+            side: Side::start(target).await?,
+            differences,
+            programs: 0,
+        })
+    }
+
+    /// Runs a program: what was asked, and all that was heard. Two servers that nobody can tell apart, with the same programs
+    /// before, give the same text.
+    ///
+    /// # Errors
+    /// The server refused the program's folder or its sessions.
+    pub async fn record(&mut self, program: &Program) -> Result<String, OracleError> {
+        let number = self.programs;
+        self.programs += 1;
+        let heard = self.side.run(program, number, &self.differences).await?;
+        Ok(transcript(program, &heard, &heard))
+    }
+
+    /// Stops the server.
+    pub async fn stop(self) {
+        self.side.stop().await;
+    }
+}
+
 /// Programs with one line simpler: not sent with the one before, or with one operation less in its multi.
 fn simpler(program: &Program, at: usize) -> Vec<Program> {
     let mut all = Vec::new();

@@ -34,7 +34,8 @@ pub(super) struct Peer {
 /// # Errors
 /// [`LaunchError::NotInstalled`] names the packages.
 pub fn classpath() -> Result<String, LaunchError> {
-    if let Ok(named) = std::env::var("BATON_ZOOKEEPER_CLASSPATH") {
+    let named = std::env::var("BATON_ZOOKEEPER_CLASSPATH");
+    if let Some(named) = named.ok().filter(|named| !named.is_empty()) {
         return Ok(named);
     }
     // Its manifest names the other jars that it needs, but none that writes the log.
