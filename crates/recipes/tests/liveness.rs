@@ -12,7 +12,7 @@ mod common;
 use baton::{LostReason, ReleaseError, Semaphore, SimpleMutex};
 use baton_client::EventKind;
 use baton_testkit::{Action, Match};
-use common::{LONG, Stage, connect, elsewhere, mutex, session, within};
+use common::{LONG, Stage, connect, elsewhere, mutex, pass, session, within};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -66,11 +66,17 @@ async fn h39_an_answer_of_no_or_a_panic_or_none_gives_all_nodes_of_the_guard_awa
         let client = stage.client().await;
         let of = Semaphore::new(&client, &stage.path, 2).unwrap();
         let guard = within(of.acquire(2)).await.unwrap();
-        let guard = guard.with_liveness(Duration::from_millis(100), move || async move {
-            match failing {
-                "no" => false,
-                "panic" => panic!("the probe itself fails"),
-                _ => std::future::pending().await,
+        let (kept, dropped) = oneshot::channel::<()>();
+        let mut kept = Some(kept);
+        let guard = guard.with_liveness(Duration::from_millis(100), move || {
+            let _is_dropped_with_the_answer = kept.take();
+            async move {
+                let _is_dropped_with_the_answer = _is_dropped_with_the_answer;
+                match failing {
+                    "no" => false,
+                    "panic" => panic!("the probe itself fails"),
+                    _ => std::future::pending().await,
+                }
             }
         });
         assert_eq!(
@@ -79,6 +85,7 @@ async fn h39_an_answer_of_no_or_a_panic_or_none_gives_all_nodes_of_the_guard_awa
             "{failing}"
         );
         assert_eq!(guard.check(), Err(LostReason::NotAlive));
+        assert!(within(dropped).await.is_err(), "nobody waits for the answer");
         let again = within(of.acquire(2)).await.unwrap();
         let error = within(guard.release()).await.unwrap_err();
         assert!(
@@ -149,4 +156,37 @@ async fn h39_a_live_application_keeps_its_lock_and_is_asked_until_it_releases() 
     within(guard.release()).await.unwrap();
     // Nobody is asked any more: the probe is gone.
     assert!(within(dropped).await.is_err());
+}
+
+#[tokio::test]
+async fn an_application_is_asked_once_per_period_and_a_question_ends_with_the_guard() {
+    let stage = Stage::new("period").await;
+    let client = stage.client().await;
+    let admin = session(&client).await;
+    let period = Duration::from_secs(3600);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (kept, dropped) = oneshot::channel::<()>();
+    let mut kept = Some(kept);
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let counter = Arc::clone(&asked);
+    let guard = guard.with_liveness(period, move || {
+        let first_three = counter.fetch_add(1, Ordering::SeqCst) < 3;
+        let kept = if first_three { None } else { kept.take() };
+        async move {
+            let _is_dropped_with_the_answer = kept;
+            first_three || std::future::pending().await
+        }
+    });
+    for times in 1..=4 {
+        // Round trips in which whoever has something to ask does so.
+        for _ in 0..20 {
+            within(admin.sync("/")).await.unwrap();
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), times);
+        if times < 4 {
+            pass(period).await;
+        }
+    }
+    within(guard.release()).await.unwrap();
+    assert!(within(dropped).await.is_err(), "the answer is not waited for");
 }

@@ -123,3 +123,70 @@ async fn a_transaction_under_a_lost_lock_changes_nothing_even_where_the_news_is_
     assert!(matches!(lost, Err(TxnError::Lost { .. })), "{lost:?}");
     assert_eq!(&look.get_data(&state).await.unwrap().data[..], b"1");
 }
+
+#[tokio::test]
+async fn a_part_whose_version_has_passed_refuses_the_whole_transaction_and_is_named() {
+    let stage = Stage::new("versions").await;
+    let client = stage.client().await;
+    let look = session(&client).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let (state, made) = (
+        format!("{}-state", stage.path),
+        format!("{}-made", stage.path),
+    );
+    within(look.create(&state, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    within(look.set_data(&state, b"new", None)).await.unwrap();
+    for part in ["set", "check", "delete"] {
+        let commit = async |version| {
+            let txn = guard.txn().create(&made, b"", CreateMode::Persistent);
+            let txn = match part {
+                "set" => txn.set(&state, b"newer", version),
+                "check" => txn.check(&state, version),
+                _ => txn.delete(&state, version),
+            };
+            within(txn.commit()).await
+        };
+        let now = within(look.exists(&state)).await.unwrap().unwrap().version;
+        let refused = commit(Some(now - 1)).await;
+        assert!(
+            matches!(refused, Err(TxnError::Conflict { index: 1, .. })),
+            "{part}: {refused:?}"
+        );
+        assert_eq!(guard.check(), Ok(()));
+        commit(Some(now)).await.unwrap();
+        // Applied whole, as nothing of the one before was.
+        within(look.delete(&made, None)).await.unwrap();
+    }
+    assert_eq!(within(look.exists(&state)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_receipt_that_somebody_else_writes_to_is_not_relied_on() {
+    let stage = Stage::new("receipt").await;
+    let look = session(&stage.client().await).await;
+    let count = format!("{}-count", stage.path);
+    within(look.create(&count, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    let (client, proxy) = stage.proxied(ROOMY).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let add = async || within(guard.txn().set(&count, b"more", None).commit()).await;
+    add().await.unwrap();
+    let receipts = format!("{}-__receipts__", stage.path);
+    for receipt in inspect::children(stage.addr, &receipts).await.unwrap() {
+        within(look.set_data(&receipt.path, b"", None))
+            .await
+            .unwrap();
+    }
+    add().await.unwrap();
+    // This one never arrives; a receipt that is further than it should be would say that it did.
+    let cut = proxy
+        .on(Match::request(OpCode::Multi))
+        .then(Action::Cut(Variant::Rst));
+    add().await.unwrap();
+    assert_eq!(cut.times(), 1);
+    let counted = within(look.exists(&count)).await.unwrap().unwrap();
+    assert_eq!(counted.version, 3);
+}
