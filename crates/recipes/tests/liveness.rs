@@ -85,7 +85,10 @@ async fn h39_an_answer_of_no_or_a_panic_or_none_gives_all_nodes_of_the_guard_awa
             "{failing}"
         );
         assert_eq!(guard.check(), Err(LostReason::NotAlive));
-        assert!(within(dropped).await.is_err(), "nobody waits for the answer");
+        assert!(
+            within(dropped).await.is_err(),
+            "nobody waits for the answer"
+        );
         let again = within(of.acquire(2)).await.unwrap();
         let error = within(guard.release()).await.unwrap_err();
         assert!(
@@ -188,5 +191,8 @@ async fn an_application_is_asked_once_per_period_and_a_question_ends_with_the_gu
         }
     }
     within(guard.release()).await.unwrap();
-    assert!(within(dropped).await.is_err(), "the answer is not waited for");
+    assert!(
+        within(dropped).await.is_err(),
+        "the answer is not waited for"
+    );
 }

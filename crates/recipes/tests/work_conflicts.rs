@@ -154,7 +154,10 @@ async fn a_dead_letter_that_is_changed_while_it_is_discarded_frees_the_id_that_i
         async move { discarding.discard(&name).await },
         async {
             let id = format!("{}/ids/new", stage.path);
-            admin.create(&id, b"", CreateMode::Persistent).await.unwrap();
+            admin
+                .create(&id, b"", CreateMode::Persistent)
+                .await
+                .unwrap();
             let renamed = data(&admin, &letter).await.replace("\"old\"", "\"new\"");
             write(&admin, &letter, &renamed).await;
         },
@@ -264,4 +267,36 @@ async fn a_node_that_gets_the_data_of_another_program_is_not_made_a_queue() {
             within(made.offer("x")).await.unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn h70_an_item_that_another_claims_while_it_is_claimed_is_passed_over() {
+    let stage = Stage::new("claim").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let consumer = queue(&client, &stage.path);
+    let other = queue(&stage.client().await, &stage.path);
+    within(other.offer_all(["a".into(), "b".into()]))
+        .await
+        .unwrap();
+    let mut claimed = None;
+    let taken = overtaken(&proxy, async move { consumer.take().await }, async {
+        claimed = Some(other.take().await.unwrap());
+    });
+    assert_eq!(taken.await.unwrap().payload(), "b");
+    let claim = claimed.unwrap();
+    assert_eq!((&claim.payload()[..], claim.check()), (&b"a"[..], Ok(())));
+}
+
+#[tokio::test]
+async fn an_item_that_another_has_failed_at_while_it_is_claimed_counts_that_attempt() {
+    let stage = Stage::new("attempts").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let consumer = queue(&client, &stage.path);
+    let other = queue(&stage.client().await, &stage.path);
+    within(other.offer("x")).await.unwrap();
+    let taken = overtaken(&proxy, async move { consumer.take().await }, async {
+        let claim = other.take().await.unwrap();
+        claim.nack_after(Duration::ZERO, "no").await.unwrap();
+    });
+    assert_eq!(taken.await.unwrap().attempt(), 2);
 }
