@@ -12,6 +12,7 @@ use super::clock::now;
 use super::notices::Notice;
 use super::shared::Shared;
 use super::stats::micros;
+use crate::options::Options;
 
 /// Turns that every other task gets before a round counts as made: one to accept a connection, one to read its first frame,
 /// one for the tasks that these have woken.
@@ -49,8 +50,7 @@ impl Beat {
 }
 
 /// How often the lag is measured: several times in the shortest timeout, and at each step of the session clock.
-fn interval(shared: &Shared) -> Duration {
-    let options = &shared.options;
+fn interval(options: &Options) -> Duration {
     let shortest = options.min_session_timeout / 8;
     options.tick.min(shortest).max(Duration::from_millis(1))
 }
@@ -58,22 +58,22 @@ fn interval(shared: &Shared) -> Duration {
 /// Beats until it is dropped. To be run where the sockets' tasks run.
 pub(crate) async fn beat(shared: Arc<Shared>) {
     let beat = &shared.beat;
-    let every = interval(&shared);
+    let every = interval(&shared.options);
     beat.beating.store(true, Ordering::Release);
     loop {
         let mark = shared.time.mark();
         let due = now() + every;
-        let asked = tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => false,
-            () = beat.wanted.notified() => true,
-        };
+        tokio::select! {
+            () = tokio::time::sleep_until(due.into()) => {}
+            () = beat.wanted.notified() => {}
+        }
         let woken = now();
         let round = beat.asked.load(Ordering::Acquire);
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }
-        let since = if asked { due.min(woken) } else { due };
-        let lag = now().saturating_duration_since(since);
+        // A round that the core asked for begins before the beat is due.
+        let lag = now().saturating_duration_since(due.min(woken));
         shared.stats.socket_lag.record(micros(lag));
         if lag > every {
             shared.time.forgive(mark, lag);
@@ -91,5 +91,119 @@ pub(crate) async fn beat(shared: Arc<Shared>) {
             beat.made.store(round, Ordering::Release);
             shared.inbox.nudge();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inbox::Work;
+    use super::super::line_budget::LINES_EACH;
+    use super::super::shared::tests::shared;
+    use super::*;
+
+    const EVERY: Duration = Duration::from_millis(10);
+
+    /// A server without sockets, whose beat runs when the test waits.
+    async fn beating() -> Arc<Shared> {
+        let shared = shared(Options {
+            tick: EVERY,
+            min_session_timeout: 8 * EVERY,
+            ..Options::default()
+        });
+        tokio::spawn(beat(Arc::clone(&shared)));
+        turns().await;
+        shared
+    }
+
+    /// Lets the beat go on until it waits, at the same instant of the test's clock.
+    async fn turns() {
+        for _ in 0..4 * TURNS {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Nobody else gets a turn for so long, and then the beat does.
+    async fn block(time: Duration) {
+        tokio::time::advance(time).await;
+        turns().await;
+    }
+
+    #[test]
+    fn it_beats_several_times_in_the_shortest_timeout_and_in_each_tick() {
+        let of = |tick, min_session_timeout| {
+            interval(&Options {
+                tick,
+                min_session_timeout,
+                ..Options::default()
+            })
+        };
+        let ms = Duration::from_millis;
+        assert_eq!(of(ms(50), ms(800)), ms(50));
+        assert_eq!(of(ms(200), ms(800)), ms(100));
+        assert_eq!(of(ms(200), ms(1)), ms(1), "a pause, at least");
+        assert_eq!(of(ms(0), ms(800)), ms(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_sockets_are_late_is_measured_and_from_one_interval_on_forgiven() {
+        let shared = beating().await;
+        let longest = || shared.stats.socket_lag.spread().max;
+        block(EVERY).await;
+        assert_eq!((shared.stats.socket_lag.spread().count, longest()), (1, 0));
+        block(2 * EVERY).await;
+        assert_eq!(longest(), micros(EVERY));
+        assert_eq!(shared.time.forgiven(), Duration::ZERO);
+        let late = EVERY + Duration::from_millis(1);
+        block(EVERY + late).await;
+        assert_eq!(longest(), micros(late));
+        assert_eq!(shared.time.forgiven(), late);
+        block(EVERY + 5 * late).await;
+        assert_eq!(shared.time.forgiven(), 6 * late, "each time anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_hears_of_sockets_that_are_more_than_two_intervals_late() {
+        let shared = beating().await;
+        let left_out = || shared.stats.lines_left_out.load(Ordering::Relaxed);
+        // The log takes that many lines of one kind, and counts those beyond.
+        for _ in 0..=LINES_EACH {
+            block(3 * EVERY).await;
+        }
+        assert_eq!(left_out(), 0);
+        for _ in 0..=LINES_EACH {
+            block(3 * EVERY + Duration::from_millis(1)).await;
+        }
+        assert_eq!(left_out(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_is_made_once_it_is_asked_for_and_the_core_is_woken_for_it_alone() {
+        let idle = shared(Options::default());
+        assert_eq!(idle.beat.ask(), None, "no sockets are served yet");
+        let shared = beating().await;
+        block(EVERY).await;
+        assert!(!shared.inbox.is_nudged(), "nobody has asked");
+        for _ in 0..3 {
+            let round = shared.beat.ask().unwrap();
+            assert!(!shared.beat.is_made(round));
+            // No time passes.
+            turns().await;
+            assert!(shared.beat.is_made(round));
+            assert!(shared.inbox.is_nudged());
+            shared.inbox.take(&mut Work::default(), None);
+            block(EVERY).await;
+            assert!(!shared.inbox.is_nudged());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_takes_long_is_late_from_its_beginning_on() {
+        let shared = beating().await;
+        block(Duration::from_millis(2)).await;
+        shared.beat.ask().unwrap();
+        // The beat begins its round.
+        tokio::task::yield_now().await;
+        block(5 * EVERY).await;
+        assert_eq!(shared.time.forgiven(), 5 * EVERY);
     }
 }

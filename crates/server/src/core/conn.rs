@@ -633,4 +633,67 @@ pub(crate) mod tests {
         );
         assert!(out.is_empty());
     }
+
+    #[test]
+    fn a_task_sleeps_only_where_nothing_has_come_for_it_since_it_looked() {
+        let new = || Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
+        let waits = |conn: &Conn, full| conn.wait(Waker::noop(), full, None);
+        let mut wake = Vec::new();
+        let told = new();
+        assert!(waits(&told, false));
+        told.push(0, &mut wake, |out| out.extend_from_slice(b"event"));
+        assert!(!waits(&told, false));
+        assert!(waits(&told, true), "it has no room for more");
+        told.close(CloseReason::SessionClosed, &mut wake);
+        assert!(!waits(&told, true));
+        let answered = new();
+        let pipe = Arc::new(Pipe {
+            room: 100,
+            got: Mutex::default(),
+        });
+        assert!(answered.wait(Waker::noop(), false, Some(pipe)));
+        answered.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
+        answered.wake(true);
+        assert_eq!(answered.waiting_bytes(), 0);
+        assert!(!waits(&answered, false), "one request fewer is in flight");
+    }
+
+    #[test]
+    fn a_burst_s_memory_is_given_back_and_what_waits_is_kept() {
+        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
+        conn.push(1, &mut Vec::new(), |out| {
+            out.extend_from_slice(&[7; 1000]);
+        });
+        conn.shrink(100);
+        assert_eq!(conn.waiting_bytes(), 1000);
+        // The task has something already, so that the memory stays here.
+        let mut out = vec![0];
+        conn.take(&mut out, false);
+        assert_eq!(out.len(), 1001);
+        let capacity = || conn.outbox.lock().bytes.capacity();
+        let burst = capacity();
+        conn.shrink(burst);
+        assert_eq!(capacity(), burst);
+        conn.shrink(100);
+        assert_eq!(capacity(), 0);
+    }
+
+    #[test]
+    fn a_client_that_reads_waits_anew_each_time_and_one_that_does_not_waits_on() {
+        let conn = conn(1);
+        assert_eq!(conn.waits_ms(500), 0);
+        conn.set_unwritten(100, || 1000);
+        assert_eq!(conn.waits_ms(1500), 500);
+        conn.set_unwritten(150, || 2000);
+        assert_eq!(conn.waits_ms(2500), 1500, "it has read nothing");
+        conn.stats.bytes_out.store(99, Relaxed);
+        conn.set_unwritten(51, || 3000);
+        assert_eq!(conn.waits_ms(3500), 2500, "nor all that waited first");
+        conn.stats.bytes_out.store(100, Relaxed);
+        conn.set_unwritten(50, || 4000);
+        assert_eq!(conn.waits_ms(4500), 500);
+        conn.set_unwritten(0, || 5000);
+        assert_eq!(conn.waits_ms(5500), 0);
+        assert_eq!(conn.outbound.held_bytes(), 0);
+    }
 }

@@ -146,7 +146,11 @@ mod tests {
         gather.told(2, Duration::from_secs(1), now);
         assert_eq!(gather.worth(1, 1, now), Some((2, now + LIMIT)));
         gather.told(2, SYNC, now);
-        assert_eq!(gather.worth(1, 1, now + 3 * SYNC), None, "no reaction");
+        let last = now + 2 * SYNC;
+        assert_eq!(gather.worth(1, 1, last), Some((2, last + SYNC)));
+        gather.told(2, SYNC, now);
+        let late = last + Duration::from_nanos(1);
+        assert_eq!(gather.worth(1, 1, late), None, "no reaction");
     }
 
     #[test]

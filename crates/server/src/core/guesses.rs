@@ -136,6 +136,11 @@ mod tests {
         }
         assert_eq!(guesses.books.lock().len(), MOST_KEPT + 1);
         assert_eq!(guesses.turn(&peer(200_000), 10), Judgement::Never);
+        assert_eq!(
+            guesses.turn(&peer(0), 10),
+            Judgement::Now,
+            "whose tries are counted apart"
+        );
         assert_eq!(guesses.turn(&peer(200_000), 70_000), Judgement::Now);
     }
 }

@@ -32,6 +32,9 @@ impl SessionIds {
 
 #[cfg(test)]
 mod tests {
+    use baton_proto::PASSWORD_BYTES;
+    use baton_tree::{Command, Identity};
+
     use super::*;
 
     #[test]
@@ -40,5 +43,25 @@ mod tests {
         let (first, second) = (ids.next(), ids.next());
         assert_eq!(first >> 56, 3);
         assert_eq!(second, first + 1);
+    }
+
+    #[test]
+    fn no_id_is_given_that_an_open_session_has_though_the_clock_was_set_back() {
+        let mut tree = Tree::new();
+        let before = SessionIds::new(3, 1_800_000_000_000, &tree).next();
+        let of_another_server = SessionIds::new(4, 1_800_000_000_000, &tree).next();
+        for session_id in [before, of_another_server] {
+            let open = Command::OpenSession {
+                session_id,
+                password: [7; PASSWORD_BYTES],
+                timeout_ms: 1000,
+            };
+            let opened = tree.apply(0, session_id, &Identity::anonymous(), open, &mut ());
+            assert!(opened.result.is_ok());
+        }
+        let mut ids = SessionIds::new(3, 1_700_000_000_000, &tree);
+        assert_eq!(ids.next(), before + 1);
+        let later = SessionIds::new(3, 1_900_000_000_000, &tree).next();
+        assert!(later > before + 1 && later >> 56 == 3);
     }
 }

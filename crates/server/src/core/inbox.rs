@@ -285,6 +285,12 @@ impl Inbox {
         self.state.lock().sleeping
     }
 
+    /// Whether the core is to come back from [`Inbox::take`] without work.
+    #[cfg(test)]
+    pub(crate) fn is_nudged(&self) -> bool {
+        self.state.lock().nudged
+    }
+
     /// Has [`Inbox::take`] come back, with work or without.
     pub(crate) fn nudge(&self) {
         let sleeping = {
@@ -458,5 +464,40 @@ mod tests {
         work.begin(&conn, &conn.identity(), Instant::now());
         work.push(1, Kind::CloseSession, b"");
         assert!(!inbox.submit(&mut work));
+    }
+
+    #[test]
+    fn a_large_batch_s_memory_is_given_back_once_it_is_empty_and_nothing_before() {
+        let conn = conn(1);
+        let mut work = Work::default();
+        let fill = |work: &mut Work, bytes| {
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(1, Kind::Write(OpCode::SetData), &vec![7; bytes]);
+        };
+        fill(&mut work, 100 << 10);
+        work.release();
+        assert_eq!(work.len(), 1, "it has not been handed over");
+        work.clear();
+        work.release();
+        assert_eq!(work.data.capacity(), 0);
+        fill(&mut work, 1 << 10);
+        work.clear();
+        work.release();
+        assert!(work.data.capacity() > 0, "a little is kept");
+    }
+
+    #[test]
+    fn a_pause_ends_with_its_time_or_when_the_core_is_to_stop() {
+        let inbox = Inbox::default();
+        assert!(!inbox.stops_within(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let pausing = scope.spawn(|| inbox.stops_within(Duration::from_secs(60)));
+            // Whoever waits is woken, and waits on.
+            while !inbox.ready.notify_one() && !pausing.is_finished() {
+                std::thread::yield_now();
+            }
+            inbox.stop();
+            assert!(pausing.join().unwrap());
+        });
     }
 }

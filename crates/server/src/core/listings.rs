@@ -324,22 +324,13 @@ impl Gathering {
 mod tests {
     use std::sync::mpsc;
 
-    use baton_wal::MemoryStorage;
     use tokio::task::JoinSet;
 
+    use super::super::shared::tests::shared;
     use super::*;
-    use crate::core::starting::Starting;
-    use crate::server::prepare;
 
     const WATCHES: ListingName = ListingName::Word("wchp");
     const FIGURES: ListingName = ListingName::Metrics;
-
-    fn shared(options: Options) -> Arc<Shared> {
-        let storage = Arc::new(MemoryStorage::new());
-        prepare(options, storage, None, &Starting::default())
-            .unwrap()
-            .0
-    }
 
     /// Asks `times` for a listing that counts how often it is made.
     fn ask(
@@ -481,5 +472,27 @@ mod tests {
             Gathering::new(&shared).unwrap_err(),
             Refusal::Unread(max + 1)
         );
+    }
+
+    #[tokio::test]
+    async fn where_no_thread_can_begin_nobody_waits_and_the_next_listing_is_made() {
+        let shared = shared(Options::default());
+        let make = || -> Make { Box::new(|_| Ok("told".to_owned())) };
+        let ask = || shared.listings.ask(WATCHES, Source::Memory, make).unwrap();
+        let (waiting, start) = ask();
+        assert!(start);
+        let worker = |done| Worker {
+            shared: Arc::clone(&shared),
+            source: Source::Memory,
+            done,
+        };
+        drop(worker(false));
+        waiting.await.unwrap_err();
+        let (_waiting, start) = ask();
+        assert!(start, "the next asker tries to start a thread");
+        // A thread that has made everything has nothing to do with who asks after it.
+        drop(worker(true));
+        let (_, start) = ask();
+        assert!(!start);
     }
 }

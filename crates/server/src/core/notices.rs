@@ -209,7 +209,10 @@ impl fmt::Display for Shown<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line_budget::LINES_EACH;
+    use super::super::shared::tests::shared;
     use super::*;
+    use crate::options::Options;
 
     #[test]
     fn a_peers_text_makes_no_lines_of_its_own_and_is_cut() {
@@ -232,5 +235,25 @@ mod tests {
         assert_eq!(first_path(&body), Some("/secret"));
         assert_eq!(first_path(b"\0\0\0\x0e\0\xff\xff\xff\xff"), None);
         assert_eq!(first_path(b""), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_left_out_is_due_once_and_then_nothing_is() {
+        let shared = shared(Options::default());
+        let notice = || {
+            let peer = Some(&Peer::Local);
+            shared.notice(Notice::BadFrame, peer, format_args!("a bad frame"));
+        };
+        for _ in 0..LINES_EACH {
+            notice();
+        }
+        assert_eq!(shared.notices.due_ms(), u64::MAX, "nothing was left out");
+        notice();
+        let due_ms = shared.notices.due_ms();
+        assert_eq!(shared.stats.lines_left_out.load(Relaxed), 1);
+        shared.tell_left_out(due_ms - 1);
+        assert_eq!(shared.notices.due_ms(), due_ms);
+        shared.tell_left_out(due_ms);
+        assert_eq!(shared.notices.due_ms(), u64::MAX);
     }
 }

@@ -76,7 +76,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared::tests::shared;
     use super::*;
+    use crate::options::Options;
 
     #[test]
     fn only_a_step_that_has_begun_takes_time() {
@@ -87,5 +89,27 @@ mod tests {
         assert_eq!(progress.busy(3_999), Duration::ZERO);
         progress.idle();
         assert_eq!(progress.busy(10_000), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn why_writes_wait_is_told_with_what_to_do() {
+        let shared = shared(Options::default());
+        let load = "0 requests wait for the log; take load off the server";
+        assert_eq!(shared.why_writes_wait(), load);
+        shared.progress.step(shared.time.uptime_ms());
+        tokio::time::advance(STUCK_AFTER).await;
+        assert_eq!(shared.core_stuck(), None);
+        assert_eq!(shared.why_writes_wait(), load);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(shared.core_stuck(), Some(Duration::from_secs(7)));
+        assert_eq!(
+            shared.why_writes_wait(),
+            "the disk has not answered for 7 s; look after the disk"
+        );
+        shared.stats.disk_full.store(true, Relaxed);
+        assert_eq!(
+            shared.why_writes_wait(),
+            "the disk is full; make room on it"
+        );
     }
 }

@@ -190,3 +190,20 @@ impl Shared {
         Duration::from_millis(self.time.now_ms().saturating_sub(since))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use baton_wal::MemoryStorage;
+
+    use super::*;
+    use crate::core::starting::Starting;
+    use crate::server::prepare;
+
+    /// What a server without sockets, and with a core that does not run, shares.
+    pub(crate) fn shared(options: Options) -> Arc<Shared> {
+        let storage = Arc::new(MemoryStorage::new());
+        prepare(options, storage, None, &Starting::default())
+            .unwrap()
+            .0
+    }
+}

@@ -101,12 +101,10 @@ impl Snapshots {
         self.bytes_since = 0;
         let index = point.index;
         let begun = now();
-        if let Some((due, _)) = &mut self.retry {
-            // Set anew by a failure, and cleared by success.
-            *due = begun + LONGEST_RETRY;
-        }
         let mut tree = shared.tree.write();
-        if tree.begin_snapshot().is_err() {
+        if let Err(error) = tree.begin_snapshot() {
+            drop(tree);
+            self.failed(&error.to_string());
             return;
         }
         let meta = SnapshotMeta {
@@ -269,6 +267,25 @@ impl Drop for Snapshots {
         if let Some(mut writing) = self.writing.take() {
             writing.slices = None;
             let _ = writing.thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_doubles_the_pause_before_the_next_attempt_up_to_an_hour() {
+        let mut snapshots = Snapshots::new(0);
+        assert_eq!(snapshots.next_look(), None);
+        for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+            let before = now();
+            snapshots.failed("a test says so");
+            let pause = Duration::from_secs(60 * minutes);
+            assert_eq!(snapshots.retry.unwrap().1, pause);
+            let due = snapshots.next_look().unwrap();
+            assert!((before + pause..=now() + pause).contains(&due));
         }
     }
 }

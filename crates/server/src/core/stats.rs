@@ -299,3 +299,33 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 pub(crate) fn micros_since(start: Instant) -> u64 {
     micros(now().saturating_duration_since(start))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_since_then_is_told_in_microseconds() {
+        let start = now() - Duration::from_secs(3);
+        let since = micros_since(start);
+        assert!((3_000_000..3_000_000 + 60_000_000).contains(&since));
+        assert_eq!(micros_since(now() + Duration::from_secs(60)), 0);
+    }
+
+    #[test]
+    fn refusals_are_counted_for_the_first_name_of_a_path_and_for_a_bounded_number_of_names() {
+        let refusals = Refusals::default();
+        for path in ["/b/c", "/a", "/b", "/b/d/e"] {
+            refusals.count(path);
+        }
+        let told = [("a".to_owned(), 1), ("b".to_owned(), 3)];
+        assert_eq!(refusals.by_namespace(), told);
+        for n in 0..2 * Refusals::MOST {
+            refusals.count(&format!("/{n}"));
+        }
+        refusals.count("/a");
+        let told = refusals.by_namespace();
+        assert_eq!(told.len(), Refusals::MOST);
+        assert!(told.contains(&("a".to_owned(), 2)), "known names go on");
+    }
+}

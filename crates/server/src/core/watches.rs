@@ -651,4 +651,25 @@ mod tests {
         }
         assert_eq!(table.counts(), WatchCounts::default());
     }
+
+    #[test]
+    fn a_table_that_is_empty_again_has_no_memory_and_one_that_is_not_uses_its_places_again() {
+        let mut table = table();
+        let (one, two) = (conn(1), conn(2));
+        for n in 0..100 {
+            table.add(&one, &format!("/{n}"), Kinds::DATA).unwrap();
+        }
+        table.add(&two, "/a", Kinds::DATA).unwrap();
+        table.forget(1);
+        for n in 100..200 {
+            table.add(&one, &format!("/{n}"), Kinds::DATA).unwrap();
+        }
+        assert_eq!(table.watched.len(), 101);
+        table.forget(1);
+        table.forget(2);
+        assert_eq!((table.watched.capacity(), table.free.capacity()), (0, 0));
+        assert_eq!(table.index.capacity(), 0);
+        table.add(&one, "/a", Kinds::DATA).unwrap();
+        assert_eq!(fired(&mut table, EventKind::NodeDataChanged, "/a"), [1]);
+    }
 }

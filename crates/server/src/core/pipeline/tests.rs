@@ -9,6 +9,7 @@ use baton_wal::testing::FaultStorage;
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::core::beat::beat;
 use crate::core::conn::{Conn, Peer};
 use crate::core::watches::Kinds;
 use crate::options::Options;
@@ -334,4 +335,50 @@ fn no_answer_leaves_before_its_zxid_is_shown_to_all() {
     });
     answer(&writer);
     stage.stop();
+}
+
+#[test]
+fn no_session_ends_before_the_sockets_have_been_read() {
+    let stage = Stage::on(Arc::new(FaultStorage::new()));
+    let turns = async || {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    stage.runtime.spawn(beat(Arc::clone(&stage.shared)));
+    stage.runtime.block_on(turns());
+    let session = stage.open(SHORT);
+    stage.until_core_sleeps();
+    // The beat is never late, so nothing is forgiven.
+    for _ in 0..SHORT.as_millis() / TICK.as_millis() + 2 {
+        stage.advance(TICK);
+        stage.runtime.block_on(turns());
+    }
+    assert_eq!(stage.shared.time.forgiven(), Duration::ZERO);
+    stage.shared.inbox.nudge();
+    stage.until_core_sleeps();
+    assert!(stage.is_open(&session), "the sockets' tasks had no turn");
+    stage.runtime.block_on(turns());
+    until("its time is over", || !stage.is_open(&session));
+    stage.stop();
+}
+
+#[test]
+fn a_core_that_has_answered_a_few_stays_awake_for_as_long_as_the_sync_took_at_most() {
+    let options = Options::default();
+    let storage = Arc::new(FaultStorage::new());
+    let (shared, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
+    let conn = shared.open(Peer::Local).unwrap();
+    let mut work = Work::default();
+    work.begin(&conn, &conn.identity(), now());
+    let open = Kind::OpenSession {
+        timeout_ms: 1000,
+        mirror_read_only: false,
+    };
+    work.push(1, open, &[7; PASSWORD_BYTES]);
+    core.last_sync = Duration::ZERO;
+    core.turn(&work, now()).unwrap();
+    assert!(!core.last_sync.is_zero());
+    let until = core.gather.awake_until().unwrap();
+    assert!(until <= now() + core.last_sync);
 }
