@@ -206,4 +206,27 @@ mod tests {
         block(5 * EVERY).await;
         assert_eq!(shared.time.forgiven(), 5 * EVERY);
     }
+
+    /// The core looks once it is woken, and would sleep on with nobody to wake it again.
+    #[test]
+    fn a_round_counts_as_made_before_the_core_is_woken_for_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let shared = runtime.block_on(beating());
+        let round = shared.beat.ask().unwrap();
+        let beat = shared.inbox.while_held(|| {
+            let beat = std::thread::spawn(move || runtime.block_on(turns()));
+            let begun = std::time::Instant::now();
+            while !shared.beat.is_made(round) {
+                assert!(begun.elapsed() < Duration::from_secs(30), "it is not made");
+                std::thread::yield_now();
+            }
+            beat
+        });
+        beat.join().unwrap();
+        assert!(shared.inbox.is_nudged());
+    }
 }

@@ -291,6 +291,13 @@ impl Inbox {
         self.state.lock().nudged
     }
 
+    /// Does something while nobody can submit, take or nudge.
+    #[cfg(test)]
+    pub(crate) fn while_held<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _held = self.state.lock();
+        act()
+    }
+
     /// Has [`Inbox::take`] come back, with work or without.
     pub(crate) fn nudge(&self) {
         let sleeping = {
