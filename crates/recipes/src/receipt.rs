@@ -159,10 +159,10 @@ impl Receipt {
         let mut ops = vec![Op::set_data(&*self.path, Bytes::new(), Some(version))];
         ops.extend(parts);
         let outcome = match self.session.multi(&ops).await {
-            Ok(mut results) => {
+            Ok(results) => {
                 self.stamped(version);
-                results.drain(..results.len().min(1));
-                return (Outcome::Applied, Some(results));
+                let of_parts = results.into_iter().skip(1).collect();
+                return (Outcome::Applied, Some(of_parts));
             }
             Err(error) if error.is_maybe_applied() => self.find_out(version, error).await,
             Err(error) => match error.multi_index() {

@@ -11,8 +11,8 @@
 mod common;
 
 use baton::{
-    Client, Counter, DoubleBarrier, LeaderElection, LockingQueue, Membership, Mutex, RwLock,
-    Semaphore, WorkError, WorkItem, WorkQueue,
+    Client, Counter, CreateMode, DoubleBarrier, LeaderElection, LockingQueue, Membership, Mutex,
+    RwLock, Semaphore, WorkError, WorkItem, WorkQueue,
 };
 use baton_client::Session;
 use baton_testkit::Match;
@@ -184,6 +184,44 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
             assert!(within(queue.depth()).await.unwrap().is_some());
         }
     }
+}
+
+#[tokio::test]
+async fn a_queue_without_a_limit_needs_no_count_of_its_items() {
+    let stage = Stage::new("gate").await;
+    let queue = queue(&stage.client().await, &stage.path);
+    let admin = session(&stage.client().await).await;
+    within(queue.offer("x")).await.unwrap();
+    remove(&admin, &format!("{}/gate", stage.path)).await;
+    let depth = within(queue.depth()).await.unwrap().unwrap();
+    assert_eq!((depth.items, depth.capacity), (1, None));
+    within(queue.offer("y")).await.unwrap();
+    assert_eq!(drain(&queue).await, ["x", "y"]);
+}
+
+#[tokio::test]
+async fn what_consumers_leave_at_a_queue_that_was_deleted_is_no_other_program_s() {
+    let stage = Stage::new("helpers").await;
+    let queue = queue(&stage.client().await, &stage.path);
+    let admin = stage.occupied().await;
+    for helper in ["waiters", "verdicts", "clock"] {
+        let path = format!("{}/{helper}", stage.path);
+        within(admin.create(&path, b"", CreateMode::Persistent))
+            .await
+            .unwrap();
+    }
+    let other = format!("{}/config", stage.path);
+    within(admin.create(&other, b"", CreateMode::Persistent))
+        .await
+        .unwrap();
+    let refused = within(queue.offer("x")).await;
+    assert!(
+        matches!(refused, Err(WorkError::NotAWorkQueue { .. })),
+        "{refused:?}"
+    );
+    within(admin.delete(&other, None)).await.unwrap();
+    within(queue.offer("x")).await.unwrap();
+    assert_eq!(drain(&queue).await, ["x"]);
 }
 
 #[tokio::test]

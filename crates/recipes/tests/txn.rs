@@ -138,20 +138,26 @@ async fn a_part_whose_version_has_passed_refuses_the_whole_transaction_and_is_na
         .await
         .unwrap();
     within(look.set_data(&state, b"new", None)).await.unwrap();
-    for part in ["set", "check", "delete"] {
+    for (part, nth) in [("set", 0), ("set", 1), ("check", 0), ("delete", 1)] {
         let commit = async |version| {
-            let txn = guard.txn().create(&made, b"", CreateMode::Persistent);
-            let txn = match part {
+            let mut txn = guard.txn();
+            if nth == 1 {
+                txn = txn.create(&made, b"", CreateMode::Persistent);
+            }
+            txn = match part {
                 "set" => txn.set(&state, b"newer", version),
                 "check" => txn.check(&state, version),
                 _ => txn.delete(&state, version),
             };
+            if nth == 0 {
+                txn = txn.create(&made, b"", CreateMode::Persistent);
+            }
             within(txn.commit()).await
         };
         let now = within(look.exists(&state)).await.unwrap().unwrap().version;
         let refused = commit(Some(now - 1)).await;
         assert!(
-            matches!(refused, Err(TxnError::Conflict { index: 1, .. })),
+            matches!(refused, Err(TxnError::Conflict { index, .. }) if index == nth),
             "{part}: {refused:?}"
         );
         assert_eq!(guard.check(), Ok(()));

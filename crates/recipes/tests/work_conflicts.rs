@@ -12,7 +12,7 @@ mod common;
 
 use baton::{CreateMode, WorkError, WorkItem, WorkQueue};
 use baton_client::{OpCode, Session};
-use baton_testkit::{Action, Match, Proxy};
+use baton_testkit::{Action, Match, Proxy, Variant};
 use common::work::queue;
 use common::{LONG, Stage, session, within};
 use std::time::Duration;
@@ -22,11 +22,24 @@ async fn overtaken<F>(proxy: &Proxy, work: F, meanwhile: impl Future<Output = ()
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    let multi = proxy.on(Match::request(OpCode::Multi)).then(Action::Hold);
+    overtaken_at(Match::request(OpCode::Multi), proxy, work, meanwhile).await
+}
+
+/// The same of another request.
+async fn overtaken_at<F>(
+    request: Match,
+    proxy: &Proxy,
+    work: F,
+    meanwhile: impl Future<Output = ()>,
+) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let request = proxy.on(request).then(Action::Hold);
     let working = tokio::spawn(work);
-    within(multi.fired()).await;
+    within(request.fired()).await;
     within(meanwhile).await;
-    multi.release();
+    request.release();
     within(working).await.unwrap()
 }
 
@@ -299,4 +312,99 @@ async fn an_item_that_another_has_failed_at_while_it_is_claimed_counts_that_atte
         claim.nack_after(Duration::ZERO, "no").await.unwrap();
     });
     assert_eq!(taken.await.unwrap().attempt(), 2);
+}
+
+/// The create of the folder that an item is to be put off to.
+fn lane() -> Match {
+    Match::request(OpCode::Create2).path_contains("/items/t")
+}
+
+#[tokio::test]
+async fn two_that_put_items_off_to_a_folder_that_both_have_to_make_succeed() {
+    let stage = Stage::new("folder").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let queue_here = queue(&client, &stage.path);
+    let other = queue(&stage.client().await, &stage.path);
+    let hour = Duration::from_secs(3600);
+    within(other.offer_all(["a".into(), "b".into()]))
+        .await
+        .unwrap();
+    let claim = within(queue_here.take()).await.unwrap();
+    let others = within(other.take()).await.unwrap();
+    let settled = overtaken_at(
+        lane(),
+        &proxy,
+        async move { claim.nack_after(hour, "no").await },
+        async { others.nack_after(hour, "no").await.unwrap() },
+    );
+    assert_eq!(settled.await, Ok(()));
+    // And so do two producers, in another hour.
+    let put = overtaken_at(
+        lane(),
+        &proxy,
+        async move { queue_here.offer(WorkItem::new("c").delay(2 * hour)).await },
+        async {
+            let put = other.offer(WorkItem::new("d").delay(2 * hour)).await;
+            put.unwrap();
+        },
+    );
+    put.await.unwrap();
+    let depth = within(other.depth()).await.unwrap().unwrap();
+    assert_eq!((depth.items, depth.delayed), (4, 4));
+}
+
+#[tokio::test]
+async fn an_item_is_put_off_though_the_answer_about_its_folder_is_lost() {
+    for frame in [
+        lane(),
+        Match::reply(OpCode::Create2).path_contains("/items/t"),
+    ] {
+        let stage = Stage::new("folder-cut").await;
+        let (client, proxy) = stage.proxied(LONG).await;
+        let queue = queue(&client, &stage.path);
+        within(queue.offer("a")).await.unwrap();
+        let claim = within(queue.take()).await.unwrap();
+        let cut = proxy.on(frame).then(Action::Cut(Variant::Rst));
+        within(claim.nack_after(Duration::from_secs(3600), "no"))
+            .await
+            .unwrap();
+        assert_eq!(cut.times(), 1);
+        assert_eq!(within(queue.depth()).await.unwrap().unwrap().delayed, 1);
+    }
+}
+
+#[tokio::test]
+async fn h66_what_is_done_to_a_queue_by_hand_is_done_though_its_answer_is_lost() {
+    for call in ["repair", "set_capacity", "replay", "discard"] {
+        for frame in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
+            let stage = Stage::new(call).await;
+            let (client, proxy) = stage.proxied(LONG).await;
+            let queue_here = queue(&client, &stage.path);
+            let other = queue(&stage.client().await, &stage.path);
+            let admin = session(&stage.client().await).await;
+            let name = dead_letter(&other, "a").await;
+            let gate = format!("{}/gate", stage.path);
+            if call == "repair" {
+                within(admin.delete(&gate, None)).await.unwrap();
+            }
+            let cut = proxy.on(frame).then(Action::Cut(Variant::Rst));
+            match call {
+                "repair" => drop(within(queue_here.repair()).await.unwrap()),
+                "set_capacity" => within(queue_here.set_capacity(Some(9))).await.unwrap(),
+                // Done by the one that was cut off, it is not there for the look after it.
+                "replay" => within(queue_here.replay(&name)).await.unwrap(),
+                _ => within(queue_here.discard(&name)).await.unwrap(),
+            }
+            assert_eq!(cut.times(), 1, "{call}");
+            assert!(within(admin.exists(&gate)).await.unwrap().is_some());
+            let depth = within(other.depth()).await.unwrap().unwrap();
+            let dead = u64::from(matches!(call, "repair" | "set_capacity"));
+            let items = u64::from(call == "replay");
+            assert_eq!((depth.items, depth.dead), (items, dead), "{call}");
+            let capacity = (call == "set_capacity").then_some(9);
+            assert_eq!(depth.capacity, capacity, "{call}");
+            let free = within(other.offer(WorkItem::new("x").id("a"))).await;
+            assert_eq!(free.is_ok(), call == "discard", "{call}: {free:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@
 mod common;
 
 use baton::{CreateMode, WorkError, WorkItem, WorkQueue};
-use baton_client::OpCode;
+use baton_client::{OpCode, Session};
 use baton_testkit::{Match, Proxy};
 use common::work::{drain, queue};
 use common::{LONG, Stage, connect, session, within};
@@ -179,15 +179,24 @@ async fn a_bounded_queue_is_never_taken_over_its_capacity() {
         Err(WorkError::Full { .. })
     ));
     let other = WorkQueue::new(&client, &stage.path).unwrap().capacity(26);
+    let differs = within(other.offer("z")).await.unwrap_err();
     assert!(matches!(
-        within(other.offer("z")).await,
-        Err(WorkError::CapacityDiffers {
+        differs,
+        WorkError::CapacityDiffers {
             agreed: Some(25),
             asked: Some(26),
             ..
-        })
+        }
     ));
+    let told = differs.to_string();
+    assert!(
+        told.contains("a capacity of 25") && told.contains("a capacity of 26"),
+        "{told}"
+    );
     within(queue.set_capacity(None)).await.unwrap();
+    let fresh = WorkQueue::new(&client, &stage.path).unwrap().capacity(1);
+    let told = within(fresh.offer("z")).await.unwrap_err().to_string();
+    assert!(told.contains("no limit"), "{told}");
     within(queue.offer("y")).await.unwrap();
     within(queue.set_capacity(Some(27))).await.unwrap();
     within(queue.offer("y")).await.unwrap();
@@ -235,6 +244,7 @@ async fn dead_letters_are_listed_replayed_and_discarded() {
     let dead = within(queue.dead_letters(10)).await.unwrap();
     let ids: Vec<&str> = dead.iter().map(|letter| letter.id.as_str()).collect();
     assert_eq!(ids, ["a", "b"]);
+    assert_eq!(within(queue.dead_letters(1)).await.unwrap(), dead[..1]);
     assert_eq!(dead[0].reason, "no such thing");
     assert_eq!(
         (dead[0].priority, dead[0].attempts, &dead[0].payload[..]),
@@ -326,6 +336,86 @@ async fn bad_input_is_refused_and_leaves_nothing_behind() {
             .unwrap()
             .is_some()
     );
+}
+
+#[tokio::test]
+async fn what_is_just_within_the_limits_is_taken() {
+    let stage = Stage::new("limits").await;
+    let queue = queue(&stage.client().await, &stage.path);
+    let century = Duration::from_secs(100 * 365 * 24 * 3600);
+    let items = [
+        WorkItem::new("x").priority(999),
+        WorkItem::new("x").priority(0),
+        WorkItem::new("x").id("i".repeat(200)),
+        WorkItem::new("x").max_attempts(1),
+        WorkItem::new("x").delay(century),
+        WorkItem::new(vec![0; 1_000_000]),
+    ];
+    for item in items {
+        within(queue.offer(item)).await.unwrap();
+    }
+    let longer = WorkItem::new("x").delay(century + Duration::from_millis(1));
+    let refused = within(queue.offer(longer)).await;
+    assert!(
+        matches!(refused, Err(WorkError::BadItem { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(within(queue.depth()).await.unwrap().unwrap().items, 6);
+}
+
+/// Fails the item that is first, and returns for how many milliseconds it is put off.
+async fn put_off(queue: &WorkQueue, session: &Session) -> i64 {
+    let claim = within(queue.take()).await.unwrap();
+    within(claim.nack("no")).await.unwrap();
+    let items = format!("{}/items", queue.path());
+    for lane in within(session.children(&items)).await.unwrap().names {
+        let lane = format!("{items}/{lane}");
+        for item in within(session.children(&lane)).await.unwrap().names {
+            let made = within(session.exists(&format!("{lane}/{item}"))).await;
+            if let Some((due_ms, _)) = item.split_once('-')
+                && let Ok(due_ms) = due_ms.parse::<i64>()
+            {
+                return due_ms - made.unwrap().unwrap().ctime;
+            }
+        }
+    }
+    panic!("no item is put off");
+}
+
+#[tokio::test]
+async fn without_settings_an_item_is_put_off_for_a_second_to_ten_minutes_and_dies_of_ten_attempts()
+{
+    let stage = Stage::new("defaults").await;
+    let client = stage.client().await;
+    let session = session(&client).await;
+    let first = queue(&client, &format!("{}/first", stage.path));
+    within(first.offer("x")).await.unwrap();
+    let put_off_ms = put_off(&first, &session).await;
+    // From when the servers' time was asked for, a moment before.
+    assert!((-60_000..=1_000).contains(&put_off_ms), "{put_off_ms}");
+
+    let last = queue(&client, &format!("{}/last", stage.path));
+    within(last.offer(WorkItem::new("x").max_attempts(20)))
+        .await
+        .unwrap();
+    for _ in 0..11 {
+        drop(within(last.take()).await.unwrap());
+    }
+    let put_off_ms = put_off(&last, &session).await;
+    assert!((540_000..=600_000).contains(&put_off_ms), "{put_off_ms}");
+
+    let dead = queue(&client, &format!("{}/dead", stage.path));
+    within(dead.offer("x")).await.unwrap();
+    for attempt in 1..=10 {
+        assert!(within(dead.dead_letters(9)).await.unwrap().is_empty());
+        let claim = within(dead.take()).await.unwrap();
+        assert_eq!(claim.attempt(), attempt);
+        within(claim.nack_after(Duration::ZERO, "no"))
+            .await
+            .unwrap();
+    }
+    let letters = within(dead.dead_letters(9)).await.unwrap();
+    assert_eq!((letters.len(), letters[0].attempts), (1, 10));
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ mod common;
 use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
 use baton_testkit::{Action, Match, Proxy};
 use common::work::queue;
-use common::{LONG, Stage, polled, session, until_quiet, within};
+use common::{LONG, Stage, hide, polled, session, until_quiet, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -173,6 +173,25 @@ async fn beside_a_foreign_child(visibility: Option<Duration>) {
 #[tokio::test]
 async fn h13_an_item_with_a_foreign_child_is_skipped_without_asking_again_and_again() {
     beside_a_foreign_child(None).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_may_not_be_read_does_not_keep_others_from_waiting() {
+    let stage = Stage::new("hidden").await;
+    let holds = queue(&stage.client().await, &stage.path);
+    within(holds.offer("x")).await.unwrap();
+    let claim = within(holds.take()).await.unwrap();
+    let admin = session(&stage.client().await).await;
+    hide(&admin, claim.node()).await;
+    let of = stage.proxied(LONG).await;
+    let queue = queue(&of.0, &stage.path);
+    let waiter = waiting(&queue, &of).await;
+    within(holds.offer("y")).await.unwrap();
+    assert_eq!(within(waiter).await.unwrap(), b"y");
+    // And its end is noticed.
+    let waiter = waiting(&queue, &of).await;
+    drop(claim);
+    assert_eq!(within(waiter).await.unwrap(), b"x");
 }
 
 #[tokio::test]

@@ -358,6 +358,8 @@ fn try_all(
             None => waiting.push(chosen),
         }
     }
+    // Those that are likely to survive take longest, and matter least.
+    waiting.sort_by_key(|chosen| excuses.of(&chosen.mutant).is_some());
     let all = chosen.len();
     runner.try_all(waiting, reaches, until, |chosen, outcome, took| {
         let Ok(mut outcomes) = outcomes.lock() else {

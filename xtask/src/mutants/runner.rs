@@ -2,6 +2,7 @@
 //!
 //! It ends only process groups that it started, by their id.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -57,6 +58,9 @@ pub(super) struct Reach {
     pub(super) time: Duration,
     pub(super) reached: BTreeSet<u32>,
 }
+
+/// How many mutants of a file an executable has caught.
+type Catches = BTreeMap<(String, String), u32>;
 
 /// How tests are run.
 #[derive(Debug)]
@@ -152,29 +156,47 @@ impl Runner {
         report: impl Fn(&Chosen, &Outcome, Duration) + Sync,
     ) {
         let waiting = Mutex::new(mutants.into_iter().collect::<VecDeque<_>>());
+        let catches = Mutex::new(Catches::new());
         self.workers(|slot| {
             while let Some(mutant) = take(&waiting) {
                 let begin = Instant::now();
                 let outcome = if until.is_some_and(|until| begin >= until) {
                     Outcome::NotRun
                 } else {
-                    self.try_one(mutant, reaches, slot)
+                    self.try_one(mutant, reaches, &catches, slot)
                 };
                 report(mutant, &outcome, begin.elapsed());
             }
         });
     }
 
-    /// The executables that reach it, quickest first, until one fails.
-    fn try_one(&self, mutant: &Chosen, reaches: &[Reach], slot: usize) -> Outcome {
-        let mut reached = false;
-        for Reach {
-            executable, time, ..
-        } in reaches.iter().filter(|reach| {
+    /// The executables that reach it, until one fails: first those that have caught most of the same file's mutants, then the
+    /// quickest.
+    fn try_one(
+        &self,
+        mutant: &Chosen,
+        reaches: &[Reach],
+        catches: &Mutex<Catches>,
+        slot: usize,
+    ) -> Outcome {
+        let key = |executable: &Executable| (mutant.mutant.file.clone(), executable.name.clone());
+        let reaching = reaches.iter().filter(|reach| {
             reach.reached.contains(&mutant.id)
                 && mutant.source.tests_count(&reach.executable.package)
-        }) {
-            reached = true;
+        });
+        let mut reaching: Vec<&Reach> = reaching.collect();
+        if let Ok(catches) = catches.lock() {
+            reaching.sort_by_key(|reach| Reverse(catches.get(&key(&reach.executable)).copied()));
+        }
+        let caught = |executable: &Executable| {
+            if let Ok(mut catches) = catches.lock() {
+                *catches.entry(key(executable)).or_default() += 1;
+            }
+        };
+        for Reach {
+            executable, time, ..
+        } in &reaching
+        {
             let limit = *time * TIMES + BESIDES;
             let active = Active::Mutant(mutant.id);
             match self.run(executable, &active, None, limit, slot) {
@@ -182,19 +204,23 @@ impl Runner {
                     // A test that fails once in a while on a busy machine catches nothing.
                     let again = self.run(executable, &active, test.as_deref(), limit, slot);
                     if !matches!(again, Ok(Ended::Passed)) {
+                        caught(executable);
                         let test = test.unwrap_or_default();
                         return Outcome::Caught(format!("{} {test}", executable.name));
                     }
                 }
-                Ok(Ended::TimedOut) => return Outcome::TimedOut(executable.name.clone()),
+                Ok(Ended::TimedOut) => {
+                    caught(executable);
+                    return Outcome::TimedOut(executable.name.clone());
+                }
                 Ok(Ended::Passed) => {}
                 Err(error) => eprintln!("{}: {error}", executable.name),
             }
         }
-        if reached {
-            Outcome::Survived
-        } else {
+        if reaching.is_empty() {
             Outcome::NotReached
+        } else {
+            Outcome::Survived
         }
     }
 

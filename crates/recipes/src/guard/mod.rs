@@ -63,12 +63,10 @@ impl Guard {
     /// on it, and found again only under it.
     pub(crate) fn new(granted: Granted, more: Vec<Granted>, token: i64, lease: LeaseHold) -> Self {
         let session = granted.contender.session().clone();
-        let mut nodes = Vec::with_capacity(1 + more.len());
-        let mut watches = Vec::with_capacity(1 + more.len());
-        for granted in std::iter::once(granted).chain(more) {
-            nodes.push(granted.contender);
-            watches.push(granted.own_node);
-        }
+        let (nodes, watches): (Vec<_>, Vec<_>) = std::iter::once(granted)
+            .chain(more)
+            .map(|granted| (granted.contender, granted.own_node))
+            .unzip();
         let removals = nodes.iter().map(Contender::removal).collect();
         let token = u64::try_from(token).unwrap_or_default();
         let core = Arc::new(Core::new(session, removals, token));
@@ -208,18 +206,13 @@ impl Guard {
         Ok(Self::new(granted, Vec::new(), token, lease))
     }
 
-    /// Counts as released in this process from now on. The node is the caller's to end, where the guard stands on one alone;
-    /// more than one are deleted.
+    /// Counts as released in this process from now on. Of its nodes one is the caller's to end; further ones are deleted.
     ///
     /// # Errors
     /// How the guard had ended before. What is left of it is deleted.
     pub(crate) fn surrender(mut self) -> Result<Option<Contender>, LostReason> {
         self.retire()?;
-        Ok(if self.nodes.len() == 1 {
-            self.nodes.pop()
-        } else {
-            None
-        })
+        Ok(self.nodes.pop())
     }
 
     /// The hold on the session's lease.

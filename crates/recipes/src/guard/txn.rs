@@ -44,10 +44,7 @@ pub struct Committed {
 impl Committed {
     /// The first `own` of the results are those of our own checks.
     fn new(results: Option<Vec<OpResult>>, own: usize) -> Self {
-        let results = results.map(|mut results| {
-            results.drain(..results.len().min(own));
-            results
-        });
+        let results = results.map(|results| results.into_iter().skip(own).collect());
         Self { results }
     }
 
@@ -151,7 +148,7 @@ impl<'g> Txn<'g> {
                 Outcome::NotApplied => continue,
                 // The receipt is the first part.
                 Outcome::Refused(error) => Err(self.refused(error, 1)),
-                Outcome::Failed(error) => Err(self.refused(error, 0)),
+                Outcome::Failed(error) => Err(self.failed(error)),
                 Outcome::Unknown(error) => Err(TxnError::Unknown(error)),
             };
         }
@@ -170,20 +167,30 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// What a failure without effect means. `before` parts stand before the checks of our own nodes.
+    /// What the refusal of a part means. `before` parts stand before the checks of our own nodes.
     fn refused(&self, error: Error, before: usize) -> TxnError {
         let own = before + self.own;
-        let reason = match error.multi_index() {
-            Some(index) if index < own => LostReason::NodeGone,
-            Some(index) => {
-                return TxnError::Conflict {
-                    index: index.saturating_sub(own),
-                    source: error,
-                };
-            }
-            None if error.is_session_ended() => LostReason::SessionLost,
-            None => return TxnError::NotApplied(error),
-        };
+        match error.multi_index() {
+            Some(index) if index < own => self.ended(LostReason::NodeGone),
+            Some(index) => TxnError::Conflict {
+                index: index.saturating_sub(own),
+                source: error,
+            },
+            None => self.failed(error),
+        }
+    }
+
+    /// What a failure of the whole without effect means.
+    fn failed(&self, error: Error) -> TxnError {
+        if error.is_session_ended() {
+            self.ended(LostReason::SessionLost)
+        } else {
+            TxnError::NotApplied(error)
+        }
+    }
+
+    /// The guard has ended, for `reason` or for one before it.
+    fn ended(&self, reason: LostReason) -> TxnError {
         self.core.end(reason);
         self.lost(self.core.check().err().unwrap_or(reason))
     }

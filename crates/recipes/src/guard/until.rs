@@ -6,7 +6,6 @@ use baton_client::{BootInstant, Clock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// The clock-rate bound that such a time is shortened by: servers' clocks may run one percent faster than ours.
 const RATE: u32 = 100;
@@ -16,7 +15,6 @@ const RATE: u32 = 100;
 pub(crate) struct Until {
     visibility: Option<Duration>,
     deadline: AtomicU64,
-    moved: Notify,
 }
 
 impl Until {
@@ -25,7 +23,6 @@ impl Until {
         let until = Self {
             visibility,
             deadline: AtomicU64::new(u64::MAX),
-            moved: Notify::new(),
         };
         until.renew(sent);
         until
@@ -35,7 +32,6 @@ impl Until {
         if let Some(visibility) = self.visibility {
             let ours = sent + visibility.saturating_sub(visibility / RATE);
             self.deadline.store(ours.as_nanos(), Ordering::Release);
-            self.moved.notify_waiters();
         }
     }
 
@@ -51,19 +47,14 @@ impl Until {
 
     /// Resolves when that is.
     pub(crate) async fn passed(&self, clock: &Arc<dyn Clock>) {
-        loop {
-            let mut moved = std::pin::pin!(self.moved.notified());
-            moved.as_mut().enable();
-            match self.remaining(clock.now()) {
-                None => moved.await,
-                Some(left) if left.is_zero() => return,
-                Some(_) => tokio::select! {
-                    biased;
-                    () = clock.sleep_until(self.deadline()) => {}
-                    () = moved => {}
-                },
+        while let Some(left) = self.remaining(clock.now()) {
+            if left.is_zero() {
+                return;
             }
+            // Moved meanwhile, it is later than that, and is waited for again.
+            clock.sleep_until(self.deadline()).await;
         }
+        std::future::pending().await
     }
 }
 

@@ -124,7 +124,7 @@ impl Contender {
         data: &[u8],
     ) -> Result<Option<(Self, Option<Vec<String>>)>, Trouble> {
         let mode = CreateMode::EphemeralSequential;
-        let mut ops = Vec::with_capacity(5);
+        let mut ops = Vec::new();
         if self.is_announced() {
             ops.extend(Op::herald(herald(&self.path)));
         }

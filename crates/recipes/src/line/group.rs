@@ -61,12 +61,10 @@ pub(crate) async fn join_all(
                 if lacks_a_directory(&error, conditions) && parents_made < PARENT_ATTEMPTS =>
             {
                 parents_made += 1;
-                let mut made: Vec<Arc<str>> = Vec::new();
-                for seat in seats() {
-                    if made.last() != Some(&seat.dir) {
-                        ensure_parents(session, &seat.dir, Parents::Container).await?;
-                        made.push(seat.dir);
-                    }
+                let mut dirs: Vec<_> = seats().into_iter().map(|seat| seat.dir).collect();
+                dirs.dedup();
+                for dir in dirs {
+                    ensure_parents(session, &dir, Parents::Container).await?;
                 }
             }
             Err(error) => link::restored(session, error).await?,

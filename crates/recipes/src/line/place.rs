@@ -298,7 +298,7 @@ pub(crate) async fn arranged(
 /// The `czxid` that counts for the order: that of the node, or of the writer in whose place a reader stands.
 fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
     let czxid = read.stat.czxid;
-    if !grammar.is_overtaken(Kind::Exclusive) || grammar.kind(name) == Kind::Exclusive {
+    if grammar.kind(name) == Kind::Exclusive {
         return czxid;
     }
     let kept = Record::from_bytes(&read.data).and_then(|record| record.place);
@@ -463,4 +463,55 @@ fn is_news(watch: Option<&mut Watch>, kind: EventKind) -> bool {
 /// What a watch has told so far.
 fn news(watch: Option<&mut Watch>) -> Option<WatchEvent> {
     watch.and_then(Watch::try_event)?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::{Dialect, RwDialect};
+    use baton_proto::Stat;
+    use uuid::Uuid;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_held_off_is_so_until_the_last_of_the_delays_has_passed_to_the_instant() {
+        let (brief, long) = (Duration::from_secs(3), Duration::from_secs(5));
+        let mut held_off = HeldOff::default();
+        assert!(held_off.has_passed());
+        for delay in [long, brief] {
+            let ending = Ending::new(false, false, delay);
+            assert_eq!(ending.held_off, Some(Instant::now() + delay));
+            held_off.extend(ending.held_off.unwrap());
+        }
+        tokio::time::advance(long - Duration::from_millis(1)).await;
+        assert!(!held_off.has_passed());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(held_off.has_passed());
+        assert_eq!(Ending::new(true, true, long).held_off, None);
+        assert_eq!(Ending::new(false, false, Duration::ZERO).held_off, None);
+    }
+
+    #[test]
+    fn h43_only_a_reader_keeps_the_place_that_its_data_says_and_never_a_later_one() {
+        let kept = |grammar: Grammar, kind, place| {
+            let mut record = Record::new(None);
+            record.place = place;
+            let stat = Stat {
+                czxid: 50,
+                ..Stat::default()
+            };
+            let read = Data {
+                data: record.to_bytes().into(),
+                stat,
+            };
+            let name = grammar.own_prefix(kind, &Uuid::new_v4(), 1) + "0000000001";
+            kept_place(grammar, &name, &read)
+        };
+        let shared = Grammar::ReadWrite(RwDialect::Curator);
+        assert_eq!(kept(shared, Kind::Shared, Some(40)), 40);
+        assert_eq!(kept(shared, Kind::Shared, Some(60)), 50);
+        assert_eq!(kept(shared, Kind::Shared, None), 50);
+        assert_eq!(kept(shared, Kind::Exclusive, Some(40)), 50);
+        let exclusive = Grammar::Exclusive(Dialect::Curator);
+        assert_eq!(kept(exclusive, Kind::Exclusive, Some(40)), 50);
+    }
 }

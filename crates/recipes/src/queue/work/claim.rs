@@ -383,9 +383,7 @@ async fn settle(inner: Arc<Inner>, held: Held, end: End) -> Result<(), WorkError
         }
         Err(Refused::ItemChanged | Refused::ItemInUse) => Err(WorkError::Changed { item }),
         Err(Refused::Unknown(source)) => Err(WorkError::SettleUnknown { item, source }),
-        Err(Refused::Failed(error)) if error.is_session_ended() || session.state().is_final() => {
-            Err(lost(LostReason::SessionLost))
-        }
+        Err(Refused::Failed(_)) if session.state().is_final() => Err(lost(LostReason::SessionLost)),
         Err(Refused::Failed(source)) => Err(WorkError::Client {
             path: inner.path(),
             source,

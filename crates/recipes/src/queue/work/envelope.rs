@@ -2,7 +2,7 @@
 //!
 //! Owns that form. Bytes that do not have it are never thrown away: they are handed back as they are (H72).
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The form's number, the first thing in the line.
@@ -88,12 +88,10 @@ impl Envelope {
     /// The bytes to store.
     pub(super) fn seal(&self, payload: &[u8]) -> Bytes {
         // Strings and numbers always have a JSON form.
-        let line = serde_json::to_vec(self).unwrap_or_default();
-        let mut data = BytesMut::with_capacity(line.len() + 1 + payload.len());
-        data.put_slice(&line);
-        data.put_u8(b'\n');
-        data.put_slice(payload);
-        data.freeze()
+        let mut data = serde_json::to_vec(self).unwrap_or_default();
+        data.push(b'\n');
+        data.extend_from_slice(payload);
+        Bytes::from(data)
     }
 
     /// What a node holds; `None` where it has another form.
@@ -108,6 +106,16 @@ impl Envelope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_that_is_too_long_is_cut_between_two_characters() {
+        let noted = |reason: &str| Envelope::new("a".to_owned(), 500).noting(reason).reason;
+        assert_eq!(noted(&"x".repeat(401)), Some("x".repeat(400)));
+        // Of three bytes each, which do not come out even.
+        assert_eq!(noted(&"€".repeat(200)), Some("€".repeat(133)));
+        assert_eq!(noted("why"), Some("why".to_owned()));
+        assert_eq!(noted(""), None);
+    }
 
     #[test]
     fn h72_what_is_sealed_opens_again_and_foreign_bytes_are_told_apart() {

@@ -233,9 +233,7 @@ impl Inner {
 
     async fn dead_letters(&self, session: &Session, most: usize) -> Result<Vec<DeadLetter>, Fault> {
         self.has(session, &self.layout.dead).await?;
-        let mut names = self.names(session, &self.layout.dead).await?;
-        names.sort_unstable();
-        names.truncate(most);
+        let names = oldest(self.names(session, &self.layout.dead).await?, most);
         let mut letters = Vec::with_capacity(names.len());
         for some in names.chunks(AT_ONCE) {
             let asked: Vec<_> = some
@@ -345,6 +343,13 @@ impl Inner {
     }
 }
 
+/// The first `most` of these names of numbered nodes, which a server lists in any order.
+fn oldest(mut names: Vec<String>, most: usize) -> Vec<String> {
+    names.sort_unstable();
+    names.truncate(most);
+    names
+}
+
 /// A dead letter of which no more is known than its name.
 fn hidden(name: &str) -> DeadLetter {
     DeadLetter {
@@ -374,5 +379,18 @@ fn opened(name: &str, read: Data) -> Dead {
         },
         version: stat.version,
         envelope,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_the_first_by_number_however_a_server_lists_them() {
+        let listed = ["d-0000000012", "d-0000000003", "d-0000000007"].map(str::to_owned);
+        let first = oldest(listed.to_vec(), 2);
+        assert_eq!(first, ["d-0000000003", "d-0000000007"]);
+        assert_eq!(oldest(listed.to_vec(), 9).len(), 3);
     }
 }

@@ -331,6 +331,18 @@ impl Inner {
                     })),
                     None => return Ok(News::Queue),
                 },
+                // Its ACL does not let us read the claim: that it ends shows in its item's children.
+                Err(error) if error.is_no_auth() => match session.children_watch(&item).await {
+                    Ok((children, watch)) if !children.names.is_empty() => {
+                        changes.spawn(async move {
+                            let _changed_or_lost = watch.await;
+                            true
+                        });
+                    }
+                    Ok(_) => return Ok(News::Queue),
+                    Err(error) if error.is_no_node() => return Ok(News::Queue),
+                    Err(error) => return Err(error.into()),
+                },
                 Err(error) => return Err(error.into()),
             }
         }

@@ -1,0 +1,204 @@
+//! What recipes ask of a server, in which order and how often: a read that must not be stale comes behind a sync, and what is
+//! known is not asked for again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use baton::{Claim, Client, Config, LostReason, Semaphore, Settlement, WorkQueue};
+use baton_client::{BootInstant, BoxFuture, Clock, OpCode, SystemClock};
+use baton_testkit::{Action, Match, Proxy, Variant, inspect};
+use common::work::queue;
+use common::{LONG, Stage, mutex, session, until_quiet, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The requests that the proxy has seen since its frames were cleared, without pings.
+fn requests(proxy: &Proxy) -> Vec<OpCode> {
+    let frames = proxy.frames().into_iter();
+    let requests = frames.filter(|frame| Match::any_request().describes(frame));
+    requests
+        .filter_map(|frame| frame.op())
+        .filter(|op| *op != OpCode::Ping)
+        .collect()
+}
+
+/// Whether a sync was asked for, and nothing of `reads` before it.
+fn synced_before(requests: &[OpCode], reads: &[OpCode]) -> bool {
+    let first = |ops: &[OpCode]| requests.iter().position(|op| ops.contains(op));
+    let sync = first(&[OpCode::Sync]);
+    sync.is_some_and(|sync| first(reads).is_none_or(|read| sync < read))
+}
+
+/// A queue behind a proxy that has two items, one of them claimed, and its client, which asks for nothing more.
+async fn used(stage: &Stage) -> (WorkQueue, Client, Proxy, Claim) {
+    let (client, proxy) = stage.proxied(LONG).await;
+    let queue = queue(&client, &stage.path).visibility(Duration::from_secs(60));
+    within(queue.offer_all(["claimed".into(), "free".into()]))
+        .await
+        .unwrap();
+    let claim = within(queue.take()).await.unwrap();
+    until_quiet(&client, &proxy).await;
+    proxy.clear_frames();
+    (queue, client, proxy, claim)
+}
+
+#[tokio::test]
+async fn a_look_that_decides_over_what_others_have_syncs_first() {
+    for call in ["purge", "claims", "settle", "repair"] {
+        let stage = Stage::new(call).await;
+        let (queue, _client, proxy, claim) = used(&stage).await;
+        match call {
+            "purge" => drop(within(queue.purge()).await.unwrap()),
+            "claims" => drop(within(queue.claims()).await.unwrap()),
+            "settle" => {
+                let ack = queue.settle(claim.item(), claim.token(), Settlement::Ack);
+                within(ack).await.unwrap();
+            }
+            _ => drop(within(queue.repair()).await.unwrap()),
+        }
+        let asked = requests(&proxy);
+        let reads = [OpCode::Exists, OpCode::GetData, OpCode::GetChildren2];
+        assert!(synced_before(&asked, &reads), "{call}: {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn h02_a_look_for_what_became_of_a_lost_answer_syncs_first() {
+    for call in ["put", "take", "extend", "ack", "purge", "txn"] {
+        let stage = Stage::new(call).await;
+        let (queue, client, proxy, claim) = used(&stage).await;
+        let guard = within(mutex(&client, &format!("{}-lock", stage.path)).acquire()).await;
+        let txn = guard.as_ref().unwrap().txn();
+        let cut = proxy
+            .on(Match::reply(OpCode::Multi))
+            .then(Action::Cut(Variant::Rst));
+        match call {
+            "put" => drop(within(queue.offer("x")).await.unwrap()),
+            "take" => drop(within(queue.take()).await.unwrap()),
+            "extend" => within(claim.extend()).await.unwrap(),
+            "ack" => within(claim.ack()).await.unwrap(),
+            "purge" => drop(within(queue.purge()).await.unwrap()),
+            _ => drop(within(txn.check("/", None).commit()).await.unwrap()),
+        }
+        assert_eq!(cut.times(), 1, "{call}");
+        let asked = requests(&proxy);
+        let sent = asked.iter().position(|op| *op == OpCode::Multi).unwrap();
+        let after = &asked[sent..];
+        assert!(
+            after.contains(&OpCode::Exists) && synced_before(after, &[OpCode::Exists]),
+            "{call}: {asked:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_asked_for_once_and_once_more_when_what_is_above_it_is_there() {
+    let stage = Stage::new("directories").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let path = format!("{}/above/lock", stage.path);
+    let made = || {
+        let containers = proxy.count(&Match::request(OpCode::CreateContainer));
+        (containers, proxy.count(&Match::request(OpCode::Create2)))
+    };
+    let guard = within(mutex(&client, &path).acquire()).await.unwrap();
+    // Down from the lock until one can be made, and up again; the lock's node before and after.
+    assert_eq!(made(), (5, 2));
+    within(guard.release()).await.unwrap();
+    proxy.clear_frames();
+    // All permits stand in one directory.
+    let semaphore = Semaphore::new(&client, &format!("{path}-permits"), 4).unwrap();
+    drop(within(semaphore.acquire(4)).await.unwrap());
+    assert_eq!(made().0, 1, "{:?}", requests(&proxy));
+}
+
+#[tokio::test]
+async fn a_receipt_serves_one_transaction_after_the_other() {
+    let stage = Stage::new("receipts").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    for _ in 0..4 {
+        within(guard.txn().check("/", None).commit()).await.unwrap();
+    }
+    assert_eq!(proxy.count(&Match::request(OpCode::Multi)), 4);
+    let receipts = format!("{}-__receipts__", stage.path);
+    let receipts = inspect::children(stage.addr, &receipts).await.unwrap();
+    assert_eq!(receipts.len(), 1);
+}
+
+#[tokio::test]
+async fn h09_a_guard_whose_node_is_gone_asks_for_no_deletion() {
+    let stage = Stage::new("gone").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let admin = session(&stage.client().await).await;
+    for drops in [true, false] {
+        let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+        within(admin.delete(guard.node(), None)).await.unwrap();
+        assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
+        if drops {
+            drop(guard);
+        } else {
+            within(guard.release()).await.unwrap_err();
+        }
+        within(session(&client).await.sync("/")).await.unwrap();
+        assert_eq!(proxy.count(&Match::request(OpCode::Delete)), 0);
+    }
+}
+
+/// The machine's clock, and how often it was asked.
+#[derive(Default)]
+struct AskedClock(AtomicU64);
+
+impl Clock for AskedClock {
+    fn now(&self) -> BootInstant {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        SystemClock.now()
+    }
+
+    fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<()> {
+        SystemClock.sleep_until(deadline)
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_may_not_queue_its_request_rests_before_it_tries_again() {
+    let stage = Stage::new("full").await;
+    let proxy = Proxy::start(stage.addr).await.unwrap();
+    let clock = Arc::new(AskedClock::default());
+    let config = Config::new(&proxy.addr().to_string())
+        .unwrap()
+        .session_timeout(LONG)
+        .max_pending(2, 1 << 20)
+        .clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let client = within(Client::connect(config)).await.unwrap();
+    let full = session(&client).await;
+    let lease = within(full.hold_lease()).await.unwrap();
+    let answers = proxy.on(Match::any_reply()).then(Action::Hold);
+    let kept = [full.exists("/"), full.exists("/")];
+    within(answers.fired()).await;
+    let (begin, asked) = (Instant::now(), clock.0.load(Ordering::Relaxed));
+    let lock = mutex(&client, &stage.path);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    // Enough for one that does not rest to try thousands of times.
+    let other = session(&stage.client().await).await;
+    for _ in 0..100 {
+        within(other.sync("/")).await.unwrap();
+    }
+    let tries = begin.elapsed().as_millis() / 20 + 2;
+    let asked = clock.0.load(Ordering::Relaxed) - asked;
+    assert!(u128::from(asked) < 20 * tries, "{asked}, {tries}");
+    assert!(!acquiring.is_finished());
+    answers.release();
+    for kept in kept {
+        within(kept).await.unwrap();
+    }
+    let guard = within(acquiring).await.unwrap().unwrap();
+    assert_eq!(guard.check(), Ok(()));
+    drop(lease);
+}
