@@ -15,7 +15,7 @@ use baton::{
 };
 use baton_client::{Client, EventKind, OpCode};
 use baton_testkit::{Match, Proxy, Variant};
-use common::{LAPSE, Stage, lapsing, mutex, session, within};
+use common::{LAPSE, Stage, lapsing, mutex, polled, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -159,6 +159,46 @@ async fn h92_who_keeps_the_node_keeps_it_until_the_guard_goes() {
     assert_eq!(nodes[0].path, guard.node());
     assert_eq!(guard.keep_node(), Err(LostReason::LeaseEnded));
     drop(guard);
+    stage.until_children(0).await;
+}
+
+#[tokio::test]
+async fn h92_who_keeps_the_nodes_of_several_locks_keeps_the_others_when_one_goes() {
+    let stage = Stage::new("h92f").await;
+    let (one, two) = (format!("{}-1", stage.path), format!("{}-2", stage.path));
+    let client = stage.client().await;
+    let multi = MultiLock::new(&client, [&one, &two]).unwrap();
+    let guard = within(multi.acquire()).await.unwrap();
+    guard.guard().keep_node().unwrap();
+    let admin = session(&stage.client().await).await;
+    within(admin.delete(guard.guard().node(), None))
+        .await
+        .unwrap();
+    assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
+    // Behind whatever the loss has had sent.
+    within(session(&client).await.sync("/")).await.unwrap();
+    let left = within(admin.children(&two)).await.unwrap().names;
+    assert_eq!(left.len(), 1, "the node goes no sooner than its guard");
+    drop(guard);
+    drop(within(mutex(&client, &two).acquire()).await.unwrap());
+}
+
+#[tokio::test]
+async fn h92_the_release_of_a_guard_that_was_lost_waits_for_no_server() {
+    let stage = Stage::new("h92g").await;
+    let (client, proxy) = lapsing(&stage).await;
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    guard.keep_node().unwrap();
+    let lost = guard.lost();
+    proxy.refuse();
+    proxy.cut_all(Variant::Rst);
+    assert_eq!(within(lost).await, LostReason::LeaseEnded);
+    let released = polled(guard.release(), 20).await;
+    assert!(
+        matches!(released, Some(Err(ReleaseError::Lost { .. }))),
+        "{released:?}"
+    );
+    proxy.heal();
     stage.until_children(0).await;
 }
 

@@ -55,6 +55,29 @@ async fn h59_a_leader_that_resigns_is_a_follower_in_memory_before_its_offer_is_d
 }
 
 #[tokio::test]
+async fn a_term_that_somebody_else_writes_to_meanwhile_is_numbered_after_it() {
+    let stage = Stage::new("term").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let admin = session(&stage.client().await).await;
+    let candidate = election(&client, &stage.path);
+    let first = within(candidate.campaign()).await.unwrap();
+    let epoch = first.term().epoch;
+    within(first.resign()).await.unwrap();
+    let numbering = proxy.on(Match::request(OpCode::Multi)).then(Action::Hold);
+    let campaigning = tokio::spawn(async move { candidate.campaign().await.unwrap() });
+    within(numbering.fired()).await;
+    let node = format!("{}-__term__", stage.path);
+    let said = within(admin.get_data(&node)).await.unwrap().data;
+    within(admin.set_data(&node, &said, None)).await.unwrap();
+    numbering.release();
+    let second = within(campaigning).await.unwrap();
+    assert_eq!(second.term().epoch, epoch + 1);
+    let offers = stage.children().await;
+    assert_eq!(offers.len(), 1, "{offers:?}");
+    assert_eq!(offers[0].path, second.node());
+}
+
+#[tokio::test]
 async fn h60_a_sibling_that_vanishes_fails_nobody_and_a_lost_offer_is_made_again() {
     let stage = Stage::new("h60").await;
     let admin = session(&stage.client().await).await;

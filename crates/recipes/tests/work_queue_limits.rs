@@ -14,7 +14,7 @@ use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
 use baton_testkit::{Action, Match, Proxy};
 use common::work::queue;
 use common::{LONG, Stage, hide, polled, session, until_quiet, within};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// Claims and acknowledges one item.
@@ -135,6 +135,26 @@ async fn what_a_dropped_try_has_claimed_goes_to_the_task_that_waits() {
             _ => assert_eq!(within(waiter).await.unwrap(), b"x", "{polls}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_claim_is_known_to_be_ours_for_as_long_as_its_timeout_allows() {
+    let stage = Stage::new("left").await;
+    // Less than the lease.
+    let timeout = Duration::from_secs(4);
+    let queue = queue(&stage.client().await, &stage.path).visibility(timeout);
+    within(queue.offer("x")).await.unwrap();
+    let before = Instant::now();
+    let claim = within(queue.take()).await.unwrap();
+    let left = [claim.remaining(), claim.standing().remaining()];
+    // All of it, from the request on, but what servers' clocks may be too fast by.
+    let at_least = (timeout - timeout / 100).saturating_sub(before.elapsed());
+    assert!(left.iter().all(|left| *left >= at_least), "{left:?}");
+    let before = Instant::now();
+    within(claim.extend()).await.unwrap();
+    let left = claim.remaining();
+    let at_least = (timeout - timeout / 100).saturating_sub(before.elapsed());
+    assert!(left >= at_least, "{left:?}");
 }
 
 /// What consumers do about an item that has a foreign child, and no claim any more.
