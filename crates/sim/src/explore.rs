@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cancel::CancelAt;
 use crate::fault::{Direction, Edge, Fault, FaultKind, Plan};
 use crate::run::{Report, SESSION_TIMEOUT, run};
-use crate::scenario::Scenario;
+use crate::scenario::{Boundary, Scenario};
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +119,9 @@ pub fn explore(scenario: &Scenario, effort: &Effort) -> Result<Summary, Box<Fail
         let pairs = pairs(&calm, seed, effort.pairs);
         let step = singles.len().div_ceil(effort.runs.max(1)).max(1);
         let first = usize::try_from(seed).unwrap_or(0) % step;
+        if seed == effort.first_seed {
+            summary.runs += at_boundaries(scenario)?;
+        }
         let chosen = singles.into_iter().skip(first).step_by(step);
         for plan in std::iter::once(Plan::calm(seed)).chain(chosen).chain(pairs) {
             let mut report = run(scenario, &plan, false);
@@ -139,6 +142,47 @@ pub fn explore(scenario: &Scenario, effort: &Effort) -> Result<Summary, Box<Fail
         summary.polls = calm.polls.iter().sum();
     }
     Ok(summary)
+}
+
+/// Plays the plan of each boundary, which must come to its mark, and be good as any other. Returns how many there are.
+fn at_boundaries(scenario: &Scenario) -> Result<usize, Box<Failure>> {
+    let mut runs = 0;
+    for Boundary { mark, plan, .. } in scenario.boundaries() {
+        let (plan, mut report) = match plan.parse::<Plan>() {
+            Ok(plan) => (plan.clone(), replay(scenario, &plan)),
+            Err(error) => {
+                let mut report = Report::default();
+                report.failures.push(error.to_string());
+                (Plan::default(), report)
+            }
+        };
+        runs += 1;
+        if report.failures.is_empty() && !report.marks.contains(mark) {
+            report.failures.push(format!(
+                "it does not come to \"{mark}\" any more; \
+                 `cargo run --release -p baton-sim -- --scenario {} --find \"{mark}\"` prints plans that do",
+                scenario.name
+            ));
+        }
+        if !report.failures.is_empty() {
+            return Err(Box::new(Failure {
+                scenario: scenario.name,
+                plan,
+                runs,
+                report,
+            }));
+        }
+    }
+    Ok(runs)
+}
+
+/// Plans with one thing going wrong that come to `mark`, as many as `wanted`.
+#[must_use]
+pub fn find(scenario: &Scenario, mark: &str, seed: u64, wanted: usize) -> Vec<Plan> {
+    let calm = run(scenario, &Plan::calm(seed), false);
+    let plans = std::iter::once(Plan::calm(seed)).chain(singles(&calm, seed));
+    let found = plans.filter(|plan| run(scenario, plan, false).marks.contains(mark));
+    found.take(wanted).collect()
 }
 
 fn judge_creates(scenario: &Scenario, calm: &Report, report: &mut Report) {

@@ -46,14 +46,15 @@ pub enum FaultKind {
     Partition,
     /// As `Reset`, and new connections of this client are refused for two and a half session timeouts.
     Exile,
-    /// The client's process stands still for so long: it does nothing, and its clock runs on.
+    /// The client's process stands still for so long: it does nothing, and its clock runs on. A pause that is a little
+    /// shorter than the session timeout ends its leases, and not its session.
     Pause(Duration),
     /// The server crashes and comes back at once with what it had acknowledged; every connection breaks.
     Crash,
 }
 
 impl FaultKind {
-    /// Every kind, with the two delays that matter: well within the session timeout, and beyond it.
+    /// Every kind, with the two delays that matter: well within the session timeout, and beyond it; and two such pauses.
     #[must_use]
     pub fn all(session_timeout: Duration) -> Vec<Self> {
         vec![
@@ -67,6 +68,7 @@ impl FaultKind {
             Self::HoleDown,
             Self::Partition,
             Self::Pause(session_timeout * 5 / 2),
+            Self::Pause(session_timeout * 79 / 80),
             Self::Delay(session_timeout / 10),
             Self::Delay(session_timeout * 3 / 2),
         ]

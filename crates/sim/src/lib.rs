@@ -23,7 +23,7 @@ mod standstill;
 mod transcript;
 
 pub use cancel::CancelAt;
-pub use explore::{Effort, Failure, Summary, explore, replay};
+pub use explore::{Effort, Failure, Summary, explore, find, replay};
 pub use fault::{Direction, Edge, Fault, FaultKind, Plan, PlanError};
 pub use occupancy::Occupancy;
 pub use run::{Report, run};

@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-use baton_sim::{Effort, Plan, explore, replay, scenario};
+use baton_sim::{Effort, Plan, explore, find, replay, scenario};
 use clap::Parser;
+
+/// How many plans `--find` prints.
+const FOUND: usize = 10;
 
 /// Plays recipes under simulated faults; the same arguments give the same runs.
 #[derive(Debug, Parser)]
@@ -14,6 +17,14 @@ struct Args {
     /// Plays this one plan, as a failure has printed it, and prints the transcript.
     #[arg(long, requires = "scenario")]
     plan: Option<Plan>,
+    /// Prints plans that come to this mark instead of exploring.
+    #[arg(
+        long,
+        value_name = "MARK",
+        requires = "scenario",
+        conflicts_with = "plan"
+    )]
+    find: Option<String>,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first_seed: u64,
@@ -58,6 +69,14 @@ fn main() -> ExitCode {
                 println!("FAILED: {failure}");
             }
             good &= report.failures.is_empty();
+            continue;
+        }
+        if let Some(mark) = &args.find {
+            let found = find(scenario, mark, args.first_seed, FOUND);
+            for plan in &found {
+                println!("{plan}");
+            }
+            good &= !found.is_empty();
             continue;
         }
         let effort = Effort {

@@ -1,6 +1,7 @@
 //! The network between clients and server: every frame passes here, is counted, takes its time, and meets the plan's
 //! faults. Owns connections and the server's comings and goings; never looks into a frame but to name it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const JITTER_MS: u64 = 3;
 const LATE_LIMIT: Duration = Duration::from_secs(2);
 /// What the wall clock reads when a run begins: 2030.
 const WALL_MS: i64 = 1_893_456_000_000;
+/// Frames of a run that does not end: a hundred times what the longest one takes.
+const ENDLESS: u64 = 200_000;
 /// Turns given to the server between a frame and the crash after it.
 const TURNS_BEFORE_CRASH: usize = 16;
 
@@ -74,6 +77,9 @@ struct State {
     server: Option<Arc<SimulatedServer>>,
     transcript: Transcript,
     failures: Vec<String>,
+    marks: BTreeSet<&'static str>,
+    arrived: u64,
+    endless: watch::Sender<bool>,
 }
 
 /// Cheap to clone. See the module's page.
@@ -131,6 +137,9 @@ impl Network {
             server: Some(Arc::new(server)),
             transcript: Transcript::new(transcript),
             failures: Vec::new(),
+            marks: BTreeSet::new(),
+            arrived: 0,
+            endless: watch::Sender::new(false),
         }))))
     }
 
@@ -156,6 +165,25 @@ impl Network {
         let what = state.transcript.without_chance(what);
         state.say(&format!("FAILED: {what}"));
         state.failures.push(what);
+    }
+
+    /// Something has come about that a scenario has to meet in one of its runs.
+    pub(crate) fn mark(&self, mark: &'static str) {
+        let mut state = self.state();
+        if state.marks.insert(mark) {
+            state.say(&format!("MARK {mark}"));
+        }
+    }
+
+    pub(crate) fn marks(&self) -> BTreeSet<&'static str> {
+        self.state().marks.clone()
+    }
+
+    /// Returns once there have been more frames than a run that ends can have.
+    pub(crate) async fn endless(&self) {
+        let mut endless = self.state().endless.subscribe();
+        // The network has the sender.
+        let _ = endless.wait_for(|endless| *endless).await;
     }
 
     pub(crate) fn failures(&self) -> Vec<String> {
@@ -401,6 +429,10 @@ impl State {
             return Verdict::Drop;
         };
         let client = conn.client;
+        self.arrived += 1;
+        if self.arrived == ENDLESS {
+            self.endless.send_replace(true);
+        }
         if at(&mut conn.lost, direction).is_some_and(|lost| *lost) {
             return Verdict::Drop;
         }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::network::Network;
+use crate::scenario::boundary::GRANT_OVER;
 
 type Check = Box<dyn Fn() -> bool + Send>;
 
@@ -54,6 +55,7 @@ impl Occupancy {
         state.holders.retain(|holder| (holder.valid)());
         let what = &self.what;
         if !valid() {
+            self.network.mark(GRANT_OVER);
             // Told late: whoever stood still meanwhile knows from its guard that it holds nothing.
             self.network
                 .note(|| format!("{who} held {what}, token {token}, and does not any more"));

@@ -1,5 +1,6 @@
 //! One run: a scenario under a plan, and what is true of every scenario when it is over.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use baton_client::Client;
@@ -14,6 +15,8 @@ pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// After the actors: long enough for every cleanup, and for every session that nobody speaks for to expire.
 const QUIET: Duration = Duration::from_secs(9);
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// A run that has not ended then will not end: ten times what the longest one takes.
+const LIMIT: Duration = Duration::from_secs(7_200);
 
 /// What one run came to.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +29,8 @@ pub struct Report {
     pub polls: Vec<usize>,
     /// Creates that clients sent.
     pub creates: usize,
+    /// What the scenario has marked, see [`Boundary`](crate::scenario::Boundary).
+    pub marks: BTreeSet<&'static str>,
     /// Virtual time that passed.
     pub elapsed: Duration,
     /// What happened, if it was asked for.
@@ -77,24 +82,34 @@ async fn play(scenario: &Scenario, plan: &Plan, transcript: bool) -> Report {
         Ok(stage) => stage,
         Err(error) => return broken(&error),
     };
-    (scenario.play)(stage.clone()).await;
-    let creates = network.creates();
-    network.heal();
-    tokio::time::sleep(QUIET).await;
-    judge_open(scenario, &stage);
-    if let Some(check) = scenario.afterwards {
-        check(&stage);
+    let mut creates = 0;
+    let whole = async {
+        (scenario.play)(stage.clone()).await;
+        creates = network.creates();
+        network.heal();
+        tokio::time::sleep(QUIET).await;
+        judge_open(scenario, &stage);
+        if let Some(check) = scenario.afterwards {
+            check(&stage);
+        }
+        for client in stage.clients() {
+            close(&stage, client).await;
+        }
+        tokio::time::sleep(QUIET).await;
+        judge_closed(&stage);
+    };
+    tokio::select! {
+        biased;
+        () = whole => {}
+        () = network.endless() => stage.fail("it does not end: clients and server do not stop sending"),
+        () = tokio::time::sleep(LIMIT) => stage.fail("it does not end: hours have passed"),
     }
-    for client in stage.clients() {
-        close(&stage, client).await;
-    }
-    tokio::time::sleep(QUIET).await;
-    judge_closed(&stage);
     let report = Report {
         failures: network.failures(),
         frames: network.frames(),
         polls: stage.polls(),
         creates,
+        marks: network.marks(),
         elapsed: start.elapsed(),
         transcript: network.transcript(),
     };

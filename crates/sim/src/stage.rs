@@ -199,6 +199,12 @@ impl Stage {
         self.network().note(text);
     }
 
+    /// Something has come about that the scenario has to meet in one of its runs, see
+    /// [`Boundary`](crate::scenario::Boundary).
+    pub fn mark(&self, mark: &'static str) {
+        self.network().mark(mark);
+    }
+
     /// Something that must not happen has happened.
     pub fn fail(&self, what: &str) {
         self.network().fail(what);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton::{Barrier, BarrierError, CountdownLatch, DoubleBarrier};
 use tokio::sync::Notify;
 
-use super::Scenario;
+use super::{Scenario, boundary};
 use crate::stage::Stage;
 
 const PATH: &str = "/meetings/one";
@@ -150,6 +150,9 @@ async fn short_of_time(stage: Stage) {
                 let limit = Duration::from_millis(14 + 3 * stage.below(4));
                 let outcome = stage.cancellable(barrier.enter_timeout(limit)).await;
                 stage.note(|| format!("member {number}: {outcome:?}"));
+                if matches!(outcome, Some(Err(BarrierError::Aborted { .. }))) {
+                    stage.mark(boundary::ROUND_ABORTED);
+                }
                 let verdict = match &outcome {
                     Some(Ok(entered)) => entered.round().map(|round| (round, true)),
                     Some(Err(BarrierError::Aborted { round, .. })) => Some((*round, false)),

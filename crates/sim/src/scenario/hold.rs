@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use baton::{Guard, Leadership, MultiGuard, ReadGuard, ReentrantGuard, ReleaseError, WriteGuard};
 
+use super::boundary;
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
@@ -113,6 +114,7 @@ pub(super) async fn stay<G: Held>(
     }
     for _ in 0..3 {
         if !guard.valid() {
+            stage.mark(boundary::GUARD_ENDS);
             break;
         }
         stage.pause(millis / 3).await;

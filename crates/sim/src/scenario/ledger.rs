@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton::QueueError;
 
+use super::boundary;
 use crate::stage::Stage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,7 @@ impl Ledger {
         stage.note(|| format!("not taken: {error}"));
         match error {
             QueueError::TakeUnknown { item, .. } => {
+                stage.mark(boundary::TAKE_UNKNOWN);
                 *self.state().perhaps.entry(text(item)).or_default() += 1;
             }
             other => stage.fail(&format!("take: {other}")),

@@ -6,6 +6,7 @@ use baton_client::BoxFuture;
 use crate::stage::Stage;
 
 mod barrier;
+pub(crate) mod boundary;
 mod election;
 mod hold;
 mod ledger;
@@ -22,6 +23,8 @@ mod value;
 mod work_fates;
 mod work_queue;
 mod work_visibility;
+
+pub use boundary::Boundary;
 
 /// One scenario.
 #[derive(Clone, Copy)]
@@ -54,6 +57,11 @@ impl Scenario {
             afterwards: None,
             more_creates: 8,
         }
+    }
+
+    /// Where its promises are at stake.
+    pub fn boundaries(&self) -> impl Iterator<Item = &'static Boundary> {
+        boundary::of(self.name)
     }
 
     const fn keeps(self, keeps: fn(&str) -> bool) -> Self {

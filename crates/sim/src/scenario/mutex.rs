@@ -5,8 +5,8 @@ use std::time::Duration;
 use baton::{Dialect, Guard, LockError, Mutex, SimpleMutex};
 use baton_client::Client;
 
-use super::Scenario;
 use super::hold::{granted, hold, hold_for, stay};
+use super::{Scenario, boundary};
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
@@ -220,7 +220,11 @@ async fn limited(stage: Stage) {
         let limit = Duration::from_millis(12 + 6 * round.stage.below(4));
         let acquire = round.lock.acquire_timeout(limit);
         match round.stage.cancellable(acquire).await {
-            None | Some(Err(LockError::TimedOut { .. })) => round.stage.pause(2).await,
+            None => round.stage.pause(2).await,
+            Some(Err(LockError::TimedOut { .. })) => {
+                round.stage.mark(boundary::TIMED_OUT);
+                round.stage.pause(2).await;
+            }
             outcome => round.hold(outcome).await,
         }
     })

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use baton::{RwDialect, RwLock};
+use baton::{LockError, RwDialect, RwLock};
 
-use super::Scenario;
 use super::hold::{granted, hold_in, stay};
+use super::{Scenario, boundary};
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
@@ -101,8 +101,9 @@ async fn downgrades(stage: Stage) {
 /// One becomes a reader each time that it has written, one becomes a writer where it may, one only writes.
 async fn changes(stage: Stage) {
     let room = stage.occupancy("the lock", WHOLE);
+    let writes = Arc::new(AtomicU64::new(0));
     let act = |stage: Stage, number: usize| {
-        let room = room.clone();
+        let (room, writes) = (room.clone(), Arc::clone(&writes));
         async move {
             let Ok(lock) = RwLock::new(stage.client(number), PATH) else {
                 return stage.fail("no lock");
@@ -110,7 +111,9 @@ async fn changes(stage: Stage) {
             for round in 0..2 {
                 let who = format!("client {number}, round {round}");
                 if number == 1 {
-                    reads_first(&stage, &who, &lock, &room).await;
+                    // In the second round the others are done, where nothing has gone wrong.
+                    let thinks = 60 * round;
+                    reads_first(&stage, &who, &lock, &room, &writes, thinks).await;
                     continue;
                 }
                 let outcome = stage.cancellable(lock.write()).await;
@@ -118,6 +121,7 @@ async fn changes(stage: Stage) {
                     continue;
                 };
                 let token = guard.token();
+                writes.fetch_add(1, SeqCst);
                 if number == 2 {
                     hold_in(&stage, &who, &[(&room, WHOLE, token)], guard).await;
                     continue;
@@ -137,21 +141,45 @@ async fn changes(stage: Stage) {
     stage.crew(3, act).await;
 }
 
-async fn reads_first(stage: &Stage, who: &str, lock: &RwLock, room: &Occupancy) {
+async fn reads_first(
+    stage: &Stage,
+    who: &str,
+    lock: &RwLock,
+    room: &Occupancy,
+    writes: &AtomicU64,
+    thinks_ms: u64,
+) {
     let outcome = stage.cancellable(lock.read()).await;
     let Some(guard) = granted(stage, who, outcome) else {
         return;
     };
     let token = guard.token();
+    let read = writes.load(SeqCst);
     let Some(guard) = stay(stage, who, &[(room, 1, token)], guard, 6).await else {
         return;
     };
+    stage.pause(thinks_ms).await;
+    if guard.check().is_err() && !guard.session().state().is_final() {
+        stage.mark(boundary::UPGRADE_OF_ENDED);
+    }
     match stage.cancellable(guard.upgrade()).await {
         Some(Ok(guard)) => {
+            stage.mark(boundary::UPGRADED);
+            let now = writes.fetch_add(1, SeqCst);
+            stage.expect(guard.check().is_err() || now == read, || {
+                format!("{who} writes what it made of {read} writes, and there have been {now}")
+            });
             let token = guard.token();
             hold_in(stage, who, &[(room, WHOLE, token)], guard).await;
         }
         // Given up, or somebody else reads or waits: the read lock, if it is still one, is dropped.
-        refused => stage.note(|| format!("{who} stays a reader: {refused:?}")),
+        refused => {
+            if let Some(Err(refused)) = &refused
+                && matches!(refused.source, LockError::WouldDeadlock { .. })
+            {
+                stage.mark(boundary::UPGRADE_REFUSED);
+            }
+            stage.note(|| format!("{who} stays a reader: {refused:?}"));
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use baton::{Semaphore, SemaphoreError};
 
-use super::Scenario;
 use super::hold::{granted, hold_in};
+use super::{Scenario, boundary};
 use crate::stage::Stage;
 
 const PATH: &str = "/pools/one";
@@ -70,7 +70,11 @@ async fn resized(stage: Stage) {
                 let who = format!("client {number}, round {round}");
                 let wanted = if round == 1 { 2 } else { 1 };
                 let begun = era.load(SeqCst);
-                let guard = match stage.cancellable(semaphore.acquire(wanted)).await {
+                let outcome = stage.cancellable(semaphore.acquire(wanted)).await;
+                if matches!(outcome, Some(Err(SemaphoreError::BadPermits { .. }))) {
+                    stage.mark(boundary::FEWER_PERMITS);
+                }
+                let guard = match outcome {
                     Some(Ok(guard)) => guard,
                     // More than there are by now; or the first look at the number came too late.
                     Some(Err(

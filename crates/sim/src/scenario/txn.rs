@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex as StdMutex};
 
 use baton::{CreateMode, Guard, Mutex, TxnError};
 
-use super::Scenario;
 use super::hold::{granted, hold};
+use super::{Scenario, boundary};
 use crate::stage::Stage;
 
 const LOCK: &str = "/locks/one";
@@ -65,6 +65,11 @@ async fn commit(stage: &Stage, guard: &Guard, expected: &Expected) {
         .create(&entry, b"", CreateMode::PersistentSequential);
     let outcome = stage.cancellable(txn.commit()).await;
     stage.note(|| format!("token {token} committed: {outcome:?}"));
+    match &outcome {
+        Some(Err(TxnError::Unknown(_))) => stage.mark(boundary::CHANGE_UNKNOWN),
+        Some(Err(_)) => stage.mark(boundary::CHANGE_REFUSED),
+        _ => {}
+    }
     let (least, most) = match outcome {
         Some(Ok(_)) => (1, 1),
         None | Some(Err(TxnError::Unknown(_))) => (0, 1),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use baton::{WorkError, WorkItem, WorkQueue};
 
-use super::Scenario;
+use super::{Scenario, boundary};
 use crate::stage::Stage;
 
 const PATH: &str = "/jobs/one";
@@ -62,6 +62,9 @@ async fn consume(stage: &Stage, queue: &WorkQueue, book: &Book) -> bool {
             String::from_utf8_lossy(&payload)
         )
     });
+    if matches!(acked, Some(Err(WorkError::SettleUnknown { .. }))) {
+        stage.mark(boundary::ACK_UNKNOWN);
+    }
     book.note(&payload, |known| match acked {
         Some(Ok(())) => known.done += 1,
         None | Some(Err(WorkError::SettleUnknown { .. })) => known.perhaps += 1,

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use baton::{Claim, WorkError, WorkItem, WorkQueue};
 use baton_client::Client;
+use tokio::time::Instant;
 
-use super::Scenario;
+use super::{Scenario, boundary};
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 
@@ -55,7 +56,12 @@ fn queue(client: &Client) -> Result<WorkQueue, WorkError> {
 }
 
 async fn consume(stage: &Stage, who: &str, queue: &WorkQueue, book: &Book, millis: u64) -> bool {
-    let claim = match stage.cancellable(queue.poll()).await {
+    let asked = Instant::now();
+    let taken = stage.cancellable(queue.poll()).await;
+    if asked.elapsed() > VISIBILITY && matches!(taken, Some(Ok(_))) {
+        stage.mark(boundary::CLAIM_LATE);
+    }
+    let claim = match taken {
         Some(Ok(Some(claim))) => Arc::new(claim),
         Some(Ok(None)) | None => return false,
         Some(Err(error)) => {
@@ -77,7 +83,13 @@ async fn consume(stage: &Stage, who: &str, queue: &WorkQueue, book: &Book, milli
         stage.fail("a claim is held twice");
         return false;
     };
+    if claim.check().is_err() {
+        stage.mark(boundary::ACK_LATE);
+    }
     let acked = stage.cancellable(Claim::ack(claim)).await;
+    if matches!(acked, Some(Err(WorkError::SettleUnknown { .. }))) {
+        stage.mark(boundary::ACK_UNKNOWN);
+    }
     stage.note(|| format!("{who} acknowledged {item}, token {token}: {acked:?}"));
     book.note(&item, |known| match acked {
         Some(Ok(())) => known.acked.push(token),
