@@ -133,14 +133,17 @@ async fn h92_a_dead_guard_deletes_its_node_once_and_tells_of_no_release() {
     stage.until_children(2).await;
     let last = tokio::spawn(async move { last.acquire().await.unwrap() });
     stage.until_children(3).await;
+    let observer = session(&stage.client().await).await;
+    let marker = format!("{}.released", guard.node());
+    let mut told = within(observer.exists_watch(&marker)).await.unwrap().1;
     lapse(&client, &proxy, guard.lost()).await;
     let next = within(next).await.unwrap();
     assert!(!last.is_finished(), "one waiter was woken, the next");
     drop(guard);
     within(session(&client).await.sync("/")).await.unwrap();
     assert_eq!(proxy.count(&Match::request(OpCode::Delete)), 1);
-    // A release of a holder that asks for a lock delay is a multi.
-    assert_eq!(proxy.count(&Match::request(OpCode::Multi)), 0);
+    within(observer.sync("/")).await.unwrap();
+    assert_eq!(told.try_event(), None, "a release was announced");
     within(next.release()).await.unwrap();
     drop(within(last).await.unwrap());
 }
