@@ -293,13 +293,18 @@ fn describe(args: &Args) -> serde_json::Value {
     })
 }
 
-/// Those that compile, as many as are wanted of each module.
+/// Those that compile, as many as are wanted of each module; of a change, as many as are wanted in all.
 fn viable(
     args: &Args,
     tree: &mut Tree,
     mut candidates: Vec<Chosen>,
     results: &Results,
 ) -> Result<Vec<Chosen>> {
+    if args.in_diff.is_some() {
+        // Few: the build of the tests finds those that do not compile, and spares a check of everything that they depend on.
+        candidates.truncate(args.limit());
+        return Ok(candidates);
+    }
     if results.is_resumed() {
         candidates.retain(|chosen| !results.does_not_compile(&chosen.mutant.key()));
     } else {
@@ -321,10 +326,6 @@ fn viable(
                 results.note(&mutant.key(), None)?;
             }
         }
-    }
-    if args.in_diff.is_some() {
-        candidates.truncate(args.limit());
-        return Ok(candidates);
     }
     let mut kept: Vec<Chosen> = Vec::new();
     for chosen in candidates {

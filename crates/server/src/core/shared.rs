@@ -206,4 +206,26 @@ pub(crate) mod tests {
             .unwrap()
             .0
     }
+
+    #[test]
+    fn connections_of_an_address_are_counted_until_the_last_has_gone() {
+        let shared = shared(Options {
+            max_connections_per_address: 2,
+            ..Options::default()
+        });
+        let open = |port| {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+            shared.open(Peer::Tcp(address))
+        };
+        let (one, two) = (open(1).unwrap(), open(2).unwrap());
+        let full = |refused| matches!(refused, Err(TooMany::FromAddress(2)));
+        assert!(full(open(3)));
+        shared.forget(&one);
+        let three = open(3).unwrap();
+        assert!(full(open(4)));
+        shared.forget(&two);
+        shared.forget(&three);
+        assert!(shared.connections.lock().per_address.is_empty());
+        assert_eq!(shared.open_connections(), 0);
+    }
 }
