@@ -349,6 +349,27 @@ fn files_of_another_cluster_are_refused() {
 }
 
 #[test]
+fn a_snapshot_of_another_cluster_is_refused() {
+    let foreign = with_snapshots_of(WalOptions {
+        cluster_id: Some(8),
+        ..options()
+    });
+    let disk = with_snapshots();
+    let name = "snap-0000000000000018-0000000001";
+    disk.put(name, &foreign.content(name).unwrap());
+    match recovered(&disk) {
+        Err(WalError::WrongCluster {
+            file,
+            found: 8,
+            expected: 7,
+        }) => assert!(file.ends_with(name), "{file}"),
+        other => panic!("{other:?}"),
+    }
+    let report = verify(&disk).unwrap();
+    assert!(!report.is_sound(), "{report:?}");
+}
+
+#[test]
 fn a_folder_in_use_says_by_whom() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Arc::new(DirStorage::open(folder.path()).unwrap());
@@ -409,8 +430,12 @@ fn a_real_folder_keeps_what_was_synced() {
 
 /// Entries 1..=20 committed, snapshots at 8, 14 and 18, of which two are kept.
 fn with_snapshots() -> FaultStorage {
+    with_snapshots_of(options())
+}
+
+fn with_snapshots_of(options: WalOptions) -> FaultStorage {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = Wal::open(Arc::new(disk.clone()), options).unwrap();
     wal.append(&[Record::HardState(HardState { term: 1, vote: 1 })])
         .unwrap();
     for index in 1..=20 {

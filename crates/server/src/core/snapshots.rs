@@ -103,7 +103,6 @@ impl Snapshots {
         let begun = now();
         let mut tree = shared.tree.write();
         if let Err(error) = tree.begin_snapshot() {
-            drop(tree);
             self.failed(&error.to_string());
             return;
         }

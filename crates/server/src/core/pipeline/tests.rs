@@ -383,3 +383,15 @@ fn a_core_that_has_answered_a_few_stays_awake_for_as_long_as_the_sync_took_at_mo
     let until = core.gather.awake_until().unwrap();
     assert!(until <= now() + core.last_sync);
 }
+
+#[test]
+fn a_snapshot_that_cannot_begin_is_tried_again_after_a_pause() {
+    let storage = Arc::new(FaultStorage::new());
+    let options = Options::default();
+    let (shared, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
+    shared.tree.write().begin_snapshot().unwrap();
+    core.snapshots = Snapshots::new(shared.options.snapshot_every_entries);
+    core.turn(&Work::default(), now()).unwrap();
+    let next = core.snapshots.next_look().unwrap();
+    assert!(next > now() + Duration::from_secs(10));
+}
