@@ -9,11 +9,9 @@ use std::process::Command;
 use crate::peer::python;
 use crate::process::{Kind, Server, build_baton, output, work_dir};
 use crate::table::{Series, markdown, ratio, show};
-use crate::{Result, java, machine, root};
+use crate::{Result, java, machine, page, root};
 
 const BOOK: &str = "docs/benchmarks.md";
-const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
-const END: &str = "<!-- written by `cargo xtask bench`: end -->";
 
 /// Measure Baton beside Apache ZooKeeper, Curator and kazoo, and write docs/benchmarks.md.
 #[derive(Debug, clap::Args)]
@@ -282,7 +280,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.print {
         Ok(())
     } else {
-        write_book(&text)
+        page::replace(BOOK, "figures", &text)
     }
 }
 
@@ -505,19 +503,4 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
         text += &markdown(&["memory and start", "ZooKeeper", "Baton", "ratio"], &rows);
     }
     text
-}
-
-/// Puts the tables between the book's marks.
-fn write_book(text: &str) -> Result<()> {
-    let file = root().join(BOOK);
-    let book = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let parts = book
-        .split_once(BEGIN)
-        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-    let (head, tail) =
-        parts.ok_or_else(|| format!("{BOOK} has lost its marks '{BEGIN}' and '{END}'"))?;
-    Ok(fs::write(
-        &file,
-        format!("{head}{BEGIN}\n\n{text}\n{END}{tail}"),
-    )?)
 }

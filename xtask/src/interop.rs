@@ -9,7 +9,6 @@ mod matrix;
 mod meetings;
 mod mixed;
 mod on_zookeeper;
-mod page;
 mod queues;
 mod soak;
 
@@ -21,6 +20,9 @@ use clap::ValueEnum;
 
 use crate::process::{Kind, build_baton, work_dir};
 use crate::{Result, java};
+
+/// The page whose tables it writes.
+const PAGE: &str = "docs/peers.md";
 
 /// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write the tables of docs/peers.md.
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! Project tasks, as `cargo xtask TASK`: what a contributor runs and a user does not. Nothing here is needed to build or to test.
 
 mod bench;
+mod coverage;
 mod diff;
 mod executables;
 mod flakes;
@@ -10,6 +11,7 @@ mod java;
 mod lease_cuts;
 mod machine;
 mod mutants;
+mod page;
 mod peer;
 mod peers_break;
 mod process;
@@ -35,6 +37,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Task {
     Bench(bench::Args),
+    Coverage(coverage::Args),
     Diff(diff::Args),
     Flakes(flakes::Args),
     Hazards(hazards::Args),
@@ -57,6 +60,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Bench(args) => bench::run(&args),
+        Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
         Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use crate::peer::require;
-use crate::{Result, machine, root, table};
+use crate::{Result, machine, page, table};
 use figures::Row;
 
 const PAGE: &str = "docs/why.md";
@@ -147,20 +147,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Replaces the table of the page and its caption; the text around it is written by hand.
 fn write_page(table: &str, runs: usize) -> Result<()> {
-    const BEGIN: &str = "<!-- measured -->";
-    const END: &str = "<!-- end of measured -->";
-    let page = root().join(PAGE);
-    let before = std::fs::read_to_string(&page)?;
-    let missing = || format!("{PAGE} has no place for the table: put {BEGIN} and {END} into it");
-    let (head, rest) = before.split_once(BEGIN).ok_or_else(missing)?;
-    let (_, tail) = rest.split_once(END).ok_or_else(missing)?;
     let caption = format!(
         "`cargo xtask peers-break --runs {runs}`: {}; Apache ZooKeeper 3.8.0 (tick 2 s, syncLimit 5), Curator 5.4.0, kazoo 2.11.0, \
          zookeeper-recipes 3.8.0, session timeout 4 s unless a row says otherwise.",
         machine::describe()
     );
-    Ok(std::fs::write(
-        page,
-        format!("{head}{BEGIN}\n{table}\n{caption}\n{END}{tail}"),
-    )?)
+    page::replace(PAGE, "measured", &format!("{table}\n{caption}"))
 }

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Done, page};
+use super::{Done, PAGE};
 use crate::process::{build_baton, target_dir};
-use crate::{Result, root, table};
+use crate::{Result, page, root, table};
 
 /// Where the pack lies if nobody says: beside the repository.
 const BESIDE: &str = "../shared/conformance/kazoo";
@@ -43,7 +43,7 @@ pub(super) fn run(named: Option<&Path>, dry: bool) -> Result<Done> {
     let verdict = Verdict::of(&said)?;
     println!("{}", verdict.summary);
     if !dry {
-        page::replace("kazoo's own tests", &verdict.text())?;
+        page::replace(PAGE, "kazoo's own tests", &verdict.text())?;
     }
     match verdict.unexplained().as_slice() {
         [] => Ok(Done::Passed),

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use baton_testkit::{ServerOptions, Target, TestServer};
 use tokio::runtime::Runtime;
 
-use super::{Args, matrix, meetings, page, queues};
+use super::{Args, PAGE, matrix, meetings, queues};
 use crate::peer::{Log, Peer, Rule, Spec, Tally, member::random, nanos, require};
-use crate::{Result, table};
+use crate::{Result, page, table};
 
 /// The shortest that a stock Apache ZooKeeper grants.
 pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
@@ -135,7 +135,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             println!("{text}");
             failures.extend(broken);
             if target == Target::ZooKeeper && !args.dry {
-                page::replace("who honours whom", &text)?;
+                page::replace(PAGE, "who honours whom", &text)?;
             }
         }
         for (number, group) in GROUPS.iter().enumerate() {
@@ -170,13 +170,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
         "overlaps",
     ];
     if args.group.is_empty() && args.server.is_none() && !args.dry {
-        page::replace("mixed groups", &table::markdown(&head, &rows))?;
+        page::replace(PAGE, "mixed groups", &table::markdown(&head, &rows))?;
         page::replace(
+            PAGE,
             "shared queues",
             &table::markdown(&queues::HEAD, &queue_rows),
         )?;
         let text = table::markdown(&meetings::HEAD, &meeting_rows);
-        page::replace("barriers and groups", &text)?;
+        page::replace(PAGE, "barriers and groups", &text)?;
     }
     match failures.as_slice() {
         [] => Ok(()),

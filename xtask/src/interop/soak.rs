@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use baton_testkit::{Proxy, Target, Variant};
 use tokio::runtime::Runtime;
 
-use super::{Args, OnServer, page};
+use super::{Args, OnServer, PAGE};
 use crate::peer::member::random;
 use crate::process::{Kind, Owned, Server, build_baton, target_dir, work_dir};
-use crate::{Result, java, table};
+use crate::{Result, java, page, table};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(8);
 /// The longest that a fault lasts which no session may notice.
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     );
     println!("{text}");
     if !args.dry && args.group.is_empty() && kind != Kind::ZooKeeper {
-        page::replace("curator soak", &text)?;
+        page::replace(PAGE, "curator soak", &text)?;
     }
     match load.broken.as_slice() {
         [] if !load.rows.is_empty() => Ok(()),

@@ -8,11 +8,10 @@ use std::time::Duration;
 use super::mutant::{Mutant, one_line};
 use super::runner::Outcome;
 use super::tree::Chosen;
-use crate::{Result, table};
+use crate::{Result, page, table};
 
 pub(super) const EXCUSED: &str = "xtask/mutants-excused.txt";
 const PAGE: &str = "docs/mutants.md";
-const BEGIN: &str = "<!-- written by `cargo xtask mutants --write`: begin -->";
 const HEAD: [&str; 10] = [
     "module",
     "seed",
@@ -25,7 +24,6 @@ const HEAD: [&str; 10] = [
     "excused",
     "score",
 ];
-const END: &str = "<!-- written by `cargo xtask mutants --write`: end -->";
 
 /// A survivor that no test need notice: matched by what it is, not by its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +198,22 @@ impl Report<'_> {
         lived.collect()
     }
 
+    /// Of those that were tried and need no excuse, how many of a hundred were caught.
+    pub(super) fn caught_percent(&self) -> f64 {
+        let (mut caught, mut all) = (0_u32, 0_u32);
+        for score in self.scores().into_values() {
+            let noticed = score.caught + score.timed_out;
+            caught += u32::try_from(noticed).unwrap_or(u32::MAX);
+            let lived = score.survived + score.not_reached;
+            all += u32::try_from(noticed + lived).unwrap_or(u32::MAX);
+        }
+        if all == 0 {
+            100.0
+        } else {
+            100.0 * f64::from(caught) / f64::from(all)
+        }
+    }
+
     /// For the terminal.
     pub(super) fn print(&self, took: Duration) {
         println!("\n{}", table::markdown(&HEAD, &self.rows()));
@@ -218,19 +232,8 @@ impl Report<'_> {
     }
 
     /// Writes the section of `docs/mutants.md`: this run's modules anew, the others as they are.
-    pub(super) fn write(&self, root: &Path) -> Result<()> {
-        let path = root.join(PAGE);
-        let page = fs::read_to_string(&path)?;
-        let (before, rest) = page
-            .split_once(BEGIN)
-            .ok_or_else(|| format!("{PAGE} has no line `{BEGIN}`"))?;
-        let (section, after) = rest
-            .split_once(END)
-            .ok_or_else(|| format!("{PAGE} has no line `{END}`"))?;
-        let section = self.section(section);
-        let page = format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", section.trim());
-        fs::write(path, page)?;
-        Ok(())
+    pub(super) fn write(&self) -> Result<()> {
+        page::edit(PAGE, "scores", |before| self.section(before))
     }
 
     fn section(&self, before: &str) -> String {
