@@ -351,7 +351,10 @@ fn try_all(
 ) -> Vec<Tried> {
     let outcomes = std::sync::Mutex::new(std::collections::BTreeMap::new());
     let mut waiting = Vec::new();
+    let mut of_module = std::collections::BTreeMap::new();
     for chosen in &chosen {
+        let nth = of_module.entry(chosen.module).or_insert(0_usize);
+        *nth += 1;
         let excused = excuses.of(&chosen.mutant).is_some();
         match results.outcome(&chosen.mutant.key(), excused) {
             Some(outcome) => {
@@ -359,11 +362,12 @@ fn try_all(
                     outcomes.insert(chosen.id, outcome.clone());
                 }
             }
-            None => waiting.push(chosen),
+            None => waiting.push((excused, *nth, chosen)),
         }
     }
-    // Those that are likely to survive take longest, and matter least.
-    waiting.sort_by_key(|chosen| excuses.of(&chosen.mutant).is_some());
+    // The modules take turns. Those that are likely to survive take longest, and matter least.
+    waiting.sort_by_key(|(excused, nth, _)| (*excused, *nth));
+    let waiting = waiting.into_iter().map(|(.., chosen)| chosen).collect();
     let all = chosen.len();
     runner.try_all(waiting, reaches, until, |chosen, outcome, took| {
         let Ok(mut outcomes) = outcomes.lock() else {
