@@ -344,3 +344,22 @@ async fn a_holder_that_is_asked_for_the_lock_learns_of_it_and_holds_until_it_rel
         assert_eq!(within(late).await, Err(LostReason::Released));
     }
 }
+
+#[tokio::test]
+async fn a_guard_whose_node_may_not_be_read_is_held_as_long_as_its_session_lives() {
+    let stage = Stage::new("unreadable").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let admin = session(&stage.client().await).await;
+    // The read that sets the watch on our own node.
+    let read = Match::request(OpCode::GetData).path_contains(&stage.path);
+    let read = proxy.on(read).then(Action::Hold);
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    within(read.fired()).await;
+    common::hide(&admin, guard.node()).await;
+    read.release();
+    common::until_quiet(&client, &proxy).await;
+    assert_eq!(guard.check(), Ok(()));
+    let lost = guard.lost();
+    within(client.close(LONG)).await.unwrap();
+    assert_eq!(within(lost).await, LostReason::SessionLost);
+}

@@ -10,8 +10,11 @@
 
 mod common;
 
-use baton::{Claim, Client, Config, LostReason, Semaphore, Settlement, WorkQueue};
-use baton_client::{BootInstant, BoxFuture, Clock, OpCode, SystemClock};
+use baton::{
+    Claim, Client, Config, CreateMode, LockError, LostReason, MultiLock, Semaphore, Settlement,
+    WorkQueue,
+};
+use baton_client::{Acl, BootInstant, BoxFuture, Clock, EventKind, OpCode, Perms, SystemClock};
 use baton_testkit::{Action, Match, Proxy, Variant, inspect};
 use common::work::queue;
 use common::{LONG, Stage, mutex, session, until_quiet, within};
@@ -119,6 +122,36 @@ async fn a_missing_directory_is_asked_for_once_and_once_more_when_what_is_above_
 }
 
 #[tokio::test]
+async fn a_refusal_to_make_a_node_is_told_at_once() {
+    let stage = Stage::new("refused").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let admin = session(&stage.client().await).await;
+    let paths = ["one", "two"].map(|name| format!("{}-{name}", stage.path));
+    let read_only = Acl::new(Perms::READ | Perms::ADMIN, "world", "anyone");
+    for path in &paths {
+        within(admin.create(path, b"", CreateMode::Persistent))
+            .await
+            .unwrap();
+        let set = admin.set_acl(path, std::slice::from_ref(&read_only), None);
+        within(set).await.unwrap();
+    }
+    let refused = within(mutex(&client, &paths[0]).acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Client { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(proxy.count(&Match::request(OpCode::Create2)), 1);
+    let both = MultiLock::new(&client, &paths).unwrap();
+    let refused = within(both.acquire()).await;
+    assert!(
+        matches!(refused, Err(LockError::Client { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(proxy.count(&Match::request(OpCode::Multi)), 1);
+    assert_eq!(proxy.count(&Match::request(OpCode::CreateContainer)), 0);
+}
+
+#[tokio::test]
 async fn a_receipt_serves_one_transaction_after_the_other() {
     let stage = Stage::new("receipts").await;
     let (client, proxy) = stage.proxied(LONG).await;
@@ -151,6 +184,44 @@ async fn h09_a_guard_whose_node_is_gone_asks_for_no_deletion() {
     }
 }
 
+/// What a poll of an empty queue asks the server, once it has asked for all that it keeps.
+async fn polled(queue: &WorkQueue, (client, proxy): &(Client, Proxy)) -> Vec<OpCode> {
+    until_quiet(client, proxy).await;
+    proxy.clear_frames();
+    assert!(within(queue.poll()).await.unwrap().is_none());
+    until_quiet(client, proxy).await;
+    let mut asked = requests(proxy);
+    asked.retain(|op| *op != OpCode::Sync);
+    asked
+}
+
+#[tokio::test]
+async fn a_poll_that_finds_nothing_has_a_task_that_waits_beside_it_ask_for_nothing() {
+    let stage = Stage::new("beside").await;
+    let (alone, beside) = (stage.proxied(LONG).await, stage.proxied(LONG).await);
+    let queue_alone = queue(&alone.0, &stage.path);
+    polled(&queue_alone, &alone).await;
+    let expected = polled(&queue_alone, &alone).await;
+    let queue = queue(&beside.0, &stage.path);
+    let of_task = queue.clone();
+    let waiting = tokio::spawn(async move { of_task.take().await.map(drop) });
+    let admin = session(&stage.client().await).await;
+    let waiters = format!("{}/waiters", stage.path);
+    within(async {
+        while admin
+            .children(&waiters)
+            .await
+            .map_or(0, |read| read.names.len())
+            == 0
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(polled(&queue, &beside).await, expected);
+    waiting.abort();
+}
+
 /// The machine's clock, and how often it was asked.
 #[derive(Default)]
 struct AskedClock(AtomicU64);
@@ -164,6 +235,40 @@ impl Clock for AskedClock {
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<()> {
         SystemClock.sleep_until(deadline)
     }
+}
+
+#[tokio::test]
+async fn a_guard_that_may_not_queue_the_read_of_its_node_reads_it_later() {
+    let stage = Stage::new("full-later").await;
+    let proxy = Proxy::start(stage.addr).await.unwrap();
+    let config = Config::new(&proxy.addr().to_string())
+        .unwrap()
+        .session_timeout(LONG)
+        .max_pending(2, 1 << 20);
+    let client = within(Client::connect(config)).await.unwrap();
+    let (full, admin) = (session(&client).await, session(&stage.client().await).await);
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    until_quiet(&client, &proxy).await;
+    let requests = proxy.on(Match::request(OpCode::Exists)).then(Action::Hold);
+    let kept = [full.exists("/"), full.exists("/")];
+    within(requests.fired()).await;
+    let changed = proxy.on(Match::event(EventKind::NodeDataChanged)).observe();
+    within(admin.set_data(guard.node(), b"x", None))
+        .await
+        .unwrap();
+    within(changed.fired()).await;
+    for _ in 0..25 {
+        within(admin.sync("/")).await.unwrap();
+    }
+    assert_eq!(guard.check(), Ok(()));
+    requests.release();
+    for kept in kept {
+        let _ = within(kept).await;
+    }
+    until_quiet(&client, &proxy).await;
+    assert_eq!(guard.check(), Ok(()));
+    within(admin.delete(guard.node(), None)).await.unwrap();
+    assert_eq!(within(guard.lost()).await, LostReason::NodeGone);
 }
 
 #[tokio::test]

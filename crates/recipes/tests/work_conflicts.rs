@@ -408,3 +408,20 @@ async fn h66_what_is_done_to_a_queue_by_hand_is_done_though_its_answer_is_lost()
         }
     }
 }
+
+#[tokio::test]
+async fn an_item_that_is_given_back_before_a_waiting_consumer_watches_its_claim_is_taken() {
+    let stage = Stage::new("given-back").await;
+    let (client, proxy) = stage.proxied(LONG).await;
+    let waits = queue(&client, &stage.path);
+    let other = queue(&stage.client().await, &stage.path);
+    within(other.offer("x")).await.unwrap();
+    let claim = within(other.take()).await.unwrap();
+    let taken = overtaken_at(
+        Match::request(OpCode::GetData).path_contains("/claim-"),
+        &proxy,
+        async move { waits.take().await },
+        async { claim.release().await.unwrap() },
+    );
+    assert_eq!(within(taken).await.unwrap().payload(), "x");
+}
