@@ -282,6 +282,8 @@ impl SessionClocks {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::super::conn::Outlet;
     use super::super::conn::tests::conn;
     use super::*;
@@ -329,26 +331,21 @@ mod tests {
 
     #[test]
     fn a_session_whose_bytes_wait_unread_is_put_off_for_one_more_timeout_at_most() {
-        let mut clocks = SessionClocks::new(100);
-        let speaker = conn(1);
-        let socket: Arc<dyn Outlet> = Arc::new(Unread);
-        speaker.reads_from(&socket);
-        let touch = clocks.start(7, 1000, 0, Some(Arc::clone(&speaker)));
-        let put_off = clocks.due(1100);
-        assert_eq!((put_off.ended, put_off.put_off), (vec![], 1));
-        assert!(touch.touch(1150), "it has not ended");
-        let mut ended_at = None;
-        for now in 1150..5000 {
-            if clocks.due(now).ended == [7] {
-                ended_at = Some(now);
-                break;
-            }
+        for (touched_at, ends_at) in [(1150, 3200), (1200, 3300)] {
+            let mut clocks = SessionClocks::new(100);
+            let speaker = conn(1);
+            let socket: Arc<dyn Outlet> = Arc::new(Unread);
+            speaker.reads_from(&socket);
+            let touch = clocks.start(7, 1000, 0, Some(Arc::clone(&speaker)));
+            let put_off = clocks.due(1100);
+            assert_eq!((put_off.ended, put_off.put_off), (vec![], 1));
+            assert!(touch.touch(touched_at), "it has not ended");
+            let ended_at = (touched_at..5000).find(|now| clocks.due(*now).ended == [7]);
+            assert_eq!(ended_at, Some(ends_at));
+            clocks.start(8, 1000, 0, Some(speaker));
+            drop(socket);
+            assert_eq!(clocks.due(1100).ended, [8], "whose socket is gone");
         }
-        let ended_at = ended_at.unwrap();
-        assert!((3150..3350).contains(&ended_at), "{ended_at}");
-        clocks.start(8, 1000, 0, Some(speaker));
-        drop(socket);
-        assert_eq!(clocks.due(1100).ended, [8], "whose socket is gone");
     }
 
     /// A socket on which bytes wait.
@@ -362,6 +359,48 @@ mod tests {
         fn unread_bytes(&self) -> u64 {
             1
         }
+    }
+
+    /// A socket whose task counts a packet when it is asked for unread bytes the first time, just before the session ends.
+    #[derive(Default)]
+    struct JustInTime {
+        touch: Mutex<Option<Arc<Touch>>>,
+        at_ms: u64,
+    }
+
+    impl Outlet for JustInTime {
+        fn try_write(&self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::WouldBlock.into())
+        }
+
+        fn unread_bytes(&self) -> u64 {
+            if let Some(touch) = self.touch.lock().take() {
+                assert!(touch.touch(self.at_ms));
+            }
+            0
+        }
+    }
+
+    #[test]
+    fn a_packet_that_comes_while_the_core_decides_keeps_the_session_for_a_full_timeout() {
+        let mut clocks = SessionClocks::new(100);
+        let speaker = conn(1);
+        let socket = Arc::new(JustInTime {
+            at_ms: 1099,
+            ..JustInTime::default()
+        });
+        speaker.reads_from(&(Arc::clone(&socket) as Arc<dyn Outlet>));
+        let touch = clocks.start(7, 1000, 0, Some(speaker));
+        *socket.touch.lock() = Some(touch);
+        let ended_at = (0..5000).find(|now| clocks.due(*now).ended == [7]);
+        assert_eq!(ended_at, Some(2100));
+    }
+
+    #[test]
+    fn a_packet_that_is_counted_late_sets_no_session_back() {
+        let touch = Touch::new(0);
+        assert!(touch.touch(100) && touch.touch(50));
+        assert_eq!(touch.last_ms(), 100);
     }
 
     #[test]
