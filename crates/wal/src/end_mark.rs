@@ -8,7 +8,7 @@ use std::io;
 
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
-use crate::error::WalError;
+use crate::error::{WalError, check_version};
 use crate::segment::{self, Records, SEGMENT_HEADER_BYTES, Segment};
 use crate::storage::{Access, Storage, StorageFile};
 
@@ -87,15 +87,7 @@ impl EndMark {
         if bytes.get(..8) != Some(MAGIC) {
             return Ok(None);
         }
-        // The version is read before the checksum: another version may check itself in another way.
-        let version = u32_at(bytes, 8);
-        if version != FORMAT_VERSION {
-            return Err(WalError::FormatVersion {
-                file: location.to_owned(),
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        check_version(location, u32_at(bytes, 8))?;
         let mark = EndMark {
             cluster_id: u64_at(bytes, 16),
             number: u64_at(bytes, 24),

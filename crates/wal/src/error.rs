@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::FORMAT_VERSION;
+
 /// An error of the log or of a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -227,6 +229,19 @@ fn pid_text(pid: &Option<u32>) -> String {
         || "another process".to_owned(),
         |pid| format!("process {pid}"),
     )
+}
+
+/// Refuses a file of another format version. Asked before the file's checksum is: another version may check itself in another
+/// way.
+pub(crate) fn check_version(file: &str, found: u32) -> Result<(), WalError> {
+    if found == FORMAT_VERSION {
+        return Ok(());
+    }
+    Err(WalError::FormatVersion {
+        file: file.to_owned(),
+        found,
+        supported: FORMAT_VERSION,
+    })
 }
 
 fn version_remedy(found: u32, supported: u32) -> &'static str {

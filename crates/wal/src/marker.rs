@@ -1,7 +1,7 @@
 //! The file that says "this is a data folder, of this format, of this cluster". One line of text, so that a
 //! person can read it; a checksum, so that a slip of an editor is noticed.
 
-use crate::error::WalError;
+use crate::error::{WalError, check_version};
 use crate::storage::{Access, Storage};
 use crate::{FORMAT_VERSION, segment};
 
@@ -31,19 +31,12 @@ pub(crate) fn read(storage: &dyn Storage) -> Result<Option<u64>, WalError> {
         )
     };
     let text = String::from_utf8(buffer).map_err(|_| malformed())?;
-    // The version is read before the checksum: another version may check itself in another way.
     let rest = text
         .strip_prefix("baton-data-folder format=")
         .ok_or_else(malformed)?;
     let (version, _) = rest.split_once(' ').ok_or_else(malformed)?;
     let version: u32 = version.parse().map_err(|_| malformed())?;
-    if version != FORMAT_VERSION {
-        return Err(WalError::FormatVersion {
-            file: location,
-            found: version,
-            supported: FORMAT_VERSION,
-        });
-    }
+    check_version(&location, version)?;
     let cluster = rest
         .split_once("cluster=")
         .and_then(|(_, rest)| rest.split_once(' '))

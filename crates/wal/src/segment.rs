@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
-use crate::error::{RESTORE_LOG, WalError};
+use crate::error::{RESTORE_LOG, WalError, check_version};
 use crate::record::{Decoded, Place, Record, decode};
 use crate::storage::{Access, Storage, StorageFile};
 
@@ -59,14 +59,7 @@ impl SegmentHeader {
         if bytes.get(..8) != Some(MAGIC) {
             return Err(damaged(0, "it does not begin as a log segment"));
         }
-        let version = u32_at(bytes, 8);
-        if version != FORMAT_VERSION {
-            return Err(WalError::FormatVersion {
-                file: location.to_owned(),
-                found: version,
-                supported: FORMAT_VERSION,
-            });
-        }
+        check_version(location, u32_at(bytes, 8))?;
         let header = SegmentHeader {
             cluster_id: u64_at(bytes, 16),
             sequence: u64_at(bytes, 24),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, padded, put, u32_at, u64_at};
-use crate::error::{RESTORE_SNAPSHOT, WalError};
+use crate::error::{RESTORE_SNAPSHOT, WalError, check_version};
 use crate::segment::UNFINISHED_SUFFIX;
 use crate::storage::Storage;
 
@@ -163,14 +163,7 @@ fn header_length(location: &str, fixed: &[u8]) -> Result<usize, WalError> {
             RESTORE_SNAPSHOT,
         ));
     }
-    let version = u32_at(fixed, 8);
-    if version != FORMAT_VERSION {
-        return Err(WalError::FormatVersion {
-            file: location.to_owned(),
-            found: version,
-            supported: FORMAT_VERSION,
-        });
-    }
+    check_version(location, u32_at(fixed, 8))?;
     let membership = u32_at(fixed, 56) as usize;
     if fixed.len() < FIXED_BYTES || membership > MAX_MEMBERSHIP_BYTES {
         return Err(WalError::corrupt(
