@@ -337,30 +337,56 @@ fn no_answer_leaves_before_its_zxid_is_shown_to_all() {
     stage.stop();
 }
 
-#[test]
-fn no_session_ends_before_the_sockets_have_been_read() {
-    let stage = Stage::on(Arc::new(FaultStorage::new()));
-    let turns = async || {
+/// Lets the sockets' tasks go on, at the same instant of the test's clock.
+fn turns(stage: &Stage) {
+    stage.runtime.block_on(async {
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
+    });
+}
+
+/// For so long neither the sockets nor the core are late, so that nothing is forgiven. The beat is not done with its last
+/// round.
+fn beat_on(stage: &Stage, time: Duration) {
+    let forgiven = stage.shared.time.forgiven();
+    // The core that finds the sockets heard ends sessions with its next look.
+    let look = || {
+        for _ in 0..2 {
+            stage.shared.inbox.nudge();
+            stage.until_core_sleeps();
+        }
     };
-    stage.runtime.spawn(beat(Arc::clone(&stage.shared)));
-    stage.runtime.block_on(turns());
-    let session = stage.open(SHORT);
-    stage.until_core_sleeps();
-    // The beat is never late, so nothing is forgiven. It is not done with the last one yet when the session's time is over.
-    for _ in 0..SHORT.as_millis() / TICK.as_millis() {
+    for _ in 1..time.as_millis() / TICK.as_millis() {
         stage.advance(TICK);
-        stage.runtime.block_on(turns());
+        turns(stage);
+        look();
     }
     stage.advance(TICK);
-    assert_eq!(stage.shared.time.forgiven(), Duration::ZERO);
+    look();
+    assert_eq!(stage.shared.time.forgiven(), forgiven);
+}
+
+#[test]
+fn no_session_ends_before_the_sockets_have_been_read() {
+    let stage = Stage::on(Arc::new(FaultStorage::new()));
+    stage.runtime.spawn(beat(Arc::clone(&stage.shared)));
+    turns(&stage);
+    let [first, second, third] = [SHORT, LONG, SHORT + LONG].map(|timeout| stage.open(timeout));
+    beat_on(&stage, SHORT + TICK);
+    assert!(stage.is_open(&first), "the sockets' tasks had no turn");
+    // While the core waits for their round, the session gets more time. That round does not count for its end then.
+    let more = 5 * TICK;
+    stage.shared.time.forgive(stage.shared.time.mark(), more);
     stage.shared.inbox.nudge();
     stage.until_core_sleeps();
-    assert!(stage.is_open(&session), "the sockets' tasks had no turn");
-    stage.runtime.block_on(turns());
-    until("its time is over", || !stage.is_open(&session));
+    for (session, after) in [(first, more), (second, LONG - SHORT), (third, SHORT)] {
+        turns(&stage);
+        beat_on(&stage, after);
+        assert!(stage.is_open(&session), "this needs a round of its own");
+        turns(&stage);
+        until("its time is over", || !stage.is_open(&session));
+    }
     stage.stop();
 }
 
