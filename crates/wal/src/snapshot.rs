@@ -258,6 +258,7 @@ impl Footer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::FaultStorage;
 
     #[test]
     fn a_chunk_header_that_no_writer_makes_is_refused() {
@@ -275,5 +276,52 @@ mod tests {
         assert_eq!(header(MAX_CHUNK_BYTES, 0), Some((MAX_CHUNK_BYTES, 9, 3)));
         assert_eq!(header(MAX_CHUNK_BYTES + 1, 0), None);
         assert_eq!(header(1, 1), None);
+    }
+
+    #[test]
+    fn a_footer_that_does_not_fit_what_came_before_it_or_is_not_the_end_is_refused() {
+        let disk = FaultStorage::new();
+        let store = SnapshotStore::new(Arc::new(disk.clone()), 7);
+        let meta = SnapshotMeta {
+            index: 5,
+            term: 1,
+            zxid: 5,
+            time_ms: 6,
+            membership: Bytes::new(),
+        };
+        let (_, header_crc) = encode_header(7, &meta);
+        let mut writer = store.writer(meta).unwrap();
+        writer.chunk(1, b"payload").unwrap();
+        let name = writer.finish().unwrap().name;
+        let written = disk.content(&name).unwrap();
+        let (before, _) = written.split_at(written.len() - CHUNK_HEADER_BYTES - FOOTER_BYTES);
+        let right = Footer {
+            chunks: 1,
+            content_bytes: 7,
+            file_crc: crc32c::crc32c(before),
+        };
+        // Each footer is whole, with a checksum of its own.
+        let with = |footer: Footer, behind: &[u8]| {
+            let footer = footer.encode();
+            let header = encode_chunk_header(header_crc, 1, FOOTER_KIND, &footer);
+            disk.put(&name, &[before, &header, &footer, behind].concat());
+            store.verify(&name)
+        };
+        with(right, b"").unwrap();
+        assert_eq!(disk.content(&name).unwrap(), written);
+        let (chunks, content_bytes, file_crc) = (2, 8, !right.file_crc);
+        for footer in [
+            Footer { chunks, ..right },
+            Footer {
+                content_bytes,
+                ..right
+            },
+            Footer { file_crc, ..right },
+        ] {
+            let refused = with(footer, b"").unwrap_err().to_string();
+            assert!(refused.contains("does not match what came"), "{refused}");
+        }
+        let refused = with(right, &[0; 8]).unwrap_err().to_string();
+        assert!(refused.contains("bytes follow the footer"), "{refused}");
     }
 }
