@@ -281,9 +281,11 @@ async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueErr
     let Ok(queue) = open(stage.client(1)) else {
         return stage.fail("no queue");
     };
-    loop {
+    let mut idle = 0;
+    while idle < 2 {
         match queue.poll().await {
             Ok(Some(item)) => {
+                idle = 0;
                 let data = item.data().to_vec();
                 match item.consume().await {
                     Ok(()) => ledger.taken(&stage, &data),
@@ -291,7 +293,11 @@ async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueErr
                     Err(error) => stage.note(|| format!("not consumed: {error}")),
                 }
             }
-            Ok(None) => break,
+            // An item whose claim is lost is there again once that claim is deleted.
+            Ok(None) => {
+                idle += 1;
+                stage.pause(1_000).await;
+            }
             Err(error) => return stage.fail(&format!("cannot be polled: {error}")),
         }
     }
