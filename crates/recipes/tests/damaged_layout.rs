@@ -200,6 +200,33 @@ async fn a_queue_without_a_limit_needs_no_count_of_its_items() {
 }
 
 #[tokio::test]
+async fn a_list_of_what_is_in_a_queue_is_empty_where_there_is_none_and_an_error_where_its_folder_is_gone()
+ {
+    let stage = Stage::new("lists").await;
+    let queue = queue(&stage.client().await, &stage.path);
+    let admin = session(&stage.client().await).await;
+    assert!(within(queue.dead_letters(9)).await.unwrap().is_empty());
+    assert!(within(queue.claims()).await.unwrap().is_empty());
+    within(queue.purge_dead()).await.unwrap();
+    assert!(within(admin.exists(&stage.path)).await.unwrap().is_none());
+    within(queue.offer("x")).await.unwrap();
+    let damaged = |outcome: Result<(), WorkError>, part: &str| {
+        let missing = format!("{}/{part}", stage.path);
+        assert!(
+            matches!(&outcome, Err(WorkError::Damaged { node, .. }) if *node == missing),
+            "{part}: {outcome:?}"
+        );
+    };
+    remove(&admin, &format!("{}/dead", stage.path)).await;
+    damaged(within(queue.dead_letters(9)).await.map(drop), "dead");
+    damaged(within(queue.purge_dead()).await.map(drop), "dead");
+    within(queue.repair()).await.unwrap();
+    remove(&admin, &format!("{}/items", stage.path)).await;
+    damaged(within(queue.claims()).await.map(drop), "items");
+    damaged(within(queue.purge()).await.map(drop), "items");
+}
+
+#[tokio::test]
 async fn what_consumers_leave_at_a_queue_that_was_deleted_is_no_other_program_s() {
     let stage = Stage::new("helpers").await;
     let queue = queue(&stage.client().await, &stage.path);

@@ -249,8 +249,11 @@ async fn h29_a_grant_that_arrives_after_the_lease_ended_gives_no_stale_guard() {
     let event = proxy
         .on(Match::event(EventKind::NodeDeleted))
         .then(Action::Hold);
+    // With the answer its watch is set.
+    let watched = Match::reply(OpCode::GetData).path_contains(held.node());
+    let watched = proxy.on(watched).observe();
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    stage.until_children(2).await;
+    within(watched.fired()).await;
     within(held.release()).await.unwrap();
     within(event.fired()).await;
     proxy.refuse();

@@ -234,6 +234,14 @@ async fn run_drives_the_work_to_its_end_or_drops_it_with_the_guard() {
         std::future::pending::<()>().await;
     });
     assert_eq!(within(endless).await, Err(LostReason::NodeGone));
+    // Also where the work itself is woken by nothing.
+    let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
+    let admin = common::session(&stage.client().await).await;
+    let node = guard.node().to_owned();
+    let endless = tokio::spawn(async move { guard.run(std::future::pending::<()>()).await });
+    tokio::task::yield_now().await;
+    within(admin.delete(&node, None)).await.unwrap();
+    assert_eq!(within(endless).await.unwrap(), Err(LostReason::NodeGone));
 }
 
 #[tokio::test]

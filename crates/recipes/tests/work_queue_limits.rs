@@ -10,10 +10,11 @@
 
 mod common;
 
-use baton::{Client, CreateMode, Settlement, WorkError, WorkQueue};
-use baton_testkit::{Action, Match, Proxy};
+use baton::{Client, CreateMode, LostReason, Settlement, WorkError, WorkQueue};
+use baton_client::{Acl, Perms};
+use baton_testkit::{Action, Match, Proxy, Variant};
 use common::work::queue;
-use common::{LONG, Stage, hide, polled, session, until_quiet, within};
+use common::{LONG, SHORT, Stage, hide, polled, session, until_quiet, within};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -155,6 +156,43 @@ async fn a_claim_is_known_to_be_ours_for_as_long_as_its_timeout_allows() {
     let left = claim.remaining();
     let at_least = (timeout - timeout / 100).saturating_sub(before.elapsed());
     assert!(left >= at_least, "{left:?}");
+}
+
+#[tokio::test]
+async fn an_extension_that_cannot_be_sent_before_the_session_ends_says_so() {
+    let stage = Stage::new("extend-late").await;
+    let (client, proxy) = stage.proxied(SHORT).await;
+    let of_late = queue(&client, &stage.path).visibility(Duration::from_secs(60));
+    within(of_late.offer("x")).await.unwrap();
+    let claim = within(of_late.take()).await.unwrap();
+    proxy.refuse();
+    proxy.cut_all(Variant::Rst);
+    let late = within(claim.extend()).await;
+    // By its own clock the lease may have ended before the session.
+    let reasons = [LostReason::SessionLost, LostReason::LeaseEnded];
+    assert!(
+        matches!(&late, Err(WorkError::ClaimLost { reason, .. }) if reasons.contains(reason)),
+        "{late:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_extension_that_the_server_refuses_leaves_the_claim_as_it_is() {
+    let stage = Stage::new("extend-refused").await;
+    let queue = queue(&stage.client().await, &stage.path).visibility(Duration::from_secs(60));
+    within(queue.offer("x")).await.unwrap();
+    let claim = within(queue.take()).await.unwrap();
+    let admin = session(&stage.client().await).await;
+    let read_only = Acl::new(Perms::READ | Perms::ADMIN, "world", "anyone");
+    within(admin.set_acl(claim.item(), &[read_only], None))
+        .await
+        .unwrap();
+    let refused = within(claim.extend()).await;
+    assert!(
+        matches!(refused, Err(WorkError::Client { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(claim.check(), Ok(()));
 }
 
 /// What consumers do about an item that has a foreign child, and no claim any more.

@@ -61,6 +61,35 @@ impl Until {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_client::BoxFuture;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    /// A clock that stands still, and wakes nobody.
+    #[derive(Debug)]
+    struct Still(BootInstant);
+
+    impl Clock for Still {
+        fn now(&self) -> BootInstant {
+            self.0
+        }
+
+        fn sleep_until(&self, _: BootInstant) -> BoxFuture<()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn h67_the_time_of_a_claim_has_passed_at_its_end_and_not_a_nanosecond_before() {
+        let until = Until::new(BootInstant::from_nanos(5), Some(Duration::from_nanos(100)));
+        let has_passed = |at| {
+            let clock: Arc<dyn Clock> = Arc::new(Still(BootInstant::from_nanos(at)));
+            let passed = pin!(until.passed(&clock));
+            let mut context = Context::from_waker(Waker::noop());
+            passed.poll(&mut context).is_ready()
+        };
+        assert_eq!((has_passed(103), has_passed(104)), (false, true));
+    }
 
     #[test]
     fn h67_the_time_of_a_claim_is_shorter_by_the_clocks_rate_and_counts_from_the_newest_request() {

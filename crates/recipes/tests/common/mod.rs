@@ -282,7 +282,7 @@ pub async fn within<F: Future>(work: F) -> F::Output {
     // `cargo xtask mutants` runs a test that fails once more by itself, so that less will do, and most mutants are found out by
     // a test that hangs.
     let is_mutated = std::env::var_os("BATON_MUTANT").is_some();
-    let patience = if is_mutated { PATIENCE / 4 } else { PATIENCE };
+    let patience = if is_mutated { PATIENCE / 2 } else { PATIENCE };
     tokio::time::timeout(patience, work)
         .await
         .expect("should have happened long ago")
