@@ -1,5 +1,5 @@
-//! Hands the moment of the build to the server, which tells it behind its version as ZooKeeper does. `SOURCE_DATE_EPOCH` sets
-//! it, for builds that have to come out the same.
+//! Hands the moment of the build to the server, which tells it behind its version as ZooKeeper
+//! does. `SOURCE_DATE_EPOCH` sets it, for builds that have to come out the same.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,6 +1,6 @@
-//! Fuzz targets for every parser that meets the network or the disk. The targets themselves are in [`targets`],
-//! [`wal_targets`] and [`zkdata_targets`], where the smoke fuzz tests of `crates/proto`, `crates/wal` and `crates/zkdata`
-//! find them too.
+//! Fuzz targets for every parser that meets the network or the disk. The targets themselves are in
+//! [`targets`], [`wal_targets`] and [`zkdata_targets`], where the smoke fuzz tests of
+//! `crates/proto`, `crates/wal` and `crates/zkdata` find them too.
 #![forbid(unsafe_code)]
 
 pub mod targets;

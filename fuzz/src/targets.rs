@@ -1,5 +1,6 @@
-//! What is fuzzed: each function takes any bytes at all and fails if a promise of the codec does not hold for them.
-//! Decoding never panics; what decodes encodes to something no longer, which decodes to the same.
+//! What is fuzzed: each function takes any bytes at all and fails if a promise of the codec does
+//! not hold for them. Decoding never panics; what decodes encodes to something no longer, which
+//! decodes to the same.
 
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, Limits, OpCode, ReplyHeader, Request, RequestHeader,
@@ -76,7 +77,8 @@ pub fn connect(bytes: &[u8]) {
     }
 }
 
-/// A stream of frames: the first byte says in what pieces it arrives, which must make no difference.
+/// A stream of frames: the first byte says in what pieces it arrives, which must make no
+/// difference.
 pub fn frames(bytes: &[u8]) {
     const MAX_BYTES: usize = 1 << 16;
     let Some((piece, stream)) = bytes.split_first() else {

@@ -1,6 +1,7 @@
-//! What is fuzzed of ZooKeeper's files: any bytes as a snapshot or a log, with their checksums put right, so that what
-//! lies behind the checksums is reached. Reading never panics; it refuses on one line that names the file, or what it
-//! read makes a tree, or is refused on one line for that; and such a tree, written for ZooKeeper, is read back the same.
+//! What is fuzzed of ZooKeeper's files: any bytes as a snapshot or a log, with their checksums put
+//! right, so that what lies behind the checksums is reached. Reading never panics; it refuses on
+//! one line that names the file, or what it read makes a tree, or is refused on one line for that;
+//! and such a tree, written for ZooKeeper, is read back the same.
 
 use std::io::Write;
 
@@ -14,7 +15,8 @@ const END: &[u8] = b"\0\0\0\x01/";
 /// Every kind of transaction, and one that is none.
 const KINDS: [i32; 15] = [1, 2, 5, 7, 13, 14, 15, 16, 19, 20, 21, -1, -10, -11, 99];
 
-/// The bytes between a snapshot's header and its first seal, stored in all three ways; and the bytes as files of each.
+/// The bytes between a snapshot's header and its first seal, stored in all three ways; and the
+/// bytes as files of each.
 pub fn snapshot(bytes: &[u8]) {
     for name in ["snapshot.9", "snapshot.9.gz", "snapshot.9.snappy"] {
         hold(name, read_snapshot(name, 9, bytes));
@@ -40,7 +42,8 @@ pub fn snapshot(bytes: &[u8]) {
     hold(name, read_snapshot(name, 9, &*blocks));
 }
 
-/// Transactions: a byte for the kind of each, a byte for the length of its body, the body. And the bytes as a file.
+/// Transactions: a byte for the kind of each, a byte for the length of its body, the body. And the
+/// bytes as a file.
 pub fn log(bytes: &[u8]) {
     hold("log.1", replayed(bytes));
     let mut content = Vec::from(LOG);
@@ -79,7 +82,8 @@ fn replayed(log: &[u8]) -> Result<Database, ZkDataError> {
     replay_log(&mut database, "log.1", log).map(|_| database)
 }
 
-/// What was read makes a tree that is written and read back the same; or there is one line that says why not.
+/// What was read makes a tree that is written and read back the same; or there is one line that
+/// says why not.
 fn hold(name: &str, read: Result<Database, ZkDataError>) -> Option<Database> {
     let database = match read {
         Ok(database) => database,

@@ -1,5 +1,6 @@
-//! `cargo xtask bench`: the benchmark book. Both servers run on the same disk and are loaded in turn, workload by workload, so that
-//! each ratio is made of neighbours in time; a median over rounds is what the table shows.
+//! `cargo xtask bench`: the benchmark book. Both servers run on the same disk and are loaded in
+//! turn, workload by workload, so that each ratio is made of neighbours in time; a median over
+//! rounds is what the table shows.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,8 +42,8 @@ struct Case {
     workload: &'static str,
     connections: u32,
     in_flight: u32,
-    /// How the end of a turn and the next one reach the server. The peers can only await the one and begin the other: their figure
-    /// is that of the row that does so.
+    /// How the end of a turn and the next one reach the server. The peers can only await the one
+    /// and begin the other: their figure is that of the row that does so.
     turns: &'static str,
     /// Items that a work queue claims in one change.
     prefetch: u32,

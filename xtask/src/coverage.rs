@@ -1,5 +1,6 @@
-//! `cargo xtask coverage`: a map of what no test enters, by crate, as `cargo llvm-cov` measures it. A map and not a goal: a line
-//! that a test enters may still do anything wrong, which `cargo xtask mutants` is for.
+//! `cargo xtask coverage`: a map of what no test enters, by crate, as `cargo llvm-cov` measures it.
+//! A map and not a goal: a line that a test enters may still do anything wrong, which
+//! `cargo xtask mutants` is for.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `cargo xtask diff`: random programs on Baton and on Apache ZooKeeper; the first differences, cut down, as transcripts.
+//! `cargo xtask diff`: random programs on Baton and on Apache ZooKeeper; the first differences, cut
+//! down, as transcripts.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! `cargo xtask flakes`: which tests do not pass each time on a busy machine.
 //!
-//! All test executables run again and again, many at once and in another order each time: they are each other's load. A test
-//! that fails or does not end once is named, with the output of that run. A process that does not end is killed with its
-//! children, by their process group.
+//! All test executables run again and again, many at once and in another order each time: they are
+//! each other's load. A test that fails or does not end once is named, with the output of that run.
+//! A process that does not end is killed with its children, by their process group.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -136,7 +136,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Err(format!("{} tests did not pass each time", failures.len()).into())
 }
 
-/// All runs of all executables: each run in another order, so that each executable meets other neighbours.
+/// All runs of all executables: each run in another order, so that each executable meets other
+/// neighbours.
 fn turns(executables: usize, runs: usize) -> VecDeque<Turn> {
     let mut turns = VecDeque::new();
     for run in 1..=runs {

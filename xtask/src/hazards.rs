@@ -1,5 +1,5 @@
-//! `cargo xtask hazards`: which hazards of `docs/hazards.md` have a test, told from the tests' names. It reads sources; it never
-//! runs a test.
+//! `cargo xtask hazards`: which hazards of `docs/hazards.md` have a test, told from the tests'
+//! names. It reads sources; it never runs a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! `cargo xtask interop`: the same promises on Apache ZooKeeper, alone and as three, and in groups with processes of other libraries.
-//! Every process that it starts it ends by its process id.
+//! `cargo xtask interop`: the same promises on Apache ZooKeeper, alone and as three, and in groups
+//! with processes of other libraries. Every process that it starts it ends by its process id.
 
 mod curator;
 mod import;
@@ -24,7 +24,8 @@ use crate::{Result, java};
 /// The page whose tables it writes.
 const PAGE: &str = "docs/peers.md";
 
-/// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write the tables of docs/peers.md.
+/// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write
+/// the tables of docs/peers.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Do only these parts.
@@ -51,7 +52,8 @@ pub(crate) struct Args {
     /// Seed of the crashes and pauses in mixed groups.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Folder of the kazoo conformance pack [default: ../shared/conformance/kazoo beside the repository].
+    /// Folder of the kazoo conformance pack [default: ../shared/conformance/kazoo beside the
+    /// repository].
     #[arg(long, value_name = "DIR")]
     kazoo: Option<PathBuf>,
     /// Folder for the servers' data [default: the build's folder].

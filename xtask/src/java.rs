@@ -1,4 +1,5 @@
-//! The Java peers: where Debian keeps their jars, what is missing, and how our own small programs are compiled and run.
+//! The Java peers: where Debian keeps their jars, what is missing, and how our own small programs
+//! are compiled and run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,11 @@
-//! `cargo xtask lease-cuts`: Baton's lease on three real Apache ZooKeeper servers, one of which is cut off from its leader.
+//! `cargo xtask lease-cuts`: Baton's lease on three real Apache ZooKeeper servers, one of which is
+//! cut off from its leader.
 //!
-//! Each round many locks are held on one follower, with session timeouts from the shortest to the longest that a stock
-//! ensemble grants, by sessions that are idle, that read and that write, with one server known or all, and by the command. Then the
-//! follower is cut off, both ways or one way. No guard may say that it holds after another was granted the lock. Locks are
-//! acquired at different instants, so that each cut meets their heartbeats at different phases.
+//! Each round many locks are held on one follower, with session timeouts from the shortest to the
+//! longest that a stock ensemble grants, by sessions that are idle, that read and that write, with
+//! one server known or all, and by the command. Then the follower is cut off, both ways or one way.
+//! No guard may say that it holds after another was granted the lock. Locks are acquired at
+//! different instants, so that each cut meets their heartbeats at different phases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,7 +39,8 @@ const PACE: Duration = Duration::from_millis(500);
 /// In how many phases a heartbeat's period is cut up for the report.
 const PHASES: u128 = 8;
 
-/// Cut a follower that serves holders off from its leader, and see that no guard outlives the next grant.
+/// Cut a follower that serves holders off from its leader, and see that no guard outlives the next
+/// grant.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many rounds there are for each `syncLimit` and kind of cut.
@@ -46,8 +49,8 @@ pub(crate) struct Args {
     /// `syncLimit` of the ensembles.
     #[arg(long, value_name = "TICKS", value_delimiter = ',', default_values_t = [5, 20])]
     sync_limits: Vec<u32>,
-    /// Sessions of 30 s and more use leases by ping, and state this `syncLimit`, though it is wrong: the experiment must find
-    /// locks that are held twice then.
+    /// Sessions of 30 s and more use leases by ping, and state this `syncLimit`, though it is
+    /// wrong: the experiment must find locks that are held twice then.
     #[arg(long, value_name = "TICKS")]
     misstate: Option<u32>,
 }
@@ -83,7 +86,8 @@ struct Holder {
     all_known: bool,
     path: String,
     acquired: BootInstant,
-    /// The last instant at which it was known to hold: its own guard's word, or the last line of its command.
+    /// The last instant at which it was known to hold: its own guard's word, or the last line of
+    /// its command.
     last: JoinHandle<std::result::Result<Last, Failure>>,
 }
 
@@ -299,7 +303,8 @@ async fn one(
     Ok(())
 }
 
-/// Acquires a lock and asks its guard, as long as it says that it holds: at most until the cut is long over.
+/// Acquires a lock and asks its guard, as long as it says that it holds: at most until the cut is
+/// long over.
 async fn hold(
     config: Config,
     timeout: u64,

@@ -1,4 +1,5 @@
-//! Project tasks, as `cargo xtask TASK`: what a contributor runs and a user does not. Nothing here is needed to build or to test.
+//! Project tasks, as `cargo xtask TASK`: what a contributor runs and a user does not. Nothing here
+//! is needed to build or to test.
 
 mod bench;
 mod coverage;

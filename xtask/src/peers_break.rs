@@ -1,7 +1,9 @@
-//! `cargo xtask peers-break`: how the locks of other libraries come to be held twice, and Baton's in the same experiment.
+//! `cargo xtask peers-break`: how the locks of other libraries come to be held twice, and Baton's
+//! in the same experiment.
 //!
-//! Each experiment runs the four side by side on the same Apache ZooKeeper, each on a path of its own. Baton's column must be zero in
-//! every row, or the run fails. A row of the others is a measurement, never an expectation.
+//! Each experiment runs the four side by side on the same Apache ZooKeeper, each on a path of its
+//! own. Baton's column must be zero in every row, or the run fails. A row of the others is a
+//! measurement, never an expectation.
 
 mod calm;
 mod ensemble;
@@ -20,7 +22,8 @@ const PAGE: &str = "docs/why.md";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_secs(2);
 
-/// The locks, in the order of the columns: what the table calls them, the peer's recipe, and what is in the names of its nodes.
+/// The locks, in the order of the columns: what the table calls them, the peer's recipe, and what
+/// is in the names of its nodes.
 const SUBJECTS: [Subject; 4] = [
     Subject {
         name: "Curator",

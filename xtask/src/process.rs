@@ -1,5 +1,6 @@
-//! Servers and other children: started on loopback ports that are free, in folders of their own, and ended by their process id,
-//! also when a task fails. It never touches a process that it did not start.
+//! Servers and other children: started on loopback ports that are free, in folders of their own,
+//! and ended by their process id, also when a task fails. It never touches a process that it did
+//! not start.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -57,7 +58,8 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs a command to its end and returns what it printed; its failure is an error that quotes its standard error.
+/// Runs a command to its end and returns what it printed; its failure is an error that quotes its
+/// standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .output()
@@ -87,13 +89,15 @@ pub(crate) fn peak_mib(pid: u32) -> Option<u64> {
 /// The processor time that a process has taken so far, in seconds; none once it has ended.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before them may hold spaces. Linux counts in hundredths of a second on every machine in use.
+    // The name before them may hold spaces. Linux counts in hundredths of a second on every machine
+    // in use.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(11).map(str::parse::<f64>);
     Some((fields.next()?.ok()? + fields.next()?.ok()?) / 100.0)
 }
 
-/// Builds the release `baton` and returns its path; that of the one that `BATON_BIN` names, if it does.
+/// Builds the release `baton` and returns its path; that of the one that `BATON_BIN` names, if it
+/// does.
 pub(crate) fn build_baton() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("BATON_BIN") {
         return Ok(named.into());
@@ -226,7 +230,8 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the server says by `srvr` which part it plays: it answers `ruok` before it can serve.
+    /// Waits until the server says by `srvr` which part it plays: it answers `ruok` before it can
+    /// serve.
     fn await_serving(&mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < START_LIMIT {

@@ -1,7 +1,9 @@
-//! The overlap detector: a folder that every holder of a lock notes its turn in, whatever language it is written in.
+//! The overlap detector: a folder that every holder of a lock notes its turn in, whatever language
+//! it is written in.
 //!
-//! A holder makes the file `holder`, and must be the first to do so; appends its name to `turns`; removes `holder`. A file `holder`
-//! that is already there is an overlap. `xtask/java/CuratorTurns.java` does the same.
+//! A holder makes the file `holder`, and must be the first to do so; appends its name to `turns`;
+//! removes `holder`. A file `holder` that is already there is an overlap.
+//! `xtask/java/CuratorTurns.java` does the same.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

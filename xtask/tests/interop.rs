@@ -1,4 +1,5 @@
-//! A short run of the mixed groups, with the libraries themselves. Where they are not installed it says so and passes.
+//! A short run of the mixed groups, with the libraries themselves. Where they are not installed it
+//! says so and passes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! Reads the repository as text and enforces those invariants of ARCHITECTURE.md that a reader of text can enforce:
-//! which crate may depend on which, which calls are banned where, how long a file may be, what must never be committed.
+//! Reads the repository as text and enforces those invariants of ARCHITECTURE.md that a reader of
+//! text can enforce: which crate may depend on which, which calls are banned where, how long a file
+//! may be, what must never be committed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// A file longer than this has to be split.
 const MAX_LINES: usize = 1000;
+/// Columns of a comment, at most.
+const MAX_COLUMNS: usize = 100;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -51,7 +54,8 @@ fn sources(below: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The lines of a file that run in production: without comments and without what follows `#[cfg(test)]`.
+/// The lines of a file that run in production: without comments and without what follows
+/// `#[cfg(test)]`.
 fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()
@@ -167,7 +171,8 @@ fn each_dependency_is_used() {
     refuse(&problems);
 }
 
-/// Invariants 2 and 3: no clock, file, socket, chance or hash order in the pure crates; only `wal` syncs a file.
+/// Invariants 2 and 3: no clock, file, socket, chance or hash order in the pure crates; only `wal`
+/// syncs a file.
 #[test]
 fn banned_calls_stay_out() {
     let impure = [
@@ -219,8 +224,9 @@ fn banned_calls_stay_out() {
     refuse(&problems);
 }
 
-/// Where several branches of a `select!` are ready at once, their order decides, not chance: the simulator could not repeat a
-/// run otherwise. `// unbiased: why` on the line above is the exception.
+/// Where several branches of a `select!` are ready at once, their order decides, not chance: the
+/// simulator could not repeat a run otherwise. `// unbiased: why` on the line above is the
+/// exception.
 #[test]
 fn each_select_is_biased() {
     let mut problems = Vec::new();
@@ -296,6 +302,25 @@ fn files_are_short_and_introduce_themselves() {
     let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     if architecture.lines().count() > 250 {
         problems.push("ARCHITECTURE.md: more than 250 lines".to_owned());
+    }
+    refuse(&problems);
+}
+
+/// Comments have 100 columns at most, which `rustfmt` does not see to. Rows of tables are exempt.
+#[test]
+fn comments_are_not_wide() {
+    let mut problems = Vec::new();
+    for dir in ["crates", "xtask"] {
+        for (name, text) in sources(dir) {
+            for (number, line) in text.lines().enumerate() {
+                let comment = line.trim_start();
+                let text = comment.trim_start_matches(['/', '!']).trim_start();
+                let is_wide = comment.starts_with("//") && line.chars().count() > MAX_COLUMNS;
+                if is_wide && !text.starts_with('|') {
+                    problems.push(format!("{name}:{}: a comment is too wide", number + 1));
+                }
+            }
+        }
     }
     refuse(&problems);
 }

@@ -1,7 +1,7 @@
 //! The command line as a whole: the options every verb shares, and the list of verbs.
 //!
-//! A verb's own options live in its file under `verbs/`. To add a verb: a file there, a variant here, an arm in
-//! [`Verb::run`].
+//! A verb's own options live in its file under `verbs/`. To add a verb: a file there, a variant
+//! here, an arm in [`Verb::run`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,7 +91,8 @@ pub(crate) struct Globals {
     /// How long to try to reach a server before giving up.
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
     pub(crate) connect_timeout: Duration,
-    /// How long a verb that waits or works on tries to reach a server again after it has lost its session [default: for ever].
+    /// How long a verb that waits or works on tries to reach a server again after it has lost its
+    /// session [default: for ever].
     #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) give_up_after: Option<Duration>,
     /// Print results and errors as JSON, one object a line.
@@ -127,7 +128,8 @@ impl Context {
 
     /// Runs `work` on a runtime of its own, on the calling thread.
     ///
-    /// The calling thread is the process's main thread: a child's death signal hangs on the thread that spawned it.
+    /// The calling thread is the process's main thread: a child's death signal hangs on the thread
+    /// that spawned it.
     pub(crate) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -139,7 +141,8 @@ impl Context {
                 ))
             })?;
         let outcome = runtime.block_on(work);
-        // What still blocks a thread (a server that is slow to start) must not keep the process from ending.
+        // What still blocks a thread (a server that is slow to start) must not keep the process
+        // from ending.
         runtime.shutdown_background();
         Ok(outcome)
     }

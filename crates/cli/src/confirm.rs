@@ -1,6 +1,7 @@
 //! Asking a person before something is deleted.
 //!
-//! Owns when there is somebody to ask: both the question and the answer go through a terminal. A script is never kept waiting.
+//! Owns when there is somebody to ask: both the question and the answer go through a terminal. A
+//! script is never kept waiting.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -15,7 +16,8 @@ pub(crate) enum Answer {
     Nobody,
 }
 
-/// Shows these lines and asks `question` on the terminal, if there is one. Whatever is not a clear yes is a no.
+/// Shows these lines and asks `question` on the terminal, if there is one. Whatever is not a clear
+/// yes is a no.
 pub(crate) fn ask(shown: &[String], question: &str) -> Answer {
     let (input, error) = (std::io::stdin(), std::io::stderr());
     if !input.is_terminal() || !error.is_terminal() {

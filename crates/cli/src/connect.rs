@@ -1,4 +1,5 @@
-//! From the options to a client: which servers, and for the local one, that it runs and keeps running.
+//! From the options to a client: which servers, and for the local one, that it runs and keeps
+//! running.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub(crate) struct SessionOptions {
     pub(crate) timeout: Duration,
     /// What the session's lease rests on, where something else than the default was asked for.
     pub(crate) lease: Option<LeaseOptions>,
-    /// Whether another session is tried for without end after a loss, unless `--give-up-after` says otherwise.
+    /// Whether another session is tried for without end after a loss, unless `--give-up-after` says
+    /// otherwise.
     pub(crate) lasting: bool,
 }
 
@@ -40,7 +42,8 @@ pub(crate) const LASTING: SessionOptions = SessionOptions {
     lasting: true,
     ..BRIEF
 };
-/// How long a command that has done its work waits for the server to confirm the end of its session.
+/// How long a command that has done its work waits for the server to confirm the end of its
+/// session.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Between two looks at a local server that does not answer.
 const LOCAL_RETRY: Duration = Duration::from_millis(500);
@@ -166,7 +169,8 @@ async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure
             local.folder().display(),
             duration::show(started.idle)
         );
-        // Once it is news to everybody. After that only to somebody who looks on: cron would send a mail about each.
+        // Once it is news to everybody. After that only to somebody who looks on: cron would send a
+        // mail about each.
         if !started.again || std::io::stderr().is_terminal() {
             output.note(text);
         } else {
@@ -176,10 +180,12 @@ async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure
     Ok(())
 }
 
-/// Starts the local server again whenever it is gone while this command needs it: nobody else would.
+/// Starts the local server again whenever it is gone while this command needs it: nobody else
+/// would.
 async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
     loop {
-        // The server may go after the look at it and before the session: so the look is repeated until there is one.
+        // The server may go after the look at it and before the session: so the look is repeated
+        // until there is one.
         let session = tokio::select! {
             session = client.session() => session,
             () = mend(&local, &output, || true) => continue,

@@ -1,6 +1,7 @@
 //! Exit codes, and the one error type that verbs return.
 //!
-//! A failure's text is one line: what happened, to what, what to do next. It must never span lines: scripts read it.
+//! A failure's text is one line: what happened, to what, what to do next. It must never span lines:
+//! scripts read it.
 
 use std::process::ExitCode;
 
@@ -64,7 +65,8 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Reports what the argument parser has to say: help and version on standard output, anything else in one line.
+/// Reports what the argument parser has to say: help and version on standard output, anything else
+/// in one line.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),

@@ -1,7 +1,7 @@
 //! Asking a command of the user's whether what runs under the lock is well (`hazards.md` H39).
 //!
-//! Owns the runs of that command. What follows from a bad answer is `tenure`'s to do. No run may outlast its time: its whole
-//! process group is killed then.
+//! Owns the runs of that command. What follows from a bad answer is `tenure`'s to do. No run may
+//! outlast its time: its whole process group is killed then.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -19,7 +19,8 @@ use crate::supervise::OnLost;
 pub(crate) struct HealthOptions {
     /// Check CMD's health with this line, run with sh -c: exit code 0 means healthy.
     ///
-    /// With any other code, or none in time, CMD is stopped as if the lock was being lost, and the lock passes on.
+    /// With any other code, or none in time, CMD is stopped as if the lock was being lost, and the
+    /// lock passes on.
     #[arg(long, value_name = "LINE")]
     health_cmd: Option<OsString>,
     /// How often to check, and how long a check may take.

@@ -1,4 +1,5 @@
-//! The options that say what the lease of a held lock rests on, and what a refused lease means for the user.
+//! The options that say what the lease of a held lock rests on, and what a refused lease means for
+//! the user.
 
 use std::time::Duration;
 
@@ -17,21 +18,26 @@ pub(crate) enum Mode {
 
 /// Options of every verb whose session holds something.
 ///
-/// Nothing need be stated: without them a lock is known to be held for as long as is sound on every ensemble.
+/// Nothing need be stated: without them a lock is known to be held for as long as is sound on every
+/// ensemble.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// What proves that the lock is still held: `strict` or `ping` [default: pings on Baton's server, else strict].
+    /// What proves that the lock is still held: `strict` or `ping` [default: pings on Baton's
+    /// server, else strict].
     ///
-    /// A ZooKeeper server answers pings while it is cut off from its leader, so they prove less there than a write.
+    /// A ZooKeeper server answers pings while it is cut off from its leader, so they prove less
+    /// there than a write.
     #[arg(long = "lease", value_name = "MODE", value_enum)]
     mode: Option<Mode>,
-    /// The tickTime of an Apache ZooKeeper ensemble [default: half the session timeout]. No effect on Baton's server.
+    /// The tickTime of an Apache ZooKeeper ensemble [default: half the session timeout]. No effect
+    /// on Baton's server.
     ///
-    /// The wire does not carry it. State it where minSessionTimeout is less than two ticks; a shorter tick leaves more time
-    /// before the lock counts as lost.
+    /// The wire does not carry it. State it where minSessionTimeout is less than two ticks; a
+    /// shorter tick leaves more time before the lock counts as lost.
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     ensemble_tick: Option<Duration>,
-    /// The syncLimit of an Apache ZooKeeper ensemble, in ticks; for --lease ping. No effect on Baton's server.
+    /// The syncLimit of an Apache ZooKeeper ensemble, in ticks; for --lease ping. No effect on
+    /// Baton's server.
     #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u32).range(1..))]
     ensemble_sync_limit: Option<u32>,
 }

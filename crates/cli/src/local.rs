@@ -1,7 +1,9 @@
-//! The user's own server on this machine: where it lives, and how it comes to run when it is needed.
+//! The user's own server on this machine: where it lives, and how it comes to run when it is
+//! needed.
 //!
-//! One folder is one server: data, socket, log and the lock for starting it. Two folders never meet. Nothing here
-//! speaks the protocol; that the socket takes a connection means that the server runs.
+//! One folder is one server: data, socket, log and the lock for starting it. Two folders never
+//! meet. Nothing here speaks the protocol; that the socket takes a connection means that the server
+//! runs.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -60,8 +62,8 @@ fn state_home() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Makes the folder, for this user only. Refuses one that others own or may write to: whoever can put a socket there
-/// can answer in the server's place.
+/// Makes the folder, for this user only. Refuses one that others own or may write to: whoever can
+/// put a socket there can answer in the server's place.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
     DirStorage::create(folder)
         .map(drop)
@@ -115,7 +117,8 @@ pub(crate) struct Started {
 }
 
 impl LocalServer {
-    /// The server of this folder, which is made if it is not there. Whether one runs is not looked at.
+    /// The server of this folder, which is made if it is not there. Whether one runs is not looked
+    /// at.
     pub(crate) fn at(folder: PathBuf) -> Result<Self, Failure> {
         make_folder(&folder)?;
         let handle = File::open(&folder).map_err(|error| {
@@ -154,7 +157,8 @@ impl LocalServer {
         try_connect(Path::new(&self.socket)).is_ok()
     }
 
-    /// Sees to it that the server runs. Of several commands at once, one starts it and the others wait.
+    /// Sees to it that the server runs. Of several commands at once, one starts it and the others
+    /// wait.
     ///
     /// Blocks: until the server answers or has failed.
     pub(crate) fn ensure(&self) -> Result<Option<Started>, Failure> {
@@ -195,7 +199,8 @@ impl LocalServer {
             .map_err(failed)?;
         let mut first = String::new();
         if let Some(output) = server.stdout.take() {
-            // Its one line comes when it serves; the end of its output without one, when it has failed.
+            // Its one line comes when it serves; the end of its output without one, when it has
+            // failed.
             BufReader::new(output)
                 .read_line(&mut first)
                 .map_err(failed)?;

@@ -1,7 +1,9 @@
-//! The `baton` command: reads its arguments, runs one verb, turns the outcome into one line and an exit code.
+//! The `baton` command: reads its arguments, runs one verb, turns the outcome into one line and an
+//! exit code.
 //!
-//! It holds no knowledge of locks or of the protocol: verbs live in `verbs/`, one file each, and lean on the
-//! `baton` and `baton-client` crates. Nothing here prints a stack trace or exits anywhere but at the end of `main`.
+//! It holds no knowledge of locks or of the protocol: verbs live in `verbs/`, one file each, and
+//! lean on the `baton` and `baton-client` crates. Nothing here prints a stack trace or exits
+//! anywhere but at the end of `main`.
 
 mod args;
 mod bench;

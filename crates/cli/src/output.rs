@@ -1,9 +1,9 @@
 //! Where results, notices, events and errors are written.
 //!
-//! Results go to standard output, everything else to standard error. A reader that went away (`| head`) is not an
-//! error. With `--json`, results, events and errors are objects, one a line; notices are left out. With `--quiet` only
-//! results and errors are written. On a terminal there may be a status line below all of it, which is cleared before
-//! anything else is written.
+//! Results go to standard output, everything else to standard error. A reader that went away
+//! (`| head`) is not an error. With `--json`, results, events and errors are objects, one a line;
+//! notices are left out. With `--quiet` only results and errors are written. On a terminal there
+//! may be a status line below all of it, which is cleared before anything else is written.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,8 @@ pub(crate) enum Level {
     Verbose,
 }
 
-/// The two ways out of the process, and how to write on them. Cheap to clone; clones share the status line.
+/// The two ways out of the process, and how to write on them. Cheap to clone; clones share the
+/// status line.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     json: bool,
@@ -55,7 +56,8 @@ impl Output {
         self.level == Level::Quiet
     }
 
-    /// Whether a status line can be shown: standard error is a terminal, and this process is in its foreground.
+    /// Whether a status line can be shown: standard error is a terminal, and this process is in its
+    /// foreground.
     pub(crate) fn has_status(&self) -> bool {
         let error = std::io::stderr();
         let in_front = || tcgetpgrp(&error).is_ok_and(|group| group == getpgrp());
@@ -66,7 +68,8 @@ impl Output {
     /// Writes the status line, in place of the one before. It is cut off at the terminal's edge.
     pub(crate) fn status(&self, text: &str) {
         let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        // A terminal that does not tell its width has 80 columns. The last one is left free: a full line would wrap.
+        // A terminal that does not tell its width has 80 columns. The last one is left free: a full
+        // line would wrap.
         let columns = if columns == 0 { 80 } else { columns };
         let line = OneLine(text).to_string();
         let line = cut(&line, columns.saturating_sub(1));
@@ -87,8 +90,8 @@ impl Output {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes one result: `record` as JSON, else `text`, each on a line of its own. Names and data of others stand in it, so
-    /// that what would end the line or command a terminal is escaped.
+    /// Writes one result: `record` as JSON, else `text`, each on a line of its own. Names and data
+    /// of others stand in it, so that what would end the line or command a terminal is escaped.
     pub(crate) fn result<T: Serialize>(&self, record: &T, text: impl AsRef<str>) {
         self.paragraph(record, OneLine(text.as_ref()).to_string());
     }
@@ -130,8 +133,8 @@ impl Output {
         self.level == Level::Verbose
     }
 
-    /// Something that has happened: `record` as JSON, else `text` as a notice. On standard error, because standard output
-    /// is the command's where there is one.
+    /// Something that has happened: `record` as JSON, else `text` as a notice. On standard error,
+    /// because standard output is the command's where there is one.
     pub(crate) fn event<T: Serialize>(&self, record: &T, text: impl AsRef<str>) {
         if self.json && !self.quiet() {
             self.error_line(json_line(record).trim_end());
@@ -145,7 +148,8 @@ impl Output {
         write_error(format!("{line}\n").as_bytes());
     }
 
-    /// Names a node that a listing could not read, as one line or one JSON object, on standard error.
+    /// Names a node that a listing could not read, as one line or one JSON object, on standard
+    /// error.
     pub(crate) fn passed_over(&self, path: &str, why: &str) {
         #[derive(Serialize)]
         struct Record<'a> {
@@ -202,7 +206,8 @@ fn write_error(bytes: &[u8]) {
     let _ = std::io::stderr().lock().write_all(bytes);
 }
 
-/// As much of `text` as fits into so many columns. Letters from U+1100 on count as two: many of them are that wide.
+/// As much of `text` as fits into so many columns. Letters from U+1100 on count as two: many of
+/// them are that wide.
 fn cut(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, letter) in text.char_indices() {

@@ -1,6 +1,7 @@
 //! Paths on the command line.
 //!
-//! Owns that one that no server would take, or that is not for programs, is refused before any server is asked, or started.
+//! Owns that one that no server would take, or that is not for programs, is refused before any
+//! server is asked, or started.
 
 /// The znode below which servers keep their own: quotas, the ensemble's configuration.
 const SERVERS_OWN: &str = "/zookeeper";

@@ -16,7 +16,8 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// What is said when a command begins to be stopped, or would but for `--on-lost ignore`. `what` is held, like "the lock".
+    /// What is said when a command begins to be stopped, or would but for `--on-lost ignore`.
+    /// `what` is held, like "the lock".
     pub(crate) fn remark(self, what: &str, ignored: bool) -> String {
         let happened = match self {
             Self::Lost(reason) => format!("{what} is lost: {reason}"),

@@ -1,7 +1,8 @@
 //! Running a command for as long as something is held: a lock, a leadership.
 //!
-//! Owns the rule of loss (`hazards.md` H85): the guardian is told the lease's end, as it moves, and stops the command
-//! before it. The command has ended and was reaped when [`run`] returns, so the caller may release then, and not before.
+//! Owns the rule of loss (`hazards.md` H85): the guardian is told the lease's end, as it moves, and
+//! stops the command before it. The command has ended and was reaped when [`run`] returns, so the
+//! caller may release then, and not before.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -51,9 +52,11 @@ impl Tenure for Claim {
 /// Options of every verb that runs a command while it holds something.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// What happens to the command when the lock is being lost: a signal as notice, then KILL in time; or nothing.
+    /// What happens to the command when the lock is being lost: a signal as notice, then KILL in
+    /// time; or nothing.
     ///
-    /// The command is dead before the server can give the lock to anyone else, except with `ignore`.
+    /// The command is dead before the server can give the lock to anyone else, except with
+    /// `ignore`.
     #[arg(
         long,
         value_name = "ACTION",
@@ -62,13 +65,15 @@ pub(crate) struct RunOptions {
         verbatim_doc_comment
     )]
     pub(crate) on_lost: OnLost,
-    /// Time between the notice and KILL; at most 3/10 of the session timeout [default: 5s, or that].
+    /// Time between the notice and KILL; at most 3/10 of the session timeout [default: 5s, or
+    /// that].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_after: Option<Duration>,
     /// What others see as the holder's name [default: the command].
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// The session timeout to ask for: after this long without a request from this process, the server gives the lock away.
+    /// The session timeout to ask for: after this long without a request from this process, the
+    /// server gives the lock away.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     pub(crate) session_timeout: Duration,
     #[command(flatten)]
@@ -126,8 +131,8 @@ impl RunOptions {
         name.chars().take(LONGEST).collect()
     }
 
-    /// Connects to hold something under these options, once it is known that they make sense; or the exit code, where a signal
-    /// asks to end first.
+    /// Connects to hold something under these options, once it is known that they make sense; or
+    /// the exit code, where a signal asks to end first.
     pub(crate) async fn open(
         &self,
         context: &Context,
@@ -154,7 +159,8 @@ impl RunOptions {
 
     /// The time between notice and KILL under this session timeout.
     ///
-    /// More than 3/10 of it could be due while nothing is wrong: between two heartbeats the lease runs down that far.
+    /// More than 3/10 of it could be due while nothing is wrong: between two heartbeats the lease
+    /// runs down that far.
     pub(crate) fn notice(&self, session_timeout: Duration) -> Result<Duration, Failure> {
         let most = session_timeout * 3 / 10;
         match self.kill_after {
@@ -256,7 +262,8 @@ pub(crate) async fn run(
                 output.note(Stop::Lost(reason).remark(what, ignored));
                 if !ignored {
                     let now = boottime();
-                    // With the lease the time to be polite is over; a lock that was taken away was taken on purpose.
+                    // With the lease the time to be polite is over; a lock that was taken away was
+                    // taken on purpose.
                     let over = matches!(reason, LostReason::LeaseEnded | LostReason::ClaimTimedOut);
                     let grace = if over { Duration::ZERO } else { notice };
                     child.lease(now, now + grace).await;
@@ -305,8 +312,8 @@ pub(crate) fn verdict(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<
     Err(stop.failure_of_command(what))
 }
 
-/// Ends a tenure whose command has ended and was reaped: now, and not before, `releasing` may let the next one in. What was lost
-/// just as the command ended counts as lost.
+/// Ends a tenure whose command has ended and was reaped: now, and not before, `releasing` may let
+/// the next one in. What was lost just as the command ended counts as lost.
 pub(crate) async fn conclude(
     context: &Context,
     outcome: Result<u8, Failure>,
@@ -331,7 +338,8 @@ pub(crate) async fn conclude(
     outcome
 }
 
-/// Waits, without a command, for a signal to end, for the loss, or until somebody asks for what is held.
+/// Waits, without a command, for a signal to end, for the loss, or until somebody asks for what is
+/// held.
 pub(crate) async fn hold(tenure: &impl Tenure, signals: &mut Signals) -> Result<i32, Stop> {
     tokio::select! {
         number = signals.stop() => Ok(number),

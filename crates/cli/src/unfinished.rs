@@ -1,5 +1,5 @@
-//! A folder that is being made under another name, and what becomes of it when the user stops the command: it is
-//! removed, as after any other failure, so that the next attempt does not meet it.
+//! A folder that is being made under another name, and what becomes of it when the user stops the
+//! command: it is removed, as after any other failure, so that the next attempt does not meet it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,9 @@ use crate::signals;
 /// How often a folder that is being written to is removed before it is left behind.
 const ATTEMPTS: u32 = 100;
 
-/// Does `work`, which makes `folder` and gives it its name at the end. A signal that asks the process to end removes the
-/// folder first, and nothing else: one that was there before is another process's.
+/// Does `work`, which makes `folder` and gives it its name at the end. A signal that asks the
+/// process to end removes the folder first, and nothing else: one that was there before is another
+/// process's.
 pub(crate) fn removed_when_stopped<T>(
     folder: &Path,
     work: impl FnOnce() -> T,
@@ -37,7 +38,8 @@ pub(crate) fn removed_when_stopped<T>(
             let Ok(signal) = stops.wait() else {
                 return;
             };
-            // Held to the end: the work's own failure, now that its folder is gone, must not be reported.
+            // Held to the end: the work's own failure, now that its folder is gone, must not be
+            // reported.
             let working = is_working.lock().unwrap_or_else(PoisonError::into_inner);
             if *working {
                 remove(&folder);

@@ -1,4 +1,5 @@
-//! `baton barrier`, end to end. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! `baton barrier`, end to end. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache
+//! ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! `baton bench` against a server: every workload gives figures and leaves nothing behind; a bad start is told in one line.
+//! `baton bench` against a server: every workload gives figures and leaves nothing behind; a bad
+//! start is told in one line.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! The command under the lock: exit codes, signals, environment, and that it never outlives `baton` (H86, H87).
+//! The command under the lock: exit codes, signals, environment, and that it never outlives `baton`
+//! (H86, H87).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -70,7 +71,8 @@ fn h86_signals_reach_the_commands_whole_group() {
         let grandchild = number_in(&home.path("grandchild"));
         running.signal(name);
         assert_eq!(running.end().code, code, "{name}");
-        // A non-interactive shell makes its background jobs deaf to INT; those it leaves behind are not ours to end.
+        // A non-interactive shell makes its background jobs deaf to INT; those it leaves behind are
+        // not ours to end.
         if name == "INT" {
             signal(grandchild, "KILL");
         }
@@ -241,7 +243,8 @@ fn waiting_ends_with_a_signal_and_leaves_nothing_in_line() {
 #[test]
 fn on_a_terminal_the_command_is_in_front_and_cannot_be_suspended() {
     let home = Home::new();
-    // `script` gives the terminal. The command says who is in front; then a Ctrl-Z goes by without effect.
+    // `script` gives the terminal. The command says who is in front; then a Ctrl-Z goes by without
+    // effect.
     let inner = format!(
         "{} lock /x -- sh -c 'ps -o pgid=,tpgid= -p $$; kill -TSTP $$; echo went on'",
         env!("CARGO_BIN_EXE_baton")

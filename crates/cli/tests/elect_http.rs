@@ -1,4 +1,5 @@
-//! `elect --http`: who leads, told truthfully. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! `elect --http`: who leads, told truthfully. On Baton's server, or with
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

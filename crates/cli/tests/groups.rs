@@ -1,5 +1,5 @@
-//! `baton member` and `baton counter`, end to end. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache
-//! ZooKeeper.
+//! `baton member` and `baton counter`, end to end. On Baton's server, or with
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! `baton import` and `baton export`: what moves, and what each refuses on one line without leaving anything behind.
+//! `baton import` and `baton export`: what moves, and what each refuses on one line without leaving
+//! anything behind.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 
 use common::{Home, Ran, Running, processes, until};
 
-/// A ZooKeeper's dataDir: what an Apache ZooKeeper 3.8.0 wrote, without the files that `without` names.
+/// A ZooKeeper's dataDir: what an Apache ZooKeeper 3.8.0 wrote, without the files that `without`
+/// names.
 fn zookeeper(home: &Home, without: &[&str]) -> PathBuf {
     let folder = home.path("zookeeper");
     fs::create_dir_all(folder.join("version-2")).unwrap();
@@ -182,7 +184,8 @@ fn a_torn_last_transaction_is_left_out_and_named() {
 
 #[test]
 fn missing_files_are_refused_unless_asked_for() {
-    // The folder of snapshots alone; with it named as the folder of logs, the snapshot is all there is.
+    // The folder of snapshots alone; with it named as the folder of logs, the snapshot is all there
+    // is.
     let home = Home::new();
     zookeeper(&home, &["log.1"]);
     refused(&import(&home, &[]), 125, "--zookeeper-log");

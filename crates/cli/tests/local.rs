@@ -1,4 +1,5 @@
-//! The local server: started by whoever needs it, once; of one folder only; gone when nobody uses it.
+//! The local server: started by whoever needs it, once; of one folder only; gone when nobody uses
+//! it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Looking at locks, whoever put them there, and getting a holder to let go. On Baton's server, or with
-//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! Looking at locks, whoever put them there, and getting a holder to let go. On Baton's server, or
+//! with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,8 @@ use baton_client::{Config, CreateMode, Session};
 use common::{Place, until};
 use std::time::{Duration, Instant};
 
-/// Makes `nodes`, each `(path, data)`: ephemeral, and with a number if the path ends in a dash, an underscore or an `n_`.
+/// Makes `nodes`, each `(path, data)`: ephemeral, and with a number if the path ends in a dash, an
+/// underscore or an `n_`.
 async fn plant(place: &Place, nodes: &[(&str, &str)]) -> Session {
     let config = Config::new(&place.servers).unwrap();
     let session = Session::connect(config).await.unwrap();

@@ -1,5 +1,6 @@
-//! H85: whatever happens to the network or to `baton`, the command is dead before the server can give the lock to
-//! anyone else. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! H85: whatever happens to the network or to `baton`, the command is dead before the server can
+//! give the lock to anyone else. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache
+//! ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -319,7 +320,8 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
     assert_eq!(free.code, 0, "{free:?}");
 }
 
-/// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must tell.
+/// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must
+/// tell.
 async fn lost_as_the_command_ends(verb: &str) {
     let home = Home::new();
     let server = server().await;

@@ -405,7 +405,8 @@ fn two_users_of_a_machine_exclude_each_other_at_its_socket() {
     assert_eq!(home.run(&["lock", "-n", "/x", "--", "true"]).err, "");
     server.signal("TERM");
     server.end();
-    // With the mode that is the default it is root's alone, and others read that it is closed to them.
+    // With the mode that is the default it is root's alone, and others read that it is closed to
+    // them.
     let (_server, _) = machine_server(home, &[]);
     let kept_out = users.they_run(&["ls"]);
     assert_eq!(kept_out.code, 0, "{kept_out:?}");

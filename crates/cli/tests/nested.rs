@@ -1,4 +1,5 @@
-//! A command that asks for the lock that it runs under: refused at once where it would wait for ever.
+//! A command that asks for the lock that it runs under: refused at once where it would wait for
+//! ever.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

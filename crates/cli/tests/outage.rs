@@ -1,5 +1,5 @@
-//! Servers that are away for longer than a session lives: verbs that wait or work on go on once servers are back, and a wait
-//! with a limit does not blame another for their absence.
+//! Servers that are away for longer than a session lives: verbs that wait or work on go on once
+//! servers are back, and a wait with a limit does not blame another for their absence.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use common::{Home, Running, until};
 
-/// How long a verb tries to connect at its start. One that treated an outage alike would end so long after its session.
+/// How long a verb tries to connect at its start. One that treated an outage alike would end so
+/// long after its session.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A server in memory on a port that it has again after a restart.
@@ -82,7 +83,8 @@ fn asked_session(mut client: TcpStream) -> Option<i64> {
     Some(i64::from_be_bytes(head[20..].try_into().unwrap()))
 }
 
-/// Stands in for the server, and takes nobody in, until clients have asked for new sessions for as long as this.
+/// Stands in for the server, and takes nobody in, until clients have asked for new sessions for as
+/// long as this.
 fn turn_all_away_for(addr: SocketAddr, long: Duration) {
     let listener = TcpListener::bind(addr).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -175,7 +177,8 @@ fn a_wait_that_ends_while_the_server_stands_still_is_no_busy_lock() {
     let waits: [&[&str]; 4] = [
         &["lock", "/lock", "--wait", "4s", "-E", "0", "--", "true"],
         &["sem", "/sem", "--wait", "4s", "-E", "0", "--", "true"],
-        // Nobody asks the server while a queue is empty, but for a ping each third of the session timeout.
+        // Nobody asks the server while a queue is empty, but for a ping each third of the session
+        // timeout.
         &["queue", "take", "/queue", "--wait", "9s"],
         &["queue", "work", "take", "/work", "--wait", "9s"],
     ];

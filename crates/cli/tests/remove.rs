@@ -1,5 +1,6 @@
-//! `baton rm`, and the lists that pass over what may not be read: what somebody else holds is not deleted unasked, and one node
-//! that cannot be read hides no other. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! `baton rm`, and the lists that pass over what may not be read: what somebody else holds is not
+//! deleted unasked, and one node that cannot be read hides no other. On Baton's server, or with
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

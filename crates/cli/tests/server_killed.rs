@@ -1,6 +1,6 @@
-//! `kill -9` of the server in mid-run: no acknowledged write is lost or done twice, no lock is lost within its session's
-//! timeout, and the line before it stays in order. On `baton serve`, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper; one
-//! test on three of them, whatever the target.
+//! `kill -9` of the server in mid-run: no acknowledged write is lost or done twice, no lock is lost
+//! within its session's timeout, and the line before it stays in order. On `baton serve`, or with
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper; one test on three of them, whatever the target.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -46,7 +46,8 @@ impl Seeded {
     }
 }
 
-/// What the writer was told about its writes. Write number `n` creates a znode with `n` in it and sets another to `n`.
+/// What the writer was told about its writes. Write number `n` creates a znode with `n` in it and
+/// sets another to `n`.
 #[derive(Default)]
 struct Told {
     issued: u64,
@@ -80,7 +81,8 @@ impl Told {
     }
 }
 
-/// Writes without pause until told to stop, and tells after each acknowledgement how many there were.
+/// Writes without pause until told to stop, and tells after each acknowledgement how many there
+/// were.
 async fn write(session: Session, told: watch::Sender<usize>, stop: watch::Receiver<bool>) -> Told {
     let mut notes = Told::default();
     let mut on_the_way: VecDeque<(u64, Pending<Created>, Pending<Stat>)> = VecDeque::new();
@@ -256,7 +258,8 @@ impl Line {
         assert!(runs(self.worker), "the command was stopped");
     }
 
-    /// All are where they were, nobody gets in, and the holder's command goes on for so many signs of life.
+    /// All are where they were, nobody gets in, and the holder's command goes on for so many signs
+    /// of life.
     async fn goes_on(&self, beats: u64) {
         self.until(|owners| owners == self.owners).await;
         let late = ["lock", "-n", "/x", "--servers", &self.servers, "--", "true"];
@@ -266,7 +269,8 @@ impl Line {
         assert!(self.log().iter().all(|entry| entry == "beat"));
     }
 
-    /// Kills the holder's `baton`: its command is gone at once, its place in line only with its session.
+    /// Kills the holder's `baton`: its command is gone at once, its place in line only with its
+    /// session.
     async fn lose_the_holder(&self) {
         self.holder.signal("KILL");
         until("the command is gone with its baton", || !runs(self.worker));
@@ -317,7 +321,8 @@ async fn no_lock_is_lost_and_the_line_stays_in_order() {
         line.until_beats(moments.between(1, 60));
         server.kill();
         server.restart().await.unwrap();
-        // Together these take longer than the session's timeout: it is kept alive, not merely not yet expired.
+        // Together these take longer than the session's timeout: it is kept alive, not merely not
+        // yet expired.
         line.goes_on(160).await;
     }
     line.lose_the_holder().await;

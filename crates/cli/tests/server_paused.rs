@@ -1,5 +1,5 @@
-//! The whole server stands still and goes on (SIGSTOP, SIGCONT): no session ends whose pings waited on its socket
-//! meanwhile, however much else waits, and those of dead clients still end.
+//! The whole server stands still and goes on (SIGSTOP, SIGCONT): no session ends whose pings waited
+//! on its socket meanwhile, however much else waits, and those of dead clients still end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_millis(1000);
 /// Clients that do nothing but ping.
 const QUIET: usize = 4;
-/// Clients that ask for much while the server stands still, so that its threads have other work when it goes on.
+/// Clients that ask for much while the server stands still, so that its threads have other work
+/// when it goes on.
 const GREEDY: usize = 4;
 const LISTINGS: usize = 40;
 const CHILDREN: usize = 10_000;
@@ -85,8 +86,8 @@ async fn many_children(addr: SocketAddr) {
     client.close().await.unwrap();
 }
 
-/// Stops the server for nine tenths of the session timeout. How many quiet clients lost their session, and the longest time
-/// that one of them went without a ping.
+/// Stops the server for nine tenths of the session timeout. How many quiet clients lost their
+/// session, and the longest time that one of them went without a ping.
 fn stop_once(server: &TestServer) -> (usize, Duration) {
     let addr = server.addr();
     let ping = frames(xid::PING, &Request::Ping, 1);
@@ -146,7 +147,8 @@ async fn a_server_that_stood_still_ends_no_session_whose_pings_came_on_schedule(
     let server = server().await;
     many_children(server.addr()).await;
     for stop in 0..STOPS {
-        // Pings that were late themselves, on a busy machine, say nothing: that attempt is made again.
+        // Pings that were late themselves, on a busy machine, say nothing: that attempt is made
+        // again.
         let begun = Instant::now();
         loop {
             let (closed, longest) = tokio::task::block_in_place(|| stop_once(&server));

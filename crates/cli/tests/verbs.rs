@@ -1,5 +1,5 @@
-//! The other verbs, end to end: elections, queues, the tree. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
-//! Apache ZooKeeper.
+//! The other verbs, end to end: elections, queues, the tree. On Baton's server, or with
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -275,7 +275,8 @@ async fn the_tree_verbs_read_and_write() {
         "/a/n-0000000001\n".len()
     );
     let watching = place.spawn(&["watch", "-r", "/w", "--count", "2", "--json", "-v"]);
-    // It says nothing on standard output before the first change, so changes are made until it has seen two.
+    // It says nothing on standard output before the first change, so changes are made until it has
+    // seen two.
     let mut at = 0;
     let mut watching = watching;
     while watching.child.try_wait().unwrap().is_none() {
@@ -341,7 +342,8 @@ async fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
     assert_eq!(place.run(&["lock", "-s", "-x", "/rw"]).code, 2);
 }
 
-/// What others put into the tree is shown on its line: it neither ends the line nor commands the terminal.
+/// What others put into the tree is shown on its line: it neither ends the line nor commands the
+/// terminal.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal() {
     let place = Place::new().await;

@@ -173,7 +173,8 @@ fn a_server_that_does_not_answer_is_named_by_who_holds_and_by_who_watches() {
     watcher.line(&["/g: waiting: no server for", &served.servers]);
 }
 
-/// A pseudo-terminal of this many columns with `baton` in front of it, and all that it writes there.
+/// A pseudo-terminal of this many columns with `baton` in front of it, and all that it writes
+/// there.
 struct Terminal {
     child: Child,
     written: Arc<Mutex<Vec<u8>>>,

@@ -1,5 +1,5 @@
-//! `baton queue work take`, `ack` and `nack`, each a process of its own. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
-//! Apache ZooKeeper.
+//! `baton queue work take`, `ack` and `nack`, each a process of its own. On Baton's server, or with
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

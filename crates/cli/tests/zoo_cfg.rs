@@ -1,4 +1,5 @@
-//! `baton serve --config`: a ZooKeeper zoo.cfg is served, and one that is wrong is refused at its line.
+//! `baton serve --config`: a ZooKeeper zoo.cfg is served, and one that is wrong is refused at its
+//! line.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

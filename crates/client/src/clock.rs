@@ -1,7 +1,7 @@
 //! The client's clock: an injectable source of time that keeps counting while the machine sleeps.
 //!
-//! Owns the only reading of time in this crate. It must never read the wall clock: a lease that moves when an operator sets
-//! the date is no lease (`H28`).
+//! Owns the only reading of time in this crate. It must never read the wall clock: a lease that
+//! moves when an operator sets the date is no lease (`H28`).
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// A boxed future, as returned by the injectable traits.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// An instant on a clock that runs through system suspend (`CLOCK_BOOTTIME` on Linux), with nanosecond resolution.
+/// An instant on a clock that runs through system suspend (`CLOCK_BOOTTIME` on Linux), with
+/// nanosecond resolution.
 ///
 /// Its zero has no meaning across processes or reboots; only differences count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +79,8 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-/// Timers run on a clock that stops during suspend, so a long sleep is cut into slices: after a resume it is late by at most one.
+/// Timers run on a clock that stops during suspend, so a long sleep is cut into slices: after a
+/// resume it is late by at most one.
 const SLEEP_SLICE: Duration = Duration::from_secs(1);
 
 impl Clock for SystemClock {

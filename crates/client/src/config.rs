@@ -1,6 +1,7 @@
 //! What a session needs to know before it connects.
 //!
-//! Owns the connect string's grammar and every default. It must never resolve a name or open a socket.
+//! Owns the connect string's grammar and every default. It must never resolve a name or open a
+//! socket.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -42,7 +43,8 @@ pub(crate) struct AuthInfo {
     pub(crate) data: Vec<u8>,
 }
 
-/// Where to connect and how to behave: made by [`Config::new`], changed by its builder methods, cheap to clone.
+/// Where to connect and how to behave: made by [`Config::new`], changed by its builder methods,
+/// cheap to clone.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) hosts: Vec<Host>,
@@ -64,8 +66,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a connect string: `HOST[:PORT],…[/chroot]` or `unix:/path/to.sock`; entries of both kinds may be mixed, and only
-    /// a list that ends with a TCP host can carry a chroot (see [`Config::chroot`] for the other).
+    /// Reads a connect string: `HOST[:PORT],…[/chroot]` or `unix:/path/to.sock`; entries of both
+    /// kinds may be mixed, and only a list that ends with a TCP host can carry a chroot (see
+    /// [`Config::chroot`] for the other).
     ///
     /// ```
     /// # use baton_client::Config;
@@ -98,40 +101,43 @@ impl Config {
         config.chroot(chroot)
     }
 
-    /// The session timeout to ask for (10 s); the server may clamp it, and [`Session::timeout`](crate::Session::timeout) tells
-    /// what it granted. After this long without an answer the session, with all its ephemeral nodes, is over.
+    /// The session timeout to ask for (10 s); the server may clamp it, and
+    /// [`Session::timeout`](crate::Session::timeout) tells what it granted. After this long without
+    /// an answer the session, with all its ephemeral nodes, is over.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long one connection attempt to one address may take, handshake included. By default the session timeout, or
-    /// a quarter of it for a session that is to be taken up again, divided by the number of servers; at least 100 ms and at
-    /// most 5 s.
+    /// How long one connection attempt to one address may take, handshake included. By default the
+    /// session timeout, or a quarter of it for a session that is to be taken up again, divided by
+    /// the number of servers; at least 100 ms and at most 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
     }
 
-    /// How long [`Session::connect`](crate::Session::connect) keeps trying before it gives up (15 s).
+    /// How long [`Session::connect`](crate::Session::connect) keeps trying before it gives up (15
+    /// s).
     #[must_use]
     pub fn connect_within(mut self, limit: Duration) -> Self {
         self.connect_within = limit;
         self
     }
 
-    /// How long a [`Client`](crate::Client) that has lost a session tries to open the next one before it gives up (as for the first one,
-    /// [`Config::connect_within`]). [`Duration::MAX`] means for ever: whoever waits for a lock then waits through an outage of any
-    /// length.
+    /// How long a [`Client`](crate::Client) that has lost a session tries to open the next one
+    /// before it gives up (as for the first one, [`Config::connect_within`]). [`Duration::MAX`]
+    /// means for ever: whoever waits for a lock then waits through an outage of any length.
     #[must_use]
     pub fn new_session_within(mut self, limit: Duration) -> Self {
         self.new_session_within = Some(limit);
         self
     }
 
-    /// Prefixes every path with `chroot`, and hides it in every path that comes back. `""` and `"/"` mean none.
+    /// Prefixes every path with `chroot`, and hides it in every path that comes back. `""` and
+    /// `"/"` mean none.
     ///
     /// # Errors
     /// [`ConfigError::BadChroot`] when it is not a legal path.
@@ -147,7 +153,8 @@ impl Config {
         Ok(self)
     }
 
-    /// Adds credentials, presented on every connection before anything else. May be called more than once.
+    /// Adds credentials, presented on every connection before anything else. May be called more
+    /// than once.
     #[must_use]
     pub fn auth(mut self, scheme: &str, data: &[u8]) -> Self {
         self.auth.push(AuthInfo {
@@ -157,8 +164,8 @@ impl Config {
         self
     }
 
-    /// The ensemble's timing, the clocks, and the mode of the lease: see [`LeaseOptions`]. The defaults are sound on every
-    /// ensemble.
+    /// The ensemble's timing, the clocks, and the mode of the lease: see [`LeaseOptions`]. The
+    /// defaults are sound on every ensemble.
     #[must_use]
     pub fn lease(mut self, options: LeaseOptions) -> Self {
         self.lease = options;
@@ -186,8 +193,8 @@ impl Config {
         self
     }
 
-    /// How many operations may be queued or unanswered (16,384), and how many bytes they may have (64 MiB). What goes beyond
-    /// ends as not sent at once.
+    /// How many operations may be queued or unanswered (16,384), and how many bytes they may have
+    /// (64 MiB). What goes beyond ends as not sent at once.
     #[must_use]
     pub fn max_pending(mut self, operations: usize, bytes: usize) -> Self {
         self.max_pending = operations;
@@ -195,7 +202,8 @@ impl Config {
         self
     }
 
-    /// The largest request to send, in bytes (1,048,575: what a stock server accepts; it drops the connection over more).
+    /// The largest request to send, in bytes (1,048,575: what a stock server accepts; it drops the
+    /// connection over more).
     #[must_use]
     pub fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.max_request_bytes = bytes;

@@ -1,7 +1,8 @@
 //! How an operation ended when it did not simply succeed.
 //!
-//! Owns the distinction that recipes stand on: not sent, maybe applied, rejected (`hazards.md` G3). It must never merge two of
-//! them: what was not sent may be tried again blindly, what was maybe applied never.
+//! Owns the distinction that recipes stand on: not sent, maybe applied, rejected (`hazards.md` G3).
+//! It must never merge two of them: what was not sent may be tried again blindly, what was maybe
+//! applied never.
 
 use std::time::Duration;
 
@@ -82,7 +83,8 @@ pub enum Error {
         path: String,
         /// The server's reason.
         code: ErrorCode,
-        /// Its place in the order of all changes (the newest change the server had applied, for a read).
+        /// Its place in the order of all changes (the newest change the server had applied, for a
+        /// read).
         zxid: i64,
     },
     /// The server refused a multi because of one of its parts. None of it had an effect.
@@ -112,7 +114,8 @@ pub enum Error {
         /// Why not.
         reason: Reason,
     },
-    /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try it again without looking.
+    /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try
+    /// it again without looking.
     #[error("{}: maybe applied: {reason}", attempt(*.op, .path))]
     MaybeApplied {
         /// What was asked.
@@ -262,7 +265,8 @@ impl Error {
 #[error("session lost: {0}; open a new session")]
 pub struct SessionLost(pub EndReason);
 
-/// [`Session::connect`](crate::Session::connect) or [`Session::resume`](crate::Session::resume) came to nothing.
+/// [`Session::connect`](crate::Session::connect) or [`Session::resume`](crate::Session::resume)
+/// came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -344,7 +348,8 @@ pub enum LeaseError {
         /// The smallest timeout that would do.
         smallest: Duration,
     },
-    /// [`LeaseMode::Ping`](crate::LeaseMode::Ping) on a server that is not Baton's, without the ensemble's timing.
+    /// [`LeaseMode::Ping`](crate::LeaseMode::Ping) on a server that is not Baton's, without the
+    /// ensemble's timing.
     #[error(
         "leases by ping need the ensemble's tickTime and syncLimit: state both in LeaseOptions, or use LeaseMode::Auto"
     )]

@@ -1,7 +1,7 @@
 //! The future of an operation that is on its way.
 //!
-//! Owns the way from a reply's bytes to a typed outcome. It must never send anything: the operation was submitted before this
-//! existed, and goes on when it is dropped.
+//! Owns the way from a reply's bytes to a typed outcome. It must never send anything: the operation
+//! was submitted before this existed, and goes on when it is dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -19,8 +19,8 @@ use crate::session::entry::{Fate, Finished, Unfinished};
 use crate::session::replies::driver_gone;
 use crate::watch::{PersistentWatch, Watch};
 
-/// A value together with the zxid that the server answered with: for a write, its place in the order of all changes; for a
-/// read, the newest change that the answer reflects.
+/// A value together with the zxid that the server answered with: for a write, its place in the
+/// order of all changes; for a read, the newest change that the answer reflects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied<T> {
     /// What the operation yields.
@@ -55,8 +55,9 @@ pub(crate) type Decode<T> = fn(Reply, &mut Luggage, &str) -> Result<T, Fault>;
 
 /// An operation that has been submitted. Await it for the outcome.
 ///
-/// The operation is on its way already, in the order in which the session's operations were called; dropping this does not
-/// cancel it, and awaiting it later costs nothing. Operations submitted in a row go to the server in one write.
+/// The operation is on its way already, in the order in which the session's operations were called;
+/// dropping this does not cancel it, and awaiting it later costs nothing. Operations submitted in a
+/// row go to the server in one write.
 #[must_use = "the operation is on its way, but its outcome is only known to who awaits this"]
 pub struct Pending<T> {
     state: Waiting,

@@ -1,8 +1,8 @@
 //! What a session's listeners are told, and the log that tells them.
 //!
-//! Owns the order of state changes. It must never drop or merge one: a listener that is slow reads them late, all of them, and
-//! in order (`hazards.md` G2, `H35`). Each listener is a cursor into one shared list, so what is kept is what the slowest has
-//! not read.
+//! Owns the order of state changes. It must never drop or merge one: a listener that is slow reads
+//! them late, all of them, and in order (`hazards.md` G2, `H35`). Each listener is a cursor into
+//! one shared list, so what is kept is what the slowest has not read.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -18,9 +18,11 @@ pub enum State {
         /// Which connection of this session, from 1.
         epoch: u64,
     },
-    /// No connection. The session may come back; what it holds counts only as long as its lease runs.
+    /// No connection. The session may come back; what it holds counts only as long as its lease
+    /// runs.
     Suspended,
-    /// The session is over: the server said so, or nothing was acknowledged for its whole timeout. Final.
+    /// The session is over: the server said so, or nothing was acknowledged for its whole timeout.
+    /// Final.
     Expired,
     /// The session was closed by us. Final.
     Closed,
@@ -148,7 +150,8 @@ impl StateLog {
 
 /// One listener's place in the sequence of a session's states.
 ///
-/// It starts at the state that held when it was made, and then yields every later change, in order, however late it is read.
+/// It starts at the state that held when it was made, and then yields every later change, in order,
+/// however late it is read.
 #[derive(Clone)]
 pub struct StateStream {
     cursor: Arc<Node>,

@@ -1,7 +1,7 @@
 //! Sessions one after the other, for those who outlive one.
 //!
-//! Owns the making of a new session after the loss of one. It must never replace a session under somebody's hands: whoever
-//! holds the old one learns of its end, and asks for the new one (`H37`).
+//! Owns the making of a new session after the loss of one. It must never replace a session under
+//! somebody's hands: whoever holds the old one learns of its end, and asks for the new one (`H37`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,8 +66,9 @@ impl Client {
         }
     }
 
-    /// The live session, or a new one when there is none any more. Callers at the same time get the same. A new one in the place of
-    /// one that was lost is tried for as long as [`Config::new_session_within`] says.
+    /// The live session, or a new one when there is none any more. Callers at the same time get the
+    /// same. A new one in the place of one that was lost is tried for as long as
+    /// [`Config::new_session_within`] says.
     ///
     /// Cancel safe: a session that was being opened is closed in the background.
     ///
@@ -97,8 +98,8 @@ impl Client {
         Ok(session)
     }
 
-    /// The session that was opened last, whether it lives or not; `None` before the first one and after [`Client::close`]. Never waits,
-    /// and opens none.
+    /// The session that was opened last, whether it lives or not; `None` before the first one and
+    /// after [`Client::close`]. Never waits, and opens none.
     #[must_use]
     pub fn newest(&self) -> Option<Session> {
         self.shared.newest.lock().clone()

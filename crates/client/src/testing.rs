@@ -1,7 +1,7 @@
 //! For tests and simulations: a clock that jumps, and a transport without sockets.
 //!
-//! Owns replacements for [`Clock`] and [`Transport`] that make a session deterministic. With tokio's time paused, a session on
-//! these two does the same at every run.
+//! Owns replacements for [`Clock`] and [`Transport`] that make a session deterministic. With
+//! tokio's time paused, a session on these two does the same at every run.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use crate::clock::{BootInstant, BoxFuture, Clock};
 use crate::transport::{BoxStream, Endpoint, Host, Transport};
 
-/// A clock that follows tokio's (and so can be paused with it), and jumps when told, as after a system suspend.
+/// A clock that follows tokio's (and so can be paused with it), and jumps when told, as after a
+/// system suspend.
 #[derive(Clone)]
 pub struct VirtualClock {
     start: Instant,
@@ -36,7 +37,8 @@ impl VirtualClock {
         }
     }
 
-    /// Moves the clock forward at once, as if the machine had slept for `by`. Timers that are due by then fire.
+    /// Moves the clock forward at once, as if the machine had slept for `by`. Timers that are due
+    /// by then fire.
     pub fn jump(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.ahead_nanos.fetch_add(nanos, Ordering::AcqRel);
@@ -98,7 +100,8 @@ pub struct DuplexListener {
 }
 
 impl DuplexTransport {
-    /// A transport and its listener; each pipe holds `buffer_bytes` in each direction before the writer waits.
+    /// A transport and its listener; each pipe holds `buffer_bytes` in each direction before the
+    /// writer waits.
     #[must_use]
     pub fn new(buffer_bytes: usize) -> (Self, DuplexListener) {
         let (to, from) = mpsc::unbounded_channel();

@@ -1,6 +1,7 @@
 //! How bytes reach a server: an injectable trait and its implementation over TCP and unix sockets.
 //!
-//! Owns name resolution and connecting. It must never interpret a byte of the protocol, nor decide whether to try again.
+//! Owns name resolution and connecting. It must never interpret a byte of the protocol, nor decide
+//! whether to try again.
 
 use std::fmt;
 use std::io;

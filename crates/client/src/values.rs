@@ -10,7 +10,8 @@ use bytes::Bytes;
 pub struct Created {
     /// Its path, with the number that the server appended to a sequential one.
     pub path: String,
-    /// Its record; `czxid` identifies the node for ever, whatever else may come to have the same path.
+    /// Its record; `czxid` identifies the node for ever, whatever else may come to have the same
+    /// path.
     pub stat: Stat,
 }
 
@@ -91,8 +92,8 @@ impl Op {
         }
     }
 
-    /// Creates a node at `path` and deletes it again: nobody ever sees it but by a watch there, to whom it tells that this multi
-    /// was applied.
+    /// Creates a node at `path` and deletes it again: nobody ever sees it but by a watch there, to
+    /// whom it tells that this multi was applied.
     pub fn herald(path: impl Into<String>) -> [Self; 2] {
         let path = path.into();
         [
@@ -191,7 +192,8 @@ pub enum OpResult {
     Checked,
 }
 
-/// What a session needs to be taken up by another process: see [`Session::export`](crate::Session::export).
+/// What a session needs to be taken up by another process: see
+/// [`Session::export`](crate::Session::export).
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionExport {
     /// The session's id.

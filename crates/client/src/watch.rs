@@ -1,7 +1,8 @@
 //! Watches as users hold them.
 //!
-//! Owns the handles' side: waiting for an event, and telling the session when the last interest in a path is gone (`H53`). It
-//! must never make an event up: what was missed while disconnected is told as a [`PersistentEvent::Resync`].
+//! Owns the handles' side: waiting for an event, and telling the session when the last interest in
+//! a path is gone (`H53`). It must never make an event up: what was missed while disconnected is
+//! told as a [`PersistentEvent::Resync`].
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,15 +26,15 @@ pub struct WatchEvent {
     pub kind: EventKind,
     /// To which node (chroot taken off).
     pub path: String,
-    /// The zxid of the change where the server tells it (Apache ZooKeeper from 3.9 on, and not for changes that a reconnect
-    /// uncovered).
+    /// The zxid of the change where the server tells it (Apache ZooKeeper from 3.9 on, and not for
+    /// changes that a reconnect uncovered).
     pub zxid: Option<i64>,
 }
 
 /// A one-shot watch: a future that resolves with the first change, or with the loss of the session.
 ///
-/// It survives reconnects. Dropping it takes the interest back; when it was the last one in its node, the server's watch is
-/// removed too.
+/// It survives reconnects. Dropping it takes the interest back; when it was the last one in its
+/// node, the server's watch is removed too.
 #[must_use = "a watch that is dropped is removed"]
 pub struct Watch {
     pub(crate) events: oneshot::Receiver<Result<WatchEvent, SessionLost>>,
@@ -93,8 +94,9 @@ impl Drop for Interest {
 pub enum PersistentEvent {
     /// A change.
     Change(WatchEvent),
-    /// Changes may have been missed: the session was disconnected (servers do not replay what happened meanwhile,
-    /// ZOOKEEPER-4698), or events were read too slowly. Read anew what the watch is for.
+    /// Changes may have been missed: the session was disconnected (servers do not replay what
+    /// happened meanwhile, ZOOKEEPER-4698), or events were read too slowly. Read anew what the
+    /// watch is for.
     Resync,
 }
 
@@ -139,10 +141,11 @@ impl EventQueue {
     }
 }
 
-/// A persistent or persistent recursive watch: a stream of changes for as long as the session lives.
+/// A persistent or persistent recursive watch: a stream of changes for as long as the session
+/// lives.
 ///
-/// It survives reconnects. Its memory is bounded by [`Config::watch_capacity`](crate::Config::watch_capacity). Dropping it
-/// removes the watch.
+/// It survives reconnects. Its memory is bounded by
+/// [`Config::watch_capacity`](crate::Config::watch_capacity). Dropping it removes the watch.
 #[must_use = "a watch that is dropped is removed"]
 pub struct PersistentWatch {
     pub(crate) queue: Arc<EventQueue>,

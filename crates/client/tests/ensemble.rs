@@ -50,7 +50,8 @@ async fn h02_a_lost_create_is_found_through_a_follower_that_lags_behind() {
         .lease(lease());
     let s = Session::connect(config).await.unwrap();
     s.create("/p", b"", CreateMode::Persistent).await.unwrap();
-    // The other follower stops learning; then the create is answered to nobody, and only that follower can be reached.
+    // The other follower stops learning; then the create is answered to nobody, and only that
+    // follower can be reached.
     ensemble.set_cut_off(followers[1], true);
     let fault = first
         .on(Match::reply(OpCode::Create2))
@@ -93,7 +94,8 @@ async fn h32_a_session_survives_the_death_of_the_leader_with_its_nodes_and_watch
     let mut states = s.states();
     let leader = ensemble.leader().await.unwrap();
     ensemble.servers_mut()[leader].kill();
-    // A new leader drops the connections of its time as a follower, so the session loses its own whichever it was on.
+    // A new leader drops the connections of its time as a follower, so the session loses its own
+    // whichever it was on.
     assert_eq!(states.next().await, Some(State::Suspended));
     assert!(
         s.lease().is_valid(),

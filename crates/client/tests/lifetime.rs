@@ -1,4 +1,5 @@
-//! When a session is alive, when it is not, and who is told: lease, states, pauses, half-open links, the death of its task.
+//! When a session is alive, when it is not, and who is told: lease, states, pauses, half-open
+//! links, the death of its task.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,7 +19,8 @@ use baton_client::{
 use baton_proto::{ErrorCode, MultiOp, MultiResult, Request, Response};
 use support::{Peer, SESSION, T, TICK, World, settle, stat};
 
-/// Serves a connection: every request is answered, heartbeats among them; other requests are refused.
+/// Serves a connection: every request is answered, heartbeats among them; other requests are
+/// refused.
 async fn serve(mut peer: Peer) -> Vec<OpCode> {
     let mut seen = Vec::new();
     while let Some(asked) = peer.any().await {
@@ -72,7 +74,8 @@ async fn a_held_lease_costs_two_no_effect_quorum_writes_each_quarter_of_the_time
             .await;
         settle().await;
         assert!(s.lease().deadline >= before);
-        // Just before the second write of a pair is answered the lease has T - T/4 - T/16 - tick/2 left, or more.
+        // Just before the second write of a pair is answered the lease has T - T/4 - T/16 - tick/2
+        // left, or more.
         let least = T - T / 4 - T / 16 - TICK / 2 - Duration::from_millis(250);
         if round >= 2 {
             assert!(s.lease().remaining() >= least, "{:?}", s.lease());
@@ -202,7 +205,8 @@ async fn h91_an_answer_counts_from_when_it_was_read_for_the_writes_behind_it() {
             peer.ok(&asked, Some(Response::Stat(stat(1, 0)))).await;
             read.await.unwrap();
         }
-        // Within half a tick of that answer, but not of its request: our server need not have reported it yet.
+        // Within half a tick of that answer, but not of its request: our server need not have
+        // reported it yet.
         for _ in 0..2 {
             tokio::time::sleep(TICK / 5).await;
             let write = s.delete("/x", None);
@@ -639,7 +643,8 @@ async fn h32_a_silent_address_does_not_use_up_the_time_that_is_left() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     peer.answer_next_probe().await;
-    // The link dies without a word; the first attempt to reconnect meets silence too, the second is answered.
+    // The link dies without a word; the first attempt to reconnect meets silence too, the second is
+    // answered.
     let silent = world.accept_raw().await;
     let _peer = world.accept(SESSION).await;
     settle().await;
@@ -652,7 +657,8 @@ async fn a_session_that_opens_while_its_caller_goes_away_is_closed() {
     let mut world = World::new();
     let config = world.config();
     let mut connect = Box::pin(Session::connect(config));
-    // Sends the task on its way; the answer then finds a caller that is there, but is never polled again.
+    // Sends the task on its way; the answer then finds a caller that is there, but is never polled
+    // again.
     assert!(poll_once(&mut connect).await.is_none());
     let mut peer = world.accept(SESSION).await;
     peer.answer_next_probe().await;

@@ -1,5 +1,5 @@
-//! Sessions on a real server, Baton's or (with `BATON_TEST_TARGET=zookeeper`) Apache ZooKeeper, through a proxy that fails at
-//! a given frame.
+//! Sessions on a real server, Baton's or (with `BATON_TEST_TARGET=zookeeper`) Apache ZooKeeper,
+//! through a proxy that fails at a given frame.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -371,7 +371,8 @@ async fn h53_watches_of_waits_given_up_leave_the_server() {
         drop(s.children_watch("/there"));
         drop((gone.await.unwrap(), data));
     }
-    // Behind the answers of reads given up, which the first brings in, go the removals; the second comes behind those.
+    // Behind the answers of reads given up, which the first brings in, go the removals; the second
+    // comes behind those.
     s.sync("/").await.unwrap();
     s.sync("/").await.unwrap();
     assert_eq!(
@@ -461,7 +462,8 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
             }
         })
         .await;
-        // Baton's server makes pings enough; elsewhere, and when asked, heartbeats go through the quorum.
+        // Baton's server makes pings enough; elsewhere, and when asked, heartbeats go through the
+        // quorum.
         let beats = bench.proxy.count(&Match::request(OpCode::Multi));
         let by_ping = mode == LeaseMode::Auto && bench.server.target() == Target::Baton;
         assert_eq!(beats == 0, by_ping, "{mode:?}: {beats} heartbeats");
@@ -470,7 +472,8 @@ async fn h26_the_lease_is_renewed_while_held_and_ends_by_our_clock_before_the_se
         let deadline = s.lease().deadline;
         within(s.lease_ended()).await;
         assert!(!s.lease().is_valid());
-        // What had arrived before the partition may have moved it once more. An ended session has none.
+        // What had arrived before the partition may have moved it once more. An ended session has
+        // none.
         let deadline = deadline.max(s.lease().deadline);
         let gone = within(gone).await.unwrap();
         assert!(deadline < gone, "{mode:?}: our lease ended first");

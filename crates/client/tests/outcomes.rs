@@ -1,4 +1,5 @@
-//! How operations end: not sent, maybe applied, unanswered; their order, deadlines and bounds; and lost answers to creates.
+//! How operations end: not sent, maybe applied, unanswered; their order, deadlines and bounds; and
+//! lost answers to creates.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -340,7 +341,8 @@ async fn h02_the_look_for_a_lost_create_syncs_first_and_finds_the_node() {
     nothing_more(&s, &mut peer).await;
 }
 
-/// What has come to its end is not discarded behind it: the session's own end is the next thing that the server hears.
+/// What has come to its end is not discarded behind it: the session's own end is the next thing
+/// that the server hears.
 async fn nothing_more(s: &Session, peer: &mut Peer) {
     settle().await;
     let s = s.clone();
@@ -560,7 +562,8 @@ async fn h10_a_create_whose_future_is_dropped_leaves_nothing() {
     peer.expect(OpCode::Delete).await;
 }
 
-/// What `submit` sees while a write is stuck has woken the driver already: nothing else wakes it when the write is through.
+/// What `submit` sees while a write is stuck has woken the driver already: nothing else wakes it
+/// when the write is through.
 #[tokio::test(start_paused = true)]
 async fn what_is_queued_behind_a_write_that_was_stuck_needs_no_timer_to_go_out() {
     let mut world = World::with_buffer(1 << 10);
@@ -629,7 +632,8 @@ async fn h18_a_cleanup_spares_a_node_with_another_czxid_and_ends_with_its_sessio
     assert_eq!(s.state(), State::Expired);
 }
 
-/// The session, its server's end and the cleanup of a lost create, whose read of the node's data is refused with `code`.
+/// The session, its server's end and the cleanup of a lost create, whose read of the node's data is
+/// refused with `code`.
 async fn discard_unreadable(code: ErrorCode) -> (Session, Peer, Cleanup) {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;

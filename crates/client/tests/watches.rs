@@ -1,4 +1,5 @@
-//! Watches: what fires which, what survives a reconnect, what is taken off the server, and what is bounded.
+//! Watches: what fires which, what survives a reconnect, what is taken off the server, and what is
+//! bounded.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -238,7 +239,8 @@ async fn h38_only_the_answers_to_operations_move_the_zxid_from_which_watches_are
     let config = world.config().auth("digest", b"user:secret");
     let connect = tokio::spawn(Session::connect(config));
     let mut peer = world.accept(SESSION).await;
-    // Baton's answers to pings overtake events, and none of these is an answer in the order of operations.
+    // Baton's answers to pings overtake events, and none of these is an answer in the order of
+    // operations.
     peer.zxid = 150;
     let asked = peer.any().await.unwrap();
     assert_eq!(asked.op, OpCode::Auth);

@@ -1,6 +1,8 @@
-//! Measures what a proposal costs: in consensus alone, and with the log on a disk in memory and on a real one.
+//! Measures what a proposal costs: in consensus alone, and with the log on a disk in memory and on
+//! a real one.
 //!
-//! `cargo run --release -p baton-consensus --example propose_cost [FOLDER]`; without FOLDER a temporary one.
+//! `cargo run --release -p baton-consensus --example propose_cost [FOLDER]`; without FOLDER a
+//! temporary one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,8 +35,8 @@ fn stored(entry: Entry) -> Record {
     })
 }
 
-/// Nanoseconds that this thread has spent on a processor, which other programs disturb less than the clock on
-/// the wall; where the system does not tell, the clock on the wall.
+/// Nanoseconds that this thread has spent on a processor, which other programs disturb less than
+/// the clock on the wall; where the system does not tell, the clock on the wall.
 fn spent(started: Instant) -> f64 {
     std::fs::read_to_string("/proc/thread-self/schedstat")
         .ok()
@@ -42,8 +44,8 @@ fn spent(started: Instant) -> f64 {
         .unwrap_or_else(|| started.elapsed().as_secs_f64() * 1e9)
 }
 
-/// Proposes `entries` in batches; gives the processor's nanoseconds an entry and the syncs' microseconds in order
-/// of size.
+/// Proposes `entries` in batches; gives the processor's nanoseconds an entry and the syncs'
+/// microseconds in order of size.
 fn run(entries: usize, batch: usize, bytes: usize, mut wal: Option<Wal>) -> (f64, Vec<f64>) {
     let mut node = leader();
     let payload = Bytes::from(vec![7; bytes]);

@@ -1,8 +1,8 @@
 //! A narrow sans-I/O facade over the `raft` crate.
 //!
-//! Owns the question "which entries are committed, in which order, and who may propose". It never reads a
-//! clock, touches a file or a socket, or starts a thread: the caller ticks it, stores what it hands out and
-//! tells it when that is durable. No type of the engine crosses this boundary.
+//! Owns the question "which entries are committed, in which order, and who may propose". It never
+//! reads a clock, touches a file or a socket, or starts a thread: the caller ticks it, stores what
+//! it hands out and tells it when that is durable. No type of the engine crosses this boundary.
 //!
 //! The caller's loop is always the same:
 //!

@@ -1,6 +1,8 @@
-//! The engine's view of the log, in memory: what was handed out to be stored and is not applied yet.
+//! The engine's view of the log, in memory: what was handed out to be stored and is not applied
+//! yet.
 //!
-//! It never decides what may be dropped: the node says so, and keeps the index and term before the first entry.
+//! It never decides what may be dropped: the node says so, and keeps the index and term before the
+//! first entry.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,6 @@
-//! One node of the consensus group: the engine, its log in memory, and the translation between the engine's
-//! types and ours. Never a clock, a file, a socket; never a type of the engine in a signature.
+//! One node of the consensus group: the engine, its log in memory, and the translation between the
+//! engine's types and ours. Never a clock, a file, a socket; never a type of the engine in a
+//! signature.
 
 use std::collections::VecDeque;
 
@@ -43,11 +44,13 @@ impl std::fmt::Debug for Consensus {
 }
 
 impl Consensus {
-    /// A node that goes on from what its log gave back. Entries up to the stored commit index come out of the
-    /// first [`drain`](Consensus::drain); the rest is committed again once this node leads.
+    /// A node that goes on from what its log gave back. Entries up to the stored commit index come
+    /// out of the first [`drain`](Consensus::drain); the rest is committed again once this node
+    /// leads.
     ///
     /// # Errors
-    /// [`ConsensusError`] when a setting is out of range or the recovered parts do not fit together.
+    /// [`ConsensusError`] when a setting is out of range or the recovered parts do not fit
+    /// together.
     pub fn new(config: &Config, recovered: Recovered) -> Result<Consensus, ConsensusError> {
         check_config(config)?;
         let membership = match &recovered.snapshot {
@@ -130,8 +133,8 @@ impl Consensus {
         self.node.tick();
     }
 
-    /// Stand for election now. A sole voter wins at once and may propose; its first entry, a no-op, comes out
-    /// of the next [`drain`](Consensus::drain).
+    /// Stand for election now. A sole voter wins at once and may propose; its first entry, a no-op,
+    /// comes out of the next [`drain`](Consensus::drain).
     ///
     /// # Errors
     /// [`ConsensusError::Engine`] when the engine refuses.
@@ -141,7 +144,8 @@ impl Consensus {
             .map_err(|error| ConsensusError::Engine(error.to_string()))
     }
 
-    /// Puts a payload at the end of the leader's log. It is not durable, let alone committed, by that.
+    /// Puts a payload at the end of the leader's log. It is not durable, let alone committed, by
+    /// that.
     ///
     /// # Errors
     /// [`ProposeError`]; nothing was appended then.
@@ -176,8 +180,8 @@ impl Consensus {
         })
     }
 
-    /// Asks for the index that must be applied before a read that begins now is linearizable. The answer comes
-    /// in [`Effects::reads`] of a later [`drain`](Consensus::drain).
+    /// Asks for the index that must be applied before a read that begins now is linearizable. The
+    /// answer comes in [`Effects::reads`] of a later [`drain`](Consensus::drain).
     ///
     /// # Errors
     /// [`ReadError`]; no answer will come then, ask again.
@@ -197,8 +201,9 @@ impl Consensus {
         Ok(ReadId(id))
     }
 
-    /// Takes what has to be done now; `None` when there is nothing. The engine counts what is handed out in
-    /// `append` as stored but not as durable until [`persisted`](Consensus::persisted).
+    /// Takes what has to be done now; `None` when there is nothing. The engine counts what is
+    /// handed out in `append` as stored but not as durable until
+    /// [`persisted`](Consensus::persisted).
     pub fn drain(&mut self) -> Option<Effects> {
         if !self.node.has_ready() {
             return None;
@@ -268,7 +273,8 @@ impl Consensus {
     /// Everything up to `index` is applied; a sole voter forgets those entries.
     ///
     /// # Errors
-    /// [`ConsensusError::AppliedOutOfRange`] when `index` was not handed out as committed or goes back.
+    /// [`ConsensusError::AppliedOutOfRange`] when `index` was not handed out as committed or goes
+    /// back.
     pub fn applied(&mut self, index: u64) -> Result<(), ConsensusError> {
         if index < self.applied || index > self.handed_out {
             return Err(ConsensusError::AppliedOutOfRange {

@@ -2,7 +2,8 @@
 
 use slog::{Drain, Level, Logger, Never, OwnedKVList, Record, o};
 
-/// Forwards warnings and worse; the engine's chatter about elections is reported by the facade itself.
+/// Forwards warnings and worse; the engine's chatter about elections is reported by the facade
+/// itself.
 struct ToTracing;
 
 impl Drain for ToTracing {

@@ -1,4 +1,5 @@
-//! The facade's own vocabulary: what goes in, what comes out. Plain data, no behaviour of the engine.
+//! The facade's own vocabulary: what goes in, what comes out. Plain data, no behaviour of the
+//! engine.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -167,7 +168,8 @@ pub struct Config {
     pub election_ticks: u32,
     /// Ticks between a leader's heartbeats; at least 1.
     pub heartbeat_ticks: u32,
-    /// Bytes of proposals that may wait to be committed before [`ProposeError::TooMuchUncommitted`].
+    /// Bytes of proposals that may wait to be committed before
+    /// [`ProposeError::TooMuchUncommitted`].
     ///
     /// [`ProposeError::TooMuchUncommitted`]: crate::ProposeError::TooMuchUncommitted
     pub max_uncommitted_bytes: u64,
@@ -227,7 +229,8 @@ pub struct ReadReady {
 /// What the caller must do now.
 #[derive(Debug)]
 pub struct Effects {
-    /// Tell [`Consensus::persisted`](crate::Consensus::persisted) this once `append` and `hard_state` are durable.
+    /// Tell [`Consensus::persisted`](crate::Consensus::persisted) this once `append` and
+    /// `hard_state` are durable.
     pub token: PersistToken,
     /// Entries to store, in order; an index already stored is replaced together with all after it.
     pub append: Vec<Entry>,

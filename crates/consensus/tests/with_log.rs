@@ -1,5 +1,5 @@
-//! Consensus and the log together, on a disk that breaks: whatever was committed and acknowledged is applied
-//! again, in the same place, after any number of crashes.
+//! Consensus and the log together, on a disk that breaks: whatever was committed and acknowledged
+//! is applied again, in the same place, after any number of crashes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

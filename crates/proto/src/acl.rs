@@ -1,5 +1,5 @@
-//! Access-control entries (protocol.md §1.6). Layout and the usual lists; whether an entry admits somebody is
-//! the tree's decision.
+//! Access-control entries (protocol.md §1.6). Layout and the usual lists; whether an entry admits
+//! somebody is the tree's decision.
 
 use std::borrow::Cow;
 use std::ops::BitOr;
@@ -144,7 +144,8 @@ impl Acl<'static> {
         }
     }
 
-    /// Whoever creates the znode may do anything: `CREATOR_ALL_ACL`. Needs an authenticated connection.
+    /// Whoever creates the znode may do anything: `CREATOR_ALL_ACL`. Needs an authenticated
+    /// connection.
     #[must_use]
     pub fn creator_all() -> Self {
         Self {

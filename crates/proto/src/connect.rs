@@ -21,7 +21,8 @@ pub struct ConnectRequest<'a> {
     pub session_id: i64,
     /// The password of that session; sixteen zeros for a new one. Null reads as empty.
     pub password: &'a [u8],
-    /// Whether a server cut off from its ensemble will do; `None` for clients before 3.4, which omit the byte.
+    /// Whether a server cut off from its ensemble will do; `None` for clients before 3.4, which
+    /// omit the byte.
     pub read_only: Option<bool>,
 }
 
@@ -66,13 +67,14 @@ pub struct ConnectResponse {
     pub session_id: i64,
     /// The session's password; zeros with a refusal.
     pub password: [u8; PASSWORD_BYTES],
-    /// Whether the server is cut off and serves reads only; `None` mirrors a client that omitted the byte.
+    /// Whether the server is cut off and serves reads only; `None` mirrors a client that omitted
+    /// the byte.
     pub read_only: Option<bool>,
 }
 
 impl ConnectResponse {
-    /// The refusal of a session that is expired, unknown, or claimed with a wrong password. `read_only` mirrors
-    /// the request's form.
+    /// The refusal of a session that is expired, unknown, or claimed with a wrong password.
+    /// `read_only` mirrors the request's form.
     #[must_use]
     pub fn refused(read_only: Option<bool>) -> Self {
         Self {

@@ -1,5 +1,6 @@
-//! The four create requests and the kinds of znode they can make (protocol.md §1.4, §1.11). Turns the kind
-//! into op code, flags and time to live, and back; whether the znode may be created is the tree's decision.
+//! The four create requests and the kinds of znode they can make (protocol.md §1.4, §1.11). Turns
+//! the kind into op code, flags and time to live, and back; whether the znode may be created is the
+//! tree's decision.
 
 use bytes::BufMut;
 
@@ -128,7 +129,8 @@ pub struct Create<'a> {
 }
 
 impl<'a> Create<'a> {
-    /// A request for a znode of this kind whose reply carries the stat (op 15, 19 or 21, as the kind needs).
+    /// A request for a znode of this kind whose reply carries the stat (op 15, 19 or 21, as the
+    /// kind needs).
     #[must_use]
     pub fn new(path: &'a str, data: Option<&'a [u8]>, acl: Vec<Acl<'a>>, mode: CreateMode) -> Self {
         let op = match mode {
@@ -148,11 +150,12 @@ impl<'a> Create<'a> {
         }
     }
 
-    /// The kind of znode that is asked for. A container comes from the op code alone: flag 4 with op 1 or 15
-    /// makes a persistent znode, as it does in ZooKeeper.
+    /// The kind of znode that is asked for. A container comes from the op code alone: flag 4 with
+    /// op 1 or 15 makes a persistent znode, as it does in ZooKeeper.
     ///
     /// # Errors
-    /// [`ErrorCode::BadArguments`]: flags that the operation does not have, or a time to live out of range.
+    /// [`ErrorCode::BadArguments`]: flags that the operation does not have, or a time to live out
+    /// of range.
     pub fn mode(&self) -> Result<CreateMode, ErrorCode> {
         let ttl_ms = self.ttl_ms;
         match (self.op, self.flags) {

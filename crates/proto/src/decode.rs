@@ -1,5 +1,6 @@
-//! Reading jute's primitive types from bytes that a peer sent. Owns bounds checks and the error that says
-//! what was wrong and where; never panics, and never reserves memory by a count the peer merely claims.
+//! Reading jute's primitive types from bytes that a peer sent. Owns bounds checks and the error
+//! that says what was wrong and where; never panics, and never reserves memory by a count the peer
+//! merely claims.
 
 use crate::Limits;
 
@@ -59,8 +60,8 @@ pub enum DecodeErrorKind {
 
 /// A cursor over one record's bytes.
 ///
-/// Each method reads one value, advances, and on failure returns an error naming `field`. A failed decoder
-/// stays where it was; callers give up on the record.
+/// Each method reads one value, advances, and on failure returns an error naming `field`. A failed
+/// decoder stays where it was; callers give up on the record.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
@@ -231,8 +232,8 @@ impl<'a> Decoder<'a> {
     /// The count of a vector whose items take at least `min_item_bytes` each; -1 is null.
     ///
     /// # Errors
-    /// The count is below -1, or more items are claimed than can follow in the bytes left. The caller may
-    /// therefore reserve room for the count.
+    /// The count is below -1, or more items are claimed than can follow in the bytes left. The
+    /// caller may therefore reserve room for the count.
     pub fn optional_count(
         &mut self,
         min_item_bytes: usize,

@@ -1,5 +1,5 @@
-//! Error codes (protocol.md §1.5) and what each means to the one who reads it. Owns the numbers and the words;
-//! which layer may retry what is the client's decision.
+//! Error codes (protocol.md §1.5) and what each means to the one who reads it. Owns the numbers and
+//! the words; which layer may retry what is the client's decision.
 
 use std::fmt;
 

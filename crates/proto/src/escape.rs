@@ -1,9 +1,11 @@
-//! Text that a peer chose, made fit for a line that people read: a log, a terminal, the answer to a four-letter word.
+//! Text that a peer chose, made fit for a line that people read: a log, a terminal, the answer to a
+//! four-letter word.
 
 use std::fmt::{self, Write as _};
 
-/// Displays text on one line: what is no printable character, and the backslash, is written as an escape of Rust's (`\n`,
-/// `\u{1b}`, `\\`), so that no text can end the line, colour a terminal or pass for another text.
+/// Displays text on one line: what is no printable character, and the backslash, is written as an
+/// escape of Rust's (`\n`, `\u{1b}`, `\\`), so that no text can end the line, colour a terminal or
+/// pass for another text.
 ///
 /// ```
 /// use baton_proto::Escaped;
@@ -22,8 +24,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Displays text on one line as [`Escaped`] does, but leaves backslashes and tabs as they are: for output that is read by
-/// people and by programs alike.
+/// Displays text on one line as [`Escaped`] does, but leaves backslashes and tabs as they are: for
+/// output that is read by people and by programs alike.
 ///
 /// ```
 /// use baton_proto::OneLine;

@@ -1,5 +1,5 @@
-//! Watch events and the numbers around watches (protocol.md §1.4, §1.7). Which watch fires when is the
-//! server's decision.
+//! Watch events and the numbers around watches (protocol.md §1.4, §1.7). Which watch fires when is
+//! the server's decision.
 
 use bytes::BufMut;
 
@@ -68,7 +68,8 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// The state of the connection that an event reports. Servers always send [`KeeperState::SyncConnected`].
+    /// The state of the connection that an event reports. Servers always send
+    /// [`KeeperState::SyncConnected`].
     KeeperState, "connection state" {
         /// No connection.
         Disconnected = 0,

@@ -1,5 +1,6 @@
-//! Frames (protocol.md §1.1): a 32-bit big-endian length, then so many bytes. Splits what a socket has read and
-//! wraps what is to be written. Knows nothing of what is inside, and never reads or writes a socket.
+//! Frames (protocol.md §1.1): a 32-bit big-endian length, then so many bytes. Splits what a socket
+//! has read and wraps what is to be written. Knows nothing of what is inside, and never reads or
+//! writes a socket.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -49,8 +50,8 @@ pub fn peek_length(bytes: &[u8], max_bytes: usize) -> Result<Option<usize>, Fram
     Ok(Some(length))
 }
 
-/// Takes the first whole frame out of `buffer`, without its length; `None` if it has not all arrived. Shares
-/// the buffer's memory. Reserves nothing: what has not arrived costs nothing.
+/// Takes the first whole frame out of `buffer`, without its length; `None` if it has not all
+/// arrived. Shares the buffer's memory. Reserves nothing: what has not arrived costs nothing.
 ///
 /// # Errors
 /// As [`peek_length`].
@@ -70,15 +71,16 @@ pub fn split_frame(buffer: &mut BytesMut, max_bytes: usize) -> Result<Option<Byt
 #[must_use = "a frame that is begun must be finished"]
 pub struct FrameStart(usize);
 
-/// Leaves room for a length; what is written to `out` from here belongs to the frame until [`finish`].
+/// Leaves room for a length; what is written to `out` from here belongs to the frame until
+/// [`finish`].
 pub fn begin<B: BufMut + AsMut<[u8]>>(out: &mut B) -> FrameStart {
     let start = out.as_mut().len();
     out.put_i32(0);
     FrameStart(start)
 }
 
-/// Writes the length of the frame that [`begin`] began in the same buffer, and returns it in bytes, without
-/// its own four. A buffer that was cut back in between gets no length.
+/// Writes the length of the frame that [`begin`] began in the same buffer, and returns it in bytes,
+/// without its own four. A buffer that was cut back in between gets no length.
 pub fn finish<B: BufMut + AsMut<[u8]>>(out: &mut B, start: FrameStart) -> usize {
     let Some(frame) = out.as_mut().get_mut(start.0..) else {
         return 0;
@@ -112,7 +114,8 @@ pub fn write_request<B: BufMut + AsMut<[u8]>>(
     })
 }
 
-/// Writes a reply as a whole frame; returns the frame's length in bytes. With an error there is no body.
+/// Writes a reply as a whole frame; returns the frame's length in bytes. With an error there is no
+/// body.
 pub fn write_reply<B: BufMut + AsMut<[u8]>>(
     out: &mut B,
     header: ReplyHeader,

@@ -1,5 +1,5 @@
-//! The headers before every request and every reply but the handshake's, and the xids with a meaning of
-//! their own (protocol.md §1.3).
+//! The headers before every request and every reply but the handshake's, and the xids with a
+//! meaning of their own (protocol.md §1.3).
 
 use bytes::BufMut;
 

@@ -1,10 +1,11 @@
-//! The ZooKeeper client protocol in both directions: frames, headers, records, op codes, errors, `Stat`,
-//! ACLs and the rules for paths.
+//! The ZooKeeper client protocol in both directions: frames, headers, records, op codes, errors,
+//! `Stat`, ACLs and the rules for paths.
 //!
-//! This crate owns the bytes and nothing else. It never opens a socket, never reads a clock, never decides
-//! what a request means. Requests are borrowed from the frame they were read from; the same types encode.
-//! Every decoder takes bytes from an untrusted peer: it returns a [`DecodeError`] that names the field and
-//! the offset, never panics, and never allocates more than a small multiple of the bytes it was given.
+//! This crate owns the bytes and nothing else. It never opens a socket, never reads a clock, never
+//! decides what a request means. Requests are borrowed from the frame they were read from; the same
+//! types encode. Every decoder takes bytes from an untrusted peer: it returns a [`DecodeError`]
+//! that names the field and the offset, never panics, and never allocates more than a small
+//! multiple of the bytes it was given.
 //!
 //! A whole request, from the caller's words to bytes and back:
 //!
@@ -16,7 +17,7 @@
 //! frame::write_request(&mut wire, 1, &Request::Delete { path: "/lock", version: -1 });
 //!
 //! let limits = Limits::default();
-//! let body = frame::split_frame(&mut wire, limits.max_frame_bytes)?.expect("a whole frame is there");
+//! let body = frame::split_frame(&mut wire, limits.max_frame_bytes)?.expect("a whole frame");
 //! let mut decoder = Decoder::new(&body, &limits);
 //! let header = RequestHeader::decode(&mut decoder)?;
 //! let op = OpCode::try_from(header.op)?;

@@ -1,13 +1,15 @@
-//! The bounds a decoder enforces on what a peer may send. Owns the numbers only; where a bound is broken, the
-//! decoder or the frame splitter says so.
+//! The bounds a decoder enforces on what a peer may send. Owns the numbers only; where a bound is
+//! broken, the decoder or the frame splitter says so.
 
 /// Bounds on frames and on the strings and buffers inside them (protocol.md §1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest frame accepted, in bytes, without its 4-byte length. ZooKeeper calls it `jute.maxbuffer`.
+    /// Longest frame accepted, in bytes, without its 4-byte length. ZooKeeper calls it
+    /// `jute.maxbuffer`.
     pub max_frame_bytes: usize,
-    /// How much longer than `max_frame_bytes` one string or buffer inside a record may claim to be before it is
-    /// refused as too long rather than as truncated. ZooKeeper calls it `jute.maxbuffer.extrasize`.
+    /// How much longer than `max_frame_bytes` one string or buffer inside a record may claim to be
+    /// before it is refused as too long rather than as truncated. ZooKeeper calls it
+    /// `jute.maxbuffer.extrasize`.
     pub extra_bytes: usize,
 }
 

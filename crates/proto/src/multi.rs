@@ -1,5 +1,6 @@
-//! The layouts of `multi` and `multiRead` (protocol.md §1.9): a chain of headers and sub-records, closed by a
-//! header that says so. Which kinds may stand in which chain is checked here; atomicity is the tree's.
+//! The layouts of `multi` and `multiRead` (protocol.md §1.9): a chain of headers and sub-records,
+//! closed by a header that says so. Which kinds may stand in which chain is checked here; atomicity
+//! is the tree's.
 
 use bytes::{BufMut, Bytes};
 
@@ -213,8 +214,8 @@ pub enum MultiResult {
     },
     /// Names of the children, in a multiRead.
     Children(Vec<String>),
-    /// Failed. When a multi fails, the operations before the culprit have [`ErrorCode::Ok`], the culprit has its
-    /// code, and those after it have [`ErrorCode::RuntimeInconsistency`].
+    /// Failed. When a multi fails, the operations before the culprit have [`ErrorCode::Ok`], the
+    /// culprit has its code, and those after it have [`ErrorCode::RuntimeInconsistency`].
     Error(ErrorCode),
 }
 
@@ -282,7 +283,8 @@ impl MultiResult {
         put_header(out, TYPE_ERROR, true, -1);
     }
 
-    /// Reads the chain; `whole` is the buffer that `from` reads, so that data can be shared with it.
+    /// Reads the chain; `whole` is the buffer that `from` reads, so that data can be shared with
+    /// it.
     pub(crate) fn decode_chain(
         whole: &Bytes,
         from: &mut Decoder<'_>,

@@ -72,7 +72,8 @@ pub enum OpCode {
     CloseSession = -11,
 }
 
-/// An op code that the protocol does not know; the answer is `Unimplemented`, then the connection is closed.
+/// An op code that the protocol does not know; the answer is `Unimplemented`, then the connection
+/// is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("op code {0} is not part of the protocol")]
 pub struct UnknownOp(pub i32);
@@ -120,7 +121,8 @@ impl OpCode {
         self as i32
     }
 
-    /// Whether the operation takes a zxid and goes through the log. `sync` does not, although it waits for it.
+    /// Whether the operation takes a zxid and goes through the log. `sync` does not, although it
+    /// waits for it.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -182,8 +184,8 @@ impl OpCode {
 }
 
 impl OpCode {
-    /// What the operation does, in front of the path that it is about: `read` for both forms of a read, whatever the protocol
-    /// calls them. For messages to people.
+    /// What the operation does, in front of the path that it is about: `read` for both forms of a
+    /// read, whatever the protocol calls them. For messages to people.
     #[must_use]
     pub const fn action(self) -> &'static str {
         match self {

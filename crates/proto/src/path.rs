@@ -1,5 +1,6 @@
-//! Paths of znodes (protocol.md §1.10): what is legal, parent and name, the number of a sequential znode, and
-//! the chroot of a connect string. Pure text; whether a znode exists is the tree's matter.
+//! Paths of znodes (protocol.md §1.10): what is legal, parent and name, the number of a sequential
+//! znode, and the chroot of a connect string. Pure text; whether a znode exists is the tree's
+//! matter.
 
 use std::borrow::Cow;
 
@@ -75,8 +76,8 @@ pub fn validate(path: &str) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Checks the path of a sequential create, which gets its number later: it may end with `/`, and its last name
-/// may be `.` or `..`.
+/// Checks the path of a sequential create, which gets its number later: it may end with `/`, and
+/// its last name may be `.` or `..`.
 ///
 /// # Errors
 /// As [`validate`] for the path with a number at its end.
@@ -133,8 +134,8 @@ pub fn is_at_or_below(path: &str, ancestor: &str) -> bool {
     }
 }
 
-/// The number appended to a sequential znode's name: at least [`SEQUENCE_DIGITS`] characters, zero-padded, a
-/// minus sign counted among them.
+/// The number appended to a sequential znode's name: at least [`SEQUENCE_DIGITS`] characters,
+/// zero-padded, a minus sign counted among them.
 #[must_use]
 pub fn format_sequence(number: i64) -> String {
     format!("{number:010}")
@@ -142,8 +143,8 @@ pub fn format_sequence(number: i64) -> String {
 
 /// Splits a name into what its creator chose and the server's number.
 ///
-/// Without knowing the creator's prefix, a minus sign before ten digits cannot be told from a prefix that ends
-/// with one; it is taken as the prefix's. [`sequence_after`] has no such doubt.
+/// Without knowing the creator's prefix, a minus sign before ten digits cannot be told from a
+/// prefix that ends with one; it is taken as the prefix's. [`sequence_after`] has no such doubt.
 #[must_use]
 pub fn split_sequence(name: &str) -> Option<(&str, i64)> {
     let (prefix, number) = name.split_at_checked(name.len().checked_sub(SEQUENCE_DIGITS)?)?;
@@ -155,8 +156,8 @@ pub fn split_sequence(name: &str) -> Option<(&str, i64)> {
     }
 }
 
-/// The server's number in a name whose creator chose exactly `prefix`; `None` if the name is not of that form.
-/// Longer numbers than [`SEQUENCE_DIGITS`] are read, up to what 64 bits hold.
+/// The server's number in a name whose creator chose exactly `prefix`; `None` if the name is not of
+/// that form. Longer numbers than [`SEQUENCE_DIGITS`] are read, up to what 64 bits hold.
 #[must_use]
 pub fn sequence_after(name: &str, prefix: &str) -> Option<i64> {
     let number = name.strip_prefix(prefix)?;

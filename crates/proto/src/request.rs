@@ -1,5 +1,6 @@
-//! Requests (protocol.md §1.4): one variant an operation, borrowed from the frame it came in. Bodies only; the
-//! header goes before it. Never judges a request: paths, versions and permissions are the tree's matter.
+//! Requests (protocol.md §1.4): one variant an operation, borrowed from the frame it came in.
+//! Bodies only; the header goes before it. Never judges a request: paths, versions and permissions
+//! are the tree's matter.
 
 use bytes::BufMut;
 

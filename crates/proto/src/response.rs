@@ -1,5 +1,5 @@
-//! Replies' bodies (protocol.md §1.4). Owned, since a reply outlives the frame it came in; data shares the
-//! frame's memory. The header, which carries xid, zxid and error, goes before it.
+//! Replies' bodies (protocol.md §1.4). Owned, since a reply outlives the frame it came in; data
+//! shares the frame's memory. The header, which carries xid, zxid and error, goes before it.
 
 use bytes::{BufMut, Bytes};
 

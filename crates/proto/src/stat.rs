@@ -1,4 +1,5 @@
-//! The 68-byte record that describes a znode (protocol.md §1.6). Layout only; the tree decides the values.
+//! The 68-byte record that describes a znode (protocol.md §1.6). Layout only; the tree decides the
+//! values.
 
 use bytes::BufMut;
 

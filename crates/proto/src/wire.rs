@@ -1,10 +1,10 @@
-//! Writing jute's primitive types (protocol.md §1.1). For callers that encode a large reply straight from
-//! where the data lives, without building a [`crate::Response`] first.
+//! Writing jute's primitive types (protocol.md §1.1). For callers that encode a large reply
+//! straight from where the data lives, without building a [`crate::Response`] first.
 
 use bytes::BufMut;
 
-/// The length of something that goes on the wire. A frame is bounded far below this, so a longer field only
-/// means that the frame is refused when it is finished.
+/// The length of something that goes on the wire. A frame is bounded far below this, so a longer
+/// field only means that the frame is refused when it is finished.
 fn length(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }

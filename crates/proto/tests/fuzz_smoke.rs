@@ -1,5 +1,5 @@
-//! The fuzz targets of `fuzz/`, on a stable toolchain, for a bounded time: recorded frames and hand-made ones,
-//! mutated from a fixed seed. What fails here fails again.
+//! The fuzz targets of `fuzz/`, on a stable toolchain, for a bounded time: recorded frames and
+//! hand-made ones, mutated from a fixed seed. What fails here fails again.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Recorded conversations of real clients with a real Apache ZooKeeper (`golden/README.md`): every frame decodes,
-//! means what it must, and encodes again to the very same bytes.
+//! Recorded conversations of real clients with a real Apache ZooKeeper (`golden/README.md`): every
+//! frame decodes, means what it must, and encodes again to the very same bytes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -114,7 +114,8 @@ fn said(frames: &[Frame]) -> Vec<Said<'_>> {
     all
 }
 
-/// The reply to each request of a connection-less view: every request with its reply, in request order.
+/// The reply to each request of a connection-less view: every request with its reply, in request
+/// order.
 fn calls<'s>(
     said: &'s [Said<'_>],
 ) -> Vec<(&'s Request<'s>, &'s ReplyHeader, Option<&'s Response>)> {

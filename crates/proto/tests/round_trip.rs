@@ -1,5 +1,5 @@
-//! Properties of the codec: what is encoded decodes to itself; what is cut short is a clean error or, where a
-//! tail is optional, another legal record; and no bytes at all make a decoder panic.
+//! Properties of the codec: what is encoded decodes to itself; what is cut short is a clean error
+//! or, where a tail is optional, another legal record; and no bytes at all make a decoder panic.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

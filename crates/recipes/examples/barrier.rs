@@ -1,4 +1,5 @@
-//! Three workers that compute in step, a gate that lets them start, and a latch that tells when all have loaded.
+//! Three workers that compute in step, a gate that lets them start, and a latch that tells when all
+//! have loaded.
 //!
 //! `cargo run -p baton --features embedded --example barrier`
 

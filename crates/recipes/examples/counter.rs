@@ -1,4 +1,5 @@
-//! A counter from which ten tasks draw different numbers, and a value that is changed by whoever saw it last.
+//! A counter from which ten tasks draw different numbers, and a value that is changed by whoever
+//! saw it last.
 //!
 //! `cargo run -p baton --features embedded --example counter`
 

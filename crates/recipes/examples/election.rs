@@ -1,4 +1,5 @@
-//! Three candidates, one leader at a time: each leads once, and the stages of one of them are printed.
+//! Three candidates, one leader at a time: each leads once, and the stages of one of them are
+//! printed.
 //!
 //! `cargo run -p baton --features embedded --example election`
 

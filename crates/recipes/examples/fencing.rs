@@ -1,13 +1,16 @@
-//! A holder that slept through the end of its lock wakes up and writes: the receiver refuses it, by the token.
+//! A holder that slept through the end of its lock wakes up and writes: the receiver refuses it, by
+//! the token.
 //!
-//! Shown with a store of one's own (`Fence`) and with an object store that knows compare-and-set by entity tag.
+//! Shown with a store of one's own (`Fence`) and with an object store that knows compare-and-set by
+//! entity tag.
 //!
 //! `cargo run -p baton --features embedded --example fencing`
 
 use baton::{Fence, Mutex, embedded::Embedded};
 use std::collections::HashMap;
 
-/// What an object store gives: the object with its tag, and a write on the condition that the tag has not changed.
+/// What an object store gives: the object with its tag, and a write on the condition that the tag
+/// has not changed.
 #[derive(Default)]
 struct ObjectStore {
     objects: HashMap<String, (u64, Object)>,
@@ -37,7 +40,8 @@ impl ObjectStore {
     }
 }
 
-/// Writes `body` unless a later holder has been there: read, refuse a smaller token, write on the tag that was read.
+/// Writes `body` unless a later holder has been there: read, refuse a smaller token, write on the
+/// tag that was read.
 fn write_fenced(store: &mut ObjectStore, key: &str, token: u64, body: &str) -> Result<(), String> {
     let body = body.to_owned();
     let read = store.get(key);
@@ -48,7 +52,8 @@ fn write_fenced(store: &mut ObjectStore, key: &str, token: u64, body: &str) -> R
         Some((tag, _)) => Some(*tag),
         None => None,
     };
-    // Two at once: only one finds the tag that it read. The other looks again, and refuses if it is the older one.
+    // Two at once: only one finds the tag that it read. The other looks again, and refuses if it is
+    // the older one.
     store
         .put(key, tag, Object { token, body })
         .map_err(str::to_owned)
@@ -65,7 +70,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sleeper = first.token();
     fence.pass(sleeper, || log.push("first"))?;
     write_fenced(&mut store, "report", sleeper, "first")?;
-    // The first process is paused here for longer than its session lives. Another gets the lock and goes on.
+    // The first process is paused here for longer than its session lives. Another gets the lock and
+    // goes on.
     drop(first);
     let next = mutex.acquire().await?;
     fence.pass(next.token(), || log.push("next"))?;

@@ -1,7 +1,8 @@
-//! The herd effect, counted: how many waiters a release wakes, for a lock that all watch and for a queue of waiters.
+//! The herd effect, counted: how many waiters a release wakes, for a lock that all watch and for a
+//! queue of waiters.
 //!
-//! Each waiter has a connection of its own. A fault proxy in between, which here only counts, sees each watch event that the
-//! server sends to a waiter.
+//! Each waiter has a connection of its own. A fault proxy in between, which here only counts, sees
+//! each watch event that the server sends to a waiter.
 //!
 //! `cargo run --release -p baton --features embedded --example herd -- [WAITERS] [RELEASES]`
 
@@ -42,7 +43,8 @@ async fn measure(waiters: u64, releases: u64, herd: bool) -> Outcome<(u64, u64)>
         // One after the other, so that the server is not asked for a thousand sessions at once.
         tokio::task::yield_now().await;
     }
-    // The holder watches its own node; a waiter that of the holder, or its own and that of the one before it.
+    // The holder watches its own node; a waiter that of the holder, or its own and that of the one
+    // before it.
     let per_waiter = if herd { 1 } else { 2 };
     let mut set = 1 + waiters * per_waiter;
     watches.fired_times(set).await;

@@ -1,4 +1,5 @@
-//! An item stays in the queue until its consumer says that it is done: one that gives up leaves it to the next.
+//! An item stays in the queue until its consumer says that it is done: one that gives up leaves it
+//! to the next.
 //!
 //! `cargo run -p baton --features embedded --example locking_queue`
 

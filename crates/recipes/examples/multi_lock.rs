@@ -1,4 +1,5 @@
-//! Money moves between accounts: each transfer holds both accounts, and no two transfers wait for each other in a circle.
+//! Money moves between accounts: each transfer holds both accounts, and no two transfers wait for
+//! each other in a circle.
 //!
 //! `cargo run -p baton --features embedded --example multi_lock`
 

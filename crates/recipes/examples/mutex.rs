@@ -1,4 +1,5 @@
-//! Two workers, one report: each writes it only while it holds the lock, and with its fencing token.
+//! Two workers, one report: each writes it only while it holds the lock, and with its fencing
+//! token.
 //!
 //! `cargo run -p baton --features embedded --example mutex`
 

@@ -1,4 +1,5 @@
-//! Eight shards, indexed by whoever is there: one worker at first, then two, then the first one goes.
+//! Eight shards, indexed by whoever is there: one worker at first, then two, then the first one
+//! goes.
 //!
 //! `cargo run -p baton --features embedded --example partitioner`
 

@@ -1,4 +1,5 @@
-//! Queues in another order than that of arrival: by urgency, by time, and items that can be taken back by name.
+//! Queues in another order than that of arrival: by urgency, by time, and items that can be taken
+//! back by name.
 //!
 //! `cargo run -p baton --features embedded --example queue_orders`
 

@@ -1,4 +1,5 @@
-//! A lock that whoever holds it may take again: two functions, each of which locks, and one of which calls the other.
+//! A lock that whoever holds it may take again: two functions, each of which locks, and one of
+//! which calls the other.
 //!
 //! `cargo run -p baton --features embedded --example reentrant`
 

@@ -1,4 +1,5 @@
-//! What an acquire that waits costs the client: resident memory of this process with many of them, on one session.
+//! What an acquire that waits costs the client: resident memory of this process with many of them,
+//! on one session.
 //!
 //! The server is another process, so that its memory does not count.
 //!

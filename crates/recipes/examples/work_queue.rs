@@ -1,4 +1,5 @@
-//! A producer, and a consumer whose work fails now and then: what is not acknowledged comes back, and what never works is kept.
+//! A producer, and a consumer whose work fails now and then: what is not acknowledged comes back,
+//! and what never works is kept.
 //!
 //! `cargo run -p baton --features embedded --example work_queue`
 

@@ -1,6 +1,7 @@
 //! Growing pauses between attempts that the server refuses.
 //!
-//! Owns the length of the pause only. Must never be used for a lost connection: the client knows when that is back (H83).
+//! Owns the length of the pause only. Must never be used for a lost connection: the client knows
+//! when that is back (H83).
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ impl Backoff {
         self.attempts = 0;
     }
 
-    /// How long to wait now: between half and all of the present limit, so that many who failed at once spread out.
+    /// How long to wait now: between half and all of the present limit, so that many who failed at
+    /// once spread out.
     pub(crate) fn pause(&mut self) -> Duration {
         let limit = FIRST
             .saturating_mul(1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX))

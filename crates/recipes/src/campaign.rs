@@ -1,8 +1,8 @@
 //! From "wants it" to a [`Guard`]: what the mutex and the election do alike.
 //!
-//! Owns the loop over sessions and places in line, and the grant rule: a guard is made only of a node that is first, owned by
-//! our live session, under a lease that runs (`docs/hazards.md` §6.1). Must never carry a node or a marker from one session to
-//! the next (H04).
+//! Owns the loop over sessions and places in line, and the grant rule: a guard is made only of a
+//! node that is first, owned by our live session, under a lease that runs (`docs/hazards.md` §6.1).
+//! Must never carry a node or a marker from one session to the next (H04).
 
 use crate::dialect::{Dialect, Grammar, Kind};
 use crate::guard::Guard;
@@ -51,8 +51,8 @@ enum Manner<'a> {
     IfFree,
     /// The same, beside a node of ours of that name.
     Beside(&'a str),
-    /// At the end, in the step that releases our node, which was first; then until first. Boxed: it is over soon, and is not to
-    /// make every wait larger.
+    /// At the end, in the step that releases our node, which was first; then until first. Boxed: it
+    /// is over soon, and is not to make every wait larger.
     Requeue(Box<Contender>),
 }
 
@@ -150,7 +150,8 @@ impl Campaign {
         }
     }
 
-    /// Releases `held` and stands in line until first again: in one step where it stands in this line, on one node.
+    /// Releases `held` and stands in line until first again: in one step where it stands in this
+    /// line, on one node.
     pub(crate) async fn run_again(
         &self,
         held: Guard,
@@ -193,7 +194,8 @@ impl Campaign {
         self.grammar.own_prefix(self.kind, marker, session.id())
     }
 
-    /// What our node holds: what the caller chose, else the record, but for participants that take it for a host's name.
+    /// What our node holds: what the caller chose, else the record, but for participants that take
+    /// it for a host's name.
     fn own_data(&self, record: &Record) -> Vec<u8> {
         match &self.data {
             Some(data) => data.to_vec(),
@@ -309,8 +311,8 @@ impl Campaign {
         }
     }
 
-    /// Our node, where need be in the step that releases `node`, and the children seen right after its creation unless that reply
-    /// was lost.
+    /// Our node, where need be in the step that releases `node`, and the children seen right after
+    /// its creation unless that reply was lost.
     async fn join(
         &self,
         session: &Session,
@@ -352,8 +354,8 @@ impl Campaign {
         Ok((session, lease))
     }
 
-    /// A hold on the lease: from here on, not from the grant on, for a lease that runs already makes a hand-over one watch
-    /// event long.
+    /// A hold on the lease: from here on, not from the grant on, for a lease that runs already
+    /// makes a hand-over one watch event long.
     async fn lease(&self, session: &Session) -> Result<LeaseHold, Attempt> {
         match session.hold_lease().await {
             Ok(lease) => Ok(lease),
@@ -426,8 +428,8 @@ impl<E> From<E> for Attempt<E> {
 }
 
 impl<E> Attempt<E> {
-    /// Leaves the lines in which `nodes` of ours stand. A refusal is told when they are gone, so that whoever asks again at once
-    /// does not meet them.
+    /// Leaves the lines in which `nodes` of ours stand. A refusal is told when they are gone, so
+    /// that whoever asks again at once does not meet them.
     pub(crate) async fn leaving(self, nodes: impl IntoIterator<Item = Contender>) -> Self {
         if let Self::Failed(_) = self {
             line::withdraw_all(nodes).await;
@@ -436,14 +438,16 @@ impl<E> Attempt<E> {
     }
 }
 
-/// Whether the lease is too short to begin with: run out (H29), or less than what a held lease always has while servers
-/// answer. A session that was idle has such a lease until its second write is acknowledged.
+/// Whether the lease is too short to begin with: run out (H29), or less than what a held lease
+/// always has while servers answer. A session that was idle has such a lease until its second write
+/// is acknowledged.
 pub(crate) fn needs_renewal(session: &Session) -> bool {
     session.lease().remaining() < session.timeout() / 3
 }
 
-/// Asks the server whether node and session are still ours, and waits for a lease that rests on later answers. A lease that runs
-/// and does not get longer for a while is taken as it is: the servers are slow.
+/// Asks the server whether node and session are still ours, and waits for a lease that rests on
+/// later answers. A lease that runs and does not get longer for a while is taken as it is: the
+/// servers are slow.
 pub(crate) async fn renew(session: &Session, contender: &Contender) -> Result<(), Trouble> {
     let patience = session.timeout() / 8;
     let mut pause = LEASE_PAUSE;

@@ -1,6 +1,8 @@
-//! A server in this process, and a client to it: for tests, examples, and programs that need no other machine.
+//! A server in this process, and a client to it: for tests, examples, and programs that need no
+//! other machine.
 //!
-//! Owns both, so that neither outlives the other by accident. Must never listen beyond this machine.
+//! Owns both, so that neither outlives the other by accident. Must never listen beyond this
+//! machine.
 
 use baton_client::{Client, Config, ConfigError, ConnectError};
 use baton_server::{Server, ServerError, StartError};
@@ -94,7 +96,8 @@ impl Embedded {
         self.server.connect_string()
     }
 
-    /// Closes the client's session and stops the server, in this order, so that its ephemeral nodes are gone at once.
+    /// Closes the client's session and stops the server, in this order, so that its ephemeral nodes
+    /// are gone at once.
     ///
     /// # Errors
     /// [`EmbeddedError::Server`] where the server could not stop in order.

@@ -1,15 +1,17 @@
 //! The receiver's side of fencing: a store that refuses a holder whose time has passed.
 //!
-//! Owns the largest token seen, and the rule that looking at it and writing are one step. Must never let a smaller token write
-//! after a larger one.
+//! Owns the largest token seen, and the rule that looking at it and writing are one step. Must
+//! never let a smaller token write after a larger one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lets writes pass whose fencing token is not smaller than any before. For a store of one's own in one process; where the
-/// store is a database or an object store, keep the token beside the data there (`docs/guarantees.md`).
+/// Lets writes pass whose fencing token is not smaller than any before. For a store of one's own in
+/// one process; where the store is a database or an object store, keep the token beside the data
+/// there (`docs/guarantees.md`).
 ///
-/// A fence belongs to one lock: tokens of different locks cannot be compared. Where what is protected outlives the process, so
-/// must the token: store [`Fence::newest`] with it, and go on with [`Fence::starting_at`].
+/// A fence belongs to one lock: tokens of different locks cannot be compared. Where what is
+/// protected outlives the process, so must the token: store [`Fence::newest`] with it, and go on
+/// with [`Fence::starting_at`].
 ///
 /// ```
 /// let fence = baton::Fence::new();
@@ -18,7 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// fence.pass(23, || file.push("from the next")).unwrap();
 /// // The first one wakes from a long pause, still believing that it holds the lock:
 /// let refused = fence.pass(17, || file.push("late")).unwrap_err();
-/// assert_eq!(refused.to_string(), "token 17 is refused: token 23 has been here since; stop, and acquire the lock again");
+/// assert_eq!(
+///     refused.to_string(),
+///     "token 17 is refused: token 23 has been here since; stop, and acquire the lock again"
+/// );
 /// assert_eq!(file.len(), 2);
 /// ```
 #[derive(Debug, Default)]
@@ -59,8 +64,9 @@ impl Fence {
         *self.lock()
     }
 
-    /// Runs `write` if no larger token has passed before. No other write passes meanwhile, so between the look at the token and
-    /// the end of the write nobody can come in between. A token may pass any number of times.
+    /// Runs `write` if no larger token has passed before. No other write passes meanwhile, so
+    /// between the look at the token and the end of the write nobody can come in between. A token
+    /// may pass any number of times.
     ///
     /// # Errors
     /// [`StaleToken`]: a later holder has been here, and `write` was not run.

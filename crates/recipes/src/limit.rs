@@ -1,6 +1,7 @@
 //! One deadline over a whole wait: over all wake-ups, reconnects and sessions (H50).
 //!
-//! Owns what becomes of the time that is up, and what was known then. The work must be cancel-safe: it is dropped then.
+//! Owns what becomes of the time that is up, and what was known then. The work must be cancel-safe:
+//! it is dropped then.
 
 use baton_client::Client;
 use std::fmt;
@@ -16,7 +17,8 @@ const SLOW_ANSWER: Duration = Duration::from_secs(1);
 pub enum WaitedFor {
     /// What others had to do first. The servers answered.
     Others {
-        /// Full path of the node that held what was waited for, where that is known: as of the last read of the wait queue.
+        /// Full path of the node that held what was waited for, where that is known: as of the last
+        /// read of the wait queue.
         holder: Option<String>,
     },
     /// A server's answer. Whether anybody holds what was waited for is not known.
@@ -27,7 +29,8 @@ pub enum WaitedFor {
 }
 
 impl WaitedFor {
-    /// What a wait of this length lacks whose time is up now: only the connection is looked at, so a holder is not known.
+    /// What a wait of this length lacks whose time is up now: only the connection is looked at, so
+    /// a holder is not known.
     #[must_use]
     pub fn now(client: &Client, limit: Duration) -> Self {
         let silent_for = match client.newest() {

@@ -1,7 +1,7 @@
 //! Waiting for a session's connection to come back.
 //!
-//! Owns the distinction between a failure that passes and one that does not. Whether the session still lives is the client's
-//! decision alone; this module only waits for it.
+//! Owns the distinction between a failure that passes and one that does not. Whether the session
+//! still lives is the client's decision alone; this module only waits for it.
 
 use baton_client::{Error, Reason, Session, State};
 use std::time::Duration;
@@ -9,9 +9,11 @@ use std::time::Duration;
 /// Pause before an operation that the client would not even queue is tried again.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// After `error`: returns once the operation may be tried again, or hands the error back where trying again is pointless.
+/// After `error`: returns once the operation may be tried again, or hands the error back where
+/// trying again is pointless.
 ///
-/// A "maybe applied" is handed back too: only a look at the tree can tell whether it may be tried again.
+/// A "maybe applied" is handed back too: only a look at the tree can tell whether it may be tried
+/// again.
 pub(crate) async fn restored(session: &Session, error: Error) -> Result<(), Error> {
     match error {
         Error::NotSent {

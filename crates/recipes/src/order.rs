@@ -1,14 +1,15 @@
 //! The one order of contenders and queue items, used for every dialect.
 //!
-//! Owns the answer to "who is before whom". The truth is the order of creation, which is `czxid`. Numbers stand in for it
-//! only where they are known to agree with it: all of them distinct, none at or past the end of the server's counter.
-//! It must never break a tie by name alone: past the end, a contender that comes later may carry the holder's number, and
-//! a name that happens to sort first would then be granted while the other still holds (H19–H21).
+//! Owns the answer to "who is before whom". The truth is the order of creation, which is `czxid`.
+//! Numbers stand in for it only where they are known to agree with it: all of them distinct, none
+//! at or past the end of the server's counter. It must never break a tie by name alone: past the
+//! end, a contender that comes later may carry the holder's number, and a name that happens to sort
+//! first would then be granted while the other still holds (H19–H21).
 
 use baton_client::{Data, Error, Session};
 
-/// The last number that the server's 32-bit counter gives out reliably. From here on Apache ZooKeeper repeats it, or goes
-/// negative while a create is in flight, or both in turn.
+/// The last number that the server's 32-bit counter gives out reliably. From here on Apache
+/// ZooKeeper repeats it, or goes negative while a create is in flight, or both in turn.
 const COUNTER_END: i64 = i32::MAX as i64;
 
 /// One child that stands in line.
@@ -28,11 +29,13 @@ pub(crate) struct NeedsStats;
 
 /// Sorts `line` into the order of creation.
 ///
-/// With every `czxid` known it always succeeds. Without, it succeeds where the numbers are distinct and lie before the end
-/// of the counter; there they were given out in order of creation, so both ways agree and clients that use either agree.
+/// With every `czxid` known it always succeeds. Without, it succeeds where the numbers are distinct
+/// and lie before the end of the counter; there they were given out in order of creation, so both
+/// ways agree and clients that use either agree.
 pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
     if line.iter().all(|contender| contender.czxid.is_some()) {
-        // Equal czxid: created in one multi, so neither can have been granted before the other existed.
+        // Equal czxid: created in one multi, so neither can have been granted before the other
+        // existed.
         line.sort_by(|a, b| {
             (a.czxid, a.number < 0, a.number, &a.name).cmp(&(
                 b.czxid,
@@ -57,8 +60,8 @@ pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
     if tied { Err(NeedsStats) } else { Ok(()) }
 }
 
-/// Sorts `line`, children of `dir`, reading every Stat in one packet where the numbers do not tell. Those that have gone
-/// meanwhile leave the line.
+/// Sorts `line`, children of `dir`, reading every Stat in one packet where the numbers do not tell.
+/// Those that have gone meanwhile leave the line.
 pub(crate) async fn arrange_with(
     session: &Session,
     dir: &str,
@@ -67,8 +70,8 @@ pub(crate) async fn arrange_with(
     arrange_by(session, dir, line, |_, read| read.stat.czxid).await
 }
 
-/// As [`arrange_with`], for lines in which a node may stand where one that was created earlier stood: `place` yields, of a
-/// node as read, the `czxid` that counts.
+/// As [`arrange_with`], for lines in which a node may stand where one that was created earlier
+/// stood: `place` yields, of a node as read, the `czxid` that counts.
 pub(crate) async fn arrange_by(
     session: &Session,
     dir: &str,

@@ -1,15 +1,16 @@
 //! Where an acquire stands while it waits, for programs that show it.
 //!
-//! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire reports what it has found out
-//! for its own purposes, so the number of those before it may be old.
+//! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire
+//! reports what it has found out for its own purposes, so the number of those before it may be old.
 
 use crate::limit::WaitedFor;
 use crate::line::Step;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What an acquire reports while it waits: give it to [`Mutex::progress`](crate::Mutex::progress) or one of its kin, and read
-/// it while the acquire is driven. Cheap to clone; clones show the same.
+/// What an acquire reports while it waits: give it to [`Mutex::progress`](crate::Mutex::progress)
+/// or one of its kin, and read it while the acquire is driven. Cheap to clone; clones show the
+/// same.
 ///
 /// ```no_run
 /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
@@ -39,8 +40,8 @@ pub struct WaitProgress(Arc<Mutex<Option<QueuePosition>>>);
 pub struct QueuePosition {
     /// Full path of our waiter node.
     pub node: String,
-    /// How many there were before us whom we wait for, when the queue was last read. It is read again when the nearest of
-    /// them has gone.
+    /// How many there were before us whom we wait for, when the queue was last read. It is read
+    /// again when the nearest of them has gone.
     pub before: usize,
     /// Full path of the first of them: whoever holds what we wait for.
     pub head: Option<String>,
@@ -53,7 +54,8 @@ impl WaitProgress {
         Self::default()
     }
 
-    /// The position of the acquire that uses this; `None` where it has none, as before its node is there.
+    /// The position of the acquire that uses this; `None` where it has none, as before its node is
+    /// there.
     #[must_use]
     pub fn position(&self) -> Option<QueuePosition> {
         self.slot().clone()

@@ -1,8 +1,9 @@
 //! Receipts: how a change whose answer was lost is found to have been applied or not.
 //!
-//! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one multi with an update of a
-//! receipt of its own, so the version of the receipt tells afterwards whether the multi was applied (`docs/hazards.md` §6.1,
-//! rule 3; H65, H66, H77, H78). A receipt serves one change at a time and is then used again. Must never send a change twice.
+//! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one
+//! multi with an update of a receipt of its own, so the version of the receipt tells afterwards
+//! whether the multi was applied (`docs/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A receipt
+//! serves one change at a time and is then used again. Must never send a change twice.
 
 use crate::line::{Parents, ensure_parents};
 use crate::link;
@@ -17,7 +18,8 @@ use uuid::Uuid;
 pub(crate) struct Receipts(Mutex<Vec<Receipt>>);
 
 impl Receipts {
-    /// A receipt on `session`, used before if there is one. Those of earlier sessions went with them.
+    /// A receipt on `session`, used before if there is one. Those of earlier sessions went with
+    /// them.
     fn take(&self, session: &Session, beside: &str) -> Receipt {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         free.retain(|receipt| receipt.session.id() == session.id());
@@ -31,7 +33,8 @@ impl Receipts {
             .push(receipt);
     }
 
-    /// Applies `parts` to what is at `path`, whole or not at all, and finds out which even where the answer is lost.
+    /// Applies `parts` to what is at `path`, whole or not at all, and finds out which even where
+    /// the answer is lost.
     ///
     /// To be driven to its end: see [`Receipts::apply`].
     pub(crate) async fn change(&self, session: &Session, path: &str, parts: Vec<Op>) -> Outcome {
@@ -54,8 +57,8 @@ impl Receipts {
         (outcome, results)
     }
 
-    /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away; with the results of the parts,
-    /// where an answer brought them.
+    /// As [`Receipts::change`], in a task of its own, which goes on if the caller goes away; with
+    /// the results of the parts, where an answer brought them.
     pub(crate) async fn transact(
         self: &Arc<Self>,
         session: &Session,
@@ -126,7 +129,8 @@ pub(crate) enum Outcome {
     Unknown(Error),
 }
 
-/// Where the receipts for a path are: beside it, so that other libraries do not take them for items.
+/// Where the receipts for a path are: beside it, so that other libraries do not take them for
+/// items.
 pub(crate) fn folder_of_receipts(path: &str) -> String {
     format!("{path}-__receipts__")
 }
@@ -147,10 +151,11 @@ impl Receipt {
         &self.session
     }
 
-    /// Applies `parts` whole or not at all, and finds out which even where the answer is lost; with it are lost the results of
-    /// the parts.
+    /// Applies `parts` whole or not at all, and finds out which even where the answer is lost; with
+    /// it are lost the results of the parts.
     ///
-    /// To be driven to its end: a receipt that is dropped half-way is deleted, but the outcome is then not known.
+    /// To be driven to its end: a receipt that is dropped half-way is deleted, but the outcome is
+    /// then not known.
     async fn apply(&mut self, parts: Vec<Op>) -> (Outcome, Option<Vec<OpResult>>) {
         let version = match self.prepare().await {
             Ok(version) => version,
@@ -205,7 +210,8 @@ impl Receipt {
         }
     }
 
-    /// The node as a server that has caught up sees it. `cause` is what the caller reports if the session has ended.
+    /// The node as a server that has caught up sees it. `cause` is what the caller reports if the
+    /// session has ended.
     async fn read(&self, cause: Error) -> Result<Option<(i32, i64)>, Error> {
         loop {
             if !link::connected(&self.session).await {

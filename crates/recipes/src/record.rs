@@ -1,14 +1,15 @@
 //! The record that our node carries as data: who stands in line, from where, since when.
 //!
-//! Owns its JSON form. Other dialects ignore the data, so it must never decide anything about ownership except together
-//! with the session that owns the node (H06).
+//! Owns its JSON form. Other dialects ignore the data, so it must never decide anything about
+//! ownership except together with the session that owns the node (H06).
 
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
-/// Who a node in line belongs to, as its data says. For people and consoles; never proof of ownership.
+/// Who a node in line belongs to, as its data says. For people and consoles; never proof of
+/// ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
@@ -26,20 +27,22 @@ pub struct Record {
     /// When it joined the line: milliseconds since 1970 by the process's own wall clock.
     #[serde(default, rename = "since_ms")]
     pub since_ms: u64,
-    /// Of a reader that was a writer: the `czxid` of the writer's node, whose place in the line it has kept.
+    /// Of a reader that was a writer: the `czxid` of the writer's node, whose place in the line it
+    /// has kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<i64>,
-    /// For how many milliseconds the next in line is to leave the lock alone if this node goes without a release: see
-    /// [`Mutex::lock_delay`](crate::Mutex::lock_delay).
+    /// For how many milliseconds the next in line is to leave the lock alone if this node goes
+    /// without a release: see [`Mutex::lock_delay`](crate::Mutex::lock_delay).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<u64>,
-    /// Whether its holder tells of its release, so that one that went without a word was not released: see
-    /// [`Departure`](crate::Departure).
+    /// Whether its holder tells of its release, so that one that went without a word was not
+    /// released: see [`Departure`](crate::Departure).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub announces: bool,
 }
 
-/// The longest delay that anybody may ask of others: one faulty program is not to stop a line for longer.
+/// The longest delay that anybody may ask of others: one faulty program is not to stop a line for
+/// longer.
 pub(crate) const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
 
 impl Record {

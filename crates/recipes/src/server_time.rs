@@ -1,7 +1,8 @@
 //! The server's wall clock, read off the time that it stamps on a change (H76).
 //!
-//! Owns the only wall clock that recipes may compare with a time in the tree. It must never read this machine's own, which may
-//! be minutes off, and must never be ahead of the server's: what is due by it is due there.
+//! Owns the only wall clock that recipes may compare with a time in the tree. It must never read
+//! this machine's own, which may be minutes off, and must never be ahead of the server's: what is
+//! due by it is due there.
 
 use crate::line::{Parents, ensure_parents};
 use crate::link;
@@ -11,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long one reading serves. Within it two clocks of the usual quality part by some milliseconds.
+/// How long one reading serves. Within it two clocks of the usual quality part by some
+/// milliseconds.
 const SERVES: Duration = Duration::from_secs(60);
 
 /// The server's clock as last read, and how far our own has come since.
@@ -27,12 +29,12 @@ struct Reading {
 }
 
 impl ServerClock {
-    /// Milliseconds since 1970 by the server's clock: not ahead of it, and behind by at most one round trip, plus what the two
-    /// clocks part in a minute.
+    /// Milliseconds since 1970 by the server's clock: not ahead of it, and behind by at most one
+    /// round trip, plus what the two clocks part in a minute.
     ///
-    /// Reads the clock anew by a change that leaves nothing behind, at a node of its own below `dir`, when the last reading is
-    /// of another session or a minute old. `dir` is made as a container if missing; watchers of its children are woken.
-    /// Cancel-safe.
+    /// Reads the clock anew by a change that leaves nothing behind, at a node of its own below
+    /// `dir`, when the last reading is of another session or a minute old. `dir` is made as a
+    /// container if missing; watchers of its children are woken. Cancel-safe.
     ///
     /// # Errors
     /// A refusal, or the end of the session.
@@ -66,13 +68,15 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The time that the server stamps on a change. A lost answer needs no look: the change undoes itself, so it is made again.
+/// The time that the server stamps on a change. A lost answer needs no look: the change undoes
+/// itself, so it is made again.
 async fn read(session: &Session, dir: &str) -> Result<i64, Error> {
     loop {
         let path = baton_proto::path::join(dir, &format!("t-{}", Uuid::new_v4().simple()));
         let ops = [
             Op::create(&*path, Bytes::new(), CreateMode::Persistent),
-            // The record of what a multi creates is not in every server's answer; that of what it sets is.
+            // The record of what a multi creates is not in every server's answer; that of what it
+            // sets is.
             Op::set_data(&*path, Bytes::new(), None),
             Op::delete(&*path, None),
         ];

@@ -1,5 +1,5 @@
-//! What no recipe can do: a typed error each, with nothing left behind and the session unharmed. What is peculiar to one recipe is
-//! tested with it.
+//! What no recipe can do: a typed error each, with nothing left behind and the session unharmed.
+//! What is peculiar to one recipe is tested with it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -234,7 +234,8 @@ async fn more_data_than_a_node_holds_is_refused_by_the_other_recipes_too() {
     assert_eq!(within(locking.depth()).await.unwrap(), 0);
 }
 
-/// Data that is not ours in a node that others read is no reason to fail, unless the node is to be counted on.
+/// Data that is not ours in a node that others read is no reason to fail, unless the node is to be
+/// counted on.
 #[tokio::test]
 async fn data_that_is_not_ours_is_passed_over_in_a_line_and_refused_where_it_is_counted_on() {
     let stage = Stage::new("theirs").await;

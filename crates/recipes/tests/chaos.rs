@@ -1,4 +1,5 @@
-//! Contenders whose connections are cut at random: never two valid guards at one instant, tokens that grow, and nothing left.
+//! Contenders whose connections are cut at random: never two valid guards at one instant, tokens
+//! that grow, and nothing left.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! What a recipe does when somebody has deleted a node of its layout by hand: it makes the node again, or names it in a typed
-//! error. Never does it hang, nor look healthy and do nothing.
+//! What a recipe does when somebody has deleted a node of its layout by hand: it makes the node
+//! again, or names it in a typed error. Never does it hang, nor look healthy and do nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

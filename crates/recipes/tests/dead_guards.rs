@@ -1,4 +1,5 @@
-//! A guard that ended by its lease while its session lives on gives its node away, whoever holds on to the guard.
+//! A guard that ended by its lease while its session lives on gives its node away, whoever holds on
+//! to the guard.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -83,7 +84,8 @@ async fn h92_a_dead_guard_of_any_kind_gives_its_node_away_while_its_session_live
     })
     .await;
 
-    // All of these are kept by the program that has lost them, and the others get them nevertheless.
+    // All of these are kept by the program that has lost them, and the others get them
+    // nevertheless.
     drop(within(mutex(&other, &at("mutex")).acquire()).await.unwrap());
     let next = SimpleMutex::new(&other, &at("simple")).unwrap();
     let next_simple = within(next.acquire()).await.unwrap();
@@ -210,7 +212,8 @@ async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told(
     for drops in [false, true] {
         let stage = Stage::new("h92e").await;
         let (client, clock) = stage.lapsing_by_clock().await;
-        // One that others wait for, one that asks for a lock delay, and one that tells whoever observes.
+        // One that others wait for, one that asks for a lock delay, and one that tells whoever
+        // observes.
         let at = |name: &str| format!("{}-{name}", stage.path);
         let awaited = mutex(&client, &at("awaited"));
         let first = within(awaited.acquire()).await.unwrap();
@@ -243,7 +246,8 @@ async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told(
             within(leader.resign()).await.unwrap_err();
         }
         for (mut told, gone) in ends {
-            // The marker's news would come before that of the deletion, which is part of the same change.
+            // The marker's news would come before that of the deletion, which is part of the same
+            // change.
             assert_eq!(within(gone).await.unwrap().kind, EventKind::NodeDeleted);
             assert_eq!(told.try_event(), None);
         }

@@ -19,7 +19,8 @@ use common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, session, within};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Found dead after two thirds of this, before the patience of a test is at its end; long, since many tests run at once.
+/// Found dead after two thirds of this, before the patience of a test is at its end; long, since
+/// many tests run at once.
 const CUT_TIMEOUT: Duration = LONG;
 
 type Verdict = Result<Entered, BarrierError>;
@@ -159,7 +160,8 @@ async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() 
         within(creation.fired()).await;
         let mut inside = Vec::new();
         if aborted {
-            // A foreign child keeps the round in the tree, as a member that has yet to read the verdict would.
+            // A foreign child keeps the round in the tree, as a member that has yet to read the
+            // verdict would.
             let admin = session(&stage.client().await).await;
             let child = format!("{}/round-{:010}/kept", stage.path, 1);
             let kept = admin.create(&child, b"", CreateMode::Persistent);
@@ -440,7 +442,8 @@ async fn h63_a_decision_that_comes_behind_an_abort_is_refused() {
         .then(Action::Hold);
     let last = entering(&barrier(&last, &stage, 2));
     within(deciding.fired()).await;
-    // Whoever has aborted still stands there, so the members' nodes alone would let the decision pass.
+    // Whoever has aborted still stands there, so the members' nodes alone would let the decision
+    // pass.
     let going = hasty_proxy
         .on(Match::request(OpCode::Delete))
         .then(Action::Hold);
@@ -614,7 +617,8 @@ async fn h63_in_the_layout_of_curator_stale_ready_is_removed_and_never_counted()
     .await;
     stage.until_children(1).await;
     assert!(!first.is_finished(), "one of two, beside a stale ready");
-    // The second is another library's: a plain child, and it makes `ready`. Before all of ours by name, so that ours goes first.
+    // The second is another library's: a plain child, and it makes `ready`. Before all of ours by
+    // name, so that ours goes first.
     let theirs = format!("{}/{}", stage.path, uuid::Uuid::nil());
     common::plant(&admin, &theirs).await;
     admin

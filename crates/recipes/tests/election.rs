@@ -265,8 +265,8 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
     let Step::OfferComplete { node } = &seen[2] else {
         panic!("{seen:?}")
     };
-    // Another process writes, wherever the member might read it, that it leads: into its offer, into the record of terms,
-    // into the leader's offer, and by a child of the election's path.
+    // Another process writes, wherever the member might read it, that it leads: into its offer,
+    // into the record of terms, into the leader's offer, and by a child of the election's path.
     let told = session(&stage.client().await).await;
     let offer = told.get_data(node).await.unwrap();
     let record = baton::Record::from_bytes(&offer.data).unwrap();
@@ -288,7 +288,8 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
     told.create(&note, node.as_bytes(), CreateMode::Persistent)
         .await
         .unwrap();
-    // Whatever that has set off has been dealt with once the member's session has had an answer behind it.
+    // Whatever that has set off has been dealt with once the member's session has had an answer
+    // behind it.
     for _ in 0..3 {
         session(&client).await.sync("/").await.unwrap();
         tokio::task::yield_now().await;
@@ -307,8 +308,8 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
     assert!(acted.load(Ordering::SeqCst));
 }
 
-/// The news that an offer was withdrawn by one that led is the server's, too: a node that another process makes in its place tells
-/// nothing.
+/// The news that an offer was withdrawn by one that led is the server's, too: a node that another
+/// process makes in its place tells nothing.
 #[tokio::test]
 async fn a_follower_that_is_told_by_a_forged_herald_that_the_leader_went_still_follows() {
     if Target::from_env().unwrap() == Target::ZooKeeper {

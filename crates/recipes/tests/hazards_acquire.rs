@@ -506,7 +506,8 @@ async fn h18_a_cleanup_that_comes_late_deletes_no_other_clients_node() {
         new.exists(&node).await.unwrap().is_some(),
         "another's node was deleted"
     );
-    // What was sent at the drop went out on the first connection, as the old session's; nothing was sent anew.
+    // What was sent at the drop went out on the first connection, as the old session's; nothing was
+    // sent anew.
     let mut deletes = proxy.frames().into_iter().filter(|frame| {
         matches!(frame.kind, FrameKind::Request { .. }) && frame.op() == Some(OpCode::Delete)
     });

@@ -112,7 +112,8 @@ async fn h91_a_holder_on_a_leader_that_lost_its_quorum_ends_before_the_next_gran
     }
     within(guard.lost()).await;
     let ended = Instant::now();
-    // Its client comes back as soon as there is a quorum; the session that it would come back with has to be over.
+    // Its client comes back as soon as there is a quorum; the session that it would come back with
+    // has to be over.
     within(holder.close(Duration::ZERO)).await.unwrap_err();
     for index in &followers {
         ensemble.servers()[*index].resume().unwrap();

@@ -392,7 +392,8 @@ async fn h36_an_answer_from_before_the_loss_that_is_read_after_it_grants_nothing
     let lock = mutex(&client, &stage.path);
     let mut acquiring = Box::pin(lock.acquire());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    // Not once more after the answer to its create may have come: it has not passed the proxy yet when this asks.
+    // Not once more after the answer to its create may have come: it has not passed the proxy yet
+    // when this asks.
     let created = Match::reply(OpCode::Create2).error(0);
     while proxy.count(&created) == 0 {
         assert!(acquiring.as_mut().poll(&mut cx).is_pending());
@@ -431,7 +432,8 @@ async fn h37_an_operation_is_bound_to_its_session_and_fails_with_it() {
         .await
         .unwrap_err();
     assert!(error.is_session_ended() && error.had_no_effect(), "{error}");
-    // What was under way at the loss may still arrive, as the old session's; never as the new one's.
+    // What was under way at the loss may still arrive, as the old session's; never as the new
+    // one's.
     let node = new.exists(&stage.path).await.unwrap();
     assert!(
         node.is_none_or(|stat| stat.ephemeral_owner == old.id()),

@@ -1,4 +1,5 @@
-//! Hazards of waiting, of numbers past their end, and of guards as values (`docs/hazards.md` §3.2, §3.4, §3.7).
+//! Hazards of waiting, of numbers past their end, and of guards as values (`docs/hazards.md` §3.2,
+//! §3.4, §3.7).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +22,8 @@ async fn h19_h21_a_holder_at_the_end_of_the_numbers_keeps_the_lock() {
     for number in ["2147483647", "-2147483648", "0000000000"] {
         let stage = Stage::new("h19").await;
         let client = stage.client().await;
-        // Makes the directory, so that ours gets number 1 and would sort before or beside the planted ones by number.
+        // Makes the directory, so that ours gets number 1 and would sort before or beside the
+        // planted ones by number.
         stage.used().await;
         let other = session(&stage.client().await).await;
         let planted = format!("{}/_c_zz-lock-{number}", stage.path);
@@ -161,7 +163,8 @@ async fn h50_a_limit_counts_from_the_call_however_often_the_waiter_is_woken() {
     let _held = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let limit = Duration::from_millis(800);
     let (path, other) = (stage.path.clone(), stage.client().await);
-    // Always one more waiter that gives up in front of the next: each departure wakes whoever stands behind it.
+    // Always one more waiter that gives up in front of the next: each departure wakes whoever
+    // stands behind it.
     let churn = tokio::spawn(async move {
         loop {
             let lock = mutex(&other, &path);

@@ -100,7 +100,8 @@ async fn h67_the_time_of_a_claim_counts_from_its_request_be_the_answer_late_or_l
         let (client, proxy) = stage.proxied_by(&clock).await;
         let queue = queue(&client, &stage.path).visibility(visibility);
         within(queue.offer("x")).await.unwrap();
-        // The next answer about an item, while which the machine sleeps. A cut connection comes back behind that only.
+        // The next answer about an item, while which the machine sleeps. A cut connection comes
+        // back behind that only.
         let answer = |action| {
             proxy.refuse();
             proxy

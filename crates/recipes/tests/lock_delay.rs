@@ -1,4 +1,5 @@
-//! The lock delay: after a holder that has failed the next leaves the lock alone for a time; after a release it does not.
+//! The lock delay: after a holder that has failed the next leaves the lock alone for a time; after
+//! a release it does not.
 //!
 //! A delay that must not be waited for is longer than the patience of a test.
 #![allow(
@@ -32,13 +33,13 @@ fn delaying(client: &Client, path: &str, delay: Duration) -> Mutex {
 /// A client, and the proxy on its way, which sees what it asks.
 type Watched = (Client, Proxy);
 
-/// How often a waiter reads the node before its own until it has its watches: twice if it is the next, and that node asks for a
-/// lock delay; the second time with the watch for the release.
+/// How often a waiter reads the node before its own until it has its watches: twice if it is the
+/// next, and that node asks for a lock delay; the second time with the watch for the release.
 const ONCE: u64 = 1;
 const TWICE: u64 = 2;
 
-/// An acquire that waits at the end of the line on a client of its own, which reads the node before its own that often; later the guard
-/// and when it came.
+/// An acquire that waits at the end of the line on a client of its own, which reads the node before
+/// its own that often; later the guard and when it came.
 async fn waiter(
     stage: &Stage,
     reads: u64,
@@ -69,7 +70,8 @@ async fn waiting<T: Send + 'static>(
     waiting
 }
 
-/// Deletes `node` behind the back of its holder; returns when the waiter on this client knows of it.
+/// Deletes `node` behind the back of its holder; returns when the waiter on this client knows of
+/// it.
 async fn break_before(stage: &Stage, node: &str, (client, proxy): &Watched) {
     let end = Match::event(EventKind::NodeDeleted).path_contains(node);
     let end = proxy.on(end).observe();
@@ -124,7 +126,8 @@ async fn a_lock_that_is_broken_is_left_alone_for_the_delay_and_the_line_is_held_
     let (third, _w) = waiter(&stage, ONCE, lock).await;
     let broken = Instant::now();
     break_before(&stage, held.node(), &of_second).await;
-    // The second, who waits for the delay to pass, gives up: that is not to let the third in at once.
+    // The second, who waits for the delay to pass, gives up: that is not to let the third in at
+    // once.
     assert!(!second.is_finished());
     second.abort();
     let (guard, granted) = within(third).await.unwrap();
@@ -149,7 +152,8 @@ async fn a_holder_whose_application_hangs_holds_the_next_off() {
     within(guard.release()).await.unwrap();
 }
 
-/// Breaks the lock that `held` holds, and then takes the one who is held off out of the line: that is not to spare it the delay.
+/// Breaks the lock that `held` holds, and then takes the one who is held off out of the line: that
+/// is not to spare it the delay.
 async fn loses_its_place<T>(
     stage: &Stage,
     held: &Guard,

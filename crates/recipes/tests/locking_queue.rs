@@ -1,4 +1,5 @@
-//! The queue whose items are locked first, in kazoo's and Curator's layouts, and its hazards (`docs/hazards.md` §3.6).
+//! The queue whose items are locked first, in kazoo's and Curator's layouts, and its hazards
+//! (`docs/hazards.md` §3.6).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -175,7 +176,8 @@ async fn h67_who_lost_its_session_cannot_remove_what_another_has() {
     assert_eq!(within(next.depth()).await.unwrap(), 0);
 }
 
-/// Somebody removes the claim and takes the item, and the first consumer's acknowledgement is on its way before it hears of it.
+/// Somebody removes the claim and takes the item, and the first consumer's acknowledgement is on
+/// its way before it hears of it.
 #[tokio::test]
 async fn h67_an_acknowledgement_under_a_claim_that_has_passed_on_is_refused_by_the_server() {
     for (by_baton, how) in [false, true]
@@ -444,7 +446,8 @@ async fn h74_a_waiting_take_survives_the_loss_of_its_session() {
     let listing = Match::reply(OpCode::GetChildren2).nth(4);
     let listed = proxy.on(listing).observe();
     let taking = tokio::spawn(async move { consumer.take().await });
-    // Two listings to find nothing, two more with watches; what is asked next is answered behind them.
+    // Two listings to find nothing, two more with watches; what is asked next is answered behind
+    // them.
     within(listed.fired()).await;
     within(session(&client).await.sync("/")).await.unwrap();
     proxy.partition();

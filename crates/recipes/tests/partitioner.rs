@@ -225,7 +225,8 @@ async fn an_item_that_is_asked_back_stays_until_it_is_released_and_one_given_bac
     assert!(guard.token() > token);
 }
 
-/// Whoever takes no events for a while finds locks that were acquired for it meanwhile, and are another's by now.
+/// Whoever takes no events for a while finds locks that were acquired for it meanwhile, and are
+/// another's by now.
 #[tokio::test]
 async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner() {
     const MANY: usize = 40;
@@ -260,7 +261,8 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
     assert_eq!(again, shares);
 }
 
-/// What two members have when they have all of the items, each of them some, and nothing more happens on these clients of theirs.
+/// What two members have when they have all of the items, each of them some, and nothing more
+/// happens on these clients of theirs.
 async fn settled(
     clients: &[(Client, Proxy)],
     one: &mut baton::Partition,

@@ -1,4 +1,5 @@
-//! The queues in other libraries' layouts: names, bytes, order, and what they do with what they cannot read.
+//! The queues in other libraries' layouts: names, bytes, order, and what they do with what they
+//! cannot read.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -98,7 +99,8 @@ async fn what_curator_put_as_several_items_comes_out_one_by_one() {
     assert!(stage.names().await.is_empty());
 }
 
-/// Has a consumer take the first item of an envelope of `before` while that becomes one of `now`: what it is handed, and what is left.
+/// Has a consumer take the first item of an envelope of `before` while that becomes one of `now`:
+/// what it is handed, and what is left.
 async fn overtaken(before: &[&[u8]], now: &[&[u8]]) -> (String, Vec<String>) {
     let stage = Stage::new("overtaken").await;
     let admin = stage.occupied().await;

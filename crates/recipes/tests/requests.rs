@@ -1,5 +1,5 @@
-//! What recipes ask of a server, in which order and how often: a read that must not be stale comes behind a sync, and what is
-//! known is not asked for again.
+//! What recipes ask of a server, in which order and how often: a read that must not be stale comes
+//! behind a sync, and what is known is not asked for again.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,7 +39,8 @@ fn synced_before(requests: &[OpCode], reads: &[OpCode]) -> bool {
     sync.is_some_and(|sync| first(reads).is_none_or(|read| sync < read))
 }
 
-/// A queue behind a proxy that has two items, one of them claimed, and its client, which asks for nothing more.
+/// A queue behind a proxy that has two items, one of them claimed, and its client, which asks for
+/// nothing more.
 async fn used(stage: &Stage) -> (WorkQueue, Client, Proxy, Claim) {
     let (client, proxy) = stage.proxied(LONG).await;
     let queue = queue(&client, &stage.path).visibility(Duration::from_secs(60));

@@ -1,4 +1,5 @@
-//! The read/write lock: who may go together, who waits for whom, and the changes between reading and writing.
+//! The read/write lock: who may go together, who waits for whom, and the changes between reading
+//! and writing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -628,7 +628,8 @@ async fn what_is_no_semaphore_of_ours_is_refused_and_nothing_stays_behind() {
     until(&stage, 0, 0).await;
 }
 
-/// Fails with an error that leaves nodes of ours behind for a moment, and tells it while their deletes are held back.
+/// Fails with an error that leaves nodes of ours behind for a moment, and tells it while their
+/// deletes are held back.
 async fn is_told_when_all_is_gone(
     stage: &Stage,
     proxy: &Proxy,

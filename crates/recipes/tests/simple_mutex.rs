@@ -119,7 +119,8 @@ async fn h01_a_lost_reply_to_the_create_leaves_one_node_and_it_is_held() {
     }
 }
 
-/// The node that a lost answer has left in doubt is there, and our session's: but it is another acquire's.
+/// The node that a lost answer has left in doubt is there, and our session's: but it is another
+/// acquire's.
 #[tokio::test]
 async fn h16_a_refusal_that_was_lost_does_not_make_another_acquires_node_ours() {
     let stage = Stage::new("h16").await;

@@ -1,5 +1,5 @@
-//! What a wait says whose time is up: who holds, or that no server answers (H50). A release whose answer was lost can be
-//! awaited until it is certain (H07).
+//! What a wait says whose time is up: who holds, or that no server answers (H50). A release whose
+//! answer was lost can be awaited until it is certain (H07).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -56,7 +56,8 @@ macro_rules! lacks {
     }};
 }
 
-/// What each wait of the library lacks that ends now. Those that come first have been used by nobody.
+/// What each wait of the library lacks that ends now. Those that come first have been used by
+/// nobody.
 async fn all_waits(client: &Client, path: &str) -> Vec<(&'static str, WaitedFor, String)> {
     let at = |name: &str| format!("{path}/{name}");
     let mut all = Vec::new();

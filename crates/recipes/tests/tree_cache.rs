@@ -296,8 +296,8 @@ async fn h82_an_absent_root_is_waited_for_and_leaves_no_watch() {
     }
 }
 
-/// Two nodes that are only ever written together are never seen apart, and the steps add up to the snapshots, while the connection
-/// is cut over and over.
+/// Two nodes that are only ever written together are never seen apart, and the steps add up to the
+/// snapshots, while the connection is cut over and over.
 #[tokio::test]
 async fn h82_every_state_that_is_shown_is_one_that_the_tree_had() {
     let stage = Stage::new("h82pairs").await;

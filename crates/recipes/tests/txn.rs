@@ -17,7 +17,8 @@ use std::time::Duration;
 
 const ROOMY: Duration = Duration::from_secs(4);
 
-/// Adds one to the counter by a transaction under the lock. Blind repetition would add twice, giving up would add nothing.
+/// Adds one to the counter by a transaction under the lock. Blind repetition would add twice,
+/// giving up would add nothing.
 #[tokio::test]
 async fn h77_a_guarded_transaction_whose_answer_is_lost_is_applied_once_and_says_so() {
     let mut cases = tokio::task::JoinSet::new();

@@ -1,5 +1,5 @@
-//! The work queue when another program changes a node between a read of it and the transaction that rests on that read: the
-//! transaction is refused, and what the other program has written stays.
+//! The work queue when another program changes a node between a read of it and the transaction that
+//! rests on that read: the transaction is refused, and what the other program has written stays.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,8 @@ use common::work::queue;
 use common::{LONG, Stage, session, within};
 use std::time::Duration;
 
-/// Holds back the first transaction of `work`, whose client is behind the proxy, until `meanwhile` is done.
+/// Holds back the first transaction of `work`, whose client is behind the proxy, until `meanwhile`
+/// is done.
 async fn overtaken<F>(proxy: &Proxy, work: F, meanwhile: impl Future<Output = ()>) -> F::Output
 where
     F: Future<Output: Send> + Send + 'static,

@@ -1,5 +1,5 @@
-//! The work queue at its limits: items as large as they may be, delays without end, foreign nodes below items, and tasks of one
-//! process that ask while another waits.
+//! The work queue at its limits: items as large as they may be, delays without end, foreign nodes
+//! below items, and tasks of one process that ask while another waits.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,7 +26,8 @@ async fn done(queue: &WorkQueue) -> Vec<u8> {
     payload
 }
 
-/// A task that takes one item and acknowledges it, once it has nothing to do but wait. `of` has the queue's client.
+/// A task that takes one item and acknowledges it, once it has nothing to do but wait. `of` has the
+/// queue's client.
 async fn waiting(queue: &WorkQueue, of: &(Client, Proxy)) -> JoinHandle<Vec<u8>> {
     let (client, proxy) = of;
     let of_task = queue.clone();
@@ -285,8 +286,8 @@ async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_is
     );
 }
 
-/// Has a put of `racer` stop at this frame, another producer put meanwhile, and sees to it that one of them has found the queue
-/// full; `false` if there is no such frame.
+/// Has a put of `racer` stop at this frame, another producer put meanwhile, and sees to it that one
+/// of them has found the queue full; `false` if there is no such frame.
 async fn raced_at(stage: &Stage, racer: &(Client, Proxy), other: &Client, frame: Match) -> bool {
     let path = format!("{}-{}", stage.path, uuid::Uuid::new_v4().simple());
     let others = queue(other, &path).capacity(2);

@@ -1,4 +1,5 @@
-//! Settings, one call each, and the start. Owns no meaning: every setting is a field of [`Options`].
+//! Settings, one call each, and the start. Owns no meaning: every setting is a field of
+//! [`Options`].
 
 use std::path::PathBuf;
 use std::time::Duration;

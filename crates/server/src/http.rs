@@ -1,7 +1,8 @@
-//! A small HTTP listener for whoever watches over a process: the server's own, and those of programs around it.
+//! A small HTTP listener for whoever watches over a process: the server's own, and those of
+//! programs around it.
 //!
-//! Owns what one caller can take: connections, bytes of a head, time of a request and of a connection. Knows nothing of what is
-//! answered.
+//! Owns what one caller can take: connections, bytes of a head, time of a request and of a
+//! connection. Knows nothing of what is answered.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -27,12 +28,14 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::error::StartError;
 
-/// Paths that are answered even when no place is free: what a supervisor decides by. Their handlers must cost next to nothing.
+/// Paths that are answered even when no place is free: what a supervisor decides by. Their handlers
+/// must cost next to nothing.
 pub const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Requests at a time, besides probes; more are refused.
 const MAX_REQUESTS: usize = 32;
-/// Connections at a time. More than requests, so that there is always one that asks for nothing, whose place a new one takes.
+/// Connections at a time. More than requests, so that there is always one that asks for nothing,
+/// whose place a new one takes.
 const MAX_CONNECTIONS: usize = MAX_REQUESTS + 16;
 /// Bytes of an answer that are handed out at a time.
 const PART_BYTES: usize = 64 << 10;
@@ -53,11 +56,11 @@ pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError
     crate::net::listen::bind(address).await
 }
 
-/// Answers with `router` until the future is dropped, and its connections with it. Handlers can extract the peer's
-/// [`SocketAddr`] as an extension.
+/// Answers with `router` until the future is dropped, and its connections with it. Handlers can
+/// extract the peer's [`SocketAddr`] as an extension.
 ///
-/// [`PROBES`] are answered whatever else is asked: other requests have a bounded number of places, and where connections are
-/// too many, a new one takes the place of one that asks for nothing.
+/// [`PROBES`] are answered whatever else is asked: other requests have a bounded number of places,
+/// and where connections are too many, a new one takes the place of one that asks for nothing.
 pub async fn serve(router: Router, listener: TcpListener) {
     let router = router.layer(middleware::from_fn(in_time));
     let places = Arc::new(Semaphore::new(MAX_REQUESTS));
@@ -199,7 +202,8 @@ impl Drop for Place {
     }
 }
 
-/// An answer that keeps its place, handed out in parts, so that it lasts about as long as its peer takes to read it.
+/// An answer that keeps its place, handed out in parts, so that it lasts about as long as its peer
+/// takes to read it.
 #[derive(Debug)]
 struct Placed {
     body: Body,

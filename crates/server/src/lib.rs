@@ -1,4 +1,5 @@
-//! The Baton server: speaks the ZooKeeper client protocol, keeps what it acknowledged, and is embeddable in a process.
+//! The Baton server: speaks the ZooKeeper client protocol, keeps what it acknowledged, and is
+//! embeddable in a process.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,8 +14,9 @@
 //! # }
 //! ```
 //!
-//! One thread, the core, owns the log and every change of the tree; sockets are tasks on the caller's tokio runtime and
-//! answer reads by themselves. ARCHITECTURE.md tells the way of a write and of a read.
+//! One thread, the core, owns the log and every change of the tree; sockets are tasks on the
+//! caller's tokio runtime and answer reads by themselves. ARCHITECTURE.md tells the way of a write
+//! and of a read.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! A data folder while no server runs on it: made of a tree, or read into one. Owns the order in which a new folder
-//! comes to be, so that one that was cut off half-way is never taken for a whole one.
+//! A data folder while no server runs on it: made of a tree, or read into one. Owns the order in
+//! which a new folder comes to be, so that one that was cut off half-way is never taken for a whole
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,8 +107,9 @@ pub fn unfinished_folder(folder: &Path) -> Result<PathBuf, OfflineError> {
     Ok(PathBuf::from(unfinished))
 }
 
-/// Makes `folder` a data folder that begins with `tree`, for this user only. It is there only when it is whole and
-/// durable. Returns how many bytes the snapshot in it has. `time_ms` is written into it as the time when it was made.
+/// Makes `folder` a data folder that begins with `tree`, for this user only. It is there only when
+/// it is whole and durable. Returns how many bytes the snapshot in it has. `time_ms` is written
+/// into it as the time when it was made.
 ///
 /// # Errors
 /// [`OfflineError`]; `folder` is then as it was.
@@ -177,8 +179,9 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
     Ok(info.file_bytes)
 }
 
-/// The tree of a data folder, after the last entry of its log, and what reading it has passed over or could not tell.
-/// No server may run on it. Like a server's start, this cuts off a torn last write.
+/// The tree of a data folder, after the last entry of its log, and what reading it has passed over
+/// or could not tell. No server may run on it. Like a server's start, this cuts off a torn last
+/// write.
 ///
 /// # Errors
 /// [`OfflineError`]; among others when a server runs on the folder.

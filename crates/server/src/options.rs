@@ -1,5 +1,6 @@
-//! Every setting of a server, in one place: its meaning, its unit, its default, and what is refused.
-//! Never reads the environment or a file: whoever embeds the server decides where settings come from.
+//! Every setting of a server, in one place: its meaning, its unit, its default, and what is
+//! refused. Never reads the environment or a file: whoever embeds the server decides where settings
+//! come from.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,8 +21,8 @@ pub enum StorageChoice {
 pub struct Options {
     /// Where the state is kept. Default: in memory.
     pub storage: StorageChoice,
-    /// TCP addresses to listen on, `HOST:PORT`; the host `*` is every address, of IPv6 and IPv4; port 0 picks a free one.
-    /// Default: none.
+    /// TCP addresses to listen on, `HOST:PORT`; the host `*` is every address, of IPv6 and IPv4;
+    /// port 0 picks a free one. Default: none.
     pub listen: Vec<String>,
     /// Unix sockets to listen on, for whoever [`Options::unix_socket_mode`] lets connect. Default:
     /// none.
@@ -32,51 +33,57 @@ pub struct Options {
     pub unix_socket_mode: u32,
     /// A further unix socket, for this user only: its mode is always 0600. Default: none.
     pub private_socket: Option<PathBuf>,
-    /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`, as in
-    /// [`Options::listen`]. Whoever reaches them reads paths and figures, no data. Default: none.
+    /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`,
+    /// as in [`Options::listen`]. Whoever reaches them reads paths and figures, no data. Default:
+    /// none.
     pub http: Vec<String>,
-    /// The step of the session clock: a silent session ends within (timeout, timeout + tick]. Default: 200 ms.
+    /// The step of the session clock: a silent session ends within (timeout, timeout + tick].
+    /// Default: 200 ms.
     pub tick: Duration,
     /// The shortest session timeout that a client is given. Default: 1 s.
     pub min_session_timeout: Duration,
     /// The longest session timeout that a client is given. Default: 120 s.
     pub max_session_timeout: Duration,
-    /// The longest request frame, in bytes, at most 32 MiB; a longer one closes its connection. Default: 1,048,575.
+    /// The longest request frame, in bytes, at most 32 MiB; a longer one closes its connection.
+    /// Default: 1,048,575.
     pub max_frame_bytes: usize,
-    /// Connections from one address at a time; 0 is no limit. Unix sockets are not counted. Default: 4,096.
+    /// Connections from one address at a time; 0 is no limit. Unix sockets are not counted.
+    /// Default: 4,096.
     pub max_connections_per_address: usize,
     /// Connections in all; 0 is no limit. Default: 10,000.
     pub max_connections: usize,
-    /// Requests of one connection that wait for their place in the log, before its socket is read no further.
-    /// Default: 1,024.
+    /// Requests of one connection that wait for their place in the log, before its socket is read
+    /// no further. Default: 1,024.
     pub max_requests_in_flight: usize,
-    /// Bytes of one connection that wait to be written. Past them the server reads no further requests from it; past
-    /// sixteen times as many, which only watch events can cause, it closes the connection. Default: 1 MiB.
+    /// Bytes of one connection that wait to be written. Past them the server reads no further
+    /// requests from it; past sixteen times as many, which only watch events can cause, it closes
+    /// the connection. Default: 1 MiB.
     pub max_outbound_bytes: usize,
-    /// Bytes of all connections together that wait to be written. Past half of them a connection's requests wait until
-    /// its answers have left; past them the server closes the connections that hold most, and for
-    /// longest. At least sixteen times
-    /// [`Options::max_outbound_bytes`]. Default: 256 MiB.
+    /// Bytes of all connections together that wait to be written. Past half of them a connection's
+    /// requests wait until its answers have left; past them the server closes the connections that
+    /// hold most, and for longest. At least sixteen times [`Options::max_outbound_bytes`]. Default:
+    /// 256 MiB.
     pub max_outbound_bytes_in_all: usize,
-    /// Bytes of requests that wait for the log, over all connections, before sockets are read no further.
-    /// Default: 64 MiB.
+    /// Bytes of requests that wait for the log, over all connections, before sockets are read no
+    /// further. Default: 64 MiB.
     pub max_queued_bytes: usize,
-    /// Bytes of all connections together that have arrived and are not taken on: requests that are not whole yet, and
-    /// whole ones that wait. What one connection has counts from 4 KiB on. Past the bound the server closes the connections
-    /// that hold most, and for longest. At least twice [`Options::max_frame_bytes`]. Default: 64 MiB.
+    /// Bytes of all connections together that have arrived and are not taken on: requests that are
+    /// not whole yet, and whole ones that wait. What one connection has counts from 4 KiB on. Past
+    /// the bound the server closes the connections that hold most, and for longest. At least twice
+    /// [`Options::max_frame_bytes`]. Default: 64 MiB.
     pub max_unfinished_bytes: usize,
-    /// Watches of one connection; each kind on each path counts. One more is refused with `BadArguments`.
-    /// Default: 1,000,000.
+    /// Watches of one connection; each kind on each path counts. One more is refused with
+    /// `BadArguments`. Default: 1,000,000.
     pub max_watches: usize,
     /// Watches of all connections together. Default: 4,000,000.
     pub max_watches_in_all: usize,
-    /// Bytes that the watches of one connection may take: for each path that it watches, the path and 64 bytes.
-    /// Default: 64 MiB.
+    /// Bytes that the watches of one connection may take: for each path that it watches, the path
+    /// and 64 bytes. Default: 64 MiB.
     pub max_watch_bytes: usize,
     /// The same of all connections together. Default: 256 MiB.
     pub max_watch_bytes_in_all: usize,
-    /// Sessions that are open, with a connection or without; 0 is no limit. Whoever asks for one more is disconnected.
-    /// Default: 100,000.
+    /// Sessions that are open, with a connection or without; 0 is no limit. Whoever asks for one
+    /// more is disconnected. Default: 100,000.
     pub max_sessions: usize,
     /// How long a connection may take to name its session before it is closed. Default: 10 s.
     pub handshake_timeout: Duration,
@@ -84,20 +91,23 @@ pub struct Options {
     pub snapshot_every_entries: u64,
     /// Bytes of the log after which a snapshot is written. Default: 256 MiB.
     pub snapshot_every_bytes: u64,
-    /// How often empty containers and outlived TTL znodes are looked for; zero turns the search off. Default: 60 s.
+    /// How often empty containers and outlived TTL znodes are looked for; zero turns the search
+    /// off. Default: 60 s.
     pub reap_interval: Duration,
     /// How long a container that never had a child is kept; zero keeps it for ever. Default: 5 min.
     pub container_grace: Duration,
-    /// The four-letter words that are answered; `*` is all. Default: ZooKeeper's, and those that cost no more with more
-    /// watches and ephemerals (see [`DEFAULT_WORDS`]).
+    /// The four-letter words that are answered; `*` is all. Default: ZooKeeper's, and those that
+    /// cost no more with more watches and ephemerals (see [`DEFAULT_WORDS`]).
     pub four_letter_words: Vec<String>,
-    /// The digest id of a superuser, to whom every ACL is open: `user:base64(sha1(user:password))`. Default: none.
+    /// The digest id of a superuser, to whom every ACL is open: `user:base64(sha1(user:password))`.
+    /// Default: none.
     pub super_digest: Option<String>,
     /// The first byte of every session id this server gives, to tell servers apart. Default: 1.
     pub server_id: u8,
 }
 
-/// The default of [`Options::four_letter_words`]: words that change nothing and list nothing one by one.
+/// The default of [`Options::four_letter_words`]: words that change nothing and list nothing one by
+/// one.
 pub const DEFAULT_WORDS: &[&str] = &[
     "ruok", "srvr", "isro", "mntr", "conf", "envi", "wchs", "dirs", "hash", "gtmk",
 ];
@@ -155,7 +165,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How many times [`Options::max_outbound_bytes`] may wait for a connection before it is closed.
+    /// How many times [`Options::max_outbound_bytes`] may wait for a connection before it is
+    /// closed.
     pub(crate) const EVENTS_BEYOND_REPLIES: usize = 16;
 
     /// Refuses settings that contradict each other.

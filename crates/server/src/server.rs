@@ -40,8 +40,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How the core ended.
 type Ended = Option<Result<(), ServerError>>;
 
-/// A server that listens. Dropping it stops it at once, as a crash would: what was acknowledged is on disk, what was
-/// not may be lost. [`Server::shutdown`] stops it gracefully.
+/// A server that listens. Dropping it stops it at once, as a crash would: what was acknowledged is
+/// on disk, what was not may be lost. [`Server::shutdown`] stops it gracefully.
 pub struct Server {
     shared: Arc<Shared>,
     local_addrs: Vec<SocketAddr>,
@@ -67,8 +67,8 @@ impl Server {
         Builder::new()
     }
 
-    /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens. HTTP answers from the beginning:
-    /// that the process lives, and what it is doing.
+    /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens. HTTP
+    /// answers from the beginning: that the process lives, and what it is doing.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running. Cancelling leaves nothing running either.
@@ -90,7 +90,8 @@ impl Server {
         Server::start_with(options, storage).await
     }
 
-    /// As [`Server::start`], with this storage in place of what the options name: for tests that break it.
+    /// As [`Server::start`], with this storage in place of what the options name: for tests that
+    /// break it.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -183,7 +184,8 @@ impl Server {
         self.http_addrs.first().copied()
     }
 
-    /// What a client needs to connect: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP port.
+    /// What a client needs to connect: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP
+    /// port.
     #[must_use]
     pub fn connect_string(&self) -> String {
         if self.local_addrs.is_empty() {
@@ -233,8 +235,8 @@ impl Server {
         self.shared.zxid()
     }
 
-    /// Waits until the server has stopped by itself, and says why. Never returns while it runs, nor after a graceful
-    /// stop. Cancelling has no effect.
+    /// Waits until the server has stopped by itself, and says why. Never returns while it runs, nor
+    /// after a graceful stop. Cancelling has no effect.
     pub async fn failed(&self) -> ServerError {
         let mut ended = self.ended.clone();
         loop {
@@ -253,8 +255,9 @@ impl Server {
         }
     }
 
-    /// Stops gracefully: takes no connection any more, does and answers what has been handed in, syncs the log, closes
-    /// the connections. Sessions stay in the data for the next start. Cancelling leaves the rest to the drop.
+    /// Stops gracefully: takes no connection any more, does and answers what has been handed in,
+    /// syncs the log, closes the connections. Sessions stay in the data for the next start.
+    /// Cancelling leaves the rest to the drop.
     ///
     /// # Errors
     /// [`ServerError`] if the server had failed, or fails while it finishes.
@@ -282,7 +285,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.accepting.get_mut().abort_all();
         self.shared.inbox.abort();
-        // Waited for, so that the data folder is free when this returns: at most one sync of the disk.
+        // Waited for, so that the data folder is free when this returns: at most one sync of the
+        // disk.
         if let Some(core) = self.core.get_mut().take() {
             let _ = core.join();
         }

@@ -1,6 +1,6 @@
-//! The server without its thread and without sockets, for deterministic tests: the same core, log, sessions' clocks,
-//! watches and connections, as tasks of one tokio runtime whose time is paused. Owns how they are driven; whatever
-//! they decide is decided by the code that runs in production.
+//! The server without its thread and without sockets, for deterministic tests: the same core, log,
+//! sessions' clocks, watches and connections, as tasks of one tokio runtime whose time is paused.
+//! Owns how they are driven; whatever they decide is decided by the code that runs in production.
 
 use std::fmt;
 use std::io;
@@ -43,8 +43,8 @@ pub trait MemoryOutput: fmt::Debug + Send + Sync + 'static {
     fn shutdown(&self);
 }
 
-/// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections break, what was
-/// acknowledged stays in the storage for the next one.
+/// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections
+/// break, what was acknowledged stays in the storage for the next one.
 pub struct SimulatedServer {
     shared: Arc<Shared>,
     core: Arc<Mutex<Option<Core>>>,
@@ -58,8 +58,9 @@ impl fmt::Debug for SimulatedServer {
 }
 
 impl SimulatedServer {
-    /// Recovers from `storage` and starts. `wall_ms` is what the wall clock reads now, in milliseconds since 1970; from
-    /// here on it follows the runtime's clock. Needs a current-thread runtime for a run to be repeatable.
+    /// Recovers from `storage` and starts. `wall_ms` is what the wall clock reads now, in
+    /// milliseconds since 1970; from here on it follows the runtime's clock. Needs a current-thread
+    /// runtime for a run to be repeatable.
     ///
     /// # Errors
     /// [`StartError`], as [`Server::start_with`](crate::Server::start_with).

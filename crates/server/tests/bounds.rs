@@ -1,5 +1,5 @@
-//! The table of docs/operations.md of what a peer can use up, walked row by row by a hostile client: the bound holds,
-//! others go on, and the metrics of the row show what happened.
+//! The table of docs/operations.md of what a peer can use up, walked row by row by a hostile
+//! client: the bound holds, others go on, and the metrics of the row show what happened.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,8 +27,8 @@ use support::{PATIENCE, Wire, create, get, in_memory, no_session, set, watched};
 
 const DOCS: &str = include_str!("../../../docs/operations.md");
 
-/// What is left after an attack: what the hostile clients hold, and the server. Dropped in this order: a server that is
-/// dropped waits for its disk, which an attack may have shut.
+/// What is left after an attack: what the hostile clients hold, and the server. Dropped in this
+/// order: a server that is dropped waits for its disk, which an attack may have shut.
 struct Attacked {
     _held: Box<dyn Any + Send>,
     server: Server,

@@ -1,5 +1,5 @@
-//! Snapshots and a disk without room: a snapshot that fails takes none, and one under way gives way to the log, so
-//! that writes go on without a restart.
+//! Snapshots and a disk without room: a snapshot that fails takes none, and one under way gives way
+//! to the log, so that writes go on without a restart.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -95,8 +95,8 @@ async fn a_snapshot_that_found_no_room_takes_none_from_the_writes_after_it() {
     server.shutdown().await.unwrap();
 }
 
-/// A disk that has room for a snapshot or for more of the log, not for both. A snapshot's first write waits until the log
-/// has been refused.
+/// A disk that has room for a snapshot or for more of the log, not for both. A snapshot's first
+/// write waits until the log has been refused.
 #[derive(Debug, Clone, Default)]
 struct Either {
     files: MemoryStorage,

@@ -1,5 +1,5 @@
-//! Requests that are well formed and meant ill, or merely unusual: each is answered or refused, what it costs has a bound,
-//! and everybody else goes on.
+//! Requests that are well formed and meant ill, or merely unusual: each is answered or refused,
+//! what it costs has a bound, and everybody else goes on.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

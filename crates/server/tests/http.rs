@@ -1,4 +1,5 @@
-//! What HTTP tells an operator: ZooKeeper's admin commands, figures for Prometheus, health; and what it refuses.
+//! What HTTP tells an operator: ZooKeeper's admin commands, figures for Prometheus, health; and
+//! what it refuses.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

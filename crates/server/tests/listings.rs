@@ -1,5 +1,5 @@
-//! Words and commands that list many things: asked by many at once they end no session, and each is answered whole, or refused
-//! with the reason.
+//! Words and commands that list many things: asked by many at once they end no session, and each is
+//! answered whole, or refused with the reason.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! What the log hears of bad input: one line for each case, with the peer and the cause, and of a flood no flood.
+//! What the log hears of bad input: one line for each case, with the peer and the cause, and of a
+//! flood no flood.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,7 +19,8 @@ use support::log::{LOG, lines};
 use support::{Wire, create, get, http, in_memory, set, word};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The one line with this in it, which has to name a peer; it is written before or just after the client's answer.
+/// The one line with this in it, which has to name a peer; it is written before or just after the
+/// client's answer.
 async fn line(with: &str) {
     line_of("127.0.0.1", with).await;
 }

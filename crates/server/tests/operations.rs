@@ -1,4 +1,5 @@
-//! What an operator meets: four-letter words, unix sockets, containers that go by themselves, the server's own znode.
+//! What an operator meets: four-letter words, unix sockets, containers that go by themselves, the
+//! server's own znode.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! Starts again and again from snapshots taken at every entry: what is replayed is exactly what the snapshot lacks.
+//! Starts again and again from snapshots taken at every entry: what is replayed is exactly what the
+//! snapshot lacks.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Clients that do not read: what waits for all of them together is bounded, whoever reads goes on, and nobody who stays
-//! connected misses a reply or an event.
+//! Clients that do not read: what waits for all of them together is bounded, whoever reads goes on,
+//! and nobody who stays connected misses a reply or an event.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,8 @@ use tempfile::TempDir;
 
 /// The smallest bound that is allowed with the default for one connection.
 const IN_ALL: usize = 16 << 20;
-/// What the threads of the sockets may add before they see that there is too much: a share and an answer each.
+/// What the threads of the sockets may add before they see that there is too much: a share and an
+/// answer each.
 const ADDED: usize = 8 << 20;
 
 /// A server on a unix socket, whose buffers in the kernel are small, and what connects to it.

@@ -19,7 +19,8 @@ use support::{PATIENCE, Wire, create, in_memory, no_session, set, start, word};
 
 const CHILDREN: usize = 20_000;
 
-/// A server on one thread of its own, so that a task that keeps the thread keeps it from all others.
+/// A server on one thread of its own, so that a task that keeps the thread keeps it from all
+/// others.
 async fn serve() -> (Server, tokio::runtime::Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

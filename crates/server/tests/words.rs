@@ -1,4 +1,5 @@
-//! The shape of every four-letter word: what tools that were written for ZooKeeper 3.8 parse, line by line.
+//! The shape of every four-letter word: what tools that were written for ZooKeeper 3.8 parse, line
+//! by line.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -123,7 +124,8 @@ async fn a_trace_mask_is_set_by_the_eight_bytes_behind_the_word() {
     assert_eq!(word(&to, "gtmk").await, "512");
 }
 
-/// ZooKeeper's default, and what costs no more with more watches, ephemerals and connections, or is asked by every monitor.
+/// ZooKeeper's default, and what costs no more with more watches, ephemerals and connections, or is
+/// asked by every monitor.
 #[tokio::test]
 async fn by_default_no_word_changes_something_or_lists_one_by_one() {
     let server = start().await;

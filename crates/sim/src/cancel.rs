@@ -1,7 +1,8 @@
 //! Dropping a future at a chosen poll.
 //!
-//! A future is dropped either instead of being polled for the `n`th time (what woke it is never seen), or right after its
-//! `n`th poll has left it pending (what that poll has sent is on its way).
+//! A future is dropped either instead of being polled for the `n`th time (what woke it is never
+//! seen), or right after its `n`th poll has left it pending (what that poll has sent is on its
+//! way).
 
 use std::fmt;
 use std::future::Future;

@@ -144,7 +144,8 @@ pub fn explore(scenario: &Scenario, effort: &Effort) -> Result<Summary, Box<Fail
     Ok(summary)
 }
 
-/// Plays the plan of each boundary, which must come to its mark, and be good as any other. Returns how many there are.
+/// Plays the plan of each boundary, which must come to its mark, and be good as any other. Returns
+/// how many there are.
 fn at_boundaries(scenario: &Scenario) -> Result<usize, Box<Failure>> {
     let mut runs = 0;
     for Boundary { mark, plan, .. } in scenario.boundaries() {

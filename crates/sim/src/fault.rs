@@ -1,4 +1,5 @@
-//! What goes wrong in a run, as values that print to and parse from one word, so that a failure names what reproduces it.
+//! What goes wrong in a run, as values that print to and parse from one word, so that a failure
+//! names what reproduces it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,22 +40,28 @@ pub enum FaultKind {
     HoleDown,
     /// The frame and what follows it in its direction comes this much later.
     Delay(Duration),
-    /// The connection breaks for the client; what it had sent from this frame on reaches the server only after the client's
-    /// next connection has had its first answer (or two seconds later without one).
+    /// The connection breaks for the client; what it had sent from this frame on reaches the server
+    /// only after the client's next connection has had its first answer (or two seconds later
+    /// without one).
     Late,
-    /// As `Hole`, and new connections of this client get nowhere either, for two and a half session timeouts.
+    /// As `Hole`, and new connections of this client get nowhere either, for two and a half session
+    /// timeouts.
     Partition,
-    /// As `Reset`, and new connections of this client are refused for two and a half session timeouts.
+    /// As `Reset`, and new connections of this client are refused for two and a half session
+    /// timeouts.
     Exile,
-    /// The client's process stands still for so long: it does nothing, and its clock runs on. A pause that is a little
-    /// shorter than the session timeout ends its leases, and not its session.
+    /// The client's process stands still for so long: it does nothing, and its clock runs on. A
+    /// pause that is a little shorter than the session timeout ends its leases, and not its
+    /// session.
     Pause(Duration),
-    /// The server crashes and comes back at once with what it had acknowledged; every connection breaks.
+    /// The server crashes and comes back at once with what it had acknowledged; every connection
+    /// breaks.
     Crash,
 }
 
 impl FaultKind {
-    /// Every kind, with the two delays that matter: well within the session timeout, and beyond it; and two such pauses.
+    /// Every kind, with the two delays that matter: well within the session timeout, and beyond it;
+    /// and two such pauses.
     #[must_use]
     pub fn all(session_timeout: Duration) -> Vec<Self> {
         vec![
@@ -74,7 +81,8 @@ impl FaultKind {
         ]
     }
 
-    /// Whether striking after a frame differs from striking before the next one, and whether it makes sense there.
+    /// Whether striking after a frame differs from striking before the next one, and whether it
+    /// makes sense there.
     #[must_use]
     pub const fn strikes(self, direction: Direction, edge: Edge) -> bool {
         match self {
@@ -96,7 +104,8 @@ pub struct Fault {
     pub client: usize,
     /// Which way the frame goes.
     pub direction: Direction,
-    /// The how-manieth frame of that client in that direction, from 0, over all its connections; handshakes count.
+    /// The how-manieth frame of that client in that direction, from 0, over all its connections;
+    /// handshakes count.
     pub frame: usize,
     /// On which side of it.
     pub edge: Edge,

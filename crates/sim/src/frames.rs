@@ -1,4 +1,5 @@
-//! What a frame is, in words for the transcript, and what of it the simulator counts. Never changes a byte.
+//! What a frame is, in words for the transcript, and what of it the simulator counts. Never changes
+//! a byte.
 
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, EventKind, Limits, MultiOp, OpCode, ReplyHeader,

@@ -1,5 +1,6 @@
-//! The network between clients and server: every frame passes here, is counted, takes its time, and meets the plan's
-//! faults. Owns connections and the server's comings and goings; never looks into a frame but to name it.
+//! The network between clients and server: every frame passes here, is counted, takes its time, and
+//! meets the plan's faults. Owns connections and the server's comings and goings; never looks into
+//! a frame but to name it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -114,7 +115,8 @@ fn server_options() -> Options {
 }
 
 impl Network {
-    /// A network with a server and nothing else on it. Needs a current-thread runtime with its time paused.
+    /// A network with a server and nothing else on it. Needs a current-thread runtime with its time
+    /// paused.
     pub(crate) fn new(
         seed: u64,
         faults: Vec<Fault>,
@@ -342,7 +344,8 @@ impl Network {
         }
     }
 
-    /// Returns once a later connection of the same client has had an answer, or will not have one soon.
+    /// Returns once a later connection of the same client has had an answer, or will not have one
+    /// soon.
     async fn next_answer(&self, conn: usize) {
         let answered = {
             let state = self.state();

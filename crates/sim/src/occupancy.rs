@@ -1,5 +1,6 @@
-//! Who holds what, and whether too many do at once. Asks every guard itself, at the instant at which another one appears:
-//! two intervals of validity overlap if and only if the earlier is still valid when the later begins.
+//! Who holds what, and whether too many do at once. Asks every guard itself, at the instant at
+//! which another one appears: two intervals of validity overlap if and only if the earlier is still
+//! valid when the later begins.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,9 +42,10 @@ impl Occupancy {
         }
     }
 
-    /// `who` holds `weight` of the capacity from now until `valid` says no. Fails the run where that is too much together
-    /// with those whose guards are valid at this instant, and, for a holder of all of it, where `token` is not larger than
-    /// every token before it. One whose guard is not valid any more holds nothing.
+    /// `who` holds `weight` of the capacity from now until `valid` says no. Fails the run where
+    /// that is too much together with those whose guards are valid at this instant, and, for a
+    /// holder of all of it, where `token` is not larger than every token before it. One whose guard
+    /// is not valid any more holds nothing.
     pub fn enter(
         &self,
         who: &str,

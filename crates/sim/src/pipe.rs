@@ -1,5 +1,5 @@
-//! A byte stream in memory whose network sits in the middle: what one end writes goes to the [`Network`], which decides
-//! what of it the other end may read, and when.
+//! A byte stream in memory whose network sits in the middle: what one end writes goes to the
+//! [`Network`], which decides what of it the other end may read, and when.
 
 use std::fmt;
 use std::io;

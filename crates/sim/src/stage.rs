@@ -1,4 +1,5 @@
-//! What a scenario plays on: clients, actors, calls that may be cancelled, and the words with which it judges.
+//! What a scenario plays on: clients, actors, calls that may be cancelled, and the words with which
+//! it judges.
 
 use std::fmt;
 use std::future::Future;
@@ -76,7 +77,8 @@ impl Stage {
         &self.0.network
     }
 
-    /// A client of its own, as if in a process of its own. Its session is opened when it is first needed.
+    /// A client of its own, as if in a process of its own. Its session is opened when it is first
+    /// needed.
     ///
     /// # Panics
     /// If the scenario has fewer clients.
@@ -129,7 +131,8 @@ impl Stage {
         }
     }
 
-    /// As [`Stage::together`], for `count` actors that do the same, each in the process of the client of its number.
+    /// As [`Stage::together`], for `count` actors that do the same, each in the process of the
+    /// client of its number.
     pub async fn crew<A>(&self, count: usize, act: impl Fn(Self, usize) -> A)
     where
         A: Future<Output = ()> + Send + 'static,

@@ -1,7 +1,9 @@
-//! A process that stands still: what a stopped virtual machine, a long garbage collection or `SIGSTOP` does to a client.
+//! A process that stands still: what a stopped virtual machine, a long garbage collection or
+//! `SIGSTOP` does to a client.
 //!
-//! Owns when a client stands still and what waits for its end: its actors are not polled, its timers do not fire, nothing is
-//! read. Its clock runs on, and so does everybody else. Must never lose a wake-up: what would have happened happens at the end.
+//! Owns when a client stands still and what waits for its end: its actors are not polled, its
+//! timers do not fire, nothing is read. Its clock runs on, and so does everybody else. Must never
+//! lose a wake-up: what would have happened happens at the end.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! The same plan gives the same run, to the last line of its transcript; another seed gives another.
+//! The same plan gives the same run, to the last line of its transcript; another seed gives
+//! another.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A stand-in for the thing that a lock protects: it notices two holders at once, and a fencing token that does
-//! not grow. Owns the record of violations; never blocks anyone.
+//! A stand-in for the thing that a lock protects: it notices two holders at once, and a fencing
+//! token that does not grow. Owns the record of violations; never blocks anyone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,8 +55,8 @@ impl ExclusionChecker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Comes in, as a lock's holder would use what the lock protects; the drop of what is returned goes out.
-    /// Violations are recorded, not thrown, so that a test sees all of them.
+    /// Comes in, as a lock's holder would use what the lock protects; the drop of what is returned
+    /// goes out. Violations are recorded, not thrown, so that a test sees all of them.
     #[must_use = "the holder is inside until this is dropped"]
     pub fn enter(&self, who: impl Into<String>, token: u64) -> Occupancy {
         let who = who.into();

@@ -1,4 +1,5 @@
-//! Golden answers: what Apache ZooKeeper said, recorded in files of this crate, for machines where it is not installed.
+//! Golden answers: what Apache ZooKeeper said, recorded in files of this crate, for machines where
+//! it is not installed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ pub fn compare(name: &str, transcript: &str) {
     }
 }
 
-/// As [`compare`], for the server that the golden answers are of: with `BATON_RECORD_GOLDEN` set, the file is written first.
+/// As [`compare`], for the server that the golden answers are of: with `BATON_RECORD_GOLDEN` set,
+/// the file is written first.
 ///
 /// # Panics
 /// As [`compare`], or because the file cannot be written.

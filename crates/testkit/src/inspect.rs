@@ -75,7 +75,8 @@ pub struct Znode {
     pub data: Option<Bytes>,
 }
 
-/// The children of a znode, sorted by name, with data; empty if there is no such znode. Uses a session of its own.
+/// The children of a znode, sorted by name, with data; empty if there is no such znode. Uses a
+/// session of its own.
 ///
 /// # Errors
 /// The server cannot be reached or refuses.
@@ -86,7 +87,8 @@ pub async fn children(server: SocketAddr, parent: &str) -> Result<Vec<Znode>, Ra
     Ok(children)
 }
 
-/// Every znode at and below a path, parents first; empty if there is no such znode. Uses a session of its own.
+/// Every znode at and below a path, parents first; empty if there is no such znode. Uses a session
+/// of its own.
 ///
 /// # Errors
 /// As [`children`].
@@ -105,8 +107,8 @@ pub async fn tree(server: SocketAddr, top: &str) -> Result<Vec<Znode>, RawError>
     Ok(found)
 }
 
-/// Children of a lock, queue or election that none of the `expected` sessions own: what a failed or cancelled
-/// acquire has left behind. Persistent children count as orphans too.
+/// Children of a lock, queue or election that none of the `expected` sessions own: what a failed or
+/// cancelled acquire has left behind. Persistent children count as orphans too.
 ///
 /// # Errors
 /// As [`children`].

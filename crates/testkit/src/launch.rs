@@ -1,5 +1,5 @@
-//! Servers for tests: started on loopback in a temporary folder, killed on drop. Owns the one interface for
-//! Baton and Apache ZooKeeper; how each is started is in the modules below.
+//! Servers for tests: started on loopback in a temporary folder, killed on drop. Owns the one
+//! interface for Baton and Apache ZooKeeper; how each is started is in the modules below.
 
 mod embedded;
 mod ensemble;
@@ -40,8 +40,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// The target that the environment variable `BATON_TEST_TARGET` names: `baton`, which is the default, or
-    /// `zookeeper`.
+    /// The target that the environment variable `BATON_TEST_TARGET` names: `baton`, which is the
+    /// default, or `zookeeper`.
     ///
     /// # Errors
     /// [`LaunchError::UnknownTarget`] for any other name.
@@ -123,9 +123,11 @@ pub struct ServerOptions {
     pub min_session_timeout: Duration,
     /// The longest session timeout granted. Default 60 s.
     pub max_session_timeout: Duration,
-    /// In an ensemble: after so many ticks without a word from the leader a follower stops serving. Default 20.
+    /// In an ensemble: after so many ticks without a word from the leader a follower stops serving.
+    /// Default 20.
     pub sync_limit: u32,
-    /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default none.
+    /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
+    /// none.
     pub java_args: Vec<String>,
 }
 
@@ -148,7 +150,8 @@ enum Backend {
     Process(Process),
 }
 
-/// A server on loopback with a folder of its own. Dropping it kills the server and removes the folder.
+/// A server on loopback with a folder of its own. Dropping it kills the server and removes the
+/// folder.
 #[derive(Debug)]
 pub struct TestServer {
     target: Target,
@@ -157,7 +160,8 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts a server: Baton inside this process, on the calling runtime; Apache ZooKeeper as a process.
+    /// Starts a server: Baton inside this process, on the calling runtime; Apache ZooKeeper as a
+    /// process.
     ///
     /// # Errors
     /// What is missing, or why it does not serve.
@@ -185,8 +189,8 @@ impl TestServer {
         }
     }
 
-    /// Starts a server as a process of its own, which can be paused too. For Baton that is the `baton` command:
-    /// see [`baton_binary`].
+    /// Starts a server as a process of its own, which can be paused too. For Baton that is the
+    /// `baton` command: see [`baton_binary`].
     ///
     /// # Errors
     /// As [`TestServer::start`]; [`LaunchError::NoBatonBinary`].
@@ -258,8 +262,8 @@ impl TestServer {
         }
     }
 
-    /// Ends it at once and waits until it is gone: a process by SIGKILL, an embedded server by dropping it, which
-    /// syncs and says nothing more. Does nothing if it is not running.
+    /// Ends it at once and waits until it is gone: a process by SIGKILL, an embedded server by
+    /// dropping it, which syncs and says nothing more. Does nothing if it is not running.
     pub fn kill(&mut self) {
         match &mut self.backend {
             Backend::Embedded(embedded) => embedded.kill(),

@@ -1,11 +1,14 @@
-//! What a test of coordination code needs besides the code: servers that can be killed, a network that can be
-//! cut at any frame, and checkers that notice when a promise is broken.
+//! What a test of coordination code needs besides the code: servers that can be killed, a network
+//! that can be cut at any frame, and checkers that notice when a promise is broken.
 //!
 //! - [`Proxy`]: a loopback proxy that understands frames and fails where a script says.
-//! - [`TestServer`], [`Ensemble`]: Baton or Apache ZooKeeper on loopback, in a temporary folder, gone on drop.
-//! - [`RawClient`]: one connection with no intelligence at all, to see what a server really answers.
+//! - [`TestServer`], [`Ensemble`]: Baton or Apache ZooKeeper on loopback, in a temporary folder,
+//!   gone on drop.
+//! - [`RawClient`]: one connection with no intelligence at all, to see what a server really
+//!   answers.
 //! - [`ExclusionChecker`]: notices two holders at once and tokens that do not grow.
-//! - [`differential`]: random programs on Baton and on Apache ZooKeeper, which must answer the same.
+//! - [`differential`]: random programs on Baton and on Apache ZooKeeper, which must answer the
+//!   same.
 //! - [`golden`]: answers of Apache ZooKeeper that were recorded, for machines without one.
 //! - [`inspect`]: four-letter words, and listings of what is left behind.
 //! - [`zookeeper_or_skip`], [`skip`]: tests that do not run everywhere, and say so.

@@ -1,10 +1,12 @@
-//! Tests that need what may not be installed: whether they run here, and how they say that they do not.
+//! Tests that need what may not be installed: whether they run here, and how they say that they do
+//! not.
 
 use std::io::Write as _;
 
 use crate::launch::zookeeper_classpath;
 
-/// The peers whose tests fail where they would be skipped: names with commas between, or `1` for all.
+/// The peers whose tests fail where they would be skipped: names with commas between, or `1` for
+/// all.
 const REQUIRE: &str = "BATON_REQUIRE_PEERS";
 
 /// Whether a test that needs Apache ZooKeeper runs here. Where it does not, [`skip`] says so.
@@ -24,8 +26,8 @@ pub fn zookeeper_or_skip() -> bool {
     false
 }
 
-/// Says on standard error that the calling test is skipped because of a peer, and why. The test harness does not capture the
-/// line, so it is seen even though the test passes.
+/// Says on standard error that the calling test is skipped because of a peer, and why. The test
+/// harness does not capture the line, so it is seen even though the test passes.
 ///
 /// # Panics
 /// Where the environment variable `BATON_REQUIRE_PEERS` names the peer, or is `1`.

@@ -1,5 +1,6 @@
-//! A loopback TCP proxy that sees frames and fails at the one a script names. Owns the accept loop and what a
-//! test may command; the rules are in `rules`, the moving of bytes in `pump`. Never alters a frame.
+//! A loopback TCP proxy that sees frames and fails at the one a script names. Owns the accept loop
+//! and what a test may command; the rules are in `rules`, the moving of bytes in `pump`. Never
+//! alters a frame.
 
 mod frames;
 mod pump;
@@ -92,7 +93,8 @@ impl Proxy {
         Self::launch(upstream, false).await
     }
 
-    /// As [`Proxy::start`], and every remembered [`Frame`] keeps its bytes: for recording conversations.
+    /// As [`Proxy::start`], and every remembered [`Frame`] keeps its bytes: for recording
+    /// conversations.
     ///
     /// # Errors
     /// As [`Proxy::start`].
@@ -142,8 +144,8 @@ impl Proxy {
 
     /// Begins a rule: at the frame that `what` describes, do something.
     ///
-    /// Rules are tried in the order in which they were made; every rule that a frame sets off acts, and the
-    /// first cut ends the frame's way.
+    /// Rules are tried in the order in which they were made; every rule that a frame sets off acts,
+    /// and the first cut ends the frame's way.
     #[must_use = "a rule does nothing until it is given an action by `then`, or is made to `observe`"]
     pub fn on(&self, what: Match) -> RuleBuilder<'_> {
         RuleBuilder { proxy: self, what }
@@ -171,14 +173,16 @@ impl Proxy {
         self.set_door(Door::Refuse);
     }
 
-    /// Nothing moves any more, on old connections and on new ones, and nobody is told, until [`Proxy::heal`].
+    /// Nothing moves any more, on old connections and on new ones, and nobody is told, until
+    /// [`Proxy::heal`].
     pub fn partition(&self) {
         self.set_door(Door::Silent);
         self.cut_all(Variant::BlackHole);
     }
 
-    /// Ends black holes and opens the door. What was sent into a black hole is delivered now, as TCP would after
-    /// a healed partition: bytes first, then the close if a side has closed in the meantime.
+    /// Ends black holes and opens the door. What was sent into a black hole is delivered now, as
+    /// TCP would after a healed partition: bytes first, then the close if a side has closed in the
+    /// meantime.
     pub fn heal(&self) {
         self.set_door(Door::Open);
         for link in self.shared.links() {
@@ -211,8 +215,8 @@ impl Proxy {
         let _ = live.wait_for(|count| *count <= at_most).await;
     }
 
-    /// The last 65,536 frames seen, oldest first. A frame is seen when it has arrived at the proxy, whether or not it
-    /// was then forwarded.
+    /// The last 65,536 frames seen, oldest first. A frame is seen when it has arrived at the proxy,
+    /// whether or not it was then forwarded.
     #[must_use]
     pub fn frames(&self) -> Vec<Frame> {
         self.shared.state().history.iter().cloned().collect()

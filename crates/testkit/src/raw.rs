@@ -1,5 +1,6 @@
-//! One connection without any intelligence: it sends what it is given and shows what comes back. For tests of
-//! servers, and for looking at a tree without trusting the client under test. Never reconnects, never pings.
+//! One connection without any intelligence: it sends what it is given and shows what comes back.
+//! For tests of servers, and for looking at a tree without trusting the client under test. Never
+//! reconnects, never pings.
 
 use std::collections::VecDeque;
 use std::io;
@@ -82,8 +83,8 @@ impl RawClient {
     /// Takes up a session, as a client that saw `last_zxid_seen`.
     ///
     /// # Errors
-    /// [`RawError::SessionRefused`] if the server does not have the session or the password is wrong;
-    /// [`RawError::Closed`] if the server is behind `last_zxid_seen`; no connection.
+    /// [`RawError::SessionRefused`] if the server does not have the session or the password is
+    /// wrong; [`RawError::Closed`] if the server is behind `last_zxid_seen`; no connection.
     pub async fn resume(
         server: SocketAddr,
         session_timeout: Duration,
@@ -122,7 +123,8 @@ impl RawClient {
     /// Connects with exactly this request.
     ///
     /// # Errors
-    /// [`RawError::SessionRefused`]; [`RawError::Closed`] if the server does not answer it; no connection.
+    /// [`RawError::SessionRefused`]; [`RawError::Closed`] if the server does not answer it; no
+    /// connection.
     pub async fn handshake(
         server: SocketAddr,
         request: &ConnectRequest<'_>,
@@ -158,7 +160,8 @@ impl RawClient {
         &self.session
     }
 
-    /// Sends a request without waiting; returns its xid. Pings, credentials and setWatches get their own xids.
+    /// Sends a request without waiting; returns its xid. Pings, credentials and setWatches get
+    /// their own xids.
     ///
     /// # Errors
     /// The socket failed.
@@ -204,7 +207,8 @@ impl RawClient {
     /// Receives the next reply; events that come before it are kept for [`RawClient::next_event`].
     ///
     /// # Errors
-    /// The connection ended, or what came is not a reply. An error in the header is not an error here.
+    /// The connection ended, or what came is not a reply. An error in the header is not an error
+    /// here.
     pub async fn receive(&mut self) -> Result<RawReply, RawError> {
         loop {
             let reply = self.read().await?;
@@ -226,7 +230,8 @@ impl RawClient {
     /// Receives the reply to the oldest request that has none yet, and decodes it.
     ///
     /// # Errors
-    /// [`RawError::Rejected`] with the header's error; [`RawError::OutOfOrder`] if it is another request's.
+    /// [`RawError::Rejected`] with the header's error; [`RawError::OutOfOrder`] if it is another
+    /// request's.
     pub async fn receive_response(&mut self) -> Result<(ReplyHeader, Response), RawError> {
         let (expected, op) = self.waiting.front().copied().unwrap_or((0, OpCode::Ping));
         let reply = self.receive().await?;

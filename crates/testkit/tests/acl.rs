@@ -1,7 +1,8 @@
-//! ACLs and credentials, the same requests to Baton and to Apache ZooKeeper: what each answers must agree with what was
-//! recorded of ZooKeeper, but for what is named here.
+//! ACLs and credentials, the same requests to Baton and to Apache ZooKeeper: what each answers must
+//! agree with what was recorded of ZooKeeper, but for what is named here.
 //!
-//! 3.8.0 shows the stat of a znode that may not be read, and knows no ranges of IPv6 addresses; 3.9 does as Baton.
+//! 3.8.0 shows the stat of a znode that may not be read, and knows no ranges of IPv6 addresses; 3.9
+//! does as Baton.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -413,7 +414,8 @@ async fn events(server: SocketAddr) -> Transcript {
     watcher.said
 }
 
-/// Paths that break the rules, below a root that lets nobody delete: who may not is told so before anything else.
+/// Paths that break the rules, below a root that lets nobody delete: who may not is told so before
+/// anything else.
 async fn closed_root(server: SocketAddr) -> Transcript {
     let mut client = Client::of(server).await;
     let perms = Perms(Perms::ALL.0 & !Perms::DELETE.0);

@@ -1,5 +1,6 @@
-//! The same requests to Baton and to Apache ZooKeeper: every reply, every error and every watch event must agree.
-//! A short run of what `cargo xtask diff` does for long, and the same against ZooKeeper's recorded answers, which needs none.
+//! The same requests to Baton and to Apache ZooKeeper: every reply, every error and every watch
+//! event must agree. A short run of what `cargo xtask diff` does for long, and the same against
+//! ZooKeeper's recorded answers, which needs none.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -51,7 +52,8 @@ async fn baton_answers_as_was_recorded_of_zookeeper() {
     golden::compare(GOLDEN, &transcript(Target::Baton).await);
 }
 
-/// After a change to the generator: `BATON_RECORD_GOLDEN=1 cargo test -p baton-testkit --test differential`.
+/// After a change to the generator:
+/// `BATON_RECORD_GOLDEN=1 cargo test -p baton-testkit --test differential`.
 #[tokio::test]
 async fn zookeeper_answers_as_was_recorded() {
     if zookeeper_or_skip() {

@@ -1,8 +1,9 @@
-//! Broken frames at a live server, on many sockets, while a well-behaved session works beside them: the server never
-//! panics, never hangs, takes no memory without bound, and the session notices nothing.
+//! Broken frames at a live server, on many sockets, while a well-behaved session works beside them:
+//! the server never panics, never hangs, takes no memory without bound, and the session notices
+//! nothing.
 //!
-//! Seeded. `BATON_FUZZ_ROUNDS=100000 cargo test -p baton-testkit --test fuzz_live` runs for long; a failure names its round, and
-//! `BATON_FUZZ_SEED` begins elsewhere.
+//! Seeded. `BATON_FUZZ_ROUNDS=100000 cargo test -p baton-testkit --test fuzz_live` runs for long; a
+//! failure names its round, and `BATON_FUZZ_SEED` begins elsewhere.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -147,7 +148,8 @@ fn hostile_bytes(random: &mut Random, attack: Attack) -> Vec<u8> {
     bytes
 }
 
-/// One socket's life. Ends when the server has ended the connection, or has taken all and answered what it wants.
+/// One socket's life. Ends when the server has ended the connection, or has taken all and answered
+/// what it wants.
 async fn attack(server: SocketAddr, seed: u64, round: u64) {
     let mut random = Random::new(seed ^ round.wrapping_mul(0x9e37_79b9));
     let attack = random.pick(&[

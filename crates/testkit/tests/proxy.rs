@@ -1,4 +1,5 @@
-//! The proxy against a real server: each kind of fault happens at the frame it names, and nowhere else.
+//! The proxy against a real server: each kind of fault happens at the frame it names, and nowhere
+//! else.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

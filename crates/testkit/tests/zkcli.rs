@@ -1,6 +1,8 @@
-//! ZooKeeper's own command line, the same commands to Baton and to Apache ZooKeeper: what it prints must agree, line by line.
+//! ZooKeeper's own command line, the same commands to Baton and to Apache ZooKeeper: what it prints
+//! must agree, line by line.
 //!
-//! Times differ and are left out; an event is printed by a thread of its own, so events are compared by themselves, in their order.
+//! Times differ and are left out; an event is printed by a thread of its own, so events are
+//! compared by themselves, in their order.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

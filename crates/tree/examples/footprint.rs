@@ -138,8 +138,8 @@ fn set_body(path: &str) -> Vec<u8> {
     body
 }
 
-/// Time that this thread has had on a processor, which other processes disturb less than the clock. Linux only;
-/// elsewhere 0, and the figures mean nothing.
+/// Time that this thread has had on a processor, which other processes disturb less than the clock.
+/// Linux only; elsewhere 0, and the figures mean nothing.
 fn cpu_time() -> Duration {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = schedstat

@@ -1,5 +1,5 @@
-//! ACLs, each distinct list stored once and counted (protocol.md §1.6). Owns the lists and their numbers, which
-//! are local to this process: neither digest nor replies may depend on them.
+//! ACLs, each distinct list stored once and counted (protocol.md §1.6). Owns the lists and their
+//! numbers, which are local to this process: neither digest nor replies may depend on them.
 
 use baton_proto::{Acl, Perms};
 use hashbrown::HashTable;
@@ -67,7 +67,8 @@ pub(crate) struct AclTable {
     slots: Vec<Option<Slot>>,
     free: Vec<AclId>,
     by_content: HashTable<AclId>,
-    /// While a snapshot is under way no number may change its meaning: what becomes unused waits here.
+    /// While a snapshot is under way no number may change its meaning: what becomes unused waits
+    /// here.
     held: Option<Vec<AclId>>,
 }
 

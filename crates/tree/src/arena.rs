@@ -1,9 +1,11 @@
-//! The znodes in memory: a slab of fixed-size records that know their name but not their path, one index from
-//! (parent, name) to record, and links between siblings. Owns memory layout and links; knows no rule of the
-//! protocol. Numbers of znodes are local to this process: neither digest nor replies may depend on them.
+//! The znodes in memory: a slab of fixed-size records that know their name but not their path, one
+//! index from (parent, name) to record, and links between siblings. Owns memory layout and links;
+//! knows no rule of the protocol. Numbers of znodes are local to this process: neither digest nor
+//! replies may depend on them.
 //!
-//! A leaf takes 96 bytes in the slab, about 10 in the index, and one heap block for name and data together. What
-//! only parents need (list of children, count of creates, pzxid) is a record of its own, made at the first child.
+//! A leaf takes 96 bytes in the slab, about 10 in the index, and one heap block for name and data
+//! together. What only parents need (list of children, count of creates, pzxid) is a record of its
+//! own, made at the first child.
 
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -202,7 +204,8 @@ impl Arena {
         }
     }
 
-    /// Puts a stored znode under a parent, after its other children. The parent has none of this name.
+    /// Puts a stored znode under a parent, after its other children. The parent has none of this
+    /// name.
     pub(crate) fn adopt(&mut self, parent: NodeId, id: NodeId) {
         let family = self.family_mut(parent);
         let last = family.last;
@@ -233,7 +236,8 @@ impl Arena {
         id
     }
 
-    /// Takes a znode out. Its family record stays with it, for [`Arena::put_back`] or [`Arena::bury`].
+    /// Takes a znode out. Its family record stays with it, for [`Arena::put_back`] or
+    /// [`Arena::bury`].
     #[allow(clippy::expect_used, reason = "callers hold the number of a znode")]
     pub(crate) fn take_out(&mut self, id: NodeId) -> Node {
         self.leave(id);
@@ -258,7 +262,8 @@ impl Arena {
         node
     }
 
-    /// Undoes [`Arena::take_out`], everything later having been undone before. Returns the znode's number.
+    /// Undoes [`Arena::take_out`], everything later having been undone before. Returns the znode's
+    /// number.
     pub(crate) fn put_back(&mut self, node: Node) -> NodeId {
         let (parent, prev, next) = (node.parent, node.prev, node.next);
         self.payload_bytes += node.payload.len();

@@ -1,6 +1,7 @@
-//! The payload of one log entry: what the leader decided to do, in order, and when (`docs/format.md`, "Log entry
-//! payload"). Owns the bytes; the reader is total, refuses what it does not know, and checks the whole payload
-//! before anything of it is applied, so that no replica stops in the middle of an entry.
+//! The payload of one log entry: what the leader decided to do, in order, and when
+//! (`docs/format.md`, "Log entry payload"). Owns the bytes; the reader is total, refuses what it
+//! does not know, and checks the whole payload before anything of it is applied, so that no replica
+//! stops in the middle of an entry.
 //!
 //! ```text
 //! payload  := version:u8=1  time_ms:zigzag  identities  commands
@@ -46,8 +47,8 @@ pub enum CloseReason {
 /// One thing to do to the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// A new session. Its id must not be in use, nor 0, nor `i64::MIN`, nor have the top byte 0xff: those mark other
-    /// kinds of owners.
+    /// A new session. Its id must not be in use, nor 0, nor `i64::MIN`, nor have the top byte 0xff:
+    /// those mark other kinds of owners.
     OpenSession {
         /// The id, which the leader has chosen.
         session_id: i64,
@@ -79,7 +80,8 @@ pub enum Command<'a> {
         /// The body of the request, as it came.
         body: &'a [u8],
     },
-    /// The server's deletion of a container or TTL znode that has become due ([`crate::Tree::reap_candidates`]).
+    /// The server's deletion of a container or TTL znode that has become due
+    /// ([`crate::Tree::reap_candidates`]).
     DeleteContainer {
         /// Which.
         path: &'a str,
@@ -93,7 +95,8 @@ pub enum Command<'a> {
 pub struct BatchItem<'a> {
     /// The session that gave the command; 0 for the server itself.
     pub session: i64,
-    /// The client's number for the request (the `xid` of its header), by which the reply is addressed.
+    /// The client's number for the request (the `xid` of its header), by which the reply is
+    /// addressed.
     pub cxid: i32,
     /// The place of the session's identity in [`Batch::identities`].
     pub identity: u32,
@@ -191,8 +194,8 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// The leader's wall clock when it made the batch, in milliseconds since the Unix epoch: the only time that
-    /// the tree knows.
+    /// The leader's wall clock when it made the batch, in milliseconds since the Unix epoch: the
+    /// only time that the tree knows.
     #[must_use]
     pub const fn time_ms(&self) -> i64 {
         self.time_ms
@@ -290,7 +293,8 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// An empty batch, made at this time by the leader's wall clock, in milliseconds since the Unix epoch.
+    /// An empty batch, made at this time by the leader's wall clock, in milliseconds since the Unix
+    /// epoch.
     #[must_use]
     pub const fn new(time_ms: i64) -> Self {
         Self {
@@ -303,7 +307,8 @@ impl BatchBuilder {
         }
     }
 
-    /// Adds a command of `session`, with the client's number for it and the identity of the connection.
+    /// Adds a command of `session`, with the client's number for it and the identity of the
+    /// connection.
     pub fn push(&mut self, session: i64, cxid: i32, identity: &Identity, command: Command<'_>) {
         let identity = self.intern(identity);
         let out = &mut self.commands;

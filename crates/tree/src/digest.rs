@@ -1,8 +1,10 @@
-//! The digest by which replicas compare themselves: a sum over znodes and sessions of a hash of each, kept up to
-//! date with every write. Owns what goes into the hash. It depends on content only (paths, data, stats, ACLs),
-//! never on numbers or orders that are local to a process; the hash is XXH3, whose values are fixed for good.
+//! The digest by which replicas compare themselves: a sum over znodes and sessions of a hash of
+//! each, kept up to date with every write. Owns what goes into the hash. It depends on content only
+//! (paths, data, stats, ACLs), never on numbers or orders that are local to a process; the hash is
+//! XXH3, whose values are fixed for good.
 //!
-//! Each znode has two terms, so that a new child costs its parent no second look at the parent's data.
+//! Each znode has two terms, so that a new child costs its parent no second look at the parent's
+//! data.
 
 use baton_proto::PASSWORD_BYTES;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};

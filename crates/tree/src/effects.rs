@@ -1,5 +1,6 @@
-//! What an applied command did: the outcome for the one who asked, and the changes for those who watch.
-//! Owns the types only; which watch fires on which change is the server's business (protocol.md §1.7).
+//! What an applied command did: the outcome for the one who asked, and the changes for those who
+//! watch. Owns the types only; which watch fires on which change is the server's business
+//! (protocol.md §1.7).
 
 use baton_proto::{ErrorCode, Response};
 
@@ -14,7 +15,8 @@ pub enum ChangeKind {
     Deleted,
     /// Its data was written: fires data watches on it (`NodeDataChanged`).
     DataChanged,
-    /// A child came or went: fires child watches on it (`NodeChildrenChanged`). Follows the child's own change.
+    /// A child came or went: fires child watches on it (`NodeChildrenChanged`). Follows the child's
+    /// own change.
     ChildrenChanged,
 }
 
@@ -27,8 +29,8 @@ pub struct Change<'a> {
     pub path: &'a str,
     /// The zxid of the command.
     pub zxid: i64,
-    /// The znode's ACL at that moment, a deleted one's last: an event goes only to those who may read
-    /// (protocol.md §1.7).
+    /// The znode's ACL at that moment, a deleted one's last: an event goes only to those who may
+    /// read (protocol.md §1.7).
     pub acl: &'a AclList,
 }
 
@@ -58,11 +60,12 @@ pub struct OverQuota<'a> {
 
 /// Takes the changes of a command, in the order in which they happened.
 pub trait Effects {
-    /// One change. The tree already shows it, and shows nothing later than the command that made it.
+    /// One change. The tree already shows it, and shows nothing later than the command that made
+    /// it.
     fn event(&mut self, change: Change<'_>);
 
-    /// A quota that the command went over, or would have; told whether or not it succeeded. Nothing, unless said
-    /// otherwise.
+    /// A quota that the command went over, or would have; told whether or not it succeeded.
+    /// Nothing, unless said otherwise.
     fn over_quota(&mut self, over: OverQuota<'_>) {
         let _ = over;
     }
@@ -78,7 +81,7 @@ impl Effects for () {
 pub struct Outcome {
     /// The zxid that the command took; for a re-attachment, which takes none, the last one taken.
     pub zxid: i64,
-    /// The body of the reply, or the error for its header. A multi that failed is `Ok` with its errors inside,
-    /// as its header says 0 (protocol.md §1.9).
+    /// The body of the reply, or the error for its header. A multi that failed is `Ok` with its
+    /// errors inside, as its header says 0 (protocol.md §1.9).
     pub result: Result<Response, ErrorCode>,
 }

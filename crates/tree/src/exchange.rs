@@ -1,5 +1,6 @@
-//! A whole tree in and out, znode by znode, with everything that is kept of each: for moves from and to other
-//! servers. Owns the checks that make a tree of foreign znodes; knows nothing of any file format.
+//! A whole tree in and out, znode by znode, with everything that is kept of each: for moves from
+//! and to other servers. Owns the checks that make a tree of foreign znodes; knows nothing of any
+//! file format.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,8 @@ pub struct Znode<'a> {
     pub version: i32,
     /// How often its ACL has been written.
     pub aversion: i32,
-    /// How many children have ever been created under it; ZooKeeper stores this number as `cversion`.
+    /// How many children have ever been created under it; ZooKeeper stores this number as
+    /// `cversion`.
     pub creates: i64,
     /// 0, its session, or the mark of a container or of a TTL, as ZooKeeper stores it.
     pub owner: i64,
@@ -85,7 +87,8 @@ pub enum AssembleError {
     Inconsistent(RestoreError),
 }
 
-/// A tree that is put together from foreign znodes and sessions. Sessions come first, parents before children.
+/// A tree that is put together from foreign znodes and sessions. Sessions come first, parents
+/// before children.
 ///
 /// ```
 /// use baton_tree::{Assembly, Identity, Znode};
@@ -236,8 +239,8 @@ impl Assembly {
         Ok(Some(parent))
     }
 
-    /// The tree, as it is after the command that took this zxid. What every tree has and did not come is added, and the
-    /// figures of quotas are counted anew.
+    /// The tree, as it is after the command that took this zxid. What every tree has and did not
+    /// come is added, and the figures of quotas are counted anew.
     ///
     /// # Errors
     /// [`AssembleError::Inconsistent`].

@@ -1,6 +1,6 @@
 //! Who a connection is, and what an access-control list lets it do (protocol.md §1.4, §1.6, §6).
-//! Owns matching, validation and expansion of ACLs. Never looks at the tree, at a socket or at a password file:
-//! the server authenticates and hands over the result.
+//! Owns matching, validation and expansion of ACLs. Never looks at the tree, at a socket or at a
+//! password file: the server authenticates and hands over the result.
 
 use core::net::IpAddr;
 use std::borrow::Cow;
@@ -40,7 +40,8 @@ impl Identity {
         identity
     }
 
-    /// Adds an identity that the server has authenticated; one that is there already is not added twice.
+    /// Adds an identity that the server has authenticated; one that is there already is not added
+    /// twice.
     pub fn add(&mut self, scheme: impl Into<String>, id: impl Into<String>) {
         let id = AuthId {
             scheme: scheme.into(),
@@ -51,7 +52,8 @@ impl Identity {
         }
     }
 
-    /// Adds what the credentials `user:password` of an auth packet with scheme `digest` prove. Returns the id.
+    /// Adds what the credentials `user:password` of an auth packet with scheme `digest` prove.
+    /// Returns the id.
     pub fn add_digest(&mut self, user_and_password: &[u8]) -> String {
         let id = digest_id(user_and_password);
         self.add("digest", id.clone());
@@ -81,7 +83,8 @@ pub fn digest_id(user_and_password: &[u8]) -> String {
     format!("{user}:{hash}")
 }
 
-/// Whether `list` allows some permission of `wanted` to `identity`. An empty list allows everything.
+/// Whether `list` allows some permission of `wanted` to `identity`. An empty list allows
+/// everything.
 pub(crate) fn permits(list: &[Acl<'_>], identity: &Identity, wanted: Perms) -> bool {
     if list.is_empty() || identity.is_super() {
         return true;
@@ -141,11 +144,12 @@ fn in_range(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     }
 }
 
-/// The list to store for a list as sent: without repeats, `auth` replaced by the connection's identities.
+/// The list to store for a list as sent: without repeats, `auth` replaced by the connection's
+/// identities.
 ///
 /// # Errors
-/// [`ErrorCode::InvalidAcl`]: null, empty, an unknown scheme, an id that its scheme does not allow, or `auth`
-/// from a connection that has authenticated as nobody.
+/// [`ErrorCode::InvalidAcl`]: null, empty, an unknown scheme, an id that its scheme does not allow,
+/// or `auth` from a connection that has authenticated as nobody.
 pub(crate) fn fix_up(
     list: Option<&[Acl<'_>]>,
     identity: &Identity,
@@ -177,7 +181,8 @@ pub(crate) fn fix_up(
     Ok(fixed)
 }
 
-/// Whether `auth` in an ACL stands for this identity: an address proves nothing, `super` is not a name.
+/// Whether `auth` in an ACL stands for this identity: an address proves nothing, `super` is not a
+/// name.
 fn is_authentication(id: &AuthId) -> bool {
     !matches!(id.scheme.as_str(), "ip" | "super" | "world")
 }

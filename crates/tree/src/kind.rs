@@ -1,5 +1,5 @@
-//! What kind a znode is, in the one number that a znode stores as its owner (protocol.md §1.11; the encoding is
-//! ZooKeeper's own, so that its snapshots can be imported).
+//! What kind a znode is, in the one number that a znode stores as its owner (protocol.md §1.11; the
+//! encoding is ZooKeeper's own, so that its snapshots can be imported).
 
 use baton_proto::{CreateMode, MAX_TTL_MS};
 

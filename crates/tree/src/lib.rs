@@ -1,7 +1,8 @@
 //! The replicated state machine: znodes, sessions, ACLs. Pure; no clock, no I/O, no randomness.
 //!
-//! [`Tree::apply`] is a function of the state and the command. Replicas that apply the same log entries
-//! ([`Batch`]) have the same [`Tree::digest`]; a snapshot restores exactly the state at one entry.
+//! [`Tree::apply`] is a function of the state and the command. Replicas that apply the same log
+//! entries ([`Batch`]) have the same [`Tree::digest`]; a snapshot restores exactly the state at one
+//! entry.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Several writes, all or none (protocol.md §1.9). Owns the way back: every operation is applied as it comes, so
-//! that the next one sees it, and is taken back in reverse order if a later one fails. Watchers hear of nothing
-//! until all have succeeded.
+//! Several writes, all or none (protocol.md §1.9). Owns the way back: every operation is applied as
+//! it comes, so that the next one sees it, and is taken back in reverse order if a later one fails.
+//! Watchers hear of nothing until all have succeeded.
 
 use std::ops::Range;
 

@@ -1,10 +1,11 @@
-//! Quotas (protocol.md §1.12): how many znodes and bytes of data may be at and below a path. Owns where a quota stands,
-//! what its text says, and the figures of what is used.
+//! Quotas (protocol.md §1.12): how many znodes and bytes of data may be at and below a path. Owns
+//! where a quota stands, what its text says, and the figures of what is used.
 //!
-//! A quota of `/a` is two znodes under `/zookeeper/quota/a`, in ZooKeeper's own form: `zookeeper_limits`, which people
-//! write, and `zookeeper_stats`, which is kept up to date here. There is no other state, so a snapshot has it all, and a
-//! `multi` takes it back with everything else. Of several quotas above a path the one nearest to it counts. What is at
-//! or below `/zookeeper` is free.
+//! A quota of `/a` is two znodes under `/zookeeper/quota/a`, in ZooKeeper's own form:
+//! `zookeeper_limits`, which people write, and `zookeeper_stats`, which is kept up to date here.
+//! There is no other state, so a snapshot has it all, and a `multi` takes it back with everything
+//! else. Of several quotas above a path the one nearest to it counts. What is at or below
+//! `/zookeeper` is free.
 
 use baton_proto::{ErrorCode, path};
 
@@ -133,7 +134,8 @@ impl Tree {
         found
     }
 
-    /// Counts the figures of all quotas anew, in a tree that has no digest yet: ZooKeeper does not log them.
+    /// Counts the figures of all quotas anew, in a tree that has no digest yet: ZooKeeper does not
+    /// log them.
     pub(crate) fn recount_quotas(&mut self) {
         for (path, _, stats) in self.quota_nodes() {
             let (count, bytes) = self.weigh(&path);
@@ -169,8 +171,8 @@ impl Tree {
         })
     }
 
-    /// Whether a write that grows by so much stays within the quota. What goes over a soft limit is told, what would go
-    /// over a hard one is told and refused.
+    /// Whether a write that grows by so much stays within the quota. What goes over a soft limit is
+    /// told, what would go over a hard one is told and refused.
     pub(crate) fn within_quota(
         &self,
         quota: Option<&Quota<'_>>,

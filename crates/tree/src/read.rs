@@ -1,5 +1,5 @@
-//! The reads (protocol.md §1.4): each checks the ACL and borrows from the tree. None changes anything, waits, or
-//! allocates more than its answer.
+//! The reads (protocol.md §1.4): each checks the ACL and borrows from the tree. None changes
+//! anything, waits, or allocates more than its answer.
 
 use std::ops::Bound;
 
@@ -12,7 +12,8 @@ use crate::identity::{self, Identity};
 use crate::sessions::{EphemeralCursor, SessionInfo};
 use crate::tree::Tree;
 
-/// The names of a znode's children in the order of their creation, which is the same on every replica.
+/// The names of a znode's children in the order of their creation, which is the same on every
+/// replica.
 #[derive(Debug, Clone)]
 pub struct ChildNames<'a>(Children<'a>);
 
@@ -143,8 +144,8 @@ impl Tree {
         Ok(count)
     }
 
-    /// Several reads, each with its own outcome (protocol.md §1.9). `None`: their data and names take more than
-    /// `max_bytes`; a request can ask for a thousand times its own size.
+    /// Several reads, each with its own outcome (protocol.md §1.9). `None`: their data and names
+    /// take more than `max_bytes`; a request can ask for a thousand times its own size.
     #[must_use]
     pub fn multi_read(
         &self,
@@ -201,9 +202,10 @@ impl Tree {
         sessions.map(|(id, session)| session.info(id))
     }
 
-    /// Appends the owner and path of further ephemerals, in the order of sessions: at most `limit`, and no more once they
-    /// have `max_bytes`. `false`: there are no more. For a walk in slices, between which the tree may change: an ephemeral
-    /// that is there from the first to the last is found, once.
+    /// Appends the owner and path of further ephemerals, in the order of sessions: at most `limit`,
+    /// and no more once they have `max_bytes`. `false`: there are no more. For a walk in slices,
+    /// between which the tree may change: an ephemeral that is there from the first to the last is
+    /// found, once.
     pub fn next_ephemerals(
         &self,
         cursor: &mut EphemeralCursor,

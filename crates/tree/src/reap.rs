@@ -1,5 +1,6 @@
-//! Which containers and TTL znodes have become due (protocol.md §1.11). Owns the rule by which the leader looks
-//! for them; the decision is made again when the deletion is applied, as the znode may have been used since.
+//! Which containers and TTL znodes have become due (protocol.md §1.11). Owns the rule by which the
+//! leader looks for them; the decision is made again when the deletion is applied, as the znode may
+//! have been used since.
 
 use crate::kind::Kind;
 use crate::tree::Tree;
@@ -14,9 +15,10 @@ pub struct ReapCandidate {
 }
 
 impl Tree {
-    /// At most `limit` znodes that are due at `now_ms`, milliseconds since the Unix epoch by the leader's clock:
-    /// TTL znodes without children that were not written for longer than their time to live; containers without
-    /// children that have had some, or that were never used for longer than `max_never_used_ms` (0: those stay).
+    /// At most `limit` znodes that are due at `now_ms`, milliseconds since the Unix epoch by the
+    /// leader's clock: TTL znodes without children that were not written for longer than their time
+    /// to live; containers without children that have had some, or that were never used for longer
+    /// than `max_never_used_ms` (0: those stay).
     #[must_use]
     pub fn reap_candidates(
         &self,

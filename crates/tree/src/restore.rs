@@ -1,5 +1,6 @@
-//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot`], `docs/format.md`). Owns every check
-//! that the content is whole and consistent: what it hands out is exactly the tree that was written, or an error.
+//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot`], `docs/format.md`).
+//! Owns every check that the content is whole and consistent: what it hands out is exactly the tree
+//! that was written, or an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -67,7 +68,8 @@ struct Head {
     digest: u64,
 }
 
-/// A tree in the making. Feed it the chunks in the order in which they were handed out, then finish it.
+/// A tree in the making. Feed it the chunks in the order in which they were handed out, then finish
+/// it.
 #[derive(Debug)]
 pub struct Restore {
     head: Option<Head>,
@@ -351,7 +353,8 @@ impl Restore {
     }
 }
 
-/// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes it met.
+/// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes
+/// it met.
 pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
     let mut kinds = Vec::new();
     let mut sum = Digest::default();

@@ -1,5 +1,6 @@
-//! A tree that begins with more than the initial znodes: for imports, and for tests that have to start where
-//! counters end (H19, H24). Owns the way from a list of znodes to a tree; all replicas must begin with the same.
+//! A tree that begins with more than the initial znodes: for imports, and for tests that have to
+//! start where counters end (H19, H24). Owns the way from a list of znodes to a tree; all replicas
+//! must begin with the same.
 
 use baton_proto::path;
 
@@ -16,7 +17,8 @@ pub struct SeedNode<'a> {
     pub data: Option<&'a [u8]>,
     /// How often its data has been written.
     pub version: i32,
-    /// How many children have ever been created under it: the next sequential child gets this number.
+    /// How many children have ever been created under it: the next sequential child gets this
+    /// number.
     pub creates: i64,
 }
 

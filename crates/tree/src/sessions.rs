@@ -1,5 +1,5 @@
-//! The open sessions and which ephemerals each owns. Owns ids, passwords and timeouts as agreed; never measures
-//! time: who has expired is the leader's decision and comes as a command.
+//! The open sessions and which ephemerals each owns. Owns ids, passwords and timeouts as agreed;
+//! never measures time: who has expired is the leader's decision and comes as a command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -29,7 +29,8 @@ pub struct SessionInfo {
     pub ephemerals: usize,
 }
 
-/// How far a walk over all ephemerals has come; see [`Tree::next_ephemerals`](crate::Tree::next_ephemerals).
+/// How far a walk over all ephemerals has come; see
+/// [`Tree::next_ephemerals`](crate::Tree::next_ephemerals).
 #[derive(Debug, Default, Clone, Copy)]
 pub struct EphemeralCursor {
     /// The session that was last looked at, and the last of its ephemerals.

@@ -1,10 +1,11 @@
 //! A snapshot exactly at one zxid, taken while writes go on (bytes: `docs/format.md`, "Snapshot
-//! content"). Owns the walk and the content's bytes; files, checksums and compression are the log's.
+//! content"). Owns the walk and the content's bytes; files, checksums and compression are the
+//! log's.
 //!
-//! The walker goes over the slab from its beginning to where that ended when the snapshot began. A write that
-//! is about to change a znode which the walker has not reached writes that znode's record out first; records carry
-//! their numbers, so their order does not matter, and no copy has to be kept. What is waiting to be handed out
-//! is then at most the znodes that were written since.
+//! The walker goes over the slab from its beginning to where that ended when the snapshot began. A
+//! write that is about to change a znode which the walker has not reached writes that znode's
+//! record out first; records carry their numbers, so their order does not matter, and no copy has
+//! to be kept. What is waiting to be handed out is then at most the znodes that were written since.
 //!
 //! ```text
 //! chunk    := kind:u8  record*                    (to the end of the chunk)
@@ -28,7 +29,8 @@ use crate::varint::{put_bytes, put_i64, put_u64};
 /// The content format that this version writes, and the only one that it reads.
 pub const SNAPSHOT_VERSION: u8 = 1;
 
-/// A chunk is handed out as soon as it is as long as this; it is longer only by a part of its last record.
+/// A chunk is handed out as soon as it is as long as this; it is longer only by a part of its last
+/// record.
 pub const MAX_CHUNK_BYTES: usize = 256 * 1024;
 
 pub(crate) const HEAD: u8 = 1;
@@ -76,8 +78,8 @@ impl Walk {
 }
 
 impl Tree {
-    /// Begins a snapshot of the state as it is now. Sessions are copied at once, all else in slices: call
-    /// [`Tree::snapshot_slice`] between batches until it returns `None`.
+    /// Begins a snapshot of the state as it is now. Sessions are copied at once, all else in
+    /// slices: call [`Tree::snapshot_slice`] between batches until it returns `None`.
     ///
     /// # Errors
     /// [`SnapshotBusy`].
@@ -120,9 +122,9 @@ impl Tree {
         Ok(())
     }
 
-    /// The next chunk of the snapshot, or `None` when there is no more and the snapshot has ended. Does an amount
-    /// of work that is bounded by `max_bytes` (at most [`MAX_CHUNK_BYTES`]); only a chunk whose last record is
-    /// a large znode is longer.
+    /// The next chunk of the snapshot, or `None` when there is no more and the snapshot has ended.
+    /// Does an amount of work that is bounded by `max_bytes` (at most [`MAX_CHUNK_BYTES`]); only a
+    /// chunk whose last record is a large znode is longer.
     pub fn snapshot_slice(&mut self, max_bytes: usize) -> Option<Vec<u8>> {
         let max_bytes = max_bytes.clamp(1, MAX_CHUNK_BYTES);
         let walk = self.walk.as_mut()?;
@@ -177,8 +179,8 @@ impl Tree {
         Some(vec![END])
     }
 
-    /// Ends the snapshot before its time; what was handed out of it is worthless. Does nothing if none is under
-    /// way.
+    /// Ends the snapshot before its time; what was handed out of it is worthless. Does nothing if
+    /// none is under way.
     pub fn abandon_snapshot(&mut self) {
         if self.walk.take().is_some() {
             self.acls.let_go();

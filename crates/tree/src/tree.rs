@@ -1,6 +1,6 @@
-//! The state machine itself: takes one command after the other and is, after each, in a state that depends on
-//! nothing but the commands. Owns the znodes, the sessions and the zxid. No clock, no I/O, no chance: the only
-//! time is the batch's, the only order is the log's.
+//! The state machine itself: takes one command after the other and is, after each, in a state that
+//! depends on nothing but the commands. Owns the znodes, the sessions and the zxid. No clock, no
+//! I/O, no chance: the only time is the batch's, the only order is the log's.
 
 use baton_proto::{Acl, ErrorCode, Limits, OpCode, Perms, Request, Response, Stat};
 
@@ -20,8 +20,8 @@ use std::collections::BTreeSet;
 pub(crate) const INITIAL_PATHS: [&str; 4] =
     ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// Bounds for bodies that are in the log already. How large a request may be is decided where it comes in; a
-/// replica with other settings must not decide otherwise.
+/// Bounds for bodies that are in the log already. How large a request may be is decided where it
+/// comes in; a replica with other settings must not decide otherwise.
 const APPLY_LIMITS: Limits = Limits::with_max_frame_bytes(i32::MAX as usize);
 
 /// The replicated tree of znodes with its sessions.
@@ -48,8 +48,8 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The tree before the first write: `/`, `/zookeeper`, `/zookeeper/quota` and `/zookeeper/config`, and no
-    /// session.
+    /// The tree before the first write: `/`, `/zookeeper`, `/zookeeper/quota` and
+    /// `/zookeeper/config`, and no session.
     #[must_use]
     pub fn new() -> Self {
         let mut acls = AclTable::new();
@@ -91,9 +91,9 @@ impl Tree {
 
     /// Applies one command.
     ///
-    /// Every command but a re-attachment takes one zxid, failed or not. `time_ms` is the batch's. `session` gave
-    /// the command, 0 for the server itself; `identity` is who its connection is. Changes go to `effects` when
-    /// the command has succeeded, before this returns.
+    /// Every command but a re-attachment takes one zxid, failed or not. `time_ms` is the batch's.
+    /// `session` gave the command, 0 for the server itself; `identity` is who its connection is.
+    /// Changes go to `effects` when the command has succeeded, before this returns.
     pub fn apply(
         &mut self,
         time_ms: i64,
@@ -258,7 +258,8 @@ impl Tree {
         self.zxid
     }
 
-    /// A digest of the whole state, equal on replicas that have applied the same commands. Takes no time.
+    /// A digest of the whole state, equal on replicas that have applied the same commands. Takes no
+    /// time.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest.value(self.zxid)

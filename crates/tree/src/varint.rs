@@ -1,5 +1,6 @@
-//! The integers and byte strings inside log entries and snapshots: LEB128 varints, zigzag for signed ones.
-//! Owns these few rules and nothing of either format; the reader is total and never allocates.
+//! The integers and byte strings inside log entries and snapshots: LEB128 varints, zigzag for
+//! signed ones. Owns these few rules and nothing of either format; the reader is total and never
+//! allocates.
 
 /// Why bytes could not be read; the formats wrap it in their own errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

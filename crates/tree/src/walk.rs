@@ -1,4 +1,5 @@
-//! The way through the whole tree: every znode once, with its path. Reads only, and holds one iterator a level.
+//! The way through the whole tree: every znode once, with its path. Reads only, and holds one
+//! iterator a level.
 
 use crate::arena::{Arena, Node, NodeId, ROOT};
 

@@ -1,20 +1,23 @@
-//! The writes: create, delete, set, set ACL, check (protocol.md §1.4, §1.6, §1.10). Owns the checks, in
-//! ZooKeeper's order, and what each write changes. A write checks everything before it changes anything.
+//! The writes: create, delete, set, set ACL, check (protocol.md §1.4, §1.6, §1.10). Owns the
+//! checks, in ZooKeeper's order, and what each write changes. A write checks everything before it
+//! changes anything.
 //!
 //! # Sequential names past 2147483647
 //!
-//! The number in a sequential name is the count of all children ever created under the parent, kept in 64 bits
-//! and printed with at least ten digits. ZooKeeper keeps 32: there the count sticks at 2147483647 and, in a
-//! pipeline, turns negative, so that equal and falling numbers appear and locks are granted twice (H19, H21).
-//! Here it goes on: 2147483648, 2147483649, … up to [`MAX_SEQUENCE`] = 9999999999. All of these have ten digits,
-//! so every peer that compares text (Curator, kazoo, the C recipes) or parses 64 bits (go-zk, the Rust crates,
-//! the queues) keeps the right order; a wrap-around to negative numbers would keep it for none of them, as `-`
-//! sorts before the digits. A peer that parses 32 bits fails on its own side, loudly.
+//! The number in a sequential name is the count of all children ever created under the parent, kept
+//! in 64 bits and printed with at least ten digits. ZooKeeper keeps 32: there the count sticks at
+//! 2147483647 and, in a pipeline, turns negative, so that equal and falling numbers appear and
+//! locks are granted twice (H19, H21). Here it goes on: 2147483648, 2147483649, … up to
+//! [`MAX_SEQUENCE`] = 9999999999. All of these have ten digits, so every peer that compares text
+//! (Curator, kazoo, the C recipes) or parses 64 bits (go-zk, the Rust crates, the queues) keeps the
+//! right order; a wrap-around to negative numbers would keep it for none of them, as `-` sorts
+//! before the digits. A peer that parses 32 bits fails on its own side, loudly.
 //!
-//! The next number would have eleven digits, which text comparison sorts to the front and which fixed-width
-//! parsers cut (H22): two holders. So the create is refused with `BadArguments`, for this parent and for
-//! sequential names only. The way on is a new parent, or the same one deleted and created again. At 1000 creates
-//! a second it takes 115 days to get there; [`Tree::sequence_headroom`] says how far it is.
+//! The next number would have eleven digits, which text comparison sorts to the front and which
+//! fixed-width parsers cut (H22): two holders. So the create is refused with `BadArguments`, for
+//! this parent and for sequential names only. The way on is a new parent, or the same one deleted
+//! and created again. At 1000 creates a second it takes 115 days to get there;
+//! [`Tree::sequence_headroom`] says how far it is.
 
 use std::borrow::Cow;
 
@@ -87,7 +90,8 @@ impl<E: Effects> Recorder for Direct<'_, E> {
     }
 }
 
-/// The version after `current`, if that is the expected one. Never -1, which would read as "any" (H24).
+/// The version after `current`, if that is the expected one. Never -1, which would read as "any"
+/// (H24).
 fn next_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
     if expected != -1 && expected != current {
         return Err(ErrorCode::BadVersion);
@@ -98,7 +102,8 @@ fn next_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
     })
 }
 
-/// The parent's path and where the name begins, as far as a path can be told apart before it is validated.
+/// The parent's path and where the name begins, as far as a path can be told apart before it is
+/// validated.
 fn split_parent(path: &str) -> Result<(&str, usize), ErrorCode> {
     if path.contains('\0') {
         return Err(ErrorCode::BadArguments);
@@ -457,8 +462,8 @@ impl Tree {
         }
     }
 
-    /// How many more sequential znodes can be created under this one before their numbers would need eleven
-    /// digits; `None` if there is no such znode.
+    /// How many more sequential znodes can be created under this one before their numbers would
+    /// need eleven digits; `None` if there is no such znode.
     #[must_use]
     pub fn sequence_headroom(&self, path: &str) -> Option<i64> {
         let id = self.arena.lookup(path)?;

@@ -1,4 +1,5 @@
-//! The tree against the naive model: the same outcomes, the same changes, the same stats, whatever the program.
+//! The tree against the naive model: the same outcomes, the same changes, the same stats, whatever
+//! the program.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! Answers recorded from Apache ZooKeeper 3.8.0, so that the model of these tests and the tree cannot agree on a mistake.
+//! Answers recorded from Apache ZooKeeper 3.8.0, so that the model of these tests and the tree
+//! cannot agree on a mistake.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,7 +13,8 @@ mod common;
 use baton_proto::{Acl, Create, CreateMode, CreateOp, ErrorCode, Perms, Request};
 use common::{Driver, plain};
 
-/// Recorded from Apache ZooKeeper 3.8.0 with `extendedTypesEnabled`, on a tree with `/a` and `/e` (ephemeral).
+/// Recorded from Apache ZooKeeper 3.8.0 with `extendedTypesEnabled`, on a tree with `/a` and `/e`
+/// (ephemeral).
 #[test]
 fn odd_paths_flags_and_acls_are_answered_as_by_apache_zookeeper() {
     use CreateOp::{Create as Op1, Ttl};

@@ -1,4 +1,5 @@
-//! The payload of a log entry: it reads back as it was written, and nothing but a whole one reads at all.
+//! The payload of a log entry: it reads back as it was written, and nothing but a whole one reads
+//! at all.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -194,7 +195,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is on disks already has to be readable for ever: a change here needs a new version, and a reader of both.
+/// What is on disks already has to be readable for ever: a change here needs a new version, and a
+/// reader of both.
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
     let mut identity = Identity::anonymous();

@@ -62,7 +62,8 @@ fn h21_numbers_never_stick_or_repeat_past_2147483647() {
     let mut driver = lock_at(I32_END - 1);
     let mut seen = Vec::new();
     for round in 0..8 {
-        // One at a time, in one multi, after a deletion, after a restart: where ZooKeeper's numbers repeat.
+        // One at a time, in one multi, after a deletion, after a restart: where ZooKeeper's numbers
+        // repeat.
         let name = match round % 4 {
             1 => {
                 let create = common::plain(baton_proto::CreateOp::Create, "/lock/lock-", 3, -1);

@@ -1,4 +1,5 @@
-//! Quotas by hand, where the random programs do not reach: what is told, nested ones, and what is free.
+//! Quotas by hand, where the random programs do not reach: what is told, nested ones, and what is
+//! free.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Snapshots: exactly the state at one zxid, whatever is written while they are taken; and nothing but a whole
-//! snapshot is ever restored.
+//! Snapshots: exactly the state at one zxid, whatever is written while they are taken; and nothing
+//! but a whole snapshot is ever restored.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -211,7 +211,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is on disks already has to be readable for ever: a change here needs a new version, and a reader of both.
+/// What is on disks already has to be readable for ever: a change here needs a new version, and a
+/// reader of both.
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
     let mut driver = Driver::new();

@@ -1,5 +1,5 @@
-//! Fixed-width little-endian fields in a byte slice. Reading outside the slice gives zero, so callers check
-//! the length once and no index can panic.
+//! Fixed-width little-endian fields in a byte slice. Reading outside the slice gives zero, so
+//! callers check the length once and no index can panic.
 
 /// The `u32` at `at`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

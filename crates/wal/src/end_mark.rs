@@ -1,8 +1,10 @@
-//! End marks: how far the log was synced, recorded in a second place (`docs/format.md`, "End mark"). The records
-//! alone cannot tell a log whose end was cut off or zeroed from one that was never longer; a mark can.
+//! End marks: how far the log was synced, recorded in a second place (`docs/format.md`, "End
+//! mark"). The records alone cannot tell a log whose end was cut off or zeroed from one that was
+//! never longer; a mark can.
 //!
-//! Owns the file `SYNCED`, its two slots and what they are held against. A mark is written after the sync that it
-//! speaks of, never before, into the slot that does not hold the newest one: a torn write leaves that one whole.
+//! Owns the file `SYNCED`, its two slots and what they are held against. A mark is written after
+//! the sync that it speaks of, never before, into the slot that does not hold the newest one: a
+//! torn write leaves that one whole.
 
 use std::io;
 
@@ -101,8 +103,8 @@ impl EndMark {
         Ok((bytes == mark.encode()).then_some(mark))
     }
 
-    /// Holds the last segment against this mark, once all its valid records are walked. `chain` is the running
-    /// checksum at the mark's offset, `None` where no record ends there.
+    /// Holds the last segment against this mark, once all its valid records are walked. `chain` is
+    /// the running checksum at the mark's offset, `None` where no record ends there.
     ///
     /// # Errors
     /// [`WalError::Corrupt`] when anything that the mark speaks of is missing or is something else.
@@ -144,7 +146,8 @@ impl EndMark {
 pub(crate) struct Found {
     pub mark: EndMark,
     pub slot: usize,
-    /// Whether the other slot holds something that is no mark: a write that a crash tore, or damage.
+    /// Whether the other slot holds something that is no mark: a write that a crash tore, or
+    /// damage.
     pub other_is_torn: bool,
 }
 
@@ -267,8 +270,8 @@ impl EndMarks {
                 let file = storage
                     .open(END_MARK_FILE, Access::Write)
                     .map_err(failed("open"))?;
-                // The process before may have been killed between the write and its sync: only now the other
-                // slot may be given up.
+                // The process before may have been killed between the write and its sync: only now
+                // the other slot may be given up.
                 file.write_at(slot_offset(found.slot), &found.mark.encode())
                     .map_err(failed("write"))?;
                 file.sync_data().map_err(failed("sync"))?;

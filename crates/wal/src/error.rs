@@ -18,8 +18,9 @@ pub enum WalError {
         /// The system's answer.
         source: io::Error,
     },
-    /// No room on the disk. Nothing that waits to be synced was acknowledged. When `retryable`, it is still
-    /// buffered and [`Wal::sync`](crate::Wal::sync) may be called again once there is room.
+    /// No room on the disk. Nothing that waits to be synced was acknowledged. When `retryable`, it
+    /// is still buffered and [`Wal::sync`](crate::Wal::sync) may be called again once there is
+    /// room.
     #[error("no space left {} {file}: free space on that disk, or raise the quota or the limit on file sizes that is met{}", room_wanted(*.needed_bytes),
         if *.retryable { "" } else { ", then start again" })]
     NoSpace {
@@ -30,8 +31,8 @@ pub enum WalError {
         /// Whether the log is still usable.
         retryable: bool,
     },
-    /// A write or a sync failed, so what is on the disk is not known. Never retried: after a failed sync the
-    /// system may hold a page for clean that never reached the disk.
+    /// A write or a sync failed, so what is on the disk is not known. Never retried: after a failed
+    /// sync the system may hold a page for clean that never reached the disk.
     #[error(
         "{action} of {file} failed ({reason}): nothing more is written; check the disk, then start again to recover from what is on it"
     )]
@@ -103,7 +104,8 @@ pub enum WalError {
         /// What to do.
         remedy: &'static str,
     },
-    /// A segment is missing after another: the one with the next number, or one that was begun and is gone.
+    /// A segment is missing after another: the one with the next number, or one that was begun and
+    /// is gone.
     #[error(
         "log segment {missing} is missing after {before}: restore it from a copy of this folder"
     )]
@@ -171,7 +173,8 @@ pub enum WalError {
     },
 }
 
-/// Whether the system has no room: on the disk, in the user's quota, or below the largest size of a file.
+/// Whether the system has no room: on the disk, in the user's quota, or below the largest size of a
+/// file.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -231,8 +234,8 @@ fn pid_text(pid: &Option<u32>) -> String {
     )
 }
 
-/// Refuses a file of another format version. Asked before the file's checksum is: another version may check itself in another
-/// way.
+/// Refuses a file of another format version. Asked before the file's checksum is: another version
+/// may check itself in another way.
 pub(crate) fn check_version(file: &str, found: u32) -> Result<(), WalError> {
     if found == FORMAT_VERSION {
         return Ok(());

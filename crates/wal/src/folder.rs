@@ -1,5 +1,6 @@
-//! Takes a data folder into use: makes a new one, clears what was left unfinished, and brings the last segment
-//! into the state that the next record relies on. Everything here happens once, before the log is handed out.
+//! Takes a data folder into use: makes a new one, clears what was left unfinished, and brings the
+//! last segment into the state that the next record relies on. Everything here happens once, before
+//! the log is handed out.
 
 use crate::end_mark::{self, EndMark};
 use crate::error::WalError;
@@ -10,8 +11,8 @@ use crate::snapshot;
 use crate::storage::{Access, Storage, StorageFile};
 use crate::wal::WalOptions;
 
-/// The folder's cluster; makes a new folder a data folder. The marker comes last, so that a marked folder
-/// always has a segment and an end mark.
+/// The folder's cluster; makes a new folder a data folder. The marker comes last, so that a marked
+/// folder always has a segment and an end mark.
 pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, WalError> {
     if let Some(found) = marker::read(storage)? {
         if let Some(expected) = options.cluster_id.filter(|expected| *expected != found) {
@@ -43,7 +44,8 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
             segment::write_whole(storage, &file_name(1), &header)?;
             (cluster_id, crc)
         }
-        // A start that was cut off between the first segment and the marker: no record was ever written.
+        // A start that was cut off between the first segment and the marker: no record was ever
+        // written.
         [1] => {
             let first = segment::Segment::load(storage, &file_name(1))?;
             let new = EndMark::of_new(first.header.cluster_id, first.header_crc());
@@ -61,7 +63,8 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
     Ok(cluster_id)
 }
 
-/// A number that no other folder has; the standard library's per-process random keys are the source.
+/// A number that no other folder has; the standard library's per-process random keys are the
+/// source.
 fn draw_cluster_id() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
@@ -92,11 +95,11 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     })
 }
 
-/// Opens the last segment for writing, and makes what was read from it durable before anything builds on it:
-/// the last process may have been killed between a write and its sync, or after a sync that failed, when the
-/// system gives back bytes that the disk does not have. So the last write is written again, and zeros behind it
-/// up to the length that the next record vouches for: what a crash tore could come back to life behind a new
-/// record.
+/// Opens the last segment for writing, and makes what was read from it durable before anything
+/// builds on it: the last process may have been killed between a write and its sync, or after a
+/// sync that failed, when the system gives back bytes that the disk does not have. So the last
+/// write is written again, and zeros behind it up to the length that the next record vouches for:
+/// what a crash tore could come back to life behind a new record.
 pub(crate) fn continue_segment(
     storage: &dyn Storage,
     end: &LogEnd,

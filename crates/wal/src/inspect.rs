@@ -1,5 +1,5 @@
-//! Looks at a data folder without taking or changing it: every record and chunk with its file and offset, and
-//! a verdict on each file. What `baton wal dump` and `baton wal verify` print.
+//! Looks at a data folder without taking or changing it: every record and chunk with its file and
+//! offset, and a verdict on each file. What `baton wal dump` and `baton wal verify` print.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub struct DumpRecord {
     pub item: DumpItem,
 }
 
-/// Walks everything in a data folder: the newest end mark, snapshots oldest first, then segments. A damaged file gives one error at
-/// the damage, then the next file follows.
+/// Walks everything in a data folder: the newest end mark, snapshots oldest first, then segments. A
+/// damaged file gives one error at the damage, then the next file follows.
 #[derive(Debug)]
 pub struct Dump {
     storage: Arc<dyn Storage>,
@@ -230,7 +230,8 @@ pub enum FileReport {
     },
     /// A snapshot that is whole.
     Snapshot(SnapshotInfo),
-    /// The file of end marks, and the newest of them. What it says of the log counts in that segment's report.
+    /// The file of end marks, and the newest of them. What it says of the log counts in that
+    /// segment's report.
     EndMark {
         /// Its name.
         file: String,
@@ -268,12 +269,12 @@ impl VerifyReport {
     }
 }
 
-/// Reads every byte of every file of the folder, also those that a start would not need. The folder is neither
-/// locked nor changed.
+/// Reads every byte of every file of the folder, also those that a start would not need. The folder
+/// is neither locked nor changed.
 ///
 /// # Errors
-/// [`WalError`] when the folder cannot be listed or is not a data folder of this format version; damage is not
-/// an error here but part of the report.
+/// [`WalError`] when the folder cannot be listed or is not a data folder of this format version;
+/// damage is not an error here but part of the report.
 pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
     let cluster_id = check_marker(storage)?;
     let mut files = Vec::new();

@@ -1,5 +1,5 @@
-//! The file that says "this is a data folder, of this format, of this cluster". One line of text, so that a
-//! person can read it; a checksum, so that a slip of an editor is noticed.
+//! The file that says "this is a data folder, of this format, of this cluster". One line of text,
+//! so that a person can read it; a checksum, so that a slip of an editor is noticed.
 
 use crate::error::{WalError, check_version};
 use crate::storage::{Access, Storage};

@@ -53,7 +53,8 @@ pub enum Record {
         /// The index.
         index: u64,
     },
-    /// A snapshot up to this entry is durable. Where the log is shorter, it goes on after that entry.
+    /// A snapshot up to this entry is durable. Where the log is shorter, it goes on after that
+    /// entry.
     Snapshot {
         /// The last entry in the snapshot.
         index: u64,
@@ -72,7 +73,8 @@ pub enum Record {
     },
 }
 
-/// What decides a record's checksum beside its own bytes: the same bytes elsewhere are not a record.
+/// What decides a record's checksum beside its own bytes: the same bytes elsewhere are not a
+/// record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     /// The checksum of the segment's header.

@@ -1,7 +1,9 @@
-//! What a data folder gives back at start: which snapshot, which entries, and whether they may be trusted.
+//! What a data folder gives back at start: which snapshot, which entries, and whether they may be
+//! trusted.
 //!
-//! Nothing here writes. It drops only what no one was ever told about: the torn end of the last write. For
-//! anything else that is not as it was written it refuses (`docs/format.md`, "Recovery").
+//! Nothing here writes. It drops only what no one was ever told about: the torn end of the last
+//! write. For anything else that is not as it was written it refuses (`docs/format.md`,
+//! "Recovery").
 
 use bytes::Bytes;
 
@@ -23,26 +25,29 @@ pub struct Recovered {
     pub hard_state: HardState,
     /// The newest commit index that was stored, at least the snapshot's; 0 when there is neither.
     pub commit: u64,
-    /// Every entry after the snapshot, in order, without a gap. They share the memory of whole segments.
+    /// Every entry after the snapshot, in order, without a gap. They share the memory of whole
+    /// segments.
     pub entries: Vec<Entry>,
     /// What was found and passed over, for the server's log.
     pub notes: Vec<RecoveryNote>,
 }
 
-/// Something that recovery passed over, or could not tell, without loss of anything that is known to have been
-/// acknowledged.
+/// Something that recovery passed over, or could not tell, without loss of anything that is known
+/// to have been acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecoveryNote {
-    /// The end of the last write is torn. Nothing shows that it was ever acknowledged: no later record, no end mark.
+    /// The end of the last write is torn. Nothing shows that it was ever acknowledged: no later
+    /// record, no end mark.
     TornTail {
         /// The segment.
         file: String,
         /// Where the torn bytes begin.
         offset: u64,
     },
-    /// The server before was not stopped in good order, and the log's end is vouched for only up to its last end
-    /// mark: had acknowledged writes behind that been cut off or zeroed, they would look as if they had never been.
+    /// The server before was not stopped in good order, and the log's end is vouched for only up to
+    /// its last end mark: had acknowledged writes behind that been cut off or zeroed, they would
+    /// look as if they had never been.
     NotClosed {
         /// The last segment.
         file: String,
@@ -51,8 +56,8 @@ pub enum RecoveryNote {
         /// How many of these bytes lie behind the end mark.
         unmarked_bytes: u64,
     },
-    /// There is no end mark: an earlier version made the folder, or the file was lost. Had the log lost its end,
-    /// nothing would tell.
+    /// There is no end mark: an earlier version made the folder, or the file was lost. Had the log
+    /// lost its end, nothing would tell.
     NoEndMark {
         /// The file that is missing.
         file: String,
@@ -384,7 +389,8 @@ fn choose_snapshot(
     Ok(found)
 }
 
-/// The place of the first segment that recovery has to read: all entries after `base` are in it or later.
+/// The place of the first segment that recovery has to read: all entries after `base` are in it or
+/// later.
 fn first_to_read(
     storage: &dyn Storage,
     headers: &[SegmentHeader],
@@ -498,7 +504,8 @@ impl Replay {
                 }
             }
             Record::Truncate { from } => {
-                // It may reach below `base`: the snapshot there can be of entries that came in place of the removed ones.
+                // It may reach below `base`: the snapshot there can be of entries that came in
+                // place of the removed ones.
                 if from == 0 || from > self.last_index {
                     return wrong(format!(
                         "it removes entries from {from} on, of a log that ends at {}",

@@ -1,9 +1,9 @@
 //! One segment file: its header, its name, and the scan that finds where it ends.
 //!
-//! The scan decides what a bad record means. Each record carries the offset at which the write that brought it
-//! began; everything before that offset had been synced. So when a valid record follows a bad one, its
-//! `write_start` tells the two cases apart: behind the bad record, and acknowledged bytes are damaged; at or
-//! before it, and both came with one write that a crash tore.
+//! The scan decides what a bad record means. Each record carries the offset at which the write that
+//! brought it began; everything before that offset had been synced. So when a valid record follows
+//! a bad one, its `write_start` tells the two cases apart: behind the bad record, and acknowledged
+//! bytes are damaged; at or before it, and both came with one write that a crash tore.
 
 use std::fmt::Write as _;
 use std::io;
@@ -33,7 +33,8 @@ pub(crate) struct SegmentHeader {
     pub first_index: u64,
     /// The running checksum over all records of the segment before; 0 for the first.
     pub previous_chain: u32,
-    /// The file grows in steps of this many bytes, each durable no later than the first record behind it.
+    /// The file grows in steps of this many bytes, each durable no later than the first record
+    /// behind it.
     pub extend_bytes: u32,
 }
 
@@ -94,8 +95,8 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
         .flatten()
 }
 
-/// Writes a whole file under its name so that it is either there whole or not at all. A failure leaves no
-/// unfinished file behind.
+/// Writes a whole file under its name so that it is either there whole or not at all. A failure
+/// leaves no unfinished file behind.
 pub(crate) fn write_whole(
     storage: &dyn Storage,
     name: &str,
@@ -133,8 +134,8 @@ pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<(
     }
 }
 
-/// Removes an unfinished file after a failure, so that its bytes do not stay on a disk that may be full. A
-/// removal that fails too is left to the next start.
+/// Removes an unfinished file after a failure, so that its bytes do not stay on a disk that may be
+/// full. A removal that fails too is left to the next start.
 pub(crate) fn discard(storage: &dyn Storage, unfinished: &str) {
     if let Err(error) = remove_if_there(storage, unfinished) {
         tracing::warn!(
@@ -171,7 +172,8 @@ pub(crate) enum Tail {
     Clean,
     /// Bytes of a write that nothing here shows to have been acknowledged.
     Torn,
-    /// Acknowledged bytes are damaged: a record at `witness` was written after they had been synced.
+    /// Acknowledged bytes are damaged: a record at `witness` was written after they had been
+    /// synced.
     Damaged { witness: u32 },
 }
 
@@ -207,8 +209,9 @@ impl Segment {
         }
     }
 
-    /// Judges the end of the segment once all its valid records are walked; `next_chain` is what the next
-    /// segment says of this one, `None` when this is the last. Gives whether a torn write is at the end.
+    /// Judges the end of the segment once all its valid records are walked; `next_chain` is what
+    /// the next segment says of this one, `None` when this is the last. Gives whether a torn write
+    /// is at the end.
     ///
     /// # Errors
     /// [`WalError::Corrupt`] when anything acknowledged is missing or damaged.
@@ -246,8 +249,9 @@ impl Segment {
         }
     }
 
-    /// Whether the file is shorter than it was when the write that began at `last_write` was made: everything
-    /// before that was durable then, and so was the step that the file had grown by to hold it.
+    /// Whether the file is shorter than it was when the write that began at `last_write` was made:
+    /// everything before that was durable then, and so was the step that the file had grown by to
+    /// hold it.
     fn is_cut_short(&self, last_write: u32) -> bool {
         let step = u64::from(self.header.extend_bytes.max(1));
         last_write as usize > SEGMENT_HEADER_BYTES

@@ -1,7 +1,8 @@
 //! Snapshot files: what their first bytes say, and where they are kept.
 //!
-//! A snapshot is written under another name and becomes one only whole and durable. This module never looks
-//! into a chunk; the tree's own format is in there (`docs/format.md`, "Snapshot content").
+//! A snapshot is written under another name and becomes one only whole and durable. This module
+//! never looks into a chunk; the tree's own format is in there (`docs/format.md`, "Snapshot
+//! content").
 
 mod reader;
 mod writer;
@@ -61,8 +62,8 @@ pub struct SnapshotInfo {
     pub file_bytes: u64,
 }
 
-/// The snapshots of one data folder. Clones are handles on the same files, so that another thread can write a
-/// snapshot while the log goes on.
+/// The snapshots of one data folder. Clones are handles on the same files, so that another thread
+/// can write a snapshot while the log goes on.
 #[derive(Debug, Clone)]
 pub struct SnapshotStore {
     storage: Arc<dyn Storage>,
@@ -153,7 +154,8 @@ fn encode_header(cluster_id: u64, meta: &SnapshotMeta) -> (Vec<u8>, u32) {
     (bytes, crc)
 }
 
-/// How long the header is; read from the fixed part, which the checksum has not been held against yet.
+/// How long the header is; read from the fixed part, which the checksum has not been held against
+/// yet.
 fn header_length(location: &str, fixed: &[u8]) -> Result<usize, WalError> {
     if fixed.get(..8) != Some(MAGIC) {
         return Err(WalError::corrupt(

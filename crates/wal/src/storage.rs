@@ -1,5 +1,5 @@
-//! Where files live: one folder, flat, by name. The trait is as small as the log needs, so that a test can
-//! stand in for the disk and fail any single operation.
+//! Where files live: one folder, flat, by name. The trait is as small as the log needs, so that a
+//! test can stand in for the disk and fail any single operation.
 
 mod dir;
 mod memory;
@@ -24,8 +24,9 @@ pub enum Access {
 
 /// One flat folder of files.
 ///
-/// A file, a rename or a removal is durable after [`sync_dir`](Storage::sync_dir), a file's content after its
-/// [`sync_data`](StorageFile::sync_data); before, a crash may undo any part of it. All calls block.
+/// A file, a rename or a removal is durable after [`sync_dir`](Storage::sync_dir), a file's content
+/// after its [`sync_data`](StorageFile::sync_data); before, a crash may undo any part of it. All
+/// calls block.
 pub trait Storage: Send + Sync + fmt::Debug {
     /// The names of all files, in any order.
     ///
@@ -85,7 +86,8 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Whatever the system says.
     fn len(&self) -> io::Result<u64>;
 
-    /// Fills `buffer` from `offset` and says how much there was; less than asked only at the end of the file.
+    /// Fills `buffer` from `offset` and says how much there was; less than asked only at the end of
+    /// the file.
     ///
     /// # Errors
     /// Whatever the system says.
@@ -97,17 +99,19 @@ pub trait StorageFile: Send + Sync + fmt::Debug {
     /// Whatever the system says; any part may have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Fills the file with zeros from its end to `len`, for real, so that writing there later changes no
-    /// metadata. Does nothing when it is that long already.
+    /// Fills the file with zeros from its end to `len`, for real, so that writing there later
+    /// changes no metadata. Does nothing when it is that long already.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room; the file is then as it was, and takes no more room than before.
+    /// `StorageFull` when there is no room; the file is then as it was, and takes no more room than
+    /// before.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
     /// Makes the content durable, and the length with it.
     ///
     /// # Errors
-    /// Whatever the system says; the content since the last sync is then in an unknown state for ever.
+    /// Whatever the system says; the content since the last sync is then in an unknown state for
+    /// ever.
     fn sync_data(&self) -> io::Result<()>;
 }
 

@@ -1,7 +1,7 @@
 //! The log that is being written: buffer, one write, one sync, and the segment it goes to.
 //!
-//! Owns the order of everything that touches the disk. After a failed write or sync it never writes again: what
-//! is on the disk is then known only to the next start.
+//! Owns the order of everything that touches the disk. After a failed write or sync it never writes
+//! again: what is on the disk is then known only to the next start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +21,11 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 /// How a log is kept.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
-    /// The cluster of a new folder, and the one required of a folder that is there; `None` takes what is there
-    /// and draws one for a new folder.
+    /// The cluster of a new folder, and the one required of a folder that is there; `None` takes
+    /// what is there and draws one for a new folder.
     pub cluster_id: Option<u64>,
-    /// A segment that has reached this many bytes is followed by a new one: 4 KiB to 1 GiB, default 64 MiB.
+    /// A segment that has reached this many bytes is followed by a new one: 4 KiB to 1 GiB, default
+    /// 64 MiB.
     pub segment_bytes: u64,
     /// A segment grows by this many zero bytes at a time, ahead of the records: default 1 MiB.
     pub extend_bytes: u64,
@@ -79,18 +80,21 @@ pub struct Wal {
     hard_state: HardState,
     commit: u64,
     marks: EndMarks,
-    /// Sequence and offset in the newest end mark of this process; `None` before the first, and once closed.
+    /// Sequence and offset in the newest end mark of this process; `None` before the first, and
+    /// once closed.
     marked: Option<(u64, u32)>,
     poisoned: Option<(&'static str, String, String)>,
     _lock: LockGuard,
 }
 
 impl Wal {
-    /// Takes the folder, begins a log in it where there is none, and reads back everything that is durable.
+    /// Takes the folder, begins a log in it where there is none, and reads back everything that is
+    /// durable.
     ///
     /// # Errors
-    /// [`WalError`]: in use, another format version, another cluster, or anything that is not as it was
-    /// written. The folder is then unchanged, except that unfinished files may have been removed.
+    /// [`WalError`]: in use, another format version, another cluster, or anything that is not as it
+    /// was written. The folder is then unchanged, except that unfinished files may have been
+    /// removed.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WalOptions,
@@ -134,13 +138,13 @@ impl Wal {
         Ok((wal, recovered))
     }
 
-    /// Adds records to the buffer. Nothing is durable before [`sync`](Wal::sync). An entry whose index is
-    /// already there replaces it together with all after it. Begins a new segment when the last one is full,
-    /// which writes to the disk.
+    /// Adds records to the buffer. Nothing is durable before [`sync`](Wal::sync). An entry whose
+    /// index is already there replaces it together with all after it. Begins a new segment when the
+    /// last one is full, which writes to the disk.
     ///
     /// # Errors
-    /// [`WalError::OutOfOrder`] and [`WalError::TooLarge`] leave out the record that was refused and all after
-    /// it; [`WalError::Poisoned`] and [`WalError::NoSpace`] as for `sync`.
+    /// [`WalError::OutOfOrder`] and [`WalError::TooLarge`] leave out the record that was refused
+    /// and all after it; [`WalError::Poisoned`] and [`WalError::NoSpace`] as for `sync`.
     pub fn append(&mut self, records: &[Record]) -> Result<(), WalError> {
         self.check_usable()?;
         if self.buffer.is_empty() && !records.is_empty() {
@@ -208,12 +212,13 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes everything that was appended durable: one write, one sync. Does nothing when nothing waits.
+    /// Makes everything that was appended durable: one write, one sync. Does nothing when nothing
+    /// waits.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`] with `retryable` when the segment cannot grow or take the bytes: the records still
-    /// wait and `sync` may be called again. Any other failure of a write or a sync makes the log unusable for ever; nothing of
-    /// this batch may be acknowledged.
+    /// [`WalError::NoSpace`] with `retryable` when the segment cannot grow or take the bytes: the
+    /// records still wait and `sync` may be called again. Any other failure of a write or a sync
+    /// makes the log unusable for ever; nothing of this batch may be acknowledged.
     pub fn sync(&mut self) -> Result<SyncReport, WalError> {
         self.check_usable()?;
         let mut report = SyncReport {
@@ -271,13 +276,14 @@ impl Wal {
         self.marked.is_none() || self.marked == Some((self.current_sequence(), self.synced))
     }
 
-    /// Records durably how far the log was synced, so that the loss of its end cannot go unseen from here on. To be
-    /// called when the log comes to rest, and now and then while it does not; when the file grows, the log does so
-    /// by itself. Does nothing where the newest mark reaches as far.
+    /// Records durably how far the log was synced, so that the loss of its end cannot go unseen
+    /// from here on. To be called when the log comes to rest, and now and then while it does not;
+    /// when the file grows, the log does so by itself. Does nothing where the newest mark reaches
+    /// as far.
     ///
     /// # Errors
-    /// [`WalError::NoSpace`], after which the log is as usable as before; any other failure makes it unusable for
-    /// ever, as in [`sync`](Wal::sync).
+    /// [`WalError::NoSpace`], after which the log is as usable as before; any other failure makes
+    /// it unusable for ever, as in [`sync`](Wal::sync).
     pub fn mark_end(&mut self) -> Result<(), WalError> {
         self.check_usable()?;
         if self.is_end_marked() {
@@ -286,9 +292,9 @@ impl Wal {
         self.mark(false)
     }
 
-    /// Ends the log in good order: what waits is made durable, a last record vouches for all before it, so that
-    /// damage to the last batch cannot be taken for a torn write, and a last end mark says that nothing follows.
-    /// Where there is no room for that record, the mark alone vouches.
+    /// Ends the log in good order: what waits is made durable, a last record vouches for all before
+    /// it, so that damage to the last batch cannot be taken for a torn write, and a last end mark
+    /// says that nothing follows. Where there is no room for that record, the mark alone vouches.
     ///
     /// # Errors
     /// As [`sync`](Wal::sync).
@@ -296,7 +302,8 @@ impl Wal {
         self.mark_closed()
     }
 
-    /// As [`close`](Wal::close), for an owner who keeps the folder. What is written afterwards opens the log anew.
+    /// As [`close`](Wal::close), for an owner who keeps the folder. What is written afterwards
+    /// opens the log anew.
     ///
     /// # Errors
     /// As [`sync`](Wal::sync).
@@ -315,12 +322,14 @@ impl Wal {
         Ok(())
     }
 
-    /// Tells the log that a snapshot is durable: older snapshots beyond those to keep are removed, then every
-    /// segment whose entries the oldest kept snapshot holds, and a mark joins the records that wait. The removals
-    /// come first: they need no room, and may make what the mark needs.
+    /// Tells the log that a snapshot is durable: older snapshots beyond those to keep are removed,
+    /// then every segment whose entries the oldest kept snapshot holds, and a mark joins the
+    /// records that wait. The removals come first: they need no room, and may make what the mark
+    /// needs.
     ///
     /// # Errors
-    /// [`WalError`] when the disk refuses; what should have gone may then still be there, which does no harm.
+    /// [`WalError`] when the disk refuses; what should have gone may then still be there, which
+    /// does no harm.
     pub fn snapshot_saved(&mut self, saved: &SnapshotInfo) -> Result<(), WalError> {
         self.remove_outdated()?;
         self.append(&[Record::Snapshot {
@@ -329,7 +338,8 @@ impl Wal {
         }])
     }
 
-    /// Removes snapshots beyond those to keep, then segments that the oldest kept one makes needless.
+    /// Removes snapshots beyond those to keep, then segments that the oldest kept one makes
+    /// needless.
     fn remove_outdated(&mut self) -> Result<(), WalError> {
         let names = snapshot::names(self.storage.as_ref())?;
         for name in names.iter().skip(self.options.keep_snapshots) {
@@ -346,10 +356,12 @@ impl Wal {
         Ok(())
     }
 
-    /// Removes every segment all of whose entries are at or below `index`. The current one always stays.
+    /// Removes every segment all of whose entries are at or below `index`. The current one always
+    /// stays.
     ///
     /// # Errors
-    /// [`WalError`] when the disk refuses; segments are removed oldest first, so there is never a gap.
+    /// [`WalError`] when the disk refuses; segments are removed oldest first, so there is never a
+    /// gap.
     pub fn purge(&mut self, index: u64) -> Result<(), WalError> {
         self.check_usable()?;
         // A current segment without a record relies on the one before it for the hard state.
@@ -464,7 +476,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Says in the segment that ends that another follows, so that the loss of that one cannot go unseen.
+    /// Says in the segment that ends that another follows, so that the loss of that one cannot go
+    /// unseen.
     fn seal(&mut self, next: u64) -> Result<(), WalError> {
         let place = Place {
             segment_crc: self.segment_crc,
@@ -553,8 +566,8 @@ impl Wal {
         Ok(())
     }
 
-    /// A write that found no room can be repeated: nothing was synced since, and the same bytes go to the same
-    /// place again.
+    /// A write that found no room can be repeated: nothing was synced since, and the same bytes go
+    /// to the same place again.
     fn write_failed(&mut self, needed_bytes: u64, error: std::io::Error) -> WalError {
         if is_no_room(&error) {
             return self.no_room(needed_bytes);

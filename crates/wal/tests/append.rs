@@ -126,8 +126,8 @@ fn nothing_is_written_before_sync_and_nothing_twice() {
     assert_eq!(disk.operations(), before);
     assert!(wal.buffered_bytes() > 0);
     let report = wal.sync().unwrap();
-    // Once a process: the end mark that says that the log is open. Then growth, one write, one sync, and the end
-    // mark of a file that has grown.
+    // Once a process: the end mark that says that the log is open. Then growth, one write, one
+    // sync, and the end mark of a file that has grown.
     let opened = before + 5 + 3 + 2;
     assert_eq!(disk.operations(), opened);
     // The two records that begin every segment come with the first batch.
@@ -254,7 +254,8 @@ fn a_tail_that_was_replaced_before_a_snapshot_of_its_middle_is_read_back() {
     wal.append(&(1..=10).map(large).collect::<Vec<_>>())
         .unwrap();
     wal.sync().unwrap();
-    // Another segment begins with entry 11; then all from 8 on is replaced, committed, and covered up to 10.
+    // Another segment begins with entry 11; then all from 8 on is replaced, committed, and covered
+    // up to 10.
     wal.append(&[entry(11, 1), entry(12, 1)]).unwrap();
     wal.append(&(8..=12).map(|index| entry(index, 2)).collect::<Vec<_>>())
         .unwrap();

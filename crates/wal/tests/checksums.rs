@@ -1,5 +1,6 @@
-//! Changes, moves and exchanges records and whole segments, each alone: whatever its kind, a record that is not as it
-//! was written is never taken for one, and a segment of another log is never taken for this log's.
+//! Changes, moves and exchanges records and whole segments, each alone: whatever its kind, a record
+//! that is not as it was written is never taken for one, and a segment of another log is never
+//! taken for this log's.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -60,7 +61,8 @@ fn save_snapshot(wal: &mut Wal, index: u64) {
     wal.snapshot_saved(&info).unwrap();
 }
 
-/// A log of several segments with every kind of record in it, closed in good order. Its entries carry `fill`.
+/// A log of several segments with every kind of record in it, closed in good order. Its entries
+/// carry `fill`.
 fn log_of(fill: u8) -> FaultStorage {
     let disk = FaultStorage::new();
     let (mut wal, _) = Wal::open(Arc::new(disk.clone()), options()).unwrap();
@@ -121,8 +123,9 @@ fn records(disk: &FaultStorage, file: &str) -> Vec<(u64, u64, Record)> {
         .collect()
 }
 
-/// The record at `offset` is damaged: nothing from there on is handed out, and the start is refused. The seal is the
-/// one record that nothing acknowledged depends on: without it the start goes on with all that was there.
+/// The record at `offset` is damaged: nothing from there on is handed out, and the start is
+/// refused. The seal is the one record that nothing acknowledged depends on: without it the start
+/// goes on with all that was there.
 fn assert_no_record_at(damaged: &FaultStorage, file: &str, offset: u64, whole: &FaultStorage) {
     let before = records(whole, file);
     let what = format!("{file}, byte {offset}");
@@ -250,7 +253,8 @@ fn a_segment_header_with_one_bit_changed_is_refused() {
 fn a_last_segment_that_went_on_in_another_way_is_refused() {
     let disk = log_of(0x55);
     let last = segments(&disk).pop().unwrap();
-    // Two copies of one folder, each of which has been written to: the same records, but for their content.
+    // Two copies of one folder, each of which has been written to: the same records, but for their
+    // content.
     let [one, other] = [1, 2].map(|fill| {
         let copy = disk.crash(Loss::Nothing);
         let (mut wal, _) = Wal::open(Arc::new(copy.clone()), options()).unwrap();

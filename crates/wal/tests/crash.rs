@@ -1,6 +1,7 @@
-//! Stops a scripted workload at every single operation of the disk, with every kind of fault, and looks at what
-//! a start finds. The promise: everything that a sync acknowledged is there, or the start refuses with a typed
-//! error; and where the disk only lost what was never synced, the start succeeds.
+//! Stops a scripted workload at every single operation of the disk, with every kind of fault, and
+//! looks at what a start finds. The promise: everything that a sync acknowledged is there, or the
+//! start refuses with a typed error; and where the disk only lost what was never synced, the start
+//! succeeds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -259,7 +260,8 @@ fn a_killed_process_and_then_a_power_loss_lose_nothing_acknowledged() {
             let killed = disk.kill();
             let found = reopen(&killed).unwrap_or_else(|error| panic!("{what}: {error}"));
             known.assert_allows(&found, &what);
-            // Whatever this start has shown may have been acted upon: it must survive the power loss.
+            // Whatever this start has shown may have been acted upon: it must survive the power
+            // loss.
             for seed in 0..4 {
                 let what = format!("{what}, then power loss {seed}");
                 let after = killed.crash(Loss::Random(seed));

@@ -1,6 +1,6 @@
-//! Takes the end of a log away: cuts the file, zeroes its tail, puts an older copy in its place. The promise: where
-//! an end mark vouches for what is gone, the start is refused and `verify` says so; and where none does, both say
-//! that they could not tell.
+//! Takes the end of a log away: cuts the file, zeroes its tail, puts an older copy in its place.
+//! The promise: where an end mark vouches for what is gone, the start is refused and `verify` says
+//! so; and where none does, both say that they could not tell.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -95,8 +95,8 @@ fn assert_found(disk: &FaultStorage, what: &str) {
     assert_eq!(before, all_files(disk), "{what}: a refusal changed files");
 }
 
-/// Every way to take the end of the first segment away from byte `from` on: cut there and at each step behind it, and
-/// zeroed with the length kept.
+/// Every way to take the end of the first segment away from byte `from` on: cut there and at each
+/// step behind it, and zeroed with the length kept.
 fn without_the_end(disk: &FaultStorage, from: usize) -> Vec<(String, FaultStorage)> {
     let content = disk.content(FIRST).unwrap();
     let mut ways = Vec::new();
@@ -385,8 +385,8 @@ fn marks_of_another_folder_are_refused() {
     assert!(!verify(&disk).unwrap().is_sound());
 }
 
-/// Random crashes never make a mark speak of what the disk does not have; and whatever the newest mark speaks of is
-/// missed when it is gone.
+/// Random crashes never make a mark speak of what the disk does not have; and whatever the newest
+/// mark speaks of is missed when it is gone.
 #[test]
 fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
     let mut rng = Rng::new(17);
@@ -474,8 +474,8 @@ fn a_last_segment_that_is_gone_is_missed_by_the_one_before_it_even_without_end_m
 
 #[test]
 fn a_file_cut_within_the_room_made_ahead_is_refused() {
-    // The last write begins and ends in one step of the file; and it ends in the next step, of which only the end
-    // mark knows.
+    // The last write begins and ends in one step of the file; and it ends in the next step, of
+    // which only the end mark knows.
     for (writes, marked) in [(2, false), (2, true), (5, true)] {
         let disk = FaultStorage::new();
         let (mut wal, _) = open(&disk).unwrap();

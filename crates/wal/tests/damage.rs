@@ -1,5 +1,6 @@
-//! Damages a sound data folder in every way and looks at what a start says. The promise: what was acknowledged
-//! comes back whole, or the start refuses, names the file and the remedy, and changes nothing.
+//! Damages a sound data folder in every way and looks at what a start says. The promise: what was
+//! acknowledged comes back whole, or the start refuses, names the file and the remedy, and changes
+//! nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,8 +1,10 @@
-//! The bytes of format version 1 as they were on the day they were fixed, kept in `fixtures/format-1`, and the same
-//! with the end marks that came later, in `fixtures/format-1-marked`. This build must read both, and must write the
-//! very same for the same work. A later format gets a folder of its own; these stay as they are.
+//! The bytes of format version 1 as they were on the day they were fixed, kept in
+//! `fixtures/format-1`, and the same with the end marks that came later, in
+//! `fixtures/format-1-marked`. This build must read both, and must write the very same for the same
+//! work. A later format gets a folder of its own; these stay as they are.
 //!
-//! `BATON_WRITE_FIXTURE=1 cargo test -p baton-wal --test fixture` writes the second folder where it is missing.
+//! `BATON_WRITE_FIXTURE=1 cargo test -p baton-wal --test fixture` writes the second folder where it
+//! is missing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

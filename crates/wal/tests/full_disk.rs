@@ -1,5 +1,5 @@
-//! What a failure of the disk leaves behind: no unfinished file that takes room until the next start, and a log
-//! that goes on, and snapshots that succeed again, as soon as there is room.
+//! What a failure of the disk leaves behind: no unfinished file that takes room until the next
+//! start, and a log that goes on, and snapshots that succeed again, as soon as there is room.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -221,8 +221,8 @@ fn a_write_or_a_seal_that_finds_no_room_can_be_repeated() {
             lasting += 1;
         }
     }
-    // The syncs of the seal and of the batch: what a failed sync left on the disk is not known. The write and the
-    // sync of an end mark: the mark before still holds.
+    // The syncs of the seal and of the batch: what a failed sync left on the disk is not known. The
+    // write and the sync of an end mark: the mark before still holds.
     assert_eq!((lasting, unharmed), (2, 2));
 }
 

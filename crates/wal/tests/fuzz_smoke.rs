@@ -1,5 +1,6 @@
-//! The fuzz targets of `fuzz/src/wal_targets.rs`, on a stable toolchain, for a bounded number of rounds from fixed
-//! seeds: bytes at random, and the records of a real folder, mutated. What fails here fails again.
+//! The fuzz targets of `fuzz/src/wal_targets.rs`, on a stable toolchain, for a bounded number of
+//! rounds from fixed seeds: bytes at random, and the records of a real folder, mutated. What fails
+//! here fails again.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

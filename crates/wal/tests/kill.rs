@@ -1,5 +1,6 @@
-//! A real process on a real folder, killed with SIGKILL in mid-run, again and again: what it told us was durable is
-//! there. The child is this test's own program, started anew with the folder in its environment.
+//! A real process on a real folder, killed with SIGKILL in mid-run, again and again: what it told
+//! us was durable is there. The child is this test's own program, started anew with the folder in
+//! its environment.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

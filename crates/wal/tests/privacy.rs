@@ -1,4 +1,5 @@
-//! Who else may read a data folder: nobody. The files hold the passwords of sessions and what ACLs protect.
+//! Who else may read a data folder: nobody. The files hold the passwords of sessions and what ACLs
+//! protect.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,6 @@
-//! Removes segments and snapshots at every index that they can begin or end at, and looks at what a start finds. The
-//! promise: the oldest snapshot that is kept, and the log alone while fewer are there, are enough to start from.
+//! Removes segments and snapshots at every index that they can begin or end at, and looks at what a
+//! start finds. The promise: the oldest snapshot that is kept, and the log alone while fewer are
+//! there, are enough to start from.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

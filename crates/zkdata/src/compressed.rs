@@ -1,17 +1,19 @@
-//! The two ways in which ZooKeeper compresses a snapshot (`zookeeper.snapshot.compression.method`). Owns the framing of
-//! snappy-java's streams; what is inside is `snapshot`'s.
+//! The two ways in which ZooKeeper compresses a snapshot (`zookeeper.snapshot.compression.method`).
+//! Owns the framing of snappy-java's streams; what is inside is `snapshot`'s.
 
 use std::io::{self, BufReader, ErrorKind, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// What begins a stream of snappy-java's; its version and the oldest one that it can be read by follow.
+/// What begins a stream of snappy-java's; its version and the oldest one that it can be read by
+/// follow.
 const MAGIC: [u8; 8] = *b"\x82SNAPPY\0";
 /// The newest version of the framing there is.
 const VERSION: u32 = 1;
 /// The longest block, compressed or not; ZooKeeper's have 32 KiB.
 const MAX_BLOCK_BYTES: usize = 64 << 20;
-/// No byte of a block becomes more than so many: the best that the format can do is 64 bytes from three.
+/// No byte of a block becomes more than so many: the best that the format can do is 64 bytes from
+/// three.
 const MAX_RATIO: usize = 22;
 
 /// The bytes of the file `file`, decompressed if its name says that it is compressed.

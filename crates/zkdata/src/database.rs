@@ -1,5 +1,5 @@
-//! ZooKeeper's state in memory: znodes by path, sessions, ACLs by number. Owns the parts and their links (who is
-//! whose ephemeral); what a transaction does to them is in `replay`.
+//! ZooKeeper's state in memory: znodes by path, sessions, ACLs by number. Owns the parts and their
+//! links (who is whose ephemeral); what a transaction does to them is in `replay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

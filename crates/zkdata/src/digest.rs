@@ -1,5 +1,5 @@
-//! ZooKeeper's digest of a tree, version 2: the sum over all znodes of a CRC-32 of path, data and stat; those under
-//! `/zookeeper/` do not count. Owns the sum, nothing of where digests are stored.
+//! ZooKeeper's digest of a tree, version 2: the sum over all znodes of a CRC-32 of path, data and
+//! stat; those under `/zookeeper/` do not count. Owns the sum, nothing of where digests are stored.
 
 use crate::database::{Database, Node};
 

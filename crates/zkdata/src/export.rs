@@ -44,8 +44,8 @@ pub struct Exported {
     pub znodes: u64,
     /// Open sessions.
     pub sessions: u64,
-    /// Sessions among them that Baton's server opened: ZooKeeper does not know their passwords, so they cannot be
-    /// gone on with and end with their timeout.
+    /// Sessions among them that Baton's server opened: ZooKeeper does not know their passwords, so
+    /// they cannot be gone on with and end with their timeout.
     pub sessions_of_baton: u64,
     /// Znodes with a TTL, which ZooKeeper reads only with `zookeeper.extendedTypesEnabled=true`.
     pub ttls: u64,

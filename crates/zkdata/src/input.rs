@@ -1,6 +1,6 @@
-//! A file as it is read: a window over the bytes that come, never wider than a record needs. Owns where in the file each
-//! byte lies and the checksum over what was taken; a length that a file claims reserves nothing, it only bounds what is
-//! read on.
+//! A file as it is read: a window over the bytes that come, never wider than a record needs. Owns
+//! where in the file each byte lies and the checksum over what was taken; a length that a file
+//! claims reserves nothing, it only bounds what is read on.
 
 use std::io::{self, Read};
 

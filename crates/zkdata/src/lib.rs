@@ -1,8 +1,10 @@
-//! Apache ZooKeeper's files (protocol.md §4): snapshots and transaction logs, read with every checksum held against
-//! its bytes, replayed as ZooKeeper replays them, and a snapshot written that ZooKeeper loads.
+//! Apache ZooKeeper's files (protocol.md §4): snapshots and transaction logs, read with every
+//! checksum held against its bytes, replayed as ZooKeeper replays them, and a snapshot written that
+//! ZooKeeper loads.
 //!
-//! Owns those formats and their rules, over bytes that are read once, from begin to end; opens no file. Bytes are not
-//! trusted: no count reserves memory, nothing panics, and each error names the file and the byte.
+//! Owns those formats and their rules, over bytes that are read once, from begin to end; opens no
+//! file. Bytes are not trusted: no count reserves memory, nothing panics, and each error names the
+//! file and the byte.
 
 #![forbid(unsafe_code)]
 

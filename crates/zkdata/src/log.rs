@@ -1,5 +1,5 @@
-//! Reading a transaction log. Owns the framing: the checksum of each transaction, the zeros after the last one, and the
-//! torn write that a crash may leave at the very end.
+//! Reading a transaction log. Owns the framing: the checksum of each transaction, the zeros after
+//! the last one, and the torn write that a crash may leave at the very end.
 
 use std::io::Read;
 
@@ -19,7 +19,8 @@ const HEADER_BYTES: usize = 16;
 const FRAME_BYTES: usize = 12;
 /// What follows each transaction.
 const END: u8 = b'B';
-/// ZooKeeper fills the file with zeros ahead of the transactions: so many at the end mean that it was not cut off.
+/// ZooKeeper fills the file with zeros ahead of the transactions: so many at the end mean that it
+/// was not cut off.
 const PADDING_BYTES: usize = 64;
 const REMEDY: &str = "restore the file from a copy; only if this was the last write before a crash, cut the file off there (truncate -s)";
 
@@ -28,7 +29,8 @@ const REMEDY: &str = "restore the file from a copy; only if this was the last wr
 pub struct Applied {
     /// Transactions that were replayed.
     pub transactions: u64,
-    /// Where the file was cut off inside a transaction, in bytes from its begin; that one was dropped.
+    /// Where the file was cut off inside a transaction, in bytes from its begin; that one was
+    /// dropped.
     pub torn_at: Option<u64>,
     /// Whether there is nothing in the file: ZooKeeper made it, and never wrote to it.
     pub empty: bool,
@@ -36,11 +38,12 @@ pub struct Applied {
     pub gap: Option<(i64, i64)>,
 }
 
-/// Replays the transactions of the log that `file` names, read from its begin to its end, that come after what is in
-/// `database`. One transaction at a time is kept in memory.
+/// Replays the transactions of the log that `file` names, read from its begin to its end, that come
+/// after what is in `database`. One transaction at a time is kept in memory.
 ///
 /// # Errors
-/// [`ZkDataError`] names the first transaction that is not as ZooKeeper wrote it, or does not follow.
+/// [`ZkDataError`] names the first transaction that is not as ZooKeeper wrote it, or does not
+/// follow.
 pub fn replay_log(
     database: &mut Database,
     file: &str,
@@ -161,7 +164,8 @@ fn next_frame(file: &str, from: &mut Input<'_>) -> Result<Frame, ZkDataError> {
     if mark == Some(END) && stored == computed {
         return Ok(Frame::Whole { length });
     }
-    // Its mark is written last: ZooKeeper, too, takes what has none for one that was never finished.
+    // Its mark is written last: ZooKeeper, too, takes what has none for one that was never
+    // finished.
     from.take(end);
     if mark == Some(0) && from.first_not_zero()?.is_none() {
         return Ok(Frame::Torn);
@@ -224,12 +228,13 @@ impl Database {
         }
     }
 
-    /// Compares the tree with the digest that ZooKeeper stored for it last: of the newest transaction, or of the
-    /// snapshot if there was none after it. Tells whether there was one to compare with.
+    /// Compares the tree with the digest that ZooKeeper stored for it last: of the newest
+    /// transaction, or of the snapshot if there was none after it. Tells whether there was one to
+    /// compare with.
     ///
     /// # Errors
-    /// [`ZkDataError::Digest`], and [`ZkDataError::LogMissing`] when the snapshot was finished after transactions that
-    /// no log brought.
+    /// [`ZkDataError::Digest`], and [`ZkDataError::LogMissing`] when the snapshot was finished
+    /// after transactions that no log brought.
     pub fn check_digest(&self) -> Result<bool, ZkDataError> {
         if self.digests_ignored {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! The names of ZooKeeper's files, and which of them make up the newest state. Owns the rule; sees no file.
+//! The names of ZooKeeper's files, and which of them make up the newest state. Owns the rule; sees
+//! no file.
 
 /// What a file in a data folder is, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +49,8 @@ pub fn snapshots_newest_first(names: &[String]) -> Vec<(i64, String)> {
     found
 }
 
-/// The logs that may hold transactions after `zxid`, oldest first: the last that begins at or before the next
-/// one, and all after it.
+/// The logs that may hold transactions after `zxid`, oldest first: the last that begins at or
+/// before the next one, and all after it.
 #[must_use]
 pub fn logs_to_read(names: &[String], zxid: i64) -> Vec<(i64, String)> {
     let mut logs = with_zxids(names, log_file_zxid);

@@ -1,5 +1,5 @@
-//! The password that ZooKeeper gives a session: computed from its id alone (protocol.md §2). Owns that rule, so that
-//! clients of imported sessions can go on with them.
+//! The password that ZooKeeper gives a session: computed from its id alone (protocol.md §2). Owns
+//! that rule, so that clients of imported sessions can go on with them.
 
 use baton_proto::PASSWORD_BYTES;
 

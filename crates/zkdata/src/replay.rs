@@ -1,5 +1,6 @@
-//! What transactions do to the state. A snapshot was taken while writes went on, so a transaction may find its work
-//! done, or half of it: each is made so that doing it again changes nothing (protocol.md §4). Owns those rules.
+//! What transactions do to the state. A snapshot was taken while writes went on, so a transaction
+//! may find its work done, or half of it: each is made so that doing it again changes nothing
+//! (protocol.md §4). Owns those rules.
 
 use baton_proto::{Acl, path};
 
@@ -69,7 +70,8 @@ impl Database {
             parent.stat.pzxid = header.zxid;
         }
         if let Some(there) = self.nodes.get_mut(create.path) {
-            // The snapshot's list of ACLs is older than its znodes: the number may mean nothing yet.
+            // The snapshot's list of ACLs is older than its znodes: the number may mean nothing
+            // yet.
             there.acl = acl;
             return;
         }

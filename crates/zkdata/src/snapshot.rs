@@ -1,5 +1,5 @@
-//! Reading a snapshot file. Owns its layout, from the header to the seals, and the check of each seal against every
-//! byte before it.
+//! Reading a snapshot file. Owns its layout, from the header to the seals, and the check of each
+//! seal against every byte before it.
 
 use std::io::Read;
 
@@ -23,12 +23,13 @@ const SEAL_BYTES: usize = 13;
 const LAST_ZXID_BYTES: usize = 8 + SEAL_BYTES;
 const REMEDY: &str = "restore it from a copy, or move it away to use an older snapshot";
 
-/// Reads the snapshot that `file` names, from its begin to its end, decompressing it if the name says that it is
-/// compressed (`.gz`, `.snappy`); `zxid` is that of the name. What is kept in memory is the znodes.
+/// Reads the snapshot that `file` names, from its begin to its end, decompressing it if the name
+/// says that it is compressed (`.gz`, `.snappy`); `zxid` is that of the name. What is kept in
+/// memory is the znodes.
 ///
 /// # Errors
-/// [`ZkDataError::Unfinished`] when ZooKeeper never finished it, [`ZkDataError::Unreadable`] when `from` fails, others
-/// when it is not as ZooKeeper wrote it.
+/// [`ZkDataError::Unfinished`] when ZooKeeper never finished it, [`ZkDataError::Unreadable`] when
+/// `from` fails, others when it is not as ZooKeeper wrote it.
 pub fn read_snapshot(file: &str, zxid: i64, from: impl Read) -> Result<Database, ZkDataError> {
     let mut reader = Snapshot {
         file,
@@ -155,7 +156,8 @@ impl Snapshot<'_> {
         }
     }
 
-    /// What later versions put after the tree: the digest, then the last zxid, each with a seal of its own.
+    /// What later versions put after the tree: the digest, then the last zxid, each with a seal of
+    /// its own.
     fn sections(&mut self, database: &mut Database) -> Result<(), ZkDataError> {
         self.from.has(LAST_ZXID_BYTES + 1)?;
         let rest = self.from.rest().len();

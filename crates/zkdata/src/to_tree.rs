@@ -1,5 +1,6 @@
-//! From ZooKeeper's state to Baton's tree. Owns what changes on the way: sessions get the password that ZooKeeper gave
-//! them, ephemerals without a session go as they would at ZooKeeper's start, and the list of the old servers goes.
+//! From ZooKeeper's state to Baton's tree. Owns what changes on the way: sessions get the password
+//! that ZooKeeper gave them, ephemerals without a session go as they would at ZooKeeper's start,
+//! and the list of the old servers goes.
 
 use baton_tree::{Assembly, Tree, Znode};
 
@@ -38,7 +39,8 @@ impl Database {
     /// The tree with the same znodes and sessions, at the same zxid.
     ///
     /// # Errors
-    /// [`ZkDataError::NoAcl`] and [`ZkDataError::Tree`]: files are missing, or do not belong together.
+    /// [`ZkDataError::NoAcl`] and [`ZkDataError::Tree`]: files are missing, or do not belong
+    /// together.
     pub fn into_tree(mut self, form: OwnerForm) -> Result<Moved, ZkDataError> {
         if form == OwnerForm::Of353 {
             self.convert_ttls();
@@ -111,7 +113,8 @@ impl Database {
         })
     }
 
-    /// Puts TTLs of 3.5.3 into the form of later versions. One too long to be written so becomes the longest.
+    /// Puts TTLs of 3.5.3 into the form of later versions. One too long to be written so becomes
+    /// the longest.
     fn convert_ttls(&mut self) {
         for (path, node) in &mut self.nodes {
             let owner = node.stat.owner;

@@ -1,5 +1,5 @@
-//! One transaction's bytes. Owns the layouts of all versions since 3.4, told apart as ZooKeeper tells them apart: by
-//! trying the newer first.
+//! One transaction's bytes. Owns the layouts of all versions since 3.4, told apart as ZooKeeper
+//! tells them apart: by trying the newer first.
 
 use baton_proto::{Acl, DecodeError, DecodeErrorKind, Decoder};
 

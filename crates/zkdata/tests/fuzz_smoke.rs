@@ -1,5 +1,6 @@
-//! The fuzz targets of `fuzz/src/zkdata_targets.rs`, on a stable toolchain, for a bounded number of rounds from fixed
-//! seeds: bytes at random, and files that ZooKeeper wrote, mutated. What fails here fails again. And lengths that lie.
+//! The fuzz targets of `fuzz/src/zkdata_targets.rs`, on a stable toolchain, for a bounded number of
+//! rounds from fixed seeds: bytes at random, and files that ZooKeeper wrote, mutated. What fails
+//! here fails again. And lengths that lie.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

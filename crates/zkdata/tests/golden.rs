@@ -1,5 +1,6 @@
-//! Files that an Apache ZooKeeper 3.8.0 wrote (`cargo xtask interop --only import` makes the like): a snapshot before any
-//! znode, the log of everything after it, and snapshots of the end, compressed in both ways.
+//! Files that an Apache ZooKeeper 3.8.0 wrote (`cargo xtask interop --only import` makes the like):
+//! a snapshot before any znode, the log of everything after it, and snapshots of the end,
+//! compressed in both ways.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -216,7 +217,8 @@ fn no_flipped_bit_goes_unseen() {
     }
 }
 
-/// ZooKeeper makes its logs longer ahead of what it writes, so a crash leaves zeros behind a torn transaction.
+/// ZooKeeper makes its logs longer ahead of what it writes, so a crash leaves zeros behind a torn
+/// transaction.
 #[test]
 fn a_transaction_cut_off_before_zeros_is_left_out() {
     let mut at = 16;

@@ -1,5 +1,6 @@
-//! Lengths and counts that lie take no memory: files of a few bytes, each with one number that claims more than there is.
-//! One test in its file, because it looks at what the whole process has taken.
+//! Lengths and counts that lie take no memory: files of a few bytes, each with one number that
+//! claims more than there is. One test in its file, because it looks at what the whole process has
+//! taken.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +21,8 @@ const LIES: [u32; 4] = [0x7fff_ffff, 0xffff_fffe, 0x0400_0000, SHORT_ENOUGH];
 const SHORT_ENOUGH: u32 = 0x0f00_0000;
 const ALLOWED_KIB: u64 = 96 << 10;
 
-/// The most address space that the process has had: memory that was reserved counts, also if it was never touched.
+/// The most address space that the process has had: memory that was reserved counts, also if it was
+/// never touched.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -63,7 +65,8 @@ fn all_lies() {
     }
 }
 
-/// A stream that goes on and on, as a few bytes of gzip can: it is given up when a record cannot be so long.
+/// A stream that goes on and on, as a few bytes of gzip can: it is given up when a record cannot be
+/// so long.
 fn endless_record() {
     let mut head = b"ZKSN\0\0\0\x02".to_vec();
     head.extend_from_slice(&[0; 8 + 4 + 4 + 4]);

@@ -1,4 +1,5 @@
-//! What no ZooKeeper of today writes, and bytes that nobody wrote: logs put together here, each with a checksum that fits.
+//! What no ZooKeeper of today writes, and bytes that nobody wrote: logs put together here, each
+//! with a checksum that fits.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

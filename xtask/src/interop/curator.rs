@@ -1,4 +1,5 @@
-//! Curator's `InterProcessMutex` and `baton lock` in one line for one lock, turn by turn, with no overlap.
+//! Curator's `InterProcessMutex` and `baton lock` in one line for one lock, turn by turn, with no
+//! overlap.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,8 @@ use crate::register::tally;
 use crate::{Result, java};
 
 const LOCK: &str = "/interop/lock";
-/// Processes of `baton lock` that queue up: one would leave the line empty while the next one starts.
+/// Processes of `baton lock` that queue up: one would leave the line empty while the next one
+/// starts.
 const BATONS: usize = 3;
 
 /// Runs until the lock has gone from one to the other `hand_overs` times.

@@ -1,6 +1,7 @@
-//! A ZooKeeper's data moves to Baton, from there to a second ZooKeeper, and from that one's own snapshot to Baton again.
-//! On every server a client has to see the same, to go on with the same sessions, and to get the same next name; and the
-//! first and the last tree have to be the same, byte by byte. Prints what each move took beside ZooKeeper's own start.
+//! A ZooKeeper's data moves to Baton, from there to a second ZooKeeper, and from that one's own
+//! snapshot to Baton again. On every server a client has to see the same, to go on with the same
+//! sessions, and to get the same next name; and the first and the last tree have to be the same,
+//! byte by byte. Prints what each move took beside ZooKeeper's own start.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -170,7 +171,8 @@ fn only_snapshot(data: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Holds the lines that a server shows against those that are expected; returns those that come after them.
+/// Holds the lines that a server shows against those that are expected; returns those that come
+/// after them.
 fn same<'f>(what: &str, expected: &[&str], found: &'f str) -> Result<Vec<&'f str>> {
     let mut lines = found.lines();
     for expected in expected {

@@ -1,5 +1,5 @@
-//! kazoo's own test suite against `baton serve`, by the conformance pack. Owns which tests may miss, and why; every other miss fails
-//! the run.
+//! kazoo's own test suite against `baton serve`, by the conformance pack. Owns which tests may
+//! miss, and why; every other miss fails the run.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The main job end to end with the command: processes contend, holders and servers are killed, nothing overlaps and nothing is
-//! lost. The same steps on Baton's server, on Apache ZooKeeper alone, and on three of which one is killed.
+//! The main job end to end with the command: processes contend, holders and servers are killed,
+//! nothing overlaps and nothing is lost. The same steps on Baton's server, on Apache ZooKeeper
+//! alone, and on three of which one is killed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -152,7 +153,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Kills a holder; its child must end, and the next one must get in when the session has expired.
+    /// Kills a holder; its child must end, and the next one must get in when the session has
+    /// expired.
     fn holder_dies(&self) -> Result<Duration> {
         let child_pid = self.dir.join("child.pid");
         let mut holder = self.hold(
@@ -178,7 +180,8 @@ impl Job<'_> {
         Ok(waited)
     }
 
-    /// Kills a server while a lock is held for longer than the outage: the holder must not notice, a waiter must not get in.
+    /// Kills a server while a lock is held for longer than the outage: the holder must not notice,
+    /// a waiter must not get in.
     fn server_dies(&self, target: &mut Target) -> Result<()> {
         let (held, freed, late) = (
             self.dir.join("held"),

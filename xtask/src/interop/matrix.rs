@@ -1,7 +1,7 @@
 //! Who honours whom on one lock path, each cell tried with the libraries themselves.
 //!
-//! Baton must wait behind a holder that it can be ordered with, and refuse every other with the typed error (H13, H90). What the
-//! others do behind Baton is theirs to decide: it is only noted.
+//! Baton must wait behind a holder that it can be ordered with, and refuse every other with the
+//! typed error (H13, H90). What the others do behind Baton is theirs to decide: it is only noted.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Ends a wait when the one before has gone, which may take its session's timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The two tables; and the cells in which two held at once because Baton let it happen, which must be none.
+/// The two tables; and the cells in which two held at once because Baton let it happen, which must
+/// be none.
 pub(super) fn run(runtime: &Runtime, servers: &str) -> Result<(String, Vec<String>)> {
     let client = runtime.block_on(Client::connect(
         Config::new(servers)?.session_timeout(TIMEOUT),
@@ -180,7 +181,8 @@ async fn ensure(client: &Client, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until only the holder stands in line: what was refused takes itself out of it in the background.
+/// Waits until only the holder stands in line: what was refused takes itself out of it in the
+/// background.
 async fn alone(client: &Client, path: &str) -> Result<()> {
     let session = client.session().await?;
     while session.children(path).await?.names.len() > 1 {

@@ -1,4 +1,5 @@
-//! Barriers, groups and counters that Baton and another library share: step by step, each side once in each part.
+//! Barriers, groups and counters that Baton and another library share: step by step, each side once
+//! in each part.
 
 use std::time::Duration;
 
@@ -187,7 +188,8 @@ fn barrier(members: &mut [Peer]) -> Result<String> {
     Ok(AGREE.to_owned())
 }
 
-/// Nobody is in before all have come, nobody out before all leave. Others than Baton may leave early by themselves.
+/// Nobody is in before all have come, nobody out before all leave. Others than Baton may leave
+/// early by themselves.
 fn double_barrier(members: &mut [Peer]) -> Result<String> {
     let mut left_early = None;
     for round in 0..ROUNDS {

@@ -1,7 +1,8 @@
-//! Groups of Baton's processes and another library's in one line, with random crashes of all and random pauses of Baton's.
+//! Groups of Baton's processes and another library's in one line, with random crashes of all and
+//! random pauses of Baton's.
 //!
-//! The others are not paused: a paused holder of theirs goes on afterwards under another's turn (H25, `docs/why.md`), which is
-//! nothing that a group could prevent. Nothing may overlap (H90).
+//! The others are not paused: a paused holder of theirs goes on afterwards under another's turn
+//! (H25, `docs/why.md`), which is nothing that a group could prevent. Nothing may overlap (H90).
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
 /// From the time when the line moves again after one fault to the next, on average.
 const FAULT_PAUSE_MS: u64 = 1_500;
-/// So many turns behind a fault, and the line moves again: more than members that stood before the one that it hit.
+/// So many turns behind a fault, and the line moves again: more than members that stood before the
+/// one that it hit.
 const MOVING: usize = 8;
 /// A line that does not move for so long gets its next fault all the same.
 const STANDSTILL: Duration = Duration::from_secs(12);
@@ -111,7 +113,8 @@ struct Outcome {
     pauses: usize,
 }
 
-/// Runs every group on every server, tries every cell of the matrix, and writes both into `docs/peers.md`.
+/// Runs every group on every server, tries every cell of the matrix, and writes both into
+/// `docs/peers.md`.
 pub(super) fn run(args: &Args) -> Result<()> {
     require()?;
     let runtime = Runtime::new()?;
@@ -251,11 +254,13 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
     let mut seed = group_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut paused: Option<(usize, Instant)> = None;
-    // A fault may hold the line up until a session has expired, so the next one waits until it moves again.
+    // A fault may hold the line up until a session has expired, so the next one waits until it
+    // moves again.
     let (mut fault_at, mut said_at_fault) = (Instant::now(), 0);
     let mut next_fault = None;
     let two_timeouts = u64::try_from(2 * SESSION_TIMEOUT.as_millis())?;
-    // On a slow machine the window may be over before the two have met: then it goes on, without faults.
+    // On a slow machine the window may be over before the two have met: then it goes on, without
+    // faults.
     let patience = end + PATIENCE;
     while Instant::now() < end
         || (Instant::now() < patience && log.tally(group.rule).hand_overs < ENOUGH_HAND_OVERS)

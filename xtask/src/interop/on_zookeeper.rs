@@ -1,6 +1,7 @@
 //! The hazards' tests on Apache ZooKeeper.
 //!
-//! Owns what is said of those that fail: their names and the end of what each has printed, and nothing of the others.
+//! Owns what is said of those that fail: their names and the end of what each has printed, and
+//! nothing of the others.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -59,7 +60,8 @@ pub(super) fn run() -> Result<()> {
     .into())
 }
 
-/// The tests that failed, by what the test programs printed one after the other, with what each of them printed.
+/// The tests that failed, by what the test programs printed one after the other, with what each of
+/// them printed.
 fn failures(printed: &str) -> BTreeMap<&str, Vec<&str>> {
     let mut failures: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut printing = None;

@@ -1,7 +1,8 @@
-//! One queue used by Baton and another library at once: both put, both take, and a consumer is killed in the middle.
+//! One queue used by Baton and another library at once: both put, both take, and a consumer is
+//! killed in the middle.
 //!
-//! What was put must come out once. A killed consumer may take one item with it that was already its own; a queue with locks may hand
-//! one out again instead.
+//! What was put must come out once. A killed consumer may take one item with it that was already
+//! its own; a queue with locks may hand one out again instead.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;

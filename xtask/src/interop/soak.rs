@@ -1,8 +1,9 @@
-//! Curator's recipes under load on one server that is killed again and again, through connections that are cut. Owns the faults and
-//! their times; the load and the checks are in `xtask/java/CuratorSoak.java`.
+//! Curator's recipes under load on one server that is killed again and again, through connections
+//! that are cut. Owns the faults and their times; the load and the checks are in
+//! `xtask/java/CuratorSoak.java`.
 //!
-//! No fault but one lasts as long as a session may be silent, so every session has to outlive all of them. The one is a cut of a way
-//! that some clients have for themselves, which lasts longer.
+//! No fault but one lasts as long as a session may be silent, so every session has to outlive all
+//! of them. The one is a cut of a way that some clients have for themselves, which lasts longer.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

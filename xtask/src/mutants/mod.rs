@@ -1,7 +1,8 @@
 //! `cargo xtask mutants`: breaks the code in small ways, and sees whether a test fails each time.
 //!
-//! A build for each mutant would take hours here. So all mutants of a sample are compiled in at once, each behind a switch, and an
-//! environment variable chooses the active one. The way of a run, and who owns each step:
+//! A build for each mutant would take hours here. So all mutants of a sample are compiled in at
+//! once, each behind a switch, and an environment variable chooses the active one. The way of a
+//! run, and who owns each step:
 //!
 //! | file | owns |
 //! |---|---|
@@ -74,10 +75,12 @@ pub(crate) struct Args {
     /// List the mutants and build nothing.
     #[arg(long)]
     list: bool,
-    /// Go on with the last run, which had the same options; mutants of code that has moved are tried anew.
+    /// Go on with the last run, which had the same options; mutants of code that has moved are
+    /// tried anew.
     #[arg(long)]
     resume: bool,
-    /// Go on with the last run, and try those again that survived it: for tests that were written since.
+    /// Go on with the last run, and try those again that survived it: for tests that were written
+    /// since.
     #[arg(long)]
     retry: bool,
     /// Fail only where less than this share is caught, in percent.
@@ -89,7 +92,8 @@ pub(crate) struct Args {
     /// Test executables at a time.
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
-    /// Run only the tests of the mutated crate itself; a later --resume without this tries the survivors on the others.
+    /// Run only the tests of the mutated crate itself; a later --resume without this tries the
+    /// survivors on the others.
     #[arg(long)]
     own_tests: bool,
     /// Run the tests of the command too.
@@ -211,7 +215,8 @@ impl Args {
         }
     }
 
-    /// The file of results. Mutants of a change have one of their own, so that a longer run can still be resumed.
+    /// The file of results. Mutants of a change have one of their own, so that a longer run can
+    /// still be resumed.
     fn results(&self) -> &'static str {
         match self.in_diff {
             Some(_) => "results-in-diff.jsonl",
@@ -271,7 +276,8 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
     for stale in excuses.stale(&scanned) {
         eprintln!("an excuse that fits no mutant any more: {stale}");
     }
-    // The sample of a change is the beginning of all together, so that each module has its turn in it.
+    // The sample of a change is the beginning of all together, so that each module has its turn in
+    // it.
     let all = match args.in_diff {
         Some(_) => in_turns(by_module),
         None => by_module.into_iter().flatten().collect(),
@@ -287,7 +293,8 @@ fn candidates(args: &Args, root: &Path, excuses: &Excuses) -> Result<Vec<Chosen>
         .collect())
 }
 
-/// What makes two runs the same. Mutants of code that has changed since have other keys, and are tried anew.
+/// What makes two runs the same. Mutants of code that has changed since have other keys, and are
+/// tried anew.
 fn describe(args: &Args) -> serde_json::Value {
     json!({
         "seed": args.seed,
@@ -296,7 +303,8 @@ fn describe(args: &Args) -> serde_json::Value {
     })
 }
 
-/// Those that compile, as many as are wanted of each module; of a change, as many as are wanted in all.
+/// Those that compile, as many as are wanted of each module; of a change, as many as are wanted in
+/// all.
 fn viable(
     args: &Args,
     tree: &mut Tree,
@@ -304,7 +312,8 @@ fn viable(
     results: &Results,
 ) -> Result<Vec<Chosen>> {
     if args.in_diff.is_some() {
-        // Few: the build of the tests finds those that do not compile, and spares a check of everything that they depend on.
+        // Few: the build of the tests finds those that do not compile, and spares a check of
+        // everything that they depend on.
         candidates.truncate(args.limit());
         return Ok(candidates);
     }

@@ -1,6 +1,7 @@
 //! One mutant: where it is, which operator made it, and what the code says with it and without.
 //!
-//! A mutant's identity in reports and excuses is its file, function, operator and original text: lines move too often.
+//! A mutant's identity in reports and excuses is its file, function, operator and original text:
+//! lines move too often.
 
 use std::fmt;
 use std::ops::Range;

@@ -286,8 +286,8 @@ fn sides_of<'a>(condition: &'a Expr, sides: &mut Vec<&'a Expr>) {
     }
 }
 
-/// The name of what a statement calls or sets, if leaving it out can compile, and whether it is a call: the order of two calls
-/// may matter, that of two assignments rarely does.
+/// The name of what a statement calls or sets, if leaving it out can compile, and whether it is a
+/// call: the order of two calls may matter, that of two assignments rarely does.
 fn effect(statement: &Stmt) -> Option<(String, bool)> {
     match statement {
         Stmt::Expr(Expr::Assign(assign), Some(_)) => {

@@ -1,4 +1,5 @@
-//! What has become of mutants, in a file that an interrupted run is resumed from: one JSON object a line, the run's own first.
+//! What has become of mutants, in a file that an interrupted run is resumed from: one JSON object a
+//! line, the run's own first.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,8 +33,9 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Begins a run; goes on with the one in the file where `resume` says so and it is the same run. What has only survived the
-    /// own tests of its crate is tried again where all tests are run.
+    /// Begins a run; goes on with the one in the file where `resume` says so and it is the same
+    /// run. What has only survived the own tests of its crate is tried again where all tests are
+    /// run.
     pub(super) fn open(path: &Path, run: &Value, resume: Resume, own_tests: bool) -> Result<Self> {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text

@@ -1,7 +1,7 @@
 //! Writes many mutants into one source text, each behind a switch of its own.
 //!
-//! Ranges may lie inside each other, or be equal: the inner switches then stand in what is the original for the outer one. They
-//! may not overlap otherwise; `without_overlaps` sees to that.
+//! Ranges may lie inside each other, or be equal: the inner switches then stand in what is the
+//! original for the outer one. They may not overlap otherwise; `without_overlaps` sees to that.
 
 use std::ops::Range;
 
@@ -33,7 +33,8 @@ pub(super) fn rewrite(text: &str, mutants: &[Numbered<'_>]) -> (String, Vec<Plac
     (rewriter.out, rewriter.placed)
 }
 
-/// Those that can be in one text: each lies inside of or beside each other one. The earlier in the list is kept.
+/// Those that can be in one text: each lies inside of or beside each other one. The earlier in the
+/// list is kept.
 pub(super) fn without_overlaps(mutants: Vec<Mutant>) -> Vec<Mutant> {
     let mut kept: Vec<Mutant> = Vec::new();
     for mutant in mutants {

@@ -1,4 +1,5 @@
-//! Runs test executables: once without a mutant, to see what each reaches, and then for each mutant those that reach it.
+//! Runs test executables: once without a mutant, to see what each reaches, and then for each mutant
+//! those that reach it.
 //!
 //! It ends only process groups that it started, by their id.
 
@@ -79,8 +80,8 @@ enum Active<'a> {
 }
 
 impl Runner {
-    /// Runs each executable once without a mutant. One that fails twice is an error. What is known of an executable that has not
-    /// been built anew is not asked again.
+    /// Runs each executable once without a mutant. One that fails twice is an error. What is known
+    /// of an executable that has not been built anew is not asked again.
     pub(super) fn reach(&self, executables: &[Executable]) -> Result<Vec<Reach>> {
         let cache = self.scratch.join("reached.json");
         let mut known = Known::read(&cache);
@@ -170,8 +171,8 @@ impl Runner {
         });
     }
 
-    /// The executables that reach it, until one fails: first those that have caught most of the same file's mutants, then the
-    /// quickest.
+    /// The executables that reach it, until one fails: first those that have caught most of the
+    /// same file's mutants, then the quickest.
     fn try_one(
         &self,
         mutant: &Chosen,
@@ -318,7 +319,8 @@ fn push<T>(list: &Mutex<Vec<T>>, item: T) {
     }
 }
 
-/// What is known of executables: by path, when it was built, how long it takes, and what it reaches.
+/// What is known of executables: by path, when it was built, how long it takes, and what it
+/// reaches.
 struct Known(Value);
 
 impl Known {

@@ -1,4 +1,5 @@
-//! Which mutants are tried: a draw by a seed, spread over operators and files; the lines that a change touches; a share of them.
+//! Which mutants are tried: a draw by a seed, spread over operators and files; the lines that a
+//! change touches; a share of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -9,8 +10,9 @@ use crate::{Result, process};
 
 /// All mutants in the order of the draw: a module's sample is the beginning of it.
 ///
-/// The operators take turns, so that rare ones are tried too, and each takes one of the file that has been drawn from least. The
-/// order among the mutants of one operator and file depends on the seed and on what they are, not on their line.
+/// The operators take turns, so that rare ones are tried too, and each takes one of the file that
+/// has been drawn from least. The order among the mutants of one operator and file depends on the
+/// seed and on what they are, not on their line.
 pub(super) fn draw(mutants: Vec<Mutant>, seed: u64) -> Vec<Mutant> {
     let mut by_operator: BTreeMap<Operator, BTreeMap<String, VecDeque<Mutant>>> = BTreeMap::new();
     let mut keyed: Vec<(u64, Mutant)> = mutants
@@ -110,7 +112,8 @@ fn parse_diff(diff: &str) -> BTreeMap<String, Vec<usize>> {
     changed
 }
 
-/// Whether a mutant changes one of these lines. One that covers many lines, like a body, counts by its first.
+/// Whether a mutant changes one of these lines. One that covers many lines, like a body, counts by
+/// its first.
 pub(super) fn touches(changed: &BTreeMap<String, Vec<usize>>, mutant: &Mutant) -> bool {
     let Some(lines) = changed.get(&mutant.file) else {
         return false;

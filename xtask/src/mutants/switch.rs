@@ -1,7 +1,7 @@
 //! Which mutant is active in this process: copied into each mutated crate as its module `__mutant`.
 //!
-//! `BATON_MUTANT` names the active one. Where `BATON_MUTANT_REACHED` names a file instead, none is active, and the number of
-//! each that is reached is appended to it once.
+//! `BATON_MUTANT` names the active one. Where `BATON_MUTANT_REACHED` names a file instead, none is
+//! active, and the number of each that is reached is appended to it once.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,6 +1,7 @@
 //! The copy of the workspace with mutants in it, and its build.
 //!
-//! A mutant that does not compile is found by the place of the compiler's error, and left out; then the build is tried again.
+//! A mutant that does not compile is found by the place of the compiler's error, and left out; then
+//! the build is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,7 +63,8 @@ impl Tree {
             target: folder.join("build"),
             switched: Vec::new(),
         };
-        // Files that an earlier run has mutated are written with this run's mutants, once: a resumed run then builds nothing.
+        // Files that an earlier run has mutated are written with this run's mutants, once: a
+        // resumed run then builds nothing.
         let mutated = tree.mutated_files();
         let mut kept = BTreeSet::new();
         for name in listed.lines().filter(|name| root.join(name).is_file()) {
@@ -80,7 +82,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Writes the mutants into the copy, builds it, and leaves out those that do not compile. Returns the executables.
+    /// Writes the mutants into the copy, builds it, and leaves out those that do not compile.
+    /// Returns the executables.
     pub(super) fn build(
         &mut self,
         build: Build,
@@ -251,7 +254,8 @@ impl CompileError {
         })
     }
 
-    /// The mutant at one of its places: at first one whose own text has the error, then one that is around it.
+    /// The mutant at one of its places: at first one whose own text has the error, then one that is
+    /// around it.
     fn guilty(&self, placed: &BTreeMap<String, Vec<Placed>>) -> Option<u32> {
         let ranges: [fn(&Placed) -> &std::ops::Range<usize>; 2] =
             [|place| &place.replacement, |place| &place.whole];
@@ -295,7 +299,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Removes what an earlier copy has left, but for the switches, which nothing declares where they are not needed.
+/// Removes what an earlier copy has left, but for the switches, which nothing declares where they
+/// are not needed.
 fn remove_others(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

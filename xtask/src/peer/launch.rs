@@ -1,4 +1,5 @@
-//! How a peer's process is started: Java's from Debian's jars, kazoo's in an environment of its own, Baton's is this program.
+//! How a peer's process is started: Java's from Debian's jars, kazoo's in an environment of its
+//! own, Baton's is this program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,7 +37,8 @@ pub(super) fn command(spec: &Spec<'_>) -> Result<Command> {
     Ok(command)
 }
 
-/// A Python that has kazoo: the one that BATON_PYTHON names, or that of an environment in the build's folder.
+/// A Python that has kazoo: the one that BATON_PYTHON names, or that of an environment in the
+/// build's folder.
 pub(crate) fn python() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("BATON_PYTHON") {
         return Ok(PathBuf::from(named));

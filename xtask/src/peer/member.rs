@@ -1,7 +1,8 @@
-//! Baton's side of a mixed group: a process that takes part with this library. Run as `xtask member` by the group's driver.
+//! Baton's side of a mixed group: a process that takes part with this library. Run as
+//! `xtask member` by the group's driver.
 //!
-//! It acts only under a guard that has just said yes, and reports the instant *before* it asked: whatever it claims, the guard
-//! vouches for. It must never claim anything else.
+//! It acts only under a guard that has just said yes, and reports the instant *before* it asked:
+//! whatever it claims, the guard vouches for. It must never claim anything else.
 
 mod items;
 mod turns;
@@ -237,7 +238,8 @@ async fn act(
     say("done", nanos(), "act");
 }
 
-/// Turns until stopped. A guard that was lost is no error: the next turn begins at the end of the line.
+/// Turns until stopped. A guard that was lost is no error: the next turn begins at the end of the
+/// line.
 async fn rounds(
     turns: &Turns,
     lane: u64,

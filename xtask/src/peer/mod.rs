@@ -1,6 +1,8 @@
-//! One process of one library that takes part in a recipe: started, told what to do line by line, and listened to.
+//! One process of one library that takes part in a recipe: started, told what to do line by line,
+//! and listened to.
 //!
-//! Baton, Curator, kazoo and zookeeper-recipes all speak the same lines, so that a group may be of any mixture:
+//! Baton, Curator, kazoo and zookeeper-recipes all speak the same lines, so that a group may be of
+//! any mixture:
 //!
 //! | to it | from it, each with the instant of CLOCK_MONOTONIC in ns |
 //! |---|---|
@@ -13,7 +15,8 @@
 //! | `put ITEM`; `drain`, until `stop` | `put ITEM`, once it is in the tree; `item ITEM` for each, taken and done with |
 //! | any other | `done COMMAND RESULT` |
 //!
-//! What it complains about goes to `xtask-peers.log` in the build's folder. It never touches a process that it did not start; each ends with its owner, and when its standard input does.
+//! What it complains about goes to `xtask-peers.log` in the build's folder. It never touches a
+//! process that it did not start; each ends with its owner, and when its standard input does.
 
 mod launch;
 pub(crate) mod member;
@@ -254,7 +257,8 @@ impl Peer {
             .map_err(|error| format!("{} does not listen: {error}", self.recipe).into())
     }
 
-    /// What it says with this word after the last command; a refusal or an error said instead is the error.
+    /// What it says with this word after the last command; a refusal or an error said instead is
+    /// the error.
     pub(crate) fn answer(&self, what: &str, limit: Duration) -> Result<Event> {
         self.hear(what, limit)?
             .ok_or_else(|| format!("{} did not say '{what}' within {limit:?}", self.recipe).into())

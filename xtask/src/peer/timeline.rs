@@ -1,8 +1,8 @@
 //! The shared register: who held when, by one clock, and whether more held at once than may.
 //!
-//! A holding lasts from `enter` to `leave`. A killed process held until it was killed. Baton's own members claim less: each claim
-//! is an instant at which the guard said yes, and the holding lasts until the last of them; so a member that was paused holds
-//! only if its guard says so afterwards.
+//! A holding lasts from `enter` to `leave`. A killed process held until it was killed. Baton's own
+//! members claim less: each claim is an instant at which the guard said yes, and the holding lasts
+//! until the last of them; so a member that was paused holds only if its guard says so afterwards.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,8 @@ fn holdings(events: &[Event], claims_less: impl Fn(usize) -> bool) -> Vec<Holdin
             _ => {}
         }
     }
-    // What a process said before it was killed may arrive after that, so its end is looked up, not awaited.
+    // What a process said before it was killed may arrive after that, so its end is looked up, not
+    // awaited.
     let killed = |peer: usize| {
         let mut ends = events.iter().filter(|event| event.peer == peer);
         ends.find(|event| event.what == "killed" || event.what == "ended")

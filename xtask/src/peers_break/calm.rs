@@ -16,7 +16,8 @@ use crate::{Result, java, process};
 /// How long a holder that was woken is watched.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 const CROWD_TIME: Duration = Duration::from_secs(30);
-/// A crowd that has had no grant for so long, while all want one, hangs: two sessions could have expired.
+/// A crowd that has had no grant for so long, while all want one, hangs: two sessions could have
+/// expired.
 const SILENCE: Duration = Duration::from_secs(10);
 
 fn server(runtime: &Runtime) -> Result<TestServer> {
@@ -33,7 +34,8 @@ fn none() -> Vec<Figures> {
     vec![Figures::default(); SUBJECTS.len()]
 }
 
-/// The holder is stopped for twice its timeout while it acts every 5 ms, and goes on when another holds.
+/// The holder is stopped for twice its timeout while it acts every 5 ms, and goes on when another
+/// holds.
 pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let server = server(runtime)?;
     let mut rows = Vec::new();
@@ -86,7 +88,8 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The holder's session expires behind a silent network; when that heals, the holder looks at its flag and asks for the lock again.
+/// The holder's session expires behind a silent network; when that heals, the holder looks at its
+/// flag and asks for the lock again.
 pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let server = server(runtime)?;
     let mut flags = none();
@@ -146,7 +149,8 @@ pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     ])
 }
 
-/// The connection is reset in place of the reply to the create of the lock node. Nobody else wants the lock.
+/// The connection is reset in place of the reply to the create of the lock node. Nobody else wants
+/// the lock.
 pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let server = server(runtime)?;
     let mut stuck = none();

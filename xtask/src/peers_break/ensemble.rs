@@ -1,4 +1,5 @@
-//! The experiments on three servers (H91): what a holder is not told when its server has lost touch.
+//! The experiments on three servers (H91): what a holder is not told when its server has lost
+//! touch.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -58,7 +59,8 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         "H91: the holder's server leads and loses its quorum: time for which both hold",
         SESSION_TIMEOUT,
         |ensemble, leader, cut| {
-            // Neither do they follow it, nor can it follow the next one and bring its sessions along.
+            // Neither do they follow it, nor can it follow the next one and bring its sessions
+            // along.
             ensemble.set_cut_off(leader, cut);
             for follower in [(leader + 1) % 3, (leader + 2) % 3] {
                 ensemble.set_cut_from(follower, leader, cut);
@@ -106,7 +108,8 @@ fn experiment(
         cut(&ensemble, leader, true);
         let server = ensemble.servers().get(leader).ok_or("no such server")?;
         if steps_down {
-            // Votes still pass: once it has sent its clients away it is kept from being voted for again.
+            // Votes still pass: once it has sent its clients away it is kept from being voted for
+            // again.
             await_told(&pairs);
             server.pause()?;
         }

@@ -1,5 +1,5 @@
-//! One lean connection: handshake, frames out in one write for a batch, replies in order. It keeps no watches, never reconnects
-//! and never retries: in a measurement a lost connection is the end.
+//! One lean connection: handshake, frames out in one write for a batch, replies in order. It keeps
+//! no watches, never reconnects and never retries: in a measurement a lost connection is the end.
 
 use std::io;
 use std::time::Duration;
@@ -135,7 +135,8 @@ impl Inbox {
         Some(payload)
     }
 
-    /// The next whole reply, or `None` until more has arrived. A frame too short for a header is the error.
+    /// The next whole reply, or `None` until more has arrived. A frame too short for a header is
+    /// the error.
     pub(crate) fn reply(&mut self) -> Result<Option<Reply<'_>>, usize> {
         let Some(payload) = self.frame() else {
             return Ok(None);
@@ -272,7 +273,8 @@ impl Connection {
         }
     }
 
-    /// Ends the session. The server's answer is awaited so that the session is gone when this returns.
+    /// Ends the session. The server's answer is awaited so that the session is gone when this
+    /// returns.
     pub(crate) async fn close(mut self) -> Result<(), BenchError> {
         self.call(&Request::CloseSession).await.map(|_| ())
     }

@@ -1,5 +1,5 @@
-//! The raw workloads: makes the nodes that they need, keeps every connection full, and removes what was made. It never retries: a
-//! refused operation ends the run.
+//! The raw workloads: makes the nodes that they need, keeps every connection full, and removes what
+//! was made. It never retries: a refused operation ends the run.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -94,7 +94,8 @@ async fn measure(
         .await
 }
 
-/// Keeps one connection full until the run stops, then waits for what is still under way. Returns the requests issued.
+/// Keeps one connection full until the run stops, then waits for what is still under way. Returns
+/// the requests issued.
 async fn drive(
     mut conn: Connection,
     mut script: Script,
@@ -111,7 +112,8 @@ async fn drive(
     conn.flush().await?;
     while !under_way.is_empty() {
         if in_flight > 1 {
-            // The other connections go first: meanwhile more arrives here, and one read and one write serve it all.
+            // The other connections go first: meanwhile more arrives here, and one read and one
+            // write serve it all.
             conn.readable().await?;
             tokio::task::yield_now().await;
         }

@@ -1,5 +1,6 @@
-//! `baton bench`: a load generator for any server of the ZooKeeper protocol. It measures and reports; it never shares code with
-//! the client crate for the raw workloads, so that what it measures is the server, and its own cost stays small beside it.
+//! `baton bench`: a load generator for any server of the ZooKeeper protocol. It measures and
+//! reports; it never shares code with the client crate for the raw workloads, so that what it
+//! measures is the server, and its own cost stays small beside it.
 
 mod conn;
 mod load;
@@ -21,8 +22,9 @@ use report::Report;
 
 /// Measure a server: throughput, latency, and what an operation costs it.
 ///
-/// The raw workloads keep `--connections` x `--in-flight` requests under way. `lock`, `handoff` and `queue` run the recipes, one at a
-/// time on each connection, each with its own session. All nodes are made below `--path` and removed again at the end.
+/// The raw workloads keep `--connections` x `--in-flight` requests under way. `lock`, `handoff` and
+/// `queue` run the recipes, one at a time on each connection, each with its own session. All nodes
+/// are made below `--path` and removed again at the end.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +41,8 @@ pub(crate) struct Args {
     /// Requests kept in flight on each connection.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) in_flight: usize,
-    /// `lock`, `handoff` and `work`: how one turn's end and the next turn's beginning reach the server.
+    /// `lock`, `handoff` and `work`: how one turn's end and the next turn's beginning reach the
+    /// server.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Turns::Awaited)]
     pub(crate) turns: Turns,
     /// Bytes of each value.
@@ -91,12 +94,13 @@ pub(crate) enum Workload {
     Lock,
     /// Several clients contend for one lock; one operation is a hand-off.
     Handoff,
-    /// Replace one's own node in a line by a new one at its end, in one change, with nobody to wait for or to tell: the least that
-    /// a hand-off costs the server, whoever writes the recipe.
+    /// Replace one's own node in a line by a new one at its end, in one change, with nobody to wait
+    /// for or to tell: the least that a hand-off costs the server, whoever writes the recipe.
     Replace,
     /// Offer an item and poll one; one operation is the pair.
     Queue,
-    /// Claim an item of a work queue and acknowledge it; one operation is the pair. The items are put meanwhile, 500 at a time.
+    /// Claim an item of a work queue and acknowledge it; one operation is the pair. The items are
+    /// put meanwhile, 500 at a time.
     Work,
 }
 
@@ -217,7 +221,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 }
 
 fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
-    // One thread: the generator shares the machine with the server and must leave it the other cores.
+    // One thread: the generator shares the machine with the server and must leave it the other
+    // cores.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,5 +1,5 @@
-//! What a process costs: CPU time and resident memory, read from `/proc`. It must never guess: a process that cannot be read
-//! is an error, not a zero.
+//! What a process costs: CPU time and resident memory, read from `/proc`. It must never guess: a
+//! process that cannot be read is an error, not a zero.
 
 use std::fs;
 use std::time::Duration;
@@ -47,8 +47,8 @@ fn read(pid: u32) -> Result<Usage, BenchError> {
     })
 }
 
-/// Takes `utime`, `stime` and `rss` (fields 14, 15 and 24) from a stat line. The command name before them may hold spaces and
-/// parentheses, so counting starts after the last `)`.
+/// Takes `utime`, `stime` and `rss` (fields 14, 15 and 24) from a stat line. The command name
+/// before them may hold spaces and parentheses, so counting starts after the last `)`.
 fn parse_stat(line: &str) -> Option<(u64, u64, u64)> {
     let (_, after_name) = line.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11);

@@ -1,5 +1,5 @@
-//! The recipes' workloads: lock, hand-off and queue, as a program that uses the library would run them, each client with a session
-//! of its own.
+//! The recipes' workloads: lock, hand-off and queue, as a program that uses the library would run
+//! them, each client with a session of its own.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -108,7 +108,8 @@ async fn take_turns(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The same with the release and the wish for the next turn in one packet. A turn counts from there to the grant.
+/// The same with the release and the wish for the next turn in one packet. A turn counts from there
+/// to the grant.
 async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
     let mut guard = mutex.acquire().await.map_err(failed)?;
     while !window.stopping() {
@@ -195,8 +196,8 @@ async fn fill(
     Ok(())
 }
 
-/// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a time; `pipelined`, with
-/// the acknowledgement and the next claim in one packet.
+/// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a
+/// time; `pipelined`, with the acknowledgement and the next claim in one packet.
 async fn do_work(
     queue: &WorkQueue,
     together: usize,
@@ -228,7 +229,8 @@ async fn do_work(
     Ok(())
 }
 
-/// Removes a node and what is below it, as far as it is still there: the recipes' containers may have gone by themselves.
+/// Removes a node and what is below it, as far as it is still there: the recipes' containers may
+/// have gone by themselves.
 async fn remove(session: &Session, path: &str) {
     if let Ok(children) = session.children(path).await {
         for name in &children.names {

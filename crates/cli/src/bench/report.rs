@@ -1,4 +1,5 @@
-//! The result of a run, for people and for programs. It holds figures only; it never decides whether they are good.
+//! The result of a run, for people and for programs. It holds figures only; it never decides
+//! whether they are good.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What each connection asks for, one request after the other, for the raw workloads. It knows the nodes' names, so that set-up,
-//! load and cleaning agree; it never touches a socket.
+//! What each connection asks for, one request after the other, for the raw workloads. It knows the
+//! nodes' names, so that set-up, load and cleaning agree; it never touches a socket.
 
 use baton_proto::{Acl, Create, CreateMode, CreateOp, Request};
 
@@ -94,7 +94,8 @@ impl Script {
     pub(crate) fn next(&mut self) -> (Request<'_>, bool) {
         let turn = self.issued;
         self.issued += 1;
-        // Connections start at different nodes and step by a prime, so that they do not move in line.
+        // Connections start at different nodes and step by a prime, so that they do not move in
+        // line.
         let index = (self.connection as u64 * 7919 + turn * 31) % self.shared.len().max(1) as u64;
         let path = self.shared.get(index as usize).map_or("", String::as_str);
         let get = || Request::GetData { path, watch: false };

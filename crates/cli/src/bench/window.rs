@@ -1,5 +1,5 @@
-//! The measured window: warm-up, the time or number of operations that counts, and the readings of processes at its two ends. One
-//! thread runs everything, so counters are plain cells.
+//! The measured window: warm-up, the time or number of operations that counts, and the readings of
+//! processes at its two ends. One thread runs everything, so counters are plain cells.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
@@ -83,7 +83,8 @@ impl Window {
         self.finished.notify_one();
     }
 
-    /// Warms up, measures, stops the tasks and waits for them; returns the figures and what the tasks returned.
+    /// Warms up, measures, stops the tasks and waits for them; returns the figures and what the
+    /// tasks returned.
     pub(crate) async fn conduct<T>(
         &self,
         args: &Args,
@@ -133,7 +134,8 @@ impl Window {
         Ok((report, ended))
     }
 
-    /// Waits for `time`, the wanted number of operations or a failed task; the user's interrupt ends the run early.
+    /// Waits for `time`, the wanted number of operations or a failed task; the user's interrupt
+    /// ends the run early.
     async fn wait(&self, time: Duration) {
         tokio::select! {
             () = tokio::time::sleep(time) => {}

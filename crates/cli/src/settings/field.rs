@@ -1,4 +1,5 @@
-//! The type of a setting and its place: how text becomes a value there, and a value text. Knows no names.
+//! The type of a setting and its place: how text becomes a value there, and a value text. Knows no
+//! names.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! The settings of `baton serve`: where each comes from, and what comes out.
 //!
-//! [`SETTINGS`] defines each once: its name in `baton.toml`, its flag, its key in ZooKeeper's `zoo.cfg`, its type and
-//! its help. Flags, both kinds of file, `--print-config` and the table in `docs/operations.md` are derived from that.
-//! A flag outweighs the file, the file the default. Starts nothing and makes no file.
+//! [`SETTINGS`] defines each once: its name in `baton.toml`, its flag, its key in ZooKeeper's
+//! `zoo.cfg`, its type and its help. Flags, both kinds of file, `--print-config` and the table in
+//! `docs/operations.md` are derived from that. A flag outweighs the file, the file the default.
+//! Starts nothing and makes no file.
 //!
 //! [`config_file`] is apart from that: the file that names the servers which commands use.
 
@@ -166,7 +167,8 @@ impl Settings {
         })
     }
 
-    /// These settings, separated by commas, with their values and where those stand; only those that were given, if any was.
+    /// These settings, separated by commas, with their values and where those stand; only those
+    /// that were given, if any was.
     fn named(&self, settings: &str) -> String {
         let all = settings.split(", ");
         let given: Vec<_> = all.clone().filter(|name| self.is_given(name)).collect();
@@ -190,7 +192,8 @@ impl Settings {
         &self.target
     }
 
-    /// Every setting, its value as in `baton.toml` (none: there is no value), and where that came from.
+    /// Every setting, its value as in `baton.toml` (none: there is no value), and where that came
+    /// from.
     pub(crate) fn list(&self) -> Vec<Shown<'_>> {
         SETTINGS
             .iter()
@@ -205,7 +208,8 @@ impl Settings {
             .collect()
     }
 
-    /// All settings as a `baton.toml`, each with its origin behind it. A secret is named and not shown.
+    /// All settings as a `baton.toml`, each with its origin behind it. A secret is named and not
+    /// shown.
     pub(crate) fn to_toml(&self) -> String {
         let lines = self.list().into_iter().map(|shown| match shown.value {
             Some(value) => format!("{} = {value}  # {}\n", shown.name, shown.origin),

@@ -1,4 +1,5 @@
-//! Java's properties format, in which a zoo.cfg is written: lines, comments, continuations, escapes. Knows no key.
+//! Java's properties format, in which a zoo.cfg is written: lines, comments, continuations,
+//! escapes. Knows no key.
 
 /// One entry: its line, counted from 1, its key and its value, both without space around them.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The keys of a zoo.cfg that ask for protection which Baton does not have. A file that has one of them stops the start:
-//! a server that ignored it would serve everybody whom the file keeps out.
+//! The keys of a zoo.cfg that ask for protection which Baton does not have. A file that has one of
+//! them stops the start: a server that ignored it would serve everybody whom the file keeps out.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +127,8 @@ fn is_off(row: &Protection, value: &str) -> bool {
     value.is_empty() || row.off.iter().any(|off| off.eq_ignore_ascii_case(value))
 }
 
-/// Every line of a file that may ask for protection, or turn it off. The last line with a key counts.
+/// Every line of a file that may ask for protection, or turn it off. The last line with a key
+/// counts.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// The value and the place (`zoo.cfg:7`) by key.
@@ -135,7 +136,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Takes a line. `true`: its key belongs to [`PROTECTIONS`], and nothing else is to be said of it.
+    /// Takes a line. `true`: its key belongs to [`PROTECTIONS`], and nothing else is to be said of
+    /// it.
     pub(super) fn take(&mut self, key: &str, value: &str, place: String) -> bool {
         // ZooKeeper puts the prefix there itself; who writes it means the same.
         let key = key.strip_prefix("zookeeper.").unwrap_or(key);
@@ -164,8 +166,8 @@ impl Asked {
     /// Whether the file can be served.
     ///
     /// # Errors
-    /// One line that names every key that asks for protection with its place, what is missing, and what to do. Never a value:
-    /// some are passwords.
+    /// One line that names every key that asks for protection with its place, what is missing, and
+    /// what to do. Never a value: some are passwords.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
         for (key, (value, place)) in &self.seen {

@@ -258,7 +258,8 @@ fn a_zoo_cfg_that_asks_for_protection_stops_the_start_and_names_every_such_line(
         "{refused}"
     );
     assert!(!refused.contains('\n'), "{refused}");
-    // Flags do not turn it off, and neither does a TLS port without a plain one ask for a plain one.
+    // Flags do not turn it off, and neither does a TLS port without a plain one ask for a plain
+    // one.
     assert!(load("zoo.cfg", &text, &["--listen", "127.0.0.1:1"]).is_err());
     let only_tls = load("zoo.cfg", "dataDir=/x\nsecureClientPort=2281\n", &[]).unwrap_err();
     assert!(
@@ -470,7 +471,8 @@ fn the_documents_have_every_setting() {
     }
 }
 
-/// As distributions, images and projects ship them, without their comments; and one of a cluster that was made a server alone.
+/// As distributions, images and projects ship them, without their comments; and one of a cluster
+/// that was made a server alone.
 #[test]
 fn files_that_are_in_use_are_taken_and_what_they_ask_for_in_vain_is_named() {
     const QUORUM: &str = "initLimit, syncLimit (a server alone has no ensemble)";

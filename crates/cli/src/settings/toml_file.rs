@@ -1,5 +1,5 @@
-//! Reads `baton.toml`: the settings under their own names, values as TOML has them. An unknown key is refused: the file
-//! is Baton's own, and what is in it is meant.
+//! Reads `baton.toml`: the settings under their own names, values as TOML has them. An unknown key
+//! is refused: the file is Baton's own, and what is in it is meant.
 
 use toml::de::DeTable;
 use toml::{Table, Value};

@@ -1,5 +1,5 @@
-//! Reads ZooKeeper's zoo.cfg. What it says and Baton does otherwise is handed out, so that nobody believes in a setting
-//! that has no effect; what cannot be served at all is refused.
+//! Reads ZooKeeper's zoo.cfg. What it says and Baton does otherwise is handed out, so that nobody
+//! believes in a setting that has no effect; what cannot be served at all is refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,8 +83,8 @@ impl Http {
     }
 }
 
-/// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a port. To Java, no address and
-/// every address of IPv4 are the same: every address, of IPv6 too.
+/// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a
+/// port. To Java, no address and every address of IPv4 are the same: every address, of IPv6 too.
 fn with_port(address: &str, port: &str) -> String {
     if matches!(address, "0.0.0.0" | "::" | "[::]") {
         format!("{ANY}:{port}")

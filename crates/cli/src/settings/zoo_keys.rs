@@ -1,4 +1,5 @@
-//! The keys of a zoo.cfg that name nothing here: what happens instead of what they say. And how values are written there.
+//! The keys of a zoo.cfg that name nothing here: what happens instead of what they say. And how
+//! values are written there.
 
 use baton_server::{CHANGING_WORDS, HARMLESS_WORDS};
 
@@ -13,7 +14,8 @@ pub(crate) enum Unit {
     Count,
     /// A number of KiB; none or a negative one is the default.
     Kibibytes,
-    /// A number between these two: another one becomes the nearest of them. A negative one is the default.
+    /// A number between these two: another one becomes the nearest of them. A negative one is the
+    /// default.
     Within(u64, u64),
     /// Text as it is.
     Text,
@@ -24,7 +26,8 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The values as `baton.toml` would have them; none for "the default". `refuse` gets what is not taken as it is, and why.
+    /// The values as `baton.toml` would have them; none for "the default". `refuse` gets what is
+    /// not taken as it is, and why.
     ///
     /// # Errors
     /// What is wrong with the value.

@@ -1,8 +1,9 @@
 //! The guardian: parent of the command, and the one who stops it in time.
 //!
-//! One thread, one loop over three sources: orders from `baton`, its children's changes, and a timer on
-//! CLOCK_BOOTTIME. It trusts no event to arrive: without a newer lease order the deadlines of the last one stand, and
-//! the end of the connection is an order to stop. It must never exit while the command runs.
+//! One thread, one loop over three sources: orders from `baton`, its children's changes, and a
+//! timer on CLOCK_BOOTTIME. It trusts no event to arrive: without a newer lease order the deadlines
+//! of the last one stand, and the end of the connection is an order to stop. It must never exit
+//! while the command runs.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +35,8 @@ pub(super) fn main(command: Vec<OsString>) -> ExitCode {
     match Guardian::start(&command).and_then(Guardian::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If the socket is what failed, nobody reads this; `baton` then sees the connection end.
+            // If the socket is what failed, nobody reads this; `baton` then sees the connection
+            // end.
             if let Ok(mut control) = control() {
                 report(
                     &mut control,
@@ -81,8 +83,8 @@ struct Guardian {
 impl Guardian {
     /// Takes the first order and starts the command.
     fn start(command: &[OsString]) -> std::io::Result<Self> {
-        // Blocked, not ignored: the stub can clear the mask, but not what is ignored. A blocked SIGTTOU also lets this
-        // background process hand the terminal about.
+        // Blocked, not ignored: the stub can clear the mask, but not what is ignored. A blocked
+        // SIGTTOU also lets this background process hand the terminal about.
         SigSet::all().thread_block()?;
         let children =
             SignalFd::with_flags(&signals(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
@@ -132,7 +134,8 @@ impl Guardian {
             notice_at: Duration::from_nanos(notice_at_ns),
             kill_at: Duration::from_nanos(kill_at_ns),
         };
-        // The stub stops itself when it is ready. If it ended instead, the loop will find that: this only looks.
+        // The stub stops itself when it is ready. If it ended instead, the loop will find that:
+        // this only looks.
         let ready = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(command), ready)?;
         if let Some(terminal) = &guardian.terminal {
@@ -147,7 +150,8 @@ impl Guardian {
 
     /// Serves until the command has ended.
     fn run(mut self) -> std::io::Result<()> {
-        // Orders that came right behind the first one are in the buffer already, where poll cannot see them.
+        // Orders that came right behind the first one are in the buffer already, where poll cannot
+        // see them.
         if !self.control.buffer().is_empty() {
             self.take_orders()?;
         }
@@ -197,7 +201,8 @@ impl Guardian {
     fn take_orders(&mut self) -> std::io::Result<()> {
         loop {
             let mut line = String::new();
-            // Orders are written in one piece and are short, so a line that has begun to arrive is there whole.
+            // Orders are written in one piece and are short, so a line that has begun to arrive is
+            // there whole.
             if self.control.read_line(&mut line).unwrap_or(0) == 0 {
                 self.connected = false;
                 let now = boottime();
@@ -232,7 +237,8 @@ impl Guardian {
 
     /// Gives notice if it is due; says whether the time to kill has come.
     fn deadlines_passed(&mut self) -> bool {
-        // "Ignore" is about the lease; a command whose `baton` has gone has nobody left who ignores on its behalf.
+        // "Ignore" is about the lease; a command whose `baton` has gone has nobody left who ignores
+        // on its behalf.
         if self.on_lost == OnLost::Ignore && self.connected {
             return false;
         }
@@ -251,8 +257,9 @@ impl Guardian {
         self.stage == Stage::Noticed && self.kill_at <= now
     }
 
-    /// The command stopped. From the keyboard that would leave a lock held by nothing that moves, and a terminal
-    /// with nobody in front: it is set running again. A stop by anyone else is theirs to end.
+    /// The command stopped. From the keyboard that would leave a lock held by nothing that moves,
+    /// and a terminal with nobody in front: it is set running again. A stop by anyone else is
+    /// theirs to end.
     fn stopped(&mut self, signal: i32) {
         if self.terminal.is_some() && signal == Signal::TSTP.as_raw() {
             processes::signal_group(self.command, Signal::CONT);
@@ -310,7 +317,8 @@ impl Guardian {
 }
 
 fn report(control: &mut UnixStream, what: &Report) {
-    // A `baton` that has gone reads nothing; the end of its connection is handled where orders are read.
+    // A `baton` that has gone reads nothing; the end of its connection is handled where orders are
+    // read.
     if let Ok(mut line) = serde_json::to_string(what) {
         line.push('\n');
         let _ = control.write_all(line.as_bytes());

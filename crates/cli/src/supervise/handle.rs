@@ -63,7 +63,8 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts the guardian, which starts the command, with its first deadlines: instants of CLOCK_BOOTTIME. To be called on the main thread, within a runtime.
+    /// Starts the guardian, which starts the command, with its first deadlines: instants of
+    /// CLOCK_BOOTTIME. To be called on the main thread, within a runtime.
     pub(crate) fn start(
         command: &Command,
         notice_at: Duration,
@@ -90,7 +91,8 @@ impl Supervised {
             .spawn()
             .map_err(failed)?;
         let order = Order::Start {
-            // Several commands with inputs of their own may run at a time: none of them has the terminal.
+            // Several commands with inputs of their own may run at a time: none of them has the
+            // terminal.
             terminal_group: match command.input {
                 Some(_) => None,
                 None => tty::foreground_group(),
@@ -137,7 +139,8 @@ impl Supervised {
             Ok(Report::Resumed) => Ok(Event::Resumed),
             Ok(Report::Notice) => Ok(Event::Notice),
             Ok(Report::Ended(ended)) => {
-                // The guardian exits right after this report; reaping it does not wait for anything else.
+                // The guardian exits right after this report; reaping it does not wait for anything
+                // else.
                 let _ = self.guardian.wait();
                 Ok(Event::Ended(ended))
             }
@@ -155,7 +158,8 @@ impl Supervised {
         }
     }
 
-    /// Sets the deadlines, as instants of CLOCK_BOOTTIME. The newest counts, until notice was given.
+    /// Sets the deadlines, as instants of CLOCK_BOOTTIME. The newest counts, until notice was
+    /// given.
     pub(crate) async fn lease(&mut self, notice_at: Duration, kill_at: Duration) {
         self.order(&Order::Lease {
             notice_at_ns: nanos(notice_at),
@@ -174,8 +178,9 @@ impl Supervised {
         let _ = self.orders.write_all(order_line(order).as_bytes()).await;
     }
 
-    /// The guardian has died or is about to, which kills the command itself (the stub asked for that). What is left of
-    /// its group is killed here, and waited for: the lock must not pass on before.
+    /// The guardian has died or is about to, which kills the command itself (the stub asked for
+    /// that). What is left of its group is killed here, and waited for: the lock must not pass on
+    /// before.
     async fn clear_away(&mut self) {
         let _ = self.guardian.wait();
         let Some(group) = self.group else { return };
@@ -197,7 +202,8 @@ fn order_line(order: &Order) -> String {
     line
 }
 
-/// A file without a name that holds these bytes, to be read from the beginning: unlike a pipe, nobody has to keep filling it.
+/// A file without a name that holds these bytes, to be read from the beginning: unlike a pipe,
+/// nobody has to keep filling it.
 fn filled(bytes: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(memfd_create("baton-item", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;

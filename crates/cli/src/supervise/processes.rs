@@ -41,8 +41,9 @@ pub(super) fn signal_group(command: Pid, signal: Signal) {
     }
 }
 
-/// Kills the command and every descendant, and returns when none is left, with the command's status if it was reaped
-/// here. The guardian is their subreaper, so what loses its parent becomes the guardian's child and is found next.
+/// Kills the command and every descendant, and returns when none is left, with the command's status
+/// if it was reaped here. The guardian is their subreaper, so what loses its parent becomes the
+/// guardian's child and is found next.
 pub(super) fn kill_all(command: Pid) -> Option<WaitStatus> {
     let mut status = None;
     loop {
@@ -62,7 +63,8 @@ pub(super) fn kill_all(command: Pid) -> Option<WaitStatus> {
     }
 }
 
-/// The guardian's children, from the kernel's list. Empty where the kernel keeps none; the group is killed anyway.
+/// The guardian's children, from the kernel's list. Empty where the kernel keeps none; the group is
+/// killed anyway.
 fn children() -> Vec<Pid> {
     std::fs::read_to_string("/proc/thread-self/children")
         .unwrap_or_default()

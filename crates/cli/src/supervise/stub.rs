@@ -1,7 +1,7 @@
 //! The stub: prepares the command's process from inside, then becomes the command.
 //!
-//! It stops itself before that, so that the guardian can hand it the terminal first: a command that reads from
-//! its terminal a moment too early would be stopped by SIGTTIN.
+//! It stops itself before that, so that the guardian can hand it the terminal first: a command that
+//! reads from its terminal a moment too early would be stopped by SIGTTIN.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -24,8 +24,8 @@ pub(super) fn main(arguments: Vec<OsString>) -> ExitCode {
     let Some(command) = arguments.next() else {
         return ExitCode::from(exit::USAGE);
     };
-    // A guardian that is killed takes the command with it even where its descendants cannot be followed. It may be
-    // dead already: the signal is not sent for a death in the past.
+    // A guardian that is killed takes the command with it even where its descendants cannot be
+    // followed. It may be dead already: the signal is not sent for a death in the past.
     let armed = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
     if !armed || getppid().map(|parent| parent.as_raw_nonzero().get()) != guardian {
         return ExitCode::from(exit::BATON);

@@ -17,7 +17,8 @@ pub(super) fn foreground_group() -> Option<i32> {
 
 /// A terminal that is lent to the command.
 ///
-/// Its methods are for a process that has SIGTTOU blocked: else it would be stopped by them, being in the background.
+/// Its methods are for a process that has SIGTTOU blocked: else it would be stopped by them, being
+/// in the background.
 pub(super) struct Terminal {
     terminal: OwnedFd,
     owner: Pid,
@@ -41,7 +42,8 @@ impl Terminal {
         let _ = tcsetpgrp(&self.terminal, group);
     }
 
-    /// Gives the terminal back, and its modes as they were if the borrower had no chance to tidy up.
+    /// Gives the terminal back, and its modes as they were if the borrower had no chance to tidy
+    /// up.
     pub(super) fn take_back(&self, untidy: bool) {
         if let (true, Some(modes)) = (untidy, &self.modes) {
             let _ = tcsetattr(&self.terminal, OptionalActions::Now, modes);

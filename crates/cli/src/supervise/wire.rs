@@ -37,7 +37,8 @@ pub(crate) enum Order {
         /// As in [`Order::Lease`].
         kill_at_ns: u64,
     },
-    /// New deadlines, in nanoseconds of CLOCK_BOOTTIME. The newest order counts, until notice was given.
+    /// New deadlines, in nanoseconds of CLOCK_BOOTTIME. The newest order counts, until notice was
+    /// given.
     Lease {
         /// When to give notice.
         notice_at_ns: u64,

@@ -1,7 +1,8 @@
 //! Who is before us in a wait queue, as a command shows it while it waits.
 //!
-//! Two requests, however long the queue: its names, and the data of one holder. It only reads, and decides nothing: the order is
-//! by the server's numbers alone, and a queue that has wrapped around them is shown in another order than it is served in.
+//! Two requests, however long the queue: its names, and the data of one holder. It only reads, and
+//! decides nothing: the order is by the server's numbers alone, and a queue that has wrapped around
+//! them is shown in another order than it is served in.
 
 use baton_client::Session;
 use baton_proto::path::{join, name};

@@ -1,4 +1,5 @@
-//! `baton barrier`: a command that starts when all have come, and the gate that is opened and closed.
+//! `baton barrier`: a command that starts when all have come, and the gate that is opened and
+//! closed.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,9 +20,10 @@ use crate::verbs::waiting::Awaited;
 
 /// Start a command when N processes have come, on any machines, and end when all are done.
 ///
-/// Waits at PATH until N have come, runs CMD, and waits until the others are done too. All of them get the same outcome: if
-/// one gives up after its --timeout, nobody starts, and all exit with 124. A process that crashes does not hold the others up.
-/// Without CMD it is a meeting only. PATH can be used again and again: each meeting is a round.
+/// Waits at PATH until N have come, runs CMD, and waits until the others are done too. All of them
+/// get the same outcome: if one gives up after its --timeout, nobody starts, and all exit with 124.
+/// A process that crashes does not hold the others up. Without CMD it is a meeting only. PATH can
+/// be used again and again: each meeting is a round.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -60,7 +62,8 @@ pub(crate) struct Args {
     /// Give up, for all, if not all are done this long after we are [default: never].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     leave_timeout: Option<Duration>,
-    /// Meet with processes that use Curator or kazoo. Without a common outcome: see docs/recipes.md.
+    /// Meet with processes that use Curator or kazoo. Without a common outcome: see
+    /// docs/recipes.md.
     #[arg(long)]
     curator: bool,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! Data of znodes and queues on the way out: bytes as they are for people and pipes, text or hex in JSON.
+//! Data of znodes and queues on the way out: bytes as they are for people and pipes, text or hex in
+//! JSON.
 
 use serde::Serialize;
 
@@ -33,7 +34,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes `record` with `--json`, else the bytes themselves; a line of text is ended, other data left as it is.
+/// Writes `record` with `--json`, else the bytes themselves; a line of text is ended, other data
+/// left as it is.
 pub(super) fn tell<T: Serialize>(context: &Context, record: &T, bytes: &[u8]) {
     if context.output.json() {
         context.output.result(record, "");

@@ -1,6 +1,7 @@
 //! `baton elect`: a command for as long as this process leads.
 //!
-//! Owns the order of things: elected, hook, command, hook, resigned. Another may lead only when all of it is over.
+//! Owns the order of things: elected, hook, command, hook, resigned. Another may lead only when all
+//! of it is over.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -25,8 +26,9 @@ use crate::verbs::{held, leaders};
 
 /// Run a command while being the leader of a group of processes.
 ///
-/// Stands for election at PATH, waits until elected, runs CMD, and resigns when CMD has ended. If leadership is being lost,
-/// CMD is stopped before anyone else can be elected. Without CMD, leads until a signal comes.
+/// Stands for election at PATH, waits until elected, runs CMD, and resigns when CMD has ended. If
+/// leadership is being lost, CMD is stopped before anyone else can be elected. Without CMD, leads
+/// until a signal comes.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -62,25 +64,28 @@ pub(crate) struct Args {
     /// The election: a path like /scheduler, the same for all candidates.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// What other programs see as this candidate's id, in place of Baton's record (host, pid, name).
+    /// What other programs see as this candidate's id, in place of Baton's record (host, pid,
+    /// name).
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// A file that holds this id.
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     data: Option<PathBuf>,
-    /// Whose names to use, to compete with that library's processes: curator-latch, curator (LeaderSelector), kazoo,
-    /// leader-election-support.
+    /// Whose names to use, to compete with that library's processes: curator-latch, curator
+    /// (LeaderSelector), kazoo, leader-election-support.
     #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
     dialect: Dialect,
     /// Run this line with sh -c once elected, before CMD. If it fails, resign with its exit code.
     #[arg(long, value_name = "LINE")]
     on_elected: Option<OsString>,
-    /// Run this line with sh -c after a term, when CMD has ended. An orderly resignation waits for it.
+    /// Run this line with sh -c after a term, when CMD has ended. An orderly resignation waits for
+    /// it.
     #[arg(long, value_name = "LINE")]
     on_demoted: Option<OsString>,
     /// Answer on this address, by HTTP, who leads: GET / is 200 while this process does, else 503.
     ///
-    /// The answer is JSON: `leading`, `lease_ms`, `term`; `name` and `token` of the leader, and `age_ms`, how old that news may be.
+    /// The answer is JSON: `leading`, `lease_ms`, `term`; `name` and `token` of the leader, and
+    /// `age_ms`, how old that news may be.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
     #[command(flatten)]
@@ -99,14 +104,16 @@ enum Look {
         #[command(flatten)]
         which: Which,
     },
-    /// Ask the leader to stop its command and resign. Exits with 1 if nobody leads, or another than was meant.
+    /// Ask the leader to stop its command and resign. Exits with 1 if nobody leads, or another than
+    /// was meant.
     Resign {
         #[command(flatten)]
         which: Which,
         /// Only the leader with this token, as `elect show` prints it.
         #[arg(long, value_name = "N")]
         token: Option<u64>,
-        /// Do not ask: delete the leader's node. It is notified and stops, but the next one leads at once.
+        /// Do not ask: delete the leader's node. It is notified and stops, but the next one leads
+        /// at once.
         #[arg(long)]
         force: bool,
     },
@@ -201,7 +208,8 @@ async fn lead(
     if let Some(endpoint) = &endpoint {
         endpoint.leads(&leadership);
     }
-    // Hooks and command end before another leads, also where the lease ends first and the session lives on.
+    // Hooks and command end before another leads, also where the lease ends first and the session
+    // lives on.
     if let Err(reason) = leadership.keep_node() {
         return Err(Stop::Lost(reason).failure(&format!("leadership of {path}")));
     }
@@ -278,7 +286,8 @@ async fn environment(
     ])
 }
 
-/// Runs the hook for being elected and then the command; or, without a command, leads until a signal.
+/// Runs the hook for being elected and then the command; or, without a command, leads until a
+/// signal.
 async fn under(
     args: &Args,
     path: &str,

@@ -1,8 +1,10 @@
-//! `baton elect --http`: a small HTTP endpoint that says who leads, for load balancers and health checks.
+//! `baton elect --http`: a small HTTP endpoint that says who leads, for load balancers and health
+//! checks.
 //!
-//! Owns what it says. Whether this process leads is asked of the term's lease at each request, never remembered; who else leads is
-//! told with its age, and not told at all once it could be older than the session's timeout. So a process that is cut off names
-//! nobody, rather than a leader that was.
+//! Owns what it says. Whether this process leads is asked of the term's lease at each request,
+//! never remembered; who else leads is told with its age, and not told at all once it could be
+//! older than the session's timeout. So a process that is cut off names nobody, rather than a
+//! leader that was.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

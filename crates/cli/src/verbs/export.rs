@@ -1,5 +1,5 @@
-//! `baton export`: the tree of a data folder becomes a snapshot that Apache ZooKeeper loads. Takes the folder as a server
-//! would, so none may run on it; what the bytes mean is `baton_zkdata`'s.
+//! `baton export`: the tree of a data folder becomes a snapshot that Apache ZooKeeper loads. Takes
+//! the folder as a server would, so none may run on it; what the bytes mean is `baton_zkdata`'s.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
@@ -23,7 +23,8 @@ const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];
 
 /// Make a ZooKeeper data folder from a data folder of Baton's.
 ///
-/// What `baton import` takes over goes back: znodes with all counters and times, ACLs, sessions with their ephemerals.
+/// What `baton import` takes over goes back: znodes with all counters and times, ACLs, sessions
+/// with their ephemerals.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton export --data-dir /var/lib/baton --zookeeper-data /var/lib/zookeeper

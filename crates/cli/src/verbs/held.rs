@@ -1,7 +1,8 @@
 //! A command under a guard, of whatever kind: what `lock` and `sem` do alike.
 //!
-//! Owns the way from the options to the guard, and from the guard to the exit code. The command has ended and was reaped before the
-//! guard is released (`hazards.md` H85); how it is run and stopped is `tenure`'s.
+//! Owns the way from the options to the guard, and from the guard to the exit code. The command has
+//! ended and was reaped before the guard is released (`hazards.md` H85); how it is run and stopped
+//! is `tenure`'s.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -66,7 +67,8 @@ struct Held<'a> {
     acquired_at_ms: u64,
 }
 
-/// Connects, acquires what `want` makes of the client, runs the command of the options under it, and releases it.
+/// Connects, acquires what `want` makes of the client, runs the command of the options under it,
+/// and releases it.
 pub(crate) async fn run(
     context: &Context,
     options: &RunOptions,
@@ -168,7 +170,8 @@ async fn under(
             Err(stop) => Err(stop.failure(path)),
         };
     }
-    // The command ends before its lock does, also where the lease ends first and the session lives on.
+    // The command ends before its lock does, also where the lease ends first and the session lives
+    // on.
     if let Err(reason) = guard.keep_node() {
         return Err(Stop::Lost(reason).failure(path));
     }

@@ -1,5 +1,5 @@
-//! `baton import`: a ZooKeeper server's data becomes a data folder of Baton's. Only reads the old folder; the new one is
-//! there only when it is whole. What the bytes mean is `baton_zkdata`'s.
+//! `baton import`: a ZooKeeper server's data becomes a data folder of Baton's. Only reads the old
+//! folder; the new one is there only when it is whole. What the bytes mean is `baton_zkdata`'s.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,9 @@ pub(crate) const VERSION_2: &str = "version-2";
 
 /// Make a data folder from a ZooKeeper server's data.
 ///
-/// Takes over znodes with all counters and times, ACLs, sessions with their ephemerals, containers and TTLs. Zxids go on
-/// where ZooKeeper stopped. Clients go on with their sessions and keep their locks if they reconnect within the timeout.
+/// Takes over znodes with all counters and times, ACLs, sessions with their ephemerals, containers
+/// and TTLs. Zxids go on where ZooKeeper stopped. Clients go on with their sessions and keep their
+/// locks if they reconnect within the timeout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton import --zookeeper-data /var/lib/zookeeper --data-dir /var/lib/baton
@@ -212,8 +213,8 @@ impl Source {
     }
 }
 
-/// The newest snapshot that ZooKeeper finished, and its file. One that is finished but damaged is not passed over: what
-/// it holds may be nowhere else.
+/// The newest snapshot that ZooKeeper finished, and its file. One that is finished but damaged is
+/// not passed over: what it holds may be nowhere else.
 fn newest_snapshot(
     source: &Source,
     logs: &Source,

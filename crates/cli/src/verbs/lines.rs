@@ -1,6 +1,7 @@
 //! Locks as anyone may look at them: `baton lock ls`, `show`, `revoke` and `break`.
 //!
-//! Owns what they say, and the two changes. Both are bound to the holder that was seen: whoever holds by then is left alone (H18).
+//! Owns what they say, and the two changes. Both are bound to the holder that was seen: whoever
+//! holds by then is left alone (H18).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -230,8 +231,9 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         let Some(holder) = holders(line.as_ref(), Some(token)).next() else {
             return Err(changed(path, Some(token)));
         };
-        // The name is unique to this holder, so nobody else's node can be hit. Only a simple lock's holders share one: whoever
-        // takes it within this very round trip is hit in the other's place, and is told.
+        // The name is unique to this holder, so nobody else's node can be hit. Only a simple lock's
+        // holders share one: whoever takes it within this very round trip is hit in the other's
+        // place, and is told.
         let broken = session
             .multi(&[Op::delete(&holder.node, Some(holder.version))])
             .await;

@@ -14,9 +14,10 @@ use crate::verbs::{lines, sem};
 
 /// Run a command while holding a lock that one process at a time can hold, on any machine.
 ///
-/// Waits in the lock's queue until it is free, runs CMD, and releases the lock when CMD has ended. If the lock is being lost
-/// (the servers cannot be reached, say), CMD is stopped before anyone else can get it. If this baton is killed, CMD is
-/// killed too. Without CMD the lock is held until a signal comes; the first line of output says that it is held.
+/// Waits in the lock's queue until it is free, runs CMD, and releases the lock when CMD has ended.
+/// If the lock is being lost (the servers cannot be reached, say), CMD is stopped before anyone
+/// else can get it. If this baton is killed, CMD is killed too. Without CMD the lock is held until
+/// a signal comes; the first line of output says that it is held.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -64,10 +65,12 @@ pub(crate) struct Args {
     /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
     #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// If this baton fails while it holds the lock, the next waiter waits this much longer before it takes it; at most 1m.
+    /// If this baton fails while it holds the lock, the next waiter waits this much longer before
+    /// it takes it; at most 1m.
     ///
-    /// That gives requests which the failed holder has sent elsewhere time to arrive. After a release nobody waits longer. It
-    /// binds only those who wait already: give it to all who use the lock.
+    /// That gives requests which the failed holder has sent elsewhere time to arrive. After a
+    /// release nobody waits longer. It binds only those who wait already: give it to all who use
+    /// the lock.
     #[arg(long, value_name = "DUR", value_parser = lock_delay, conflicts_with_all = ["slots", "shared", "exclusive"])]
     lock_delay: Option<Duration>,
     #[command(flatten)]
@@ -90,7 +93,8 @@ enum Admin {
         #[arg(value_parser = paths::legal)]
         path: String,
     },
-    /// Ask whoever holds a lock to let go: `baton lock` stops its command and releases. Exits with 1 if nobody holds it.
+    /// Ask whoever holds a lock to let go: `baton lock` stops its command and releases. Exits with
+    /// 1 if nobody holds it.
     Revoke {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
@@ -99,12 +103,14 @@ enum Admin {
         #[arg(long, value_name = "N")]
         token: Option<u64>,
     },
-    /// Take a lock away from its holder, which is notified and stops. Exits with 1 if the holder has changed.
+    /// Take a lock away from its holder, which is notified and stops. Exits with 1 if the holder
+    /// has changed.
     Break {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]
         path: String,
-        /// The holder's token, as `lock show` prints it: whoever holds it with another token is left alone.
+        /// The holder's token, as `lock show` prints it: whoever holds it with another token is
+        /// left alone.
         #[arg(long, value_name = "N")]
         token: u64,
     },

@@ -1,4 +1,5 @@
-//! `baton man DIR`: the manual pages, written from the same texts as `--help`. `cargo xtask man` calls it.
+//! `baton man DIR`: the manual pages, written from the same texts as `--help`. `cargo xtask man`
+//! calls it.
 
 use std::path::PathBuf;
 

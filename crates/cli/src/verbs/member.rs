@@ -55,7 +55,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Layout {
-    /// Baton's: a line that says who it is, then the data. Curator's GroupMember sees these members.
+    /// Baton's: a line that says who it is, then the data. Curator's GroupMember sees these
+    /// members.
     Native,
     /// Curator's GroupMember: the data alone.
     Curator,
@@ -94,10 +95,12 @@ struct Join {
     /// Data that the others see.
     #[arg(long, value_name = "TEXT", default_value = "")]
     data: OsString,
-    /// A UUID that stays the same over restarts: a registration that an earlier process with it has left is taken over at once.
+    /// A UUID that stays the same over restarts: a registration that an earlier process with it has
+    /// left is taken over at once.
     #[arg(long, value_name = "UUID")]
     instance: Option<Uuid>,
-    /// The session timeout to ask for: after this long without a request from this process, the others see it leave.
+    /// The session timeout to ask for: after this long without a request from this process, the
+    /// others see it leave.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
     /// Run this line with sh -c, in place of CMD.

@@ -1,8 +1,9 @@
 //! A lock that is asked for by a command that runs under it already: a wait that can never end.
 //!
-//! Owns what `baton` tells a command of the locks that it runs under, over any number of `baton`s within each other. The
-//! environment alone proves nothing: it is inherited by processes that outlive the lock. So a node counts only while the tree
-//! shows that it belongs to the session that the environment names; that also tells one server, and one chroot, from another.
+//! Owns what `baton` tells a command of the locks that it runs under, over any number of `baton`s
+//! within each other. The environment alone proves nothing: it is inherited by processes that
+//! outlive the lock. So a node counts only while the tree shows that it belongs to the session that
+//! the environment names; that also tells one server, and one chroot, from another.
 
 use baton_client::Session;
 use baton_proto::path::{name, parent};
@@ -20,7 +21,8 @@ struct Outer {
     node: String,
 }
 
-/// What the environment of a command says of the locks that it runs under, of which this one is the innermost.
+/// What the environment of a command says of the locks that it runs under, of which this one is the
+/// innermost.
 pub(super) fn variable(session: &str, node: &str) -> (&'static str, String) {
     let own = format!("{session} {node}");
     let value = match std::env::var(HELD) {
@@ -78,7 +80,8 @@ pub(super) async fn refuse(
     Ok(())
 }
 
-/// What the environment says. A `baton` that does not write the list tells of the innermost lock only.
+/// What the environment says. A `baton` that does not write the list tells of the innermost lock
+/// only.
 fn outer(list: Option<&str>, session: Option<String>, node: Option<String>) -> Vec<Outer> {
     let listed = list.into_iter().flat_map(str::lines).filter_map(|line| {
         let (session, node) = line.split_once(' ')?;

@@ -1,7 +1,7 @@
 //! Nodes that a listing could not read.
 //!
-//! Owns what is said of them: each is named on standard error, and the exit code says that the answer is not whole. One such node
-//! must never keep the others from being listed.
+//! Owns what is said of them: each is named on standard error, and the exit code says that the
+//! answer is not whole. One such node must never keep the others from being listed.
 
 use baton_client::Error;
 

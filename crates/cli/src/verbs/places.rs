@@ -1,8 +1,9 @@
 //! What stands at a lock's path, whichever library put it there: who holds, who waits, in order.
 //!
-//! Owns how a line is read for people. It only reads, and decides nothing about who holds; a node counts only while a session owns
-//! it. Order is that of creation (`czxid`), which is the order in line for every dialect (`hazards.md` §2.1, H21), but for a
-//! writer that has become a reader: it keeps its place (H43).
+//! Owns how a line is read for people. It only reads, and decides nothing about who holds; a node
+//! counts only while a session owns it. Order is that of creation (`czxid`), which is the order in
+//! line for every dialect (`hazards.md` §2.1, H21), but for a writer that has become a reader: it
+//! keeps its place (H43).
 
 use baton::Record;
 use baton_client::{Error, Session};
@@ -21,7 +22,8 @@ const WRITES: [&str; 2] = ["__WRIT__", "-W-"];
 const ALONE: [&str; 3] = ["lock-", "latch-", "__lock__"];
 /// The same of a semaphore's permit.
 const LEASE: &str = "lease-";
-/// What is written to a holder's node to ask for the lock: Curator's word, and that of ZooKeeper's page on recipes.
+/// What is written to a holder's node to ask for the lock: Curator's word, and that of ZooKeeper's
+/// page on recipes.
 const REQUESTS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 /// The longest text of another library's that is shown as its holder's name.
 const LONGEST_NAME: usize = 60;
@@ -111,7 +113,8 @@ pub(super) struct Looked {
     pub(super) line: Option<Line>,
     /// The names of the children that are no part of it.
     pub(super) others: Vec<String>,
-    /// The nodes that should have been read and could not be, and why. One of them may come before all others.
+    /// The nodes that should have been read and could not be, and why. One of them may come before
+    /// all others.
     pub(super) unreadable: Vec<(String, Error)>,
 }
 
@@ -235,7 +238,8 @@ impl Stands {
         matches!(self, Self::Reading | Self::Writing)
     }
 
-    /// What a name says; `None` where it is no place in a line. The server's number has ten digits or more, perhaps a sign.
+    /// What a name says; `None` where it is no place in a line. The server's number has ten digits
+    /// or more, perhaps a sign.
     pub(super) fn of(name: &str) -> Option<Self> {
         if name == SIMPLE {
             return Some(Self::Alone);
@@ -273,7 +277,8 @@ fn is_write_lock(stem: &str) -> bool {
     })
 }
 
-/// zookeeper-recipes' `LeaderElectionSupport`: `n_`, perhaps a marker of ours in zeros of other scripts.
+/// zookeeper-recipes' `LeaderElectionSupport`: `n_`, perhaps a marker of ours in zeros of other
+/// scripts.
 fn is_offer(stem: &str) -> bool {
     stem.strip_prefix("n_")
         .is_some_and(|marker| marker.chars().all(|c| !c.is_ascii() && c.is_numeric()))
@@ -322,8 +327,8 @@ fn holding(line: &[Place]) -> usize {
     readers.max(line.len().min(1))
 }
 
-/// Reads the nodes, which are named by their whole paths or below `path`, and puts them in order. Tokens are `minted` at the grant,
-/// by a change of the node, or else its creation's.
+/// Reads the nodes, which are named by their whole paths or below `path`, and puts them in order.
+/// Tokens are `minted` at the grant, by a change of the node, or else its creation's.
 pub(super) async fn places(
     session: &Session,
     path: &str,

@@ -81,7 +81,8 @@ enum Act {
         #[command(flatten)]
         which: Which,
     },
-    /// Remove all items of these ids, and print how many there were. Exits with 1 if there were none.
+    /// Remove all items of these ids, and print how many there were. Exits with 1 if there were
+    /// none.
     Remove {
         /// The path of a queue whose items were put with --id.
         #[arg(value_parser = paths::recipe)]
@@ -298,7 +299,8 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// The items: those given as arguments, else what standard input holds, as one or as one for each line.
+    /// The items: those given as arguments, else what standard input holds, as one or as one for
+    /// each line.
     pub(super) fn items(
         &self,
         given: &[String],

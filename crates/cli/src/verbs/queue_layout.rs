@@ -1,6 +1,7 @@
 //! A queue in the layout that the command line asks for.
 //!
-//! Owns what `--layout`, `--priority`, `--delay` and `--lock-path` mean together. Must never guess where they contradict.
+//! Owns what `--layout`, `--priority`, `--delay` and `--lock-path` mean together. Must never guess
+//! where they contradict.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ pub(super) struct Which {
 /// How an item is put.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct How {
-    /// What comes first: the lower the number, the sooner. Means --layout priority unless another is given.
+    /// What comes first: the lower the number, the sooner. Means --layout priority unless another
+    /// is given.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
     /// Hand the item out after this time. Means --layout delay.
@@ -112,8 +114,8 @@ impl Which {
         Ok(queue)
     }
 
-    /// Refuses to put items as `how` says, where that alone chose the layout, beside items of the usual one: whoever takes those
-    /// would never see them.
+    /// Refuses to put items as `how` says, where that alone chose the layout, beside items of the
+    /// usual one: whoever takes those would never see them.
     pub(super) async fn refuse_unseen(
         &self,
         connection: &Connection,
@@ -218,7 +220,8 @@ impl Queue {
         }
     }
 
-    /// Takes an item if there is one, and shows it before it is removed for good where the layout allows.
+    /// Takes an item if there is one, and shows it before it is removed for good where the layout
+    /// allows.
     pub(super) async fn poll(&self, show: impl FnOnce(&[u8])) -> Result<bool, QueueError> {
         let item = match self {
             Self::Fifo(queue) => queue.poll().await?,
@@ -273,7 +276,8 @@ impl Queue {
         Ok(item.is_some())
     }
 
-    /// The first item that could be taken, left where it is. Where items are locked first, it is for that moment.
+    /// The first item that could be taken, left where it is. Where items are locked first, it is
+    /// for that moment.
     pub(super) async fn peek(&self) -> Result<Option<Vec<u8>>, QueueError> {
         let item = match self {
             Self::Fifo(queue) => queue.peek().await?,

@@ -1,8 +1,9 @@
 //! `baton rm`: one znode, or with `-r` all below it.
 //!
-//! Owns what a recursive removal says before it begins, and what it leaves. A node of a live session (a lock that is held, a member,
-//! a claimed item) goes only with somebody's consent: it is looked for before anything is deleted, and again at each node. Must
-//! never hold more names in memory than a few folders have, nor go on for ever in a folder that others keep filling.
+//! Owns what a recursive removal says before it begins, and what it leaves. A node of a live
+//! session (a lock that is held, a member, a claimed item) goes only with somebody's consent: it is
+//! looked for before anything is deleted, and again at each node. Must never hold more names in
+//! memory than a few folders have, nor go on for ever in a folder that others keep filling.
 
 use std::time::Duration;
 
@@ -36,9 +37,10 @@ const SYSTEM: &str = "/zookeeper";
 
 /// Delete a znode.
 ///
-/// With -r, everything below it too. What belongs to a live session, as a lock that is held does, is deleted only with --yes, or
-/// when whoever is asked on the terminal says so; otherwise nothing is deleted, and the exit code is 1. A folder that others
-/// fill meanwhile is emptied again, some twenty times. / itself stays, and so does /zookeeper.
+/// With -r, everything below it too. What belongs to a live session, as a lock that is held does,
+/// is deleted only with --yes, or when whoever is asked on the terminal says so; otherwise nothing
+/// is deleted, and the exit code is 1. A folder that others fill meanwhile is emptied again, some
+/// twenty times. / itself stays, and so does /zookeeper.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  baton rm /config/limits --if-version 3\n  baton rm -r /old\n  baton rm -r --dry-run /prod"
@@ -455,7 +457,8 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Deletes those of these children that have none themselves; the others are to be emptied first.
+    /// Deletes those of these children that have none themselves; the others are to be emptied
+    /// first.
     async fn some(&mut self, frame: &mut Frame, paths: Vec<String>) -> Result<Vec<Frame>, Failure> {
         let session = self.walk.session;
         let asked: Vec<_> = paths
@@ -509,7 +512,8 @@ impl Removal<'_> {
         Ok(inner)
     }
 
-    /// Has a folder listed once more that others have put something into; `false` where that has gone on for too long.
+    /// Has a folder listed once more that others have put something into; `false` where that has
+    /// gone on for too long.
     async fn again(&mut self, frame: &mut Frame, frames: &mut [Frame]) -> Result<bool, Failure> {
         frame.rounds += 1;
         self.rounds += 1;

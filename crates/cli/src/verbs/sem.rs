@@ -10,11 +10,13 @@ use crate::paths;
 use crate::tenure::RunOptions;
 use crate::verbs::held::{self, WaitOptions, Wanted};
 
-/// Run a command while holding one of K permits: at most K such commands run at once, on all machines together.
+/// Run a command while holding one of K permits: at most K such commands run at once, on all
+/// machines together.
 ///
-/// Like `baton lock`, which it is with one permit: waits in the queue, runs CMD, gives the permits back when CMD has ended, stops CMD
-/// before anyone else can get them if they are being lost. K is stored in the tree by whoever comes first; another K is
-/// refused, so that all agree. Several permits are acquired all at once or not at all.
+/// Like `baton lock`, which it is with one permit: waits in the queue, runs CMD, gives the permits
+/// back when CMD has ended, stops CMD before anyone else can get them if they are being lost. K is
+/// stored in the tree by whoever comes first; another K is refused, so that all agree. Several
+/// permits are acquired all at once or not at all.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -51,7 +53,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Admin {
-    /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is room.
+    /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is
+    /// room.
     Resize {
         /// The semaphore's path.
         #[arg(value_parser = paths::recipe)]

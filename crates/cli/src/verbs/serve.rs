@@ -1,7 +1,8 @@
 //! `baton serve`: a server in the foreground.
 //!
-//! It listens on `baton.sock` in its data folder besides what it is told to, so that local commands with the same
-//! folder meet it (see `local`). The first line on standard output means that it answers.
+//! It listens on `baton.sock` in its data folder besides what it is told to, so that local commands
+//! with the same folder meet it (see `local`). The first line on standard output means that it
+//! answers.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,9 +22,10 @@ use crate::signals::{self, Signals};
 
 /// Run a server in the foreground, until SIGTERM or Ctrl-C.
 ///
-/// What it has acknowledged is on disk and survives kill -9 and power loss. It speaks the ZooKeeper protocol: baton, Curator,
-/// kazoo and other ZooKeeper clients can all use it. Commands of the same user that name the same --data-dir (or none, as
-/// the server) find it by themselves, over a unix socket in that folder.
+/// What it has acknowledged is on disk and survives kill -9 and power loss. It speaks the ZooKeeper
+/// protocol: baton, Curator, kazoo and other ZooKeeper clients can all use it. Commands of the same
+/// user that name the same --data-dir (or none, as the server) find it by themselves, over a unix
+/// socket in that folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
@@ -37,7 +39,8 @@ The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn
 shorter.
 Exit codes: 0 stopped by a signal; 125 could not start, or had to stop.")]
 pub(crate) struct Args {
-    /// Take settings from this file: a baton.toml, or a ZooKeeper zoo.cfg, whose data goes to its dataDir/baton.
+    /// Take settings from this file: a baton.toml, or a ZooKeeper zoo.cfg, whose data goes to its
+    /// dataDir/baton.
     ///
     /// Flags outweigh it. It is read as TOML if its name ends with .toml.
     #[arg(long, value_name = "FILE")]
@@ -55,7 +58,8 @@ pub(crate) struct Args {
 /// Serves until a signal, idleness or a failure ends it.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     if args.detached {
-        // Fails only for a process that leads a group already, which has left its starter's group then.
+        // Fails only for a process that leads a group already, which has left its starter's group
+        // then.
         let _ = rustix::process::setsid();
     }
     let settings = Settings::load(
@@ -105,7 +109,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?
 }
 
-/// Makes the data folder and enters it; a builder with all settings, and the unix sockets for people to see.
+/// Makes the data folder and enters it; a builder with all settings, and the unix sockets for
+/// people to see.
 fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
     let mut places = Vec::new();
     let mut options = target.options.clone();
@@ -143,7 +148,8 @@ fn is_users_own(target: &Target) -> bool {
     })
 }
 
-/// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full disk, and not end the process.
+/// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full
+/// disk, and not end the process.
 fn survive_size_limit() -> Result<Signal, Failure> {
     let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     signal(kind)

@@ -18,7 +18,8 @@ use crate::verbs::waiting::Awaited;
 
 /// List a znode's children.
 ///
-/// With -r, a znode whose children may not be listed is printed, and named on standard error; the exit code is 1 then.
+/// With -r, a znode whose children may not be listed is printed, and named on standard error; the
+/// exit code is 1 then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  baton ls -r /deploy")]
 pub(crate) struct Ls {

@@ -1,8 +1,10 @@
-//! What a command shows while it waits: who holds, since when, at which position we wait, and whether a server answers.
+//! What a command shows while it waits: who holds, since when, at which position we wait, and
+//! whether a server answers.
 //!
-//! On a terminal it is one line that is rewritten in place. Elsewhere it is a line, or with `--json` an object, after two seconds
-//! and when something has changed, ever more rarely. It asks the servers little: two or three requests at a time, the more seldom the
-//! longer the queue is, so that all who wait in it together ask no more than ten times a second.
+//! On a terminal it is one line that is rewritten in place. Elsewhere it is a line, or with
+//! `--json` an object, after two seconds and when something has changed, ever more rarely. It asks
+//! the servers little: two or three requests at a time, the more seldom the longer the queue is, so
+//! that all who wait in it together ask no more than ten times a second.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -22,7 +24,8 @@ use crate::verbs::places::Place;
 const TICK: Duration = Duration::from_millis(500);
 /// A wait shorter than this is not shown on a terminal.
 const SHORT: Duration = Duration::from_millis(400);
-/// A wait shorter than this is not mentioned elsewhere; and a connection that is lost for less is not mentioned anywhere.
+/// A wait shorter than this is not mentioned elsewhere; and a connection that is lost for less is
+/// not mentioned anywhere.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two reads of the tree, for a short queue: on a terminal, and elsewhere.
 const READ_EVERY: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
@@ -58,7 +61,8 @@ pub(crate) enum Awaited<'a> {
         path: &'a str,
         in_hand: &'a Cell<u32>,
     },
-    /// Whatever happens next. To wait for it is nothing worth to be shown, but that no server answers is.
+    /// Whatever happens next. To wait for it is nothing worth to be shown, but that no server
+    /// answers is.
     News { path: &'a str },
     /// A connection, before there is any.
     Connection,
@@ -207,7 +211,8 @@ impl Display<'_> {
             {
                 let node = self.own_node();
                 let reading = tokio::time::timeout(READ_LIMIT, self.read(&session));
-                // Without an answer what was seen before stands, until the connection counts as lost.
+                // Without an answer what was seen before stands, until the connection counts as
+                // lost.
                 if let Ok(seen) = reading.await {
                     self.seen = seen;
                 }

@@ -1,7 +1,9 @@
-//! `baton queue work`: a command for each item of a work queue, and the looks at such a queue that go with it.
+//! `baton queue work`: a command for each item of a work queue, and the looks at such a queue that
+//! go with it.
 //!
-//! Owns the loop of a worker: claim, run, settle. An item is settled by what its command has done, and only after the command has
-//! ended and was reaped; a command whose claim is lost is stopped before another worker can have the item.
+//! Owns the loop of a worker: claim, run, settle. An item is settled by what its command has done,
+//! and only after the command has ended and was reaped; a command whose claim is lost is stopped
+//! before another worker can have the item.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -28,11 +30,13 @@ use crate::verbs::work_take::{Ack, Nack, Take};
 /// The longest wait between two attempts, unless the first is longer.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(600);
 
-/// Run a command for each item of a work queue: the item on its standard input, exit code 0 for done.
+/// Run a command for each item of a work queue: the item on its standard input, exit code 0 for
+/// done.
 ///
-/// Claims an item, runs CMD, and removes the item when CMD has exited with 0. With any other code the item comes back later, each time
-/// after twice as long, and after --max-attempts it is kept as a dead letter. If the claim is being lost, CMD is stopped before
-/// another worker can get the item. If this baton is killed, CMD is killed too and the item comes back.
+/// Claims an item, runs CMD, and removes the item when CMD has exited with 0. With any other code
+/// the item comes back later, each time after twice as long, and after --max-attempts it is kept as
+/// a dead letter. If the claim is being lost, CMD is stopped before another worker can get the
+/// item. If this baton is killed, CMD is killed too and the item comes back.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -72,10 +76,12 @@ pub(crate) struct Args {
     /// How often an item may be tried, unless it says otherwise itself.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
-    /// How long an item waits after its first failed attempt, doubled with each further one up to ten minutes.
+    /// How long an item waits after its first failed attempt, doubled with each further one up to
+    /// ten minutes.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
-    /// The time for one attempt: before it is over CMD is stopped, and the item goes to another [default: as long as it takes].
+    /// The time for one attempt: before it is over CMD is stopped, and the item goes to another
+    /// [default: as long as it takes].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
     /// Exit with 0 when no item is available.
@@ -109,7 +115,8 @@ enum Admin {
         /// How often these items may be tried, whatever the workers say.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_attempts: Option<u32>,
-        /// The most items that the queue takes, agreed when it is made; when it is full, exit code 1.
+        /// The most items that the queue takes, agreed when it is made; when it is full, exit code
+        /// 1.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         capacity: Option<u64>,
         /// The number of items that are put in one change, all or none.
@@ -127,7 +134,8 @@ enum Admin {
 }
 
 impl Args {
-    /// How long an item is held at least, without a word from a server: notice and KILL must find room within it.
+    /// How long an item is held at least, without a word from a server: notice and KILL must find
+    /// room within it.
     fn limit(&self, session_timeout: Duration) -> Duration {
         self.visibility.map_or(session_timeout, |visibility| {
             visibility.min(session_timeout)
@@ -285,7 +293,8 @@ async fn work(args: &Args, path: &str, context: &Context) -> Result<u8, Failure>
     Ok(signal.into_inner().map_or(exit::OK, signals::exit_code))
 }
 
-/// Drives all of them, on the calling thread: a command's death signal hangs on the thread that started it.
+/// Drives all of them, on the calling thread: a command's death signal hangs on the thread that
+/// started it.
 async fn all<F: Future<Output = ()>>(jobs: impl Iterator<Item = F>) {
     let mut jobs: Vec<_> = jobs.map(Box::pin).collect();
     std::future::poll_fn(|cx| {
@@ -344,7 +353,8 @@ impl Worker<'_> {
     /// Runs the command for one item, and settles the item by what it has done.
     async fn run(&self, claim: Claim) -> Result<(), Failure> {
         let options = &self.args.run;
-        // The command ends before the claim does, also where the lease ends first and the session lives on.
+        // The command ends before the claim does, also where the lease ends first and the session
+        // lives on.
         if let Err(reason) = claim.keep_node() {
             let what = "the claim on the item";
             self.context
@@ -383,7 +393,8 @@ impl Worker<'_> {
             &mut signals,
         )
         .await;
-        // The command may have ended by a signal that was passed on, before the worker itself has heard of it.
+        // The command may have ended by a signal that was passed on, before the worker itself has
+        // heard of it.
         if let Some(number) = signals.asked_to_end() {
             self.stop(number);
         }
@@ -416,7 +427,8 @@ impl Worker<'_> {
         }
         let lost = outcome.stop.is_some() && self.args.run.on_lost != OnLost::Ignore;
         if ended.stopped || lost {
-            // The note that it was lost has been made. Dropped, what may be left of the claim is ended.
+            // The note that it was lost has been made. Dropped, what may be left of the claim is
+            // ended.
             drop(claim);
             return Ok(Ok(()));
         }
@@ -424,7 +436,8 @@ impl Worker<'_> {
             return Ok(claim.ack().await);
         }
         if let Some(code @ (126 | 127)) = ended.code {
-            // No item will fare better with this command: not the item's fault, and no attempt of its.
+            // No item will fare better with this command: not the item's fault, and no attempt of
+            // its.
             let _ = claim.release().await;
             return Err(Failure::new(
                 u8::try_from(code).unwrap_or(exit::BATON),

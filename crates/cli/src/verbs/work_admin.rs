@@ -58,8 +58,8 @@ pub(crate) enum Looked {
     },
     /// Remove all items that nobody has claimed, delayed ones among them, and free their ids.
     ///
-    /// On a terminal it asks first. Prints how many were removed, and how many were left because somebody works on them.
-    /// Exits with 1 where there is no queue, and where the answer is no.
+    /// On a terminal it asks first. Prints how many were removed, and how many were left because
+    /// somebody works on them. Exits with 1 where there is no queue, and where the answer is no.
     Purge {
         /// The queue's path.
         #[arg(value_parser = paths::legal)]
@@ -73,8 +73,8 @@ pub(crate) enum Looked {
     },
     /// Make again what somebody has deleted of the queue's own nodes, and print their paths.
     ///
-    /// Whoever puts or takes does so without being asked, but for the node of the ids while there are items: another item with
-    /// the id of one that is in the queue can be put after this.
+    /// Whoever puts or takes does so without being asked, but for the node of the ids while there
+    /// are items: another item with the id of one that is in the queue can be put after this.
     Repair {
         /// The queue's path.
         #[arg(value_parser = paths::legal)]

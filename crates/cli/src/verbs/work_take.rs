@@ -1,7 +1,8 @@
 //! `baton queue work take`, `ack` and `nack`: an item in the hands of a script.
 //!
-//! Owns the process that keeps a claim while others work on the item, and the verbs by which any other process settles it. The
-//! claim lives no longer than its keeper; whoever settles names its token, and changes nothing under any other claim.
+//! Owns the process that keeps a claim while others work on the item, and the verbs by which any
+//! other process settles it. The claim lives no longer than its keeper; whoever settles names its
+//! token, and changes nothing under any other claim.
 
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ pub(super) struct Take {
     /// Do not wait for an item: exit 1 if there is none.
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
-    /// Keep the claim no longer than this; then the item goes to another [default: as long as this process runs].
+    /// Keep the claim no longer than this; then the item goes to another [default: as long as this
+    /// process runs].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
     /// How often an item may be tried, unless it says otherwise itself.
@@ -66,7 +68,8 @@ pub(super) struct Take {
     /// What others see as the holder's name.
     #[arg(long, value_name = "TEXT", default_value = "baton")]
     name: String,
-    /// The session timeout to ask for: after this long without a request from this process, the item goes to another.
+    /// The session timeout to ask for: after this long without a request from this process, the
+    /// item goes to another.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
     #[command(flatten)]
@@ -114,7 +117,8 @@ Exit codes: 0 done   1 no such claim (any more): nothing was changed
 pub(super) struct Nack {
     #[command(flatten)]
     meant: Meant,
-    /// The item comes back after this time [default: 1s after the first attempt, then twice as long each time, at most 10m].
+    /// The item comes back after this time [default: 1s after the first attempt, then twice as long
+    /// each time, at most 10m].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     delay: Option<Duration>,
     /// Give the item back as it was: it keeps its position, and the attempt does not count.
@@ -126,7 +130,8 @@ pub(super) struct Nack {
     /// Why; noted in the item, and shown by `dead`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// How often an item may be tried, unless it says otherwise itself; after that it is a dead letter.
+    /// How often an item may be tried, unless it says otherwise itself; after that it is a dead
+    /// letter.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
 }

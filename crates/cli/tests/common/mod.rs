@@ -1,4 +1,5 @@
-//! What the command's tests share: a place of its own for each, processes that end with the test, and waiting for events.
+//! What the command's tests share: a place of its own for each, processes that end with the test,
+//! and waiting for events.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use baton_testkit::{Target, TestServer};
 /// Longer than anything here takes on a slow machine; only a broken test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A home of its own: state folder, local server, files. The server ends itself soon after the last command.
+/// A home of its own: state folder, local server, files. The server ends itself soon after the last
+/// command.
 pub struct Home {
     pub dir: tempfile::TempDir,
 }
@@ -77,7 +79,8 @@ impl Drop for Home {
     }
 }
 
-/// A home, a server, and `baton` on it. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+/// A home, a server, and `baton` on it. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
+/// Apache ZooKeeper.
 pub struct Place {
     pub home: Home,
     pub servers: String,
@@ -222,8 +225,9 @@ impl Drop for Running {
     }
 }
 
-/// `program`, deaf to no signal: what was ignored when the tests were started (HUP by nohup, INT in the background of a script)
-/// would stay ignored in it. Where `env` cannot do that, as it was started.
+/// `program`, deaf to no signal: what was ignored when the tests were started (HUP by nohup, INT in
+/// the background of a script) would stay ignored in it. Where `env` cannot do that, as it was
+/// started.
 fn hearing(program: &str) -> Command {
     static RESETS: OnceLock<bool> = OnceLock::new();
     let reset = ["env", "--default-signal"];

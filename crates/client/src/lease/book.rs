@@ -1,7 +1,8 @@
 //! The book of one session's lease: evidence in, deadline out.
 //!
-//! Owns the instants at which requests were answered, and the deadline that follows from them by the rules of the parent
-//! module. Deadlines only grow, but for one case: a server that grants a shorter timeout at a re-attach.
+//! Owns the instants at which requests were answered, and the deadline that follows from them by
+//! the rules of the parent module. Deadlines only grow, but for one case: a server that grants a
+//! shorter timeout at a re-attach.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,7 +25,8 @@ pub(crate) enum Evidence {
 /// What a write proves once it is acknowledged: taken when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct WriteProof {
-    /// Our server has reported every request up to this send instant, ahead of whatever we send after the answer.
+    /// Our server has reported every request up to this send instant, ahead of whatever we send
+    /// after the answer.
     pub(super) reported: Option<BootInstant>,
     /// The leader has counted a request sent at this instant.
     pub(super) counted: Option<BootInstant>,
@@ -35,7 +37,8 @@ pub(crate) struct WriteProof {
 pub(crate) struct LeaseBook {
     options: LeaseOptions,
     timeout: Duration,
-    /// Whether the connected server has said that an answer means that the leader has counted the request.
+    /// Whether the connected server has said that an answer means that the leader has counted the
+    /// request.
     answers_count: bool,
     pub(super) deadline: BootInstant,
     /// This connection's answers: when one was read, and when its request was sent. Oldest first.
@@ -95,22 +98,24 @@ impl LeaseBook {
         self.lengthened(self.tick() / 2)
     }
 
-    /// For how long our server may go on answering after its last report, where that is stated and asked for.
+    /// For how long our server may go on answering after its last report, where that is stated and
+    /// asked for.
     fn cut_off(&self) -> Option<Duration> {
         let (tick, sync_limit) = (self.options.tick?, self.options.sync_limit?);
         let ticks = sync_limit.saturating_mul(3).saturating_add(1);
         (self.options.mode == LeaseMode::Ping).then(|| self.lengthened(tick.saturating_mul(ticks)))
     }
 
-    /// A connection begins: its handshake was sent at `sent`. The handshake made the leader count the session: by the write that
-    /// created it, or because a re-attach asks the leader.
+    /// A connection begins: its handshake was sent at `sent`. The handshake made the leader count
+    /// the session: by the write that created it, or because a re-attach asks the leader.
     pub(crate) fn connected(&mut self, sent: BootInstant, timeout: Duration, created: bool) {
         let shorter = timeout < self.timeout;
         self.timeout = timeout;
         self.answers_count = false;
         self.answered.clear();
         self.write_wanted = false;
-        // Whoever answered a re-attach may have been deposed: only the next write proves that the leader still leads.
+        // Whoever answered a re-attach may have been deposed: only the next write proves that the
+        // leader still leads.
         self.reported = Some(sent);
         let end = sent + self.lease_span();
         if created {
@@ -126,7 +131,8 @@ impl LeaseBook {
         self.answers_count = sound && self.options.mode != LeaseMode::Strict;
     }
 
-    /// A write is sent at `now`: what its acknowledgement will prove. Pass it to [`LeaseBook::acknowledged`].
+    /// A write is sent at `now`: what its acknowledgement will prove. Pass it to
+    /// [`LeaseBook::acknowledged`].
     pub(crate) fn write_sent(&mut self, now: BootInstant) -> WriteProof {
         self.write_wanted = false;
         WriteProof {
@@ -143,8 +149,8 @@ impl LeaseBook {
             .map(|(_, sent)| *sent)
     }
 
-    /// A request sent at `sent` was answered, the answer read at `now`. `proof` is what [`LeaseBook::write_sent`] gave, when
-    /// the request was a write that the quorum has applied.
+    /// A request sent at `sent` was answered, the answer read at `now`. `proof` is what
+    /// [`LeaseBook::write_sent`] gave, when the request was a write that the quorum has applied.
     pub(crate) fn acknowledged(
         &mut self,
         now: BootInstant,
@@ -174,8 +180,8 @@ impl LeaseBook {
         self.note_answer(now, sent);
     }
 
-    /// Notes an answer for later evidence. One each 64th of the window is enough: to leave answers out only makes the next
-    /// evidence older.
+    /// Notes an answer for later evidence. One each 64th of the window is enough: to leave answers
+    /// out only makes the next evidence older.
     fn note_answer(&mut self, now: BootInstant, sent: BootInstant) {
         let window = self
             .cut_off()
@@ -186,7 +192,8 @@ impl LeaseBook {
         if newest.is_some_and(|(read, _)| now < *read + step) {
             return;
         }
-        // What a later answer outdoes for whoever asks from now on. A request that is answered was sent at `sent` at the earliest.
+        // What a later answer outdoes for whoever asks from now on. A request that is answered was
+        // sent at `sent` at the earliest.
         let asked_from = sent - window;
         while self
             .answered
@@ -213,14 +220,15 @@ impl LeaseBook {
         }
     }
 
-    /// How long after the newest write the next one is due, while a lease is held that rests on writes. The write that this asks
-    /// for shows what our server has reported, and the one behind it, [`LeaseBook::wants_write`], that the leader has
-    /// counted it.
+    /// How long after the newest write the next one is due, while a lease is held that rests on
+    /// writes. The write that this asks for shows what our server has reported, and the one behind
+    /// it, [`LeaseBook::wants_write`], that the leader has counted it.
     pub(crate) fn write_interval(&self) -> Duration {
         self.timeout / 4
     }
 
-    /// Whether a write sent at once would extend the lease by much: what a held lease asks for behind each acknowledged write.
+    /// Whether a write sent at once would extend the lease by much: what a held lease asks for
+    /// behind each acknowledged write.
     pub(crate) fn wants_write(&self) -> bool {
         self.write_wanted
     }
@@ -229,15 +237,17 @@ impl LeaseBook {
     pub(crate) fn ping_interval(&self) -> Duration {
         match self.evidence() {
             Evidence::Answer => self.timeout / 4,
-            // The evidence is as old as the newest answer before an instant in the past: the closer the answers, the better.
+            // The evidence is as old as the newest answer before an instant in the past: the closer
+            // the answers, the better.
             Evidence::Ping | Evidence::Write => self.timeout / 16,
         }
     }
 
     /// Whether a lease can be kept with this timeout; else what would have to be different.
     ///
-    /// By writes the lease has `T − T/4 − T/16 − tick/2` left just before the next write is answered: with `T = 2·tick`, the
-    /// least that is accepted, 7/16 of `T`. By pings it has `T − (3·syncLimit + 1)·tick − T/8` left.
+    /// By writes the lease has `T − T/4 − T/16 − tick/2` left just before the next write is
+    /// answered: with `T = 2·tick`, the least that is accepted, 7/16 of `T`. By pings it has
+    /// `T − (3·syncLimit + 1)·tick − T/8` left.
     pub(crate) fn check(&self) -> Result<(), LeaseError> {
         let (tick, smallest) = match (self.evidence(), self.cut_off()) {
             (Evidence::Answer, _) => return Ok(()),
@@ -377,7 +387,8 @@ mod tests {
         for sent in 10..=30 {
             book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), None);
         }
-        // 3 · 3 + 1 ticks before the newest answered request was sent: 20 s; what had been read by then was sent at 19 s.
+        // 3 · 3 + 1 ticks before the newest answered request was sent: 20 s; what had been read by
+        // then was sent at 19 s.
         assert_eq!(
             (book.evidence(), book.deadline()),
             (Evidence::Ping, at(59_000))

@@ -4,26 +4,29 @@ use std::time::Duration;
 
 /// Which requests a session's lease rests on.
 ///
-/// It matters on Apache ZooKeeper only: there a server answers reads and pings by itself, also while it is cut off from its
-/// leader. On Baton's server every answer means that the leader has counted the request.
+/// It matters on Apache ZooKeeper only: there a server answers reads and pings by itself, also
+/// while it is cut off from its leader. On Baton's server every answer means that the leader has
+/// counted the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LeaseMode {
-    /// By pings on Baton's server, by small writes on any other. Sound on every ensemble with nothing stated.
+    /// By pings on Baton's server, by small writes on any other. Sound on every ensemble with
+    /// nothing stated.
     #[default]
     Auto,
     /// By small writes on every server.
     Strict,
-    /// By pings on every server. Elsewhere than on Baton's server this needs [`LeaseOptions::tick`] and
-    /// [`LeaseOptions::sync_limit`], and a session timeout of at least `2·(3·sync_limit + 1)·tick`: 64 s with ZooKeeper's stock
-    /// settings.
+    /// By pings on every server. Elsewhere than on Baton's server this needs [`LeaseOptions::tick`]
+    /// and [`LeaseOptions::sync_limit`], and a session timeout of at least
+    /// `2·(3·sync_limit + 1)·tick`: 64 s with ZooKeeper's stock settings.
     Ping,
 }
 
 /// What a lease rests on: the ensemble's timing, the clocks, and the mode.
 ///
-/// The protocol does not carry an ensemble's `tickTime` and `syncLimit`. With nothing stated the lease assumes only that the
-/// session timeout is at least two ticks, which ZooKeeper enforces unless its `minSessionTimeout` is set lower.
+/// The protocol does not carry an ensemble's `tickTime` and `syncLimit`. With nothing stated the
+/// lease assumes only that the session timeout is at least two ticks, which ZooKeeper enforces
+/// unless its `minSessionTimeout` is set lower.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -34,20 +37,24 @@ pub enum LeaseMode {
 ///     mode: LeaseMode::Ping,
 ///     ..LeaseOptions::default()
 /// };
-/// let config = Config::new("zk1:2181,zk2:2181")?.session_timeout(Duration::from_secs(60)).lease(lease);
+/// let minute = Duration::from_secs(60);
+/// let config = Config::new("zk1:2181,zk2:2181")?.session_timeout(minute).lease(lease);
 /// # Ok::<(), baton_client::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
-    /// The ensemble's `tickTime`; `None` (the default) for half the session timeout, the most that it can be on an ensemble
-    /// whose `minSessionTimeout` is not set below two ticks. A shorter tick leaves more of the lease. Without effect on Baton's
-    /// server.
+    /// The ensemble's `tickTime`; `None` (the default) for half the session timeout, the most that
+    /// it can be on an ensemble whose `minSessionTimeout` is not set below two ticks. A shorter
+    /// tick leaves more of the lease. Without effect on Baton's server.
     pub tick: Option<Duration>,
-    /// The ensemble's `syncLimit` in ticks; used by [`LeaseMode::Ping`] only, which needs it. Without effect on Baton's server.
+    /// The ensemble's `syncLimit` in ticks; used by [`LeaseMode::Ping`] only, which needs it.
+    /// Without effect on Baton's server.
     pub sync_limit: Option<u32>,
-    /// By how much the rates of a server's clock and ours may differ, in parts per million (10,000 = 1 %).
+    /// By how much the rates of a server's clock and ours may differ, in parts per million (10,000
+    /// = 1 %).
     pub clock_rate_ppm: u32,
-    /// Slack for a leader that is late with its timers (50 ms, but never more than a twentieth of the session timeout).
+    /// Slack for a leader that is late with its timers (50 ms, but never more than a twentieth of
+    /// the session timeout).
     pub epsilon: Duration,
     /// Which requests the lease rests on.
     pub mode: LeaseMode,

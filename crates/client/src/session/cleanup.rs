@@ -1,7 +1,8 @@
 //! Deleting what must not stay behind, however long it takes (`hazards.md` G11).
 //!
-//! Owns the retry loop of a guaranteed delete. It is bound to one session and to one node (by its `czxid`): it must never
-//! delete a node that merely has the same path (`H09`, `H18`), and ends with the session, which takes its ephemeral nodes along.
+//! Owns the retry loop of a guaranteed delete. It is bound to one session and to one node (by its
+//! `czxid`): it must never delete a node that merely has the same path (`H09`, `H18`), and ends
+//! with the session, which takes its ephemeral nodes along.
 
 use std::fmt;
 use std::future::Future;
@@ -35,7 +36,8 @@ pub enum CleanupError {
     Refused(Error),
 }
 
-/// A deletion that goes on until it is certain. Await it for the certainty; dropping it changes nothing.
+/// A deletion that goes on until it is certain. Await it for the certainty; dropping it changes
+/// nothing.
 ///
 /// [`Session::close`](crate::Session::close) waits for it.
 #[must_use = "the cleanup goes on, but its outcome is only known to who awaits this"]
@@ -83,14 +85,16 @@ impl Drop for Running {
     }
 }
 
-/// A deletion that was queued at the call. Await it for the first answer; whether that comes or not, and whether this is
-/// dropped or not, it goes on until it is certain that the node is gone, or the session is over.
+/// A deletion that was queued at the call. Await it for the first answer; whether that comes or
+/// not, and whether this is dropped or not, it goes on until it is certain that the node is gone,
+/// or the session is over.
 #[must_use = "the deletion goes on, but its outcome is only known to who awaits this"]
 pub struct Deletion {
     session: Session,
     path: String,
     czxid: i64,
-    /// What tells of it, and the deletion itself, where it is announced: repeated until it is certain.
+    /// What tells of it, and the deletion itself, where it is announced: repeated until it is
+    /// certain.
     announced: Vec<Op>,
     asked: Asked,
 }
@@ -212,29 +216,33 @@ impl fmt::Debug for Deletion {
 }
 
 impl Session {
-    /// Deletes the node at `path`, with a request that is queued before this returns: it travels with what is called next.
-    /// May be called from anywhere, outside a runtime too.
+    /// Deletes the node at `path`, with a request that is queued before this returns: it travels
+    /// with what is called next. May be called from anywhere, outside a runtime too.
     ///
-    /// The request goes out without a look at what is there. So this is only for a path that no other node ever had or will
-    /// have, by a random marker in it. Where its answer is lost, it goes on as [`Session::delete_eventually`].
+    /// The request goes out without a look at what is there. So this is only for a path that no
+    /// other node ever had or will have, by a random marker in it. Where its answer is lost, it
+    /// goes on as [`Session::delete_eventually`].
     pub fn delete_marked(&self, path: &str, czxid: i64) -> Deletion {
         Deletion::begin(self, path, czxid, |session| {
             Asked::Delete(session.delete(path, None))
         })
     }
 
-    /// As [`Session::delete_marked`], and whoever watches for a node at `herald` is told *that this deletion was made*, before
-    /// the news that the node at `path` is gone: in the same change a node is created at `herald` and deleted again, so that
-    /// nobody ever sees it but by its watch. A node that goes with its session, or by another's hand, has no such herald.
+    /// As [`Session::delete_marked`], and whoever watches for a node at `herald` is told *that this
+    /// deletion was made*, before the news that the node at `path` is gone: in the same change a
+    /// node is created at `herald` and deleted again, so that nobody ever sees it but by its watch.
+    /// A node that goes with its session, or by another's hand, has no such herald.
     ///
-    /// Where its answer is lost, it goes on in the same manner; where the server refuses the herald, the node is deleted without it.
+    /// Where its answer is lost, it goes on in the same manner; where the server refuses the
+    /// herald, the node is deleted without it.
     pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
         self.delete_after(path, czxid, Op::herald(herald))
     }
 
-    /// As [`Session::delete_announced`], and whoever watches the data of the node at `path` is told that it has changed, where it
-    /// would have been told of the end: in the same change the data is emptied. So one that did not watch for the herald yet
-    /// can tell this deletion from others too.
+    /// As [`Session::delete_announced`], and whoever watches the data of the node at `path` is told
+    /// that it has changed, where it would have been told of the end: in the same change the data
+    /// is emptied. So one that did not watch for the herald yet can tell this deletion from others
+    /// too.
     pub fn delete_with_farewell(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
         let farewell = Op::set_data(path, Vec::new(), None);
         self.delete_after(
@@ -254,23 +262,26 @@ impl Session {
         deletion
     }
 
-    /// Deletes the node at `path` that was created by the change `czxid`, and no other, as [`Session::delete_eventually`] does,
-    /// but so that the first answer can be awaited by itself. The look at what is there is queued before this returns.
+    /// Deletes the node at `path` that was created by the change `czxid`, and no other, as
+    /// [`Session::delete_eventually`] does, but so that the first answer can be awaited by itself.
+    /// The look at what is there is queued before this returns.
     pub fn delete_created(&self, path: &str, czxid: i64) -> Deletion {
         Deletion::begin(self, path, czxid, |session| {
             Asked::Look(session.exists(path))
         })
     }
 
-    /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again over every reconnect until
-    /// it is certain that this node is gone, or the session is over. May be called from anywhere, outside a runtime too.
+    /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again
+    /// over every reconnect until it is certain that this node is gone, or the session is over. May
+    /// be called from anywhere, outside a runtime too.
     pub fn delete_eventually(&self, path: &str, czxid: i64) -> Cleanup {
         let (session, path) = (self.for_cleanup(), path.to_owned());
         self.clean_up(async move { delete_until_gone(&session, &path, czxid, &[]).await })
     }
 
-    /// Deletes whatever node of this session a create with this parent and name prefix has left, or will yet have: for a
-    /// create whose outcome is not known, and not wanted any more (`H05`, `H10`).
+    /// Deletes whatever node of this session a create with this parent and name prefix has left, or
+    /// will yet have: for a create whose outcome is not known, and not wanted any more (`H05`,
+    /// `H10`).
     ///
     /// The prefix must be one that no other create has used: put a random marker in it.
     pub fn discard_create(&self, parent: &str, prefix: &str) -> Cleanup {
@@ -289,8 +300,9 @@ impl Session {
         })
     }
 
-    /// As [`Session::discard_create`], for the create of an ephemeral node by a name that other creates use too: the node at `path`
-    /// is taken for what it left if it belongs to this session and has `data`, which must hold a random marker.
+    /// As [`Session::discard_create`], for the create of an ephemeral node by a name that other
+    /// creates use too: the node at `path` is taken for what it left if it belongs to this session
+    /// and has `data`, which must hold a random marker.
     ///
     /// Where its data may not be read, that it belongs to this session is enough.
     pub fn discard_create_at(&self, path: &str, data: &[u8]) -> Cleanup {
@@ -328,7 +340,8 @@ impl Session {
     }
 }
 
-/// The `czxid` of the node that our create with this data has left at `path`, on a server that has caught up (`H02`).
+/// The `czxid` of the node that our create with this data has left at `path`, on a server that has
+/// caught up (`H02`).
 async fn left_by(session: &Session, path: &str, data: &[u8]) -> Result<Option<i64>, Error> {
     let synced = session.sync(path);
     let read = session.get_data(path);
@@ -355,12 +368,14 @@ async fn record_of(session: &Session, path: &str) -> Result<Option<Stat>, Error>
     }
 }
 
-/// The version narrows the gap between look and deletion: a node that took the place meanwhile is most likely not of it.
+/// The version narrows the gap between look and deletion: a node that took the place meanwhile is
+/// most likely not of it.
 fn delete_as_seen(session: &Session, path: &str, stat: &Stat) -> Pending<()> {
     session.delete(path, Some(stat.version).filter(|v| *v != -1))
 }
 
-/// `announced` is the change to make where it is to tell of itself; where the server refuses it, the node is deleted without.
+/// `announced` is the change to make where it is to tell of itself; where the server refuses it,
+/// the node is deleted without.
 async fn delete_until_gone(
     session: &Session,
     path: &str,

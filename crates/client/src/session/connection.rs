@@ -1,7 +1,7 @@
 //! One connection: bytes out, bytes in, and the timers that keep it honest.
 //!
-//! Owns the socket for as long as it lives. It must never hold the session's lock while it touches the socket, and hands all
-//! that is queued to the socket in one write.
+//! Owns the socket for as long as it lives. It must never hold the session's lock while it touches
+//! the socket, and hands all that is queued to the socket in one write.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -58,7 +58,8 @@ impl Connection {
         }
     }
 
-    /// Runs until the connection is lost or the session over, and leaves the session detached or ended.
+    /// Runs until the connection is lost or the session over, and leaves the session detached or
+    /// ended.
     pub(crate) async fn run(mut self) -> Broken {
         let broken = std::future::poll_fn(|cx| self.poll_run(cx)).await;
         self.effects.deliver(&self.core);
@@ -95,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// Takes what is queued, once everything taken before is written; leaves the waker for the next submission; returns when
-    /// the next timer is due.
+    /// Takes what is queued, once everything taken before is written; leaves the waker for the next
+    /// submission; returns when the next timer is due.
     fn take_outbound(&mut self, cx: &Context<'_>) -> Result<BootInstant, Broken> {
         let mut inner = self.core.inner.lock();
         if inner.phase != Phase::Attached {
@@ -188,7 +189,8 @@ impl Connection {
                 }
             }
         }
-        // What was learned before the loss is told before it; the loss itself is published by whoever handles it.
+        // What was learned before the loss is told before it; the loss itself is published by
+        // whoever handles it.
         self.effects.deliver(&core);
         result
     }
@@ -254,8 +256,8 @@ impl Schedule {
         let held = inner.lease_holds > 0;
         // Until the probe is answered nobody knows whether the server wants writes.
         let by_writes = inner.probe_answered && inner.lease.evidence() == Evidence::Write;
-        // Something unanswered for a third of the timeout, and nothing answered for two thirds: the link is dead one way at
-        // least, whatever bytes come in (`H27`).
+        // Something unanswered for a third of the timeout, and nothing answered for two thirds: the
+        // link is dead one way at least, whatever bytes come in (`H27`).
         let unresponsive = inner.oldest_unacknowledged().map_or(NEVER, |oldest| {
             (inner.last_acked + timeout * 2 / 3).max(oldest + timeout / 3)
         });

@@ -1,8 +1,9 @@
 //! What the handles and the driver of one session share.
 //!
-//! Owns the queues, the counters and the lease of a session, behind one short lock. It must never wait while it holds that
-//! lock, never complete an operation under it, and never do I/O: handles encode straight into the outbound buffer and wake the
-//! driver, which hands the whole buffer to the socket.
+//! Owns the queues, the counters and the lease of a session, behind one short lock. It must never
+//! wait while it holds that lock, never complete an operation under it, and never do I/O: handles
+//! encode straight into the outbound buffer and wake the driver, which hands the whole buffer to
+//! the socket.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -231,8 +232,8 @@ impl Core {
         );
     }
 
-    /// The state now. A session whose time has run out is ended here, even if its driver has not been scheduled since: what
-    /// was once reported dead is never alive again (`H25`).
+    /// The state now. A session whose time has run out is ended here, even if its driver has not
+    /// been scheduled since: what was once reported dead is never alive again (`H25`).
     pub(crate) fn state(&self) -> State {
         let state = self.states.current();
         if state.is_final() || self.now() < self.expiry() {
@@ -321,7 +322,8 @@ impl Core {
         result
     }
 
-    /// An operation's deadline has passed. What is still queued is taken back; what was sent stays in flight, for the order.
+    /// An operation's deadline has passed. What is still queued is taken back; what was sent stays
+    /// in flight, for the order.
     pub(crate) fn give_up(&self, id: u64) -> Option<Fate> {
         let mut inner = self.inner.lock();
         if let Some(at) = inner.waiting.iter().position(|w| w.entry.id == id) {
@@ -479,8 +481,8 @@ impl Inner {
         }
     }
 
-    /// Decides whether the request just encoded, which has a watch, is to set it at the server. The flag is the last byte of
-    /// each request that has one.
+    /// Decides whether the request just encoded, which has a watch, is to set it at the server. The
+    /// flag is the last byte of each request that has one.
     fn set_watch_flag(&mut self, ticket: &mut Ticket) {
         if matches!(ticket.arm, Arm::Stream { .. }) {
             return;
@@ -501,7 +503,8 @@ impl Inner {
     ) {
         self.forget_bytes(entry.len);
         if let Some(ticket) = entry.watch.take() {
-            // Nothing to remove: it was not set on a connection that stays, or what is in use there was re-armed just now.
+            // Nothing to remove: it was not set on a connection that stays, or what is in use there
+            // was re-armed just now.
             let _gone = self.watches.withdraw(&ticket);
         }
         entry.fail(fate, reason, effects);
@@ -511,7 +514,8 @@ impl Inner {
         self.pending_bytes = self.pending_bytes.saturating_sub(len);
     }
 
-    /// Puts a request with a reserved xid into the outbound buffer; it has no entry, its reply is matched by that xid.
+    /// Puts a request with a reserved xid into the outbound buffer; it has no entry, its reply is
+    /// matched by that xid.
     pub(crate) fn send_control(&mut self, xid: i32, request: &Request<'_>, now: BootInstant) {
         let start = self.out.len();
         frame::write_request(&mut self.out, xid, request);
@@ -551,7 +555,8 @@ impl Inner {
     }
 }
 
-/// Xids run from 1 to the largest and start again: the negative ones have meanings of their own (`protocol.md` §1.3).
+/// Xids run from 1 to the largest and start again: the negative ones have meanings of their own
+/// (`protocol.md` §1.3).
 pub(crate) const fn next_xid(xid: i32) -> i32 {
     if xid == i32::MAX { 1 } else { xid + 1 }
 }

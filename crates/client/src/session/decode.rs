@@ -1,6 +1,7 @@
 //! Values from replies: one function a kind of answer.
 //!
-//! Owns what a reply's body must hold for its operation. It must never guess: an answer of another kind is a fault of the server.
+//! Owns what a reply's body must hold for its operation. It must never guess: an answer of another
+//! kind is a fault of the server.
 
 use baton_proto::{ErrorCode, MultiResult, OpCode, Response, Stat};
 use bytes::Bytes;
@@ -64,7 +65,8 @@ pub(super) fn children(reply: Reply) -> Result<Children, Fault> {
     }
 }
 
-/// A refused multi comes as a success with the codes inside: 0 before the culprit, -2 behind it (`protocol.md` §1.9).
+/// A refused multi comes as a success with the codes inside: 0 before the culprit, -2 behind it
+/// (`protocol.md` §1.9).
 pub(super) fn multi(reply: Reply, chroot: &str) -> Result<Vec<OpResult>, Fault> {
     let Response::Multi(results) = body(reply, OpCode::Multi)? else {
         return unexpected(OpCode::Multi);

@@ -1,7 +1,7 @@
 //! The task behind a session: connect, run the connection, reconnect, until the session is over.
 //!
-//! Owns the choice of the server, the handshake and the pauses between attempts. It must never open a second session: a
-//! server that hands out another id has lost ours, and that is the end (`H37`).
+//! Owns the choice of the server, the handshake and the pauses between attempts. It must never open
+//! a second session: a server that hands out another id has lost ours, and that is the end (`H37`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use crate::session::replies::Broken;
 use crate::state::EndReason;
 use crate::transport::{BoxStream, Endpoint};
 
-/// The longest pause between two rounds through the server list; never more than a tenth of the timeout (`hazards.md` G12).
+/// The longest pause between two rounds through the server list; never more than a tenth of the
+/// timeout (`hazards.md` G12).
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -37,7 +38,8 @@ enum Attempt {
     Gone,
 }
 
-/// Ends the session when its task ends for whatever reason: a panic or a runtime that shuts down included (`hazards.md` G16).
+/// Ends the session when its task ends for whatever reason: a panic or a runtime that shuts down
+/// included (`hazards.md` G16).
 struct Supervised(Arc<Core>);
 
 impl Drop for Supervised {
@@ -146,8 +148,9 @@ async fn establish(
     }
 }
 
-/// A session that is dead for us may still live on a server that was away: its ephemeral nodes would stand in everybody's way
-/// for another timeout. So for that long we try to end it there. It stays dead here whatever comes of it.
+/// A session that is dead for us may still live on a server that was away: its ephemeral nodes
+/// would stand in everybody's way for another timeout. So for that long we try to end it there. It
+/// stays dead here whatever comes of it.
 async fn bury(core: &Arc<Core>) {
     let timeout = core.inner.lock().timeout;
     let farewell = async {
@@ -170,7 +173,8 @@ async fn bury(core: &Arc<Core>) {
     }
 }
 
-/// One round after the other through the server list, in an order of its own, with pauses that grow.
+/// One round after the other through the server list, in an order of its own, with pauses that
+/// grow.
 async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
     let config = &core.config;
     let (timeout, reattach) = {
@@ -178,7 +182,8 @@ async fn keep_trying(core: &Arc<Core>, last_error: &mut String) -> Attempt {
         (inner.timeout, inner.identity.id != 0)
     };
     let longest = MAX_PAUSE.min(timeout / 10);
-    // A third of the timeout is left when a dead link is noticed: one silent address must not use it up.
+    // A third of the timeout is left when a dead link is noticed: one silent address must not use
+    // it up.
     let patience = config.attempt_timeout(if reattach { timeout / 4 } else { timeout });
     let mut ceiling = FIRST_PAUSE.min(longest);
     let mut hosts = config.hosts.clone();

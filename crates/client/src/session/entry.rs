@@ -1,6 +1,7 @@
 //! One operation between its submission and its end.
 //!
-//! Owns what is remembered of an operation that has no answer yet. It must never decide to send a write again.
+//! Owns what is remembered of an operation that has no answer yet. It must never decide to send a
+//! write again.
 
 use std::sync::Arc;
 

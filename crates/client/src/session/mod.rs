@@ -1,7 +1,7 @@
 //! One session with the servers, for ever: its handle.
 //!
-//! Owns what users see of a session. It must never hand out another session's identity: when this one is over, it stays over,
-//! and a new one is made by somebody who knows it (`hazards.md` G7).
+//! Owns what users see of a session. It must never hand out another session's identity: when this
+//! one is over, it stays over, and a new one is made by somebody who knows it (`hazards.md` G7).
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,9 +31,10 @@ pub use cleanup::{Cleanup, CleanupError, Deletion};
 
 /// A session with the servers: a cheap handle, one session for ever.
 ///
-/// It reconnects by itself for as long as the session lives; when it is over, it stays over. Operations are submitted at the
-/// call, in order, whatever task calls; see [`Pending`](crate::Pending). When the last handle is dropped the session is closed
-/// in the background; [`Session::close`] waits for the server's word.
+/// It reconnects by itself for as long as the session lives; when it is over, it stays over.
+/// Operations are submitted at the call, in order, whatever task calls; see
+/// [`Pending`](crate::Pending). When the last handle is dropped the session is closed in the
+/// background; [`Session::close`] waits for the server's word.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -65,8 +66,8 @@ impl Drop for Handles {
     }
 }
 
-/// The instant until which a session is known to live, by this machine's clock (`hazards.md` §2.8): until then the servers
-/// cannot have given away what it holds.
+/// The instant until which a session is known to live, by this machine's clock (`hazards.md` §2.8):
+/// until then the servers cannot have given away what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// When it ends; [`BootInstant::ZERO`] when there is none, or no more.
@@ -122,9 +123,9 @@ impl Session {
     /// Cancellation: a session that the server has opened by then is closed in the background.
     ///
     /// # Errors
-    /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::AuthFailed`] when the configured
-    /// credentials are refused, [`ConnectError::NoChroot`] where the configured chroot does not exist,
-    /// [`ConnectError::NoRuntime`] outside a tokio runtime.
+    /// [`ConnectError::Unreachable`] after [`Config::connect_within`], [`ConnectError::AuthFailed`]
+    /// when the configured credentials are refused, [`ConnectError::NoChroot`] where the configured
+    /// chroot does not exist, [`ConnectError::NoRuntime`] outside a tokio runtime.
     pub async fn connect(config: Config) -> Result<Self, ConnectError> {
         let session = Self::start(
             config,
@@ -139,7 +140,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Without the look, each create would be told that some parent is missing, of a path whose parent is `/`.
+    /// Without the look, each create would be told that some parent is missing, of a path whose
+    /// parent is `/`.
     async fn look_for_chroot(&self) -> Result<(), ConnectError> {
         let config = &self.core.config;
         if config.chroot.is_empty() {
@@ -165,8 +167,8 @@ impl Session {
         }
     }
 
-    /// Takes up a session that this or another process has exported. The session moves here: a connection that it still has
-    /// elsewhere is cut by the servers.
+    /// Takes up a session that this or another process has exported. The session moves here: a
+    /// connection that it still has elsewhere is cut by the servers.
     ///
     /// # Errors
     /// [`ConnectError::Expired`] when the session is over, else as [`Session::connect`].
@@ -198,13 +200,15 @@ impl Session {
         })
     }
 
-    /// The id by which the servers know the session, and which its ephemeral nodes carry as their owner.
+    /// The id by which the servers know the session, and which its ephemeral nodes carry as their
+    /// owner.
     #[must_use]
     pub fn id(&self) -> i64 {
         self.core.inner.lock().identity.id
     }
 
-    /// The runtime that the session's own task runs on. While that one is blocked, the lease is not renewed.
+    /// The runtime that the session's own task runs on. While that one is blocked, the lease is not
+    /// renewed.
     #[must_use]
     pub fn runtime(&self) -> tokio::runtime::Handle {
         self.core.runtime.clone()
@@ -234,8 +238,8 @@ impl Session {
         self.core.inner.lock().last_zxid
     }
 
-    /// The state now. Once it was final, it stays so; a session whose time has run out is reported expired even if its task
-    /// was not scheduled since (`H25`).
+    /// The state now. Once it was final, it stays so; a session whose time has run out is reported
+    /// expired even if its task was not scheduled since (`H25`).
     #[must_use]
     pub fn state(&self) -> State {
         self.core.state()
@@ -271,8 +275,9 @@ impl Session {
         }
     }
 
-    /// For how long servers have left this session without an answer: since its oldest request without one was sent or,
-    /// without a connection, since its newest answered request was sent. Zero while connected with nothing unanswered.
+    /// For how long servers have left this session without an answer: since its oldest request
+    /// without one was sent or, without a connection, since its newest answered request was sent.
+    /// Zero while connected with nothing unanswered.
     #[must_use]
     pub fn unanswered_for(&self) -> Duration {
         let inner = self.core.inner.lock();
@@ -284,7 +289,8 @@ impl Session {
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Resolves when the lease has ended: at once when there is none. While it is renewed it does not resolve.
+    /// Resolves when the lease has ended: at once when there is none. While it is renewed it does
+    /// not resolve.
     ///
     /// It wakes at the deadline that it has seen last, and sleeps on if that has moved meanwhile.
     pub async fn lease_ended(&self) {
@@ -301,13 +307,15 @@ impl Session {
         }
     }
 
-    /// Keeps the lease renewed for as long as the token lives. On Baton's server four pings in each session timeout do that;
-    /// on any other, two small quorum writes each quarter of the timeout and a ping each sixteenth, per session, however many
-    /// tokens there are. [`LeaseMode`](crate::LeaseMode) has the choice.
+    /// Keeps the lease renewed for as long as the token lives. On Baton's server four pings in each
+    /// session timeout do that; on any other, two small quorum writes each quarter of the timeout
+    /// and a ping each sixteenth, per session, however many tokens there are.
+    /// [`LeaseMode`](crate::LeaseMode) has the choice.
     ///
     /// # Errors
-    /// [`LeaseError::TimeoutTooShort`] when no sound lease can be kept with the session's timeout; it names the smallest that
-    /// would do. [`LeaseError::TimingNotStated`] for [`LeaseMode::Ping`](crate::LeaseMode::Ping) without the ensemble's timing.
+    /// [`LeaseError::TimeoutTooShort`] when no sound lease can be kept with the session's timeout;
+    /// it names the smallest that would do. [`LeaseError::TimingNotStated`] for
+    /// [`LeaseMode::Ping`](crate::LeaseMode::Ping) without the ensemble's timing.
     pub async fn hold_lease(&self) -> Result<LeaseHold, LeaseError> {
         loop {
             let changed = self.core.changed.notified();
@@ -350,8 +358,8 @@ impl Session {
         }
     }
 
-    /// This session, with operations that end at the latest `limit` after their call. Without a limit they wait for a
-    /// connection until the session is over.
+    /// This session, with operations that end at the latest `limit` after their call. Without a
+    /// limit they wait for a connection until the session is over.
     #[must_use]
     pub fn with_deadline(&self, limit: Duration) -> Self {
         let policy = Policy {
@@ -381,8 +389,8 @@ impl Session {
         Arc::clone(&self.core.config.clock)
     }
 
-    /// What another process needs to take the session up with [`Session::resume`], should this one die. While this one
-    /// lives it would take the session back: see [`Session::hand_over`].
+    /// What another process needs to take the session up with [`Session::resume`], should this one
+    /// die. While this one lives it would take the session back: see [`Session::hand_over`].
     #[must_use]
     pub fn export(&self) -> SessionExport {
         let inner = self.core.inner.lock();
@@ -393,8 +401,9 @@ impl Session {
         }
     }
 
-    /// Lets go of the session without ending it, for another process to take it up with [`Session::resume`]. What this one
-    /// has in flight counts as lost, its handles as closed; the nodes stay.
+    /// Lets go of the session without ending it, for another process to take it up with
+    /// [`Session::resume`]. What this one has in flight counts as lost, its handles as closed; the
+    /// nodes stay.
     #[must_use = "without it nobody can take the session up, and its nodes stay until its timeout has run out"]
     pub fn hand_over(&self) -> SessionExport {
         let export = self.export();
@@ -402,14 +411,16 @@ impl Session {
         export
     }
 
-    /// Ends the session: finishes its pending cleanup, sends what is queued, and waits for the server's word that its
-    /// ephemeral nodes are gone. New operations, through any handle, are refused from now on.
+    /// Ends the session: finishes its pending cleanup, sends what is queued, and waits for the
+    /// server's word that its ephemeral nodes are gone. New operations, through any handle, are
+    /// refused from now on.
     ///
-    /// `Ok` also when the session had ended before. Cancellation: the close goes on in the background.
+    /// `Ok` also when the session had ended before. Cancellation: the close goes on in the
+    /// background.
     ///
     /// # Errors
-    /// [`CloseError::Unconfirmed`] when that took longer than `limit`; the session counts as closed here, and the servers end
-    /// it when its timeout has run out.
+    /// [`CloseError::Unconfirmed`] when that took longer than `limit`; the session counts as closed
+    /// here, and the servers end it when its timeout has run out.
     pub async fn close(&self, limit: Duration) -> Result<(), CloseError> {
         self.core.begin_close();
         let clock = &self.core.config.clock;

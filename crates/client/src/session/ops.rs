@@ -1,6 +1,7 @@
 //! The operations of a session.
 //!
-//! Owns the translation from a call to a request. It must never retry: an operation is sent once, and its outcome told as it is.
+//! Owns the translation from a call to a request. It must never retry: an operation is sent once,
+//! and its outcome told as it is.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -70,8 +71,8 @@ impl Session {
     /// Creates a node. A sequential mode appends ten digits that the server counts up per parent.
     ///
     /// # Errors
-    /// `NodeExists`, `NoNode` (of the parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`, … as
-    /// [`Error::Rejected`](crate::Error::Rejected).
+    /// `NodeExists`, `NoNode` (of the parent), `NoChildrenForEphemerals`, `NoAuth`, `InvalidAcl`, …
+    /// as [`Error::Rejected`](crate::Error::Rejected).
     pub fn create_with_acl(
         &self,
         path: &str,
@@ -108,7 +109,8 @@ impl Session {
         })
     }
 
-    /// Replaces a node's data; for `Some(version)` only if it has that version. Yields its new record.
+    /// Replaces a node's data; for `Some(version)` only if it has that version. Yields its new
+    /// record.
     ///
     /// # Errors
     /// `NoNode`, `BadVersion`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
@@ -183,8 +185,8 @@ impl Session {
 
     /// A node's record, or `None`, and a watch for its next change, deletion or creation.
     ///
-    /// A watch on a node that never comes stays on the server until it is dropped: prefer [`Session::get_data_watch`] for a
-    /// node that should be there.
+    /// A watch on a node that never comes stays on the server until it is dropped: prefer
+    /// [`Session::get_data_watch`] for a node that should be there.
     ///
     /// # Errors
     /// As [`Session::exists`].
@@ -224,7 +226,8 @@ impl Session {
         )
     }
 
-    /// A node's children, and a watch for the next child that comes or goes, or the node's deletion.
+    /// A node's children, and a watch for the next child that comes or goes, or the node's
+    /// deletion.
     ///
     /// # Errors
     /// As [`Session::children`]; no watch is left behind then.
@@ -247,8 +250,8 @@ impl Session {
         )
     }
 
-    /// A watch that stays: of one node and its children's comings and goings, or (recursive) of the whole subtree. The node
-    /// need not exist.
+    /// A watch that stays: of one node and its children's comings and goings, or (recursive) of the
+    /// whole subtree. The node need not exist.
     ///
     /// # Errors
     /// `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
@@ -306,10 +309,12 @@ impl Session {
         )
     }
 
-    /// Replaces a node's ACL; for `Some(version)` only if its ACL has that version. Yields its new record.
+    /// Replaces a node's ACL; for `Some(version)` only if its ACL has that version. Yields its new
+    /// record.
     ///
     /// # Errors
-    /// `NoNode`, `BadVersion`, `InvalidAcl`, `NoAuth` as [`Error::Rejected`](crate::Error::Rejected).
+    /// `NoNode`, `BadVersion`, `InvalidAcl`, `NoAuth` as
+    /// [`Error::Rejected`](crate::Error::Rejected).
     pub fn set_acl(&self, path: &str, acl: &[Acl<'_>], version: Option<i32>) -> Pending<Stat> {
         let full = self.server_path(path);
         let request = Request::SetAcl {
@@ -322,8 +327,8 @@ impl Session {
         })
     }
 
-    /// Waits until the connected server has caught up with what was committed when this was called: what is read after it is
-    /// not older. On Baton's server it is a linearization point.
+    /// Waits until the connected server has caught up with what was committed when this was called:
+    /// what is read after it is not older. On Baton's server it is a linearization point.
     ///
     /// # Errors
     /// Those of the connection only.
@@ -397,7 +402,8 @@ impl Session {
     /// How many nodes there are below a node, at all depths.
     ///
     /// # Errors
-    /// `NoNode`, `NoAuth`; `Unimplemented` from servers before 3.6, as [`Error::Rejected`](crate::Error::Rejected).
+    /// `NoNode`, `NoAuth`; `Unimplemented` from servers before 3.6, as
+    /// [`Error::Rejected`](crate::Error::Rejected).
     pub fn count_descendants(&self, path: &str) -> Pending<usize> {
         let full = self.server_path(path);
         let call = Call::write(path, None);
@@ -579,7 +585,8 @@ impl Session {
 
 /// What is wrong with a path or a version, if anything.
 ///
-/// −1 means "any" on the wire, so as an expected version it would make the write unconditional (`H24`).
+/// −1 means "any" on the wire, so as an expected version it would make the write unconditional
+/// (`H24`).
 fn check(path: &str, shape: Shape, version: Option<i32>) -> Option<Reason> {
     let checked = match shape {
         Shape::Whole => path::validate(path),

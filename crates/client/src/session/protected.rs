@@ -1,7 +1,8 @@
 //! Creates whose outcome can be told although the answer was lost (`hazards.md` §6.1, rule 3).
 //!
-//! Owns the look for one's own node: by a marker in its name *and* by the owner session. It must never conclude "not created"
-//! without `sync` (`H02`), nor take another session's node for its own (`H03`, `H06`).
+//! Owns the look for one's own node: by a marker in its name *and* by the owner session. It must
+//! never conclude "not created" without `sync` (`H02`), nor take another session's node for its own
+//! (`H03`, `H06`).
 
 use baton_proto::{Acl, CreateMode, ErrorCode, path};
 
@@ -10,11 +11,13 @@ use crate::session::Session;
 use crate::values::Created;
 
 impl Session {
-    /// Looks for the node that a create with this parent and name prefix has made: by the prefix and by this session as the
-    /// owner. `None` is certain: the create was not applied, and will not be.
+    /// Looks for the node that a create with this parent and name prefix has made: by the prefix
+    /// and by this session as the owner. `None` is certain: the create was not applied, and will
+    /// not be.
     ///
-    /// Only for ephemeral nodes, and for a prefix that no other create has used: put a random marker in it. A node with the
-    /// prefix that belongs to another session is a leftover of ours; it is ignored, and deleted in the background (`H03`).
+    /// Only for ephemeral nodes, and for a prefix that no other create has used: put a random
+    /// marker in it. A node with the prefix that belongs to another session is a leftover of ours;
+    /// it is ignored, and deleted in the background (`H03`).
     ///
     /// # Errors
     /// As the reads that it consists of: `sync`, `children`, `exists`.
@@ -23,7 +26,8 @@ impl Session {
         parent: &str,
         prefix: &str,
     ) -> Result<Option<Created>, Error> {
-        // One after the other on the session's own order: behind the create, and behind what the new server has yet to learn.
+        // One after the other on the session's own order: behind the create, and behind what the
+        // new server has yet to learn.
         let sync = self.sync(parent);
         let listing = self.children(parent);
         sync.await?;
@@ -48,7 +52,8 @@ impl Session {
         Ok(None)
     }
 
-    /// The names of this session's own nodes below a parent that may not be listed. Servers that cannot tell leave it at `refusal`.
+    /// The names of this session's own nodes below a parent that may not be listed. Servers that
+    /// cannot tell leave it at `refusal`.
     async fn own_below(
         &self,
         parent: &str,
@@ -66,14 +71,16 @@ impl Session {
         }
     }
 
-    /// Creates an ephemeral node so that the outcome is always known: after a lost answer it looks for the node, and creates
-    /// it anew only if it is certainly not there.
+    /// Creates an ephemeral node so that the outcome is always known: after a lost answer it looks
+    /// for the node, and creates it anew only if it is certainly not there.
     ///
-    /// The name is `prefix`, which must hold a random marker that no other create uses, plus the number for a sequential mode.
-    /// Cancellation at any point leaves nothing behind: the session deletes in the background what may have been created.
+    /// The name is `prefix`, which must hold a random marker that no other create uses, plus the
+    /// number for a sequential mode. Cancellation at any point leaves nothing behind: the session
+    /// deletes in the background what may have been created.
     ///
     /// # Errors
-    /// A refusal, or the end of the session, or the handle's deadline; in each case no node stays behind.
+    /// A refusal, or the end of the session, or the handle's deadline; in each case no node stays
+    /// behind.
     pub async fn create_protected(
         &self,
         parent: &str,

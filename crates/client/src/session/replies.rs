@@ -1,8 +1,8 @@
 //! What comes in on a connection, and what its loss means.
 //!
-//! Owns the strict matching of replies to operations, in order, and the bookkeeping of evidence that they bring. It must never
-//! take a watch event or a reply out of its order (`hazards.md` G6), nor count anything but an answer as a sign of life
-//! (`H27`).
+//! Owns the strict matching of replies to operations, in order, and the bookkeeping of evidence
+//! that they bring. It must never take a watch event or a reply out of its order (`hazards.md` G6),
+//! nor count anything but an answer as a sign of life (`H27`).
 
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ pub(crate) enum Broken {
 }
 
 impl Core {
-    /// A server has taken the session: everything that must precede users' operations goes out first.
+    /// A server has taken the session: everything that must precede users' operations goes out
+    /// first.
     pub(crate) fn attach(
         &self,
         response: &ConnectResponse,
@@ -81,7 +82,8 @@ impl Core {
         attached
     }
 
-    /// The connection is lost. `written` bytes of its stream reached the socket; `unsent` is the rest, beginning at `base`.
+    /// The connection is lost. `written` bytes of its stream reached the socket; `unsent` is the
+    /// rest, beginning at `base`.
     pub(crate) fn detach(&self, written: u64, base: u64, mut unsent: Vec<u8>) {
         let mut effects = Effects::default();
         {
@@ -341,8 +343,8 @@ impl Inner {
         self.watches = watches;
     }
 
-    /// The answer that is due is too large to be read. Its operation ends with that: asked again on the next connection, it
-    /// would bring the same answer, for ever (`H75`).
+    /// The answer that is due is too large to be read. Its operation ends with that: asked again on
+    /// the next connection, it would bring the same answer, for ever (`H75`).
     pub(crate) fn refuse_answer(&mut self, bytes: usize, limit: usize, effects: &mut Effects) {
         let Some(entry) = self.in_flight.pop_front() else {
             return;
@@ -351,8 +353,8 @@ impl Inner {
         self.abandon(entry, fate, Reason::ReplyTooLarge { bytes, limit }, effects);
     }
 
-    /// Decides what becomes of an operation whose connection is lost: reads, and what never left, wait for the next one; of
-    /// writes that left, nothing is known.
+    /// Decides what becomes of an operation whose connection is lost: reads, and what never left,
+    /// wait for the next one; of writes that left, nothing is known.
     fn carry_over(
         &mut self,
         mut entry: Entry,
@@ -395,8 +397,8 @@ impl Inner {
     }
 }
 
-/// Reads Baton's self-description. A word search is enough: the server writes it without blanks, and what is not understood
-/// only means the stricter lease.
+/// Reads Baton's self-description. A word search is enough: the server writes it without blanks,
+/// and what is not understood only means the stricter lease.
 fn says_ping_lease(body: &[u8]) -> bool {
     let wanted = b"\"ping_lease\":true";
     let dense: Vec<u8> = body

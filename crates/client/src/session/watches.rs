@@ -1,7 +1,8 @@
 //! The session's table of watches: what the server watches for us, and who waits for it.
 //!
-//! Owns the match from an event to its listeners, and the lists that a reconnect sends (`protocol.md` §1.8). It must never let
-//! an event reach a watch whose own read has not been answered: that read sees the change itself (`H31`).
+//! Owns the match from an event to its listeners, and the lists that a reconnect sends
+//! (`protocol.md` §1.8). It must never let an event reach a watch whose own read has not been
+//! answered: that read sees the change itself (`H31`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,8 @@ pub(crate) struct Ticket {
     /// As the server knows it.
     pub(crate) path: Arc<str>,
     pub(crate) arm: Arm,
-    /// A persistent watch on the same path reports what this one waits for: the request goes out without its watch flag.
+    /// A persistent watch on the same path reports what this one waits for: the request goes out
+    /// without its watch flag.
     pub(crate) covered: bool,
 }
 
@@ -146,8 +148,8 @@ impl OnPath {
 
     /// What to remove at the server now that `class` may have lost its last interest.
     ///
-    /// A persistent watch shares the server's tables with the one-shot ones, and servers before 3.9 cannot remove it alone; so
-    /// it goes together with the path's last one.
+    /// A persistent watch shares the server's tables with the one-shot ones, and servers before 3.9
+    /// cannot remove it alone; so it goes together with the path's last one.
     fn removable(&mut self, class: Class) -> Option<WatcherKind> {
         if self.is_empty() {
             return match std::mem::take(&mut self.set) {
@@ -169,8 +171,8 @@ impl OnPath {
     }
 }
 
-/// `paths` in the order in which they were added. Paths hold random markers, so their own order would differ between two runs
-/// of one simulated plan.
+/// `paths` in the order in which they were added. Paths hold random markers, so their own order
+/// would differ between two runs of one simulated plan.
 fn in_order<T>(
     paths: impl IntoIterator<Item = T>,
     on: impl Fn(&T) -> &OnPath,
@@ -210,8 +212,9 @@ impl WatchTable {
 
     /// Whether a persistent watch on the ticket's path reports all that the ticket waits for.
     ///
-    /// Servers before 3.9 keep one mode per path and client: a one-shot watch would turn a persistent one into a one-shot
-    /// watch, silently. So it is served from the persistent one's events instead.
+    /// Servers before 3.9 keep one mode per path and client: a one-shot watch would turn a
+    /// persistent one into a one-shot watch, silently. So it is served from the persistent one's
+    /// events instead.
     pub(crate) fn covers(&self, ticket: &Ticket) -> bool {
         let Some(on) = self.paths.get(&ticket.path) else {
             return false;
@@ -412,7 +415,8 @@ impl WatchTable {
         }
     }
 
-    /// Cuts all armed watches into requests of at most `max_bytes` of path text each, and passes each to `send`.
+    /// Cuts all armed watches into requests of at most `max_bytes` of path text each, and passes
+    /// each to `send`.
     pub(crate) fn rearm(
         &mut self,
         relative_zxid: i64,

@@ -1,4 +1,5 @@
-//! A server that does what a test tells it, over an in-memory transport, on a clock that the test moves.
+//! A server that does what a test tells it, over an in-memory transport, on a clock that the test
+//! moves.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 pub const T: Duration = Duration::from_secs(4);
 pub const TICK: Duration = Duration::from_secs(1);
 pub const SESSION: i64 = 0x77;
-/// How long a peer waits for the client, by the test's clock: one that never does what is due fails the test.
+/// How long a peer waits for the client, by the test's clock: one that never does what is due fails
+/// the test.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The world of one test.

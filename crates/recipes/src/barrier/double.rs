@@ -1,8 +1,9 @@
 //! The double barrier: enter together, leave together, round after round.
 //!
-//! Owns the way in. Whether a round's members have entered is one change of the round's node, made under its version together
-//! with a check of every member's node: all members read the same verdict there, whatever they saw on the way (H63). Must never
-//! conclude anything from an event or from a count alone.
+//! Owns the way in. Whether a round's members have entered is one change of the round's node, made
+//! under its version together with a check of every member's node: all members read the same
+//! verdict there, whatever they saw on the way (H63). Must never conclude anything from an event or
+//! from a count alone.
 
 use super::ground::{Ground, Halt, Limit};
 use super::leave::Inside;
@@ -18,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The greatest number that can meet: each member is one part of the deciding multi, and a line of the round's record.
+/// The greatest number that can meet: each member is one part of the deciding multi, and a line of
+/// the round's record.
 const MOST: u32 = 4096;
 
 /// Whose nodes a double barrier uses.
@@ -28,17 +30,19 @@ pub enum BarrierLayout {
     /// Baton's own: numbered rounds, one verdict for all members.
     #[default]
     Rounds,
-    /// That of Curator's `DistributedDoubleBarrier` and kazoo's `DoubleBarrier`, to meet with their processes. It has no place
-    /// for a verdict: a member whose time is up leaves alone, and others may have counted it.
+    /// That of Curator's `DistributedDoubleBarrier` and kazoo's `DoubleBarrier`, to meet with their
+    /// processes. It has no place for a verdict: a member whose time is up leaves alone, and others
+    /// may have counted it.
     Curator,
 }
 
-/// A meeting point for a fixed number of members: nobody goes in before all have come, nobody is told that the round is over
-/// before all have left. Used again and again: each meeting is a round.
+/// A meeting point for a fixed number of members: nobody goes in before all have come, nobody is
+/// told that the round is over before all have left. Used again and again: each meeting is a round.
 ///
-/// All members of a round get the same verdict, because it is one change of one node: *entered*, made while all of them
-/// stood there, or *aborted*, made by the first whose time was up. A member that comes too late belongs to the next round. A
-/// member that crashes does not hold the others up: they are told how many were lost. Cheap to clone.
+/// All members of a round get the same verdict, because it is one change of one node: *entered*,
+/// made while all of them stood there, or *aborted*, made by the first whose time was up. A member
+/// that comes too late belongs to the next round. A member that crashes does not hold the others
+/// up: they are told how many were lost. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -84,14 +88,16 @@ impl DoubleBarrier {
         })
     }
 
-    /// Uses another layout, to meet with another library's processes. All members at a path must use the same.
+    /// Uses another layout, to meet with another library's processes. All members at a path must
+    /// use the same.
     #[must_use]
     pub fn layout(mut self, layout: BarrierLayout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// What this member calls itself, for people who look who has come, and for the others when its time is up.
+    /// What this member calls itself, for people who look who has come, and for the others when its
+    /// time is up.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(Arc::from(name));
@@ -106,8 +112,8 @@ impl DoubleBarrier {
 
     /// Waits until all have come, and enters with them.
     ///
-    /// Survives lost connections, and lost sessions by coming again. Cancel-safe: dropping the future takes us out of the round,
-    /// as a crash would.
+    /// Survives lost connections, and lost sessions by coming again. Cancel-safe: dropping the
+    /// future takes us out of the round, as a crash would.
     ///
     /// # Errors
     /// [`BarrierError::Aborted`] where a member's time was up; [`BarrierError::CountMismatch`],
@@ -116,9 +122,9 @@ impl DoubleBarrier {
         self.enter_by(None).await
     }
 
-    /// Like [`DoubleBarrier::enter`]. When `limit` has passed before all have come, the round is given up for all of its
-    /// members. Where no server can be reached then, this waits for the verdict until the session's end, because the verdict
-    /// may have been "entered".
+    /// Like [`DoubleBarrier::enter`]. When `limit` has passed before all have come, the round is
+    /// given up for all of its members. Where no server can be reached then, this waits for the
+    /// verdict until the session's end, because the verdict may have been "entered".
     ///
     /// # Errors
     /// As `enter`; [`BarrierError::TimedOut`] where the time was up before we belonged to a round.
@@ -126,8 +132,8 @@ impl DoubleBarrier {
         self.enter_by(Limit::of(limit)).await
     }
 
-    /// How many have come to the round that gathers now, for people who look. `None` where no round gathers, and where that
-    /// cannot be read just now. Reads two nodes, whatever their number.
+    /// How many have come to the round that gathers now, for people who look. `None` where no round
+    /// gathers, and where that cannot be read just now. Reads two nodes, whatever their number.
     pub async fn gathered(&self) -> Option<u32> {
         let session = self.ground.session().await.ok()?;
         let come = match self.layout {
@@ -145,7 +151,8 @@ impl DoubleBarrier {
     }
 
     async fn enter_by(&self, limit: Option<Limit>) -> Result<Entered, BarrierError> {
-        // A node of ours that a lost session has left must not be counted beside the one that we come again with.
+        // A node of ours that a lost session has left must not be counted beside the one that we
+        // come again with.
         let marker = Uuid::new_v4();
         let mut former = Vec::new();
         let mut nth = 0u32;
@@ -177,7 +184,8 @@ impl DoubleBarrier {
             let round = self.open_round(&session).await?;
             Ok::<_, Halt>((session, round))
         };
-        // Until here nobody counts on us, so it may be cut short; the create below is seen through to its end.
+        // Until here nobody counts on us, so it may be cut short; the create below is seen through
+        // to its end.
         let (session, round) = tokio::select! {
             biased;
             found = finding => found?,
@@ -304,7 +312,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Deletes earlier rounds that nobody is left in. All of them are decided; the server refuses those that have members.
+    /// Deletes earlier rounds that nobody is left in. All of them are decided; the server refuses
+    /// those that have members.
     async fn clear_before(&self, session: &Session, number: u64) {
         let Ok(children) = session.children(self.path()).await else {
             return;
@@ -391,8 +400,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Decides that the first to have come have entered, provided that all of them still stand there. `false` where too few
-    /// are members at all.
+    /// Decides that the first to have come have entered, provided that all of them still stand
+    /// there. `false` where too few are members at all.
     async fn decide(
         &self,
         session: &Session,
@@ -437,7 +446,8 @@ impl DoubleBarrier {
         self.settled(session, changed.map(drop)).await
     }
 
-    /// After an attempt to decide: whoever decided, the next look tells. So does a member that has gone meanwhile.
+    /// After an attempt to decide: whoever decided, the next look tells. So does a member that has
+    /// gone meanwhile.
     async fn settled(&self, session: &Session, outcome: Result<(), Error>) -> Result<(), Halt> {
         settled(&self.ground, session, outcome).await
     }
@@ -457,7 +467,8 @@ fn standing(name: String) -> Option<Rival> {
     })
 }
 
-/// The newest node of each participant, in the order of creation. Older ones are left from sessions that are lost.
+/// The newest node of each participant, in the order of creation. Older ones are left from sessions
+/// that are lost.
 fn newest_of_each(line: Vec<Rival>) -> Vec<String> {
     let marker = |name: &str| name.split('-').nth(1).map(str::to_owned);
     let mut seen = HashSet::new();

@@ -4,7 +4,8 @@ use crate::limit::WaitedFor;
 use baton_client::{ConnectError, Error};
 use std::time::Duration;
 
-/// Why a barrier or a latch did not do what was asked. Whichever it is, no node of ours stays behind.
+/// Why a barrier or a latch did not do what was asked. Whichever it is, no node of ours stays
+/// behind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
@@ -18,7 +19,8 @@ pub enum BarrierError {
         /// What was still lacking.
         waited_for: WaitedFor,
     },
-    /// A member's time was up before all had come. Every member of the round is told so; nobody has entered.
+    /// A member's time was up before all had come. Every member of the round is told so; nobody has
+    /// entered.
     #[error(
         "{path}: round {round} was given up by {by}, whose time was up; nobody entered: try again"
     )]
@@ -42,7 +44,8 @@ pub enum BarrierError {
         /// Who gave up.
         by: String,
     },
-    /// Our membership ended before we left: the session was lost, or somebody deleted our node. The others count us as lost.
+    /// Our membership ended before we left: the session was lost, or somebody deleted our node. The
+    /// others count us as lost.
     #[error(
         "{node}: the membership was lost before the end of the round; check what the others did"
     )]

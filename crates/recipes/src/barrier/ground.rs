@@ -1,7 +1,7 @@
 //! What all meeting points share: a path, a client, and what to do after a failure.
 //!
-//! Owns the distinction between "look again" and "give up". It may say "look again" after a change that was perhaps applied,
-//! because every loop here looks at the tree before it changes it.
+//! Owns the distinction between "look again" and "give up". It may say "look again" after a change
+//! that was perhaps applied, because every loop here looks at the tree before it changes it.
 
 use super::BarrierError;
 use crate::limit::WaitedFor;
@@ -158,7 +158,8 @@ impl Ground {
         }
     }
 
-    /// A node's data, not older than what was committed when this was called; `None` where there is no node.
+    /// A node's data, not older than what was committed when this was called; `None` where there is
+    /// no node.
     pub(super) async fn read(&self, session: &Session, node: &str) -> Result<Option<Data>, Halt> {
         loop {
             let caught_up = session.sync(node);

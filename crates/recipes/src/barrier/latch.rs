@@ -1,7 +1,8 @@
 //! The latch: opens when so many have counted down, each once.
 //!
-//! Owns the exactly-once count: a count-down is one multi of the count, under its version, and a marker named for who counts. The
-//! marker tells afterwards whether it was applied, and makes a second one impossible.
+//! Owns the exactly-once count: a count-down is one multi of the count, under its version, and a
+//! marker named for who counts. The marker tells afterwards whether it was applied, and makes a
+//! second one impossible.
 
 use super::BarrierError;
 use super::ground::{Ground, Halt, Limit};
@@ -17,9 +18,9 @@ const MOST: u32 = 100_000;
 
 /// Opens, once and for good, when it has been counted down so many times. Cheap to clone.
 ///
-/// Each count-down carries an id and counts once, however often it is repeated: a worker that counts down as `"shard-7"`, crashes
-/// before it learns that it did, and does so again after its restart, has counted once. Waiting costs one watch, and one event when
-/// the latch opens.
+/// Each count-down carries an id and counts once, however often it is repeated: a worker that
+/// counts down as `"shard-7"`, crashes before it learns that it did, and does so again after its
+/// restart, has counted once. Waiting costs one watch, and one event when the latch opens.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -52,8 +53,8 @@ impl Count {
 }
 
 impl CountdownLatch {
-    /// A latch at `path` that opens after `count` count-downs. Nothing is sent; whoever comes first makes the node, and a
-    /// participant with another count is refused.
+    /// A latch at `path` that opens after `count` count-downs. Nothing is sent; whoever comes first
+    /// makes the node, and a participant with another count is refused.
     ///
     /// # Errors
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
@@ -74,13 +75,15 @@ impl CountdownLatch {
         &self.ground.path
     }
 
-    /// Counts down by one, as `id`; does nothing if `id` has counted before. Returns how many are still to come.
+    /// Counts down by one, as `id`; does nothing if `id` has counted before. Returns how many are
+    /// still to come.
     ///
-    /// An id is a name of a node: no `/`. Dropping the future does not take it back once it was sent; to be sure, call it
-    /// again.
+    /// An id is a name of a node: no `/`. Dropping the future does not take it back once it was
+    /// sent; to be sure, call it again.
     ///
     /// # Errors
-    /// [`BarrierError::CountMismatch`], [`BarrierError::Foreign`], …; calling it again with the same id is safe after each.
+    /// [`BarrierError::CountMismatch`], [`BarrierError::Foreign`], …; calling it again with the
+    /// same id is safe after each.
     pub async fn count_down(&self, id: &str) -> Result<u32, BarrierError> {
         let marker = self.ground.child(&format!("done-{id}"));
         let legal = baton_proto::path::validate(&marker);
@@ -139,8 +142,8 @@ impl CountdownLatch {
             .await
     }
 
-    /// Removes the latch with its markers. Only when nobody will wait or count any more: whoever does so afterwards begins a
-    /// new one.
+    /// Removes the latch with its markers. Only when nobody will wait or count any more: whoever
+    /// does so afterwards begins a new one.
     ///
     /// # Errors
     /// [`BarrierError`]; calling it again is safe.

@@ -1,8 +1,8 @@
 //! Being inside a double barrier, and the way out.
 //!
-//! Owns the verdict on the end of a round. A member that leaves exchanges its node for another in one multi, so that one that
-//! has left can be told from one that was lost; that nobody is inside any more is a fact that cannot be undone, because a round's
-//! members are fixed.
+//! Owns the verdict on the end of a round. A member that leaves exchanges its node for another in
+//! one multi, so that one that has left can be told from one that was lost; that nobody is inside
+//! any more is a fact that cannot be undone, because a round's members are fixed.
 
 use super::BarrierError;
 use super::double::{RoundNode, parse, settled};
@@ -15,8 +15,8 @@ use baton_client::{CreateMode, Op, Session};
 use std::future::Future;
 use std::time::Duration;
 
-/// Inside the barrier, together with all other members of the round. Dropping it leaves without waiting: the others count this
-/// member as lost.
+/// Inside the barrier, together with all other members of the round. Dropping it leaves without
+/// waiting: the others count this member as lost.
 #[must_use = "dropping it leaves the barrier at once, and the others count it as lost"]
 #[derive(Debug)]
 pub struct Entered {
@@ -43,8 +43,8 @@ pub(super) struct Inside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// How many members did not leave but were lost: crashed, dropped, or their session expired. Always 0 in the layout shared
-    /// with Curator and kazoo, which cannot tell.
+    /// How many members did not leave but were lost: crashed, dropped, or their session expired.
+    /// Always 0 in the layout shared with Curator and kazoo, which cannot tell.
     pub lost: u32,
 }
 
@@ -65,7 +65,8 @@ impl Entered {
         }
     }
 
-    /// The round's number: 1, 2, 3 … at this path; `None` in the layout shared with Curator and kazoo, which counts none.
+    /// The round's number: 1, 2, 3 … at this path; `None` in the layout shared with Curator and
+    /// kazoo, which counts none.
     #[must_use]
     pub fn round(&self) -> Option<u64> {
         match &self.place {
@@ -93,8 +94,9 @@ impl Entered {
         }
     }
 
-    /// Resolves when this member is no longer inside although it did not leave: its session has ended, or somebody deleted its
-    /// node. The others may go on without it from then on. It does not borrow.
+    /// Resolves when this member is no longer inside although it did not leave: its session has
+    /// ended, or somebody deleted its node. The others may go on without it from then on. It does
+    /// not borrow.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         let (session, path) = (self.member().session.clone(), self.member().path.clone());
         async move {
@@ -110,16 +112,18 @@ impl Entered {
     /// Dropping the future leaves without waiting.
     ///
     /// # Errors
-    /// [`BarrierError::Broken`] where another member's time was up first; [`BarrierError::Lost`] where we were counted as lost.
+    /// [`BarrierError::Broken`] where another member's time was up first; [`BarrierError::Lost`]
+    /// where we were counted as lost.
     pub async fn leave(self) -> Result<Left, BarrierError> {
         self.leave_by(None).await
     }
 
-    /// Like [`Entered::leave`]. When `limit` has passed before all have left, the round is declared broken, and all of its
-    /// members that leave are told so.
+    /// Like [`Entered::leave`]. When `limit` has passed before all have left, the round is declared
+    /// broken, and all of its members that leave are told so.
     ///
     /// # Errors
-    /// As `leave`. In the layout shared with Curator and kazoo, [`BarrierError::TimedOut`], and the others are not told.
+    /// As `leave`. In the layout shared with Curator and kazoo, [`BarrierError::TimedOut`], and the
+    /// others are not told.
     pub async fn leave_timeout(self, limit: Duration) -> Result<Left, BarrierError> {
         self.leave_by(Limit::of(limit)).await
     }
@@ -163,7 +167,8 @@ async fn leave_round(
     )
     .await;
     out.withdraw().await;
-    // The last one to have read the verdict clears the round away; for all others the server refuses it.
+    // The last one to have read the verdict clears the round away; for all others the server
+    // refuses it.
     drop(session.delete(&round.path, None));
     verdict
 }
@@ -185,7 +190,8 @@ async fn go_out(ground: &Ground, round: &RoundNode, mut member: Member) -> Resul
             Op::create(&*path, Vec::new(), CreateMode::Ephemeral),
         ]);
         if let Err(error) = exchange.await {
-            // Gone with the first part: deleted by another, or by this very multi, whose answer was lost.
+            // Gone with the first part: deleted by another, or by this very multi, whose answer was
+            // lost.
             let ours_was_gone = error.multi_index() == Some(0) && error.is_no_node();
             if !ours_was_gone {
                 ground.after(&session, error).await?;
@@ -300,7 +306,8 @@ async fn conclude(
     settled(ground, session, changed.await.map(drop)).await
 }
 
-/// Takes the node away again that says that we have left, if the exchange was dropped before its outcome was known.
+/// Takes the node away again that says that we have left, if the exchange was dropped before its
+/// outcome was known.
 struct Unresolved<'a> {
     session: &'a Session,
     dir: &'a str,

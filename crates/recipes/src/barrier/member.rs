@@ -1,6 +1,7 @@
 //! A participant's own node.
 //!
-//! Owns it until it is deleted: dropped at any point it is taken away, now or as soon as the server can be reached (H10).
+//! Owns it until it is deleted: dropped at any point it is taken away, now or as soon as the server
+//! can be reached (H10).
 
 use crate::line::{self, Trouble};
 use baton_client::{CreateMode, Error, Session};
@@ -15,7 +16,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Creates an ephemeral node whose name begins with `prefix`, which no other create may use. A lost answer is looked up.
+    /// Creates an ephemeral node whose name begins with `prefix`, which no other create may use. A
+    /// lost answer is looked up.
     pub(super) async fn create(
         session: &Session,
         dir: &str,
@@ -54,7 +56,8 @@ impl Member {
         line::until_gone(&self.session, &self.path, || {}).await
     }
 
-    /// Deletes the node, and waits for the answer if one can be had soon; else it is deleted in the background.
+    /// Deletes the node, and waits for the answer if one can be had soon; else it is deleted in the
+    /// background.
     pub(super) async fn withdraw(mut self) {
         match self.session.delete(&self.path, None).await {
             Ok(()) => self.disown(),

@@ -1,7 +1,7 @@
 //! Meeting points: a gate, a double barrier with rounds, a latch that counts down.
 //!
-//! Owns their layouts on the tree. Must never let two members of one meeting come to different verdicts: whatever all of them
-//! have to agree on is one change of one node (H63).
+//! Owns their layouts on the tree. Must never let two members of one meeting come to different
+//! verdicts: whatever all of them have to agree on is one change of one node (H63).
 
 mod double;
 mod error;

@@ -1,6 +1,7 @@
 //! What the double barrier's nodes hold.
 //!
-//! Owns their JSON forms. A round's state changes only under its version, so the first decision stands for all.
+//! Owns their JSON forms. A round's state changes only under its version, so the first decision
+//! stands for all.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,10 @@
-//! The double barrier in the layout that Curator and kazoo share: `<path>/<uuid>` for each member, `<path>/ready` once all are in.
+//! The double barrier in the layout that Curator and kazoo share: `<path>/<uuid>` for each member,
+//! `<path>/ready` once all are in.
 //!
-//! Owns what can be had of H63 there: a `ready` that nobody stands behind is taken for stale and removed, `ready` is never counted,
-//! events are never taken for the answer, members that came after `ready` are not waited for, and our own `ready` alone is deleted.
-//! There is no common verdict: a member whose time is up leaves alone.
+//! Owns what can be had of H63 there: a `ready` that nobody stands behind is taken for stale and
+//! removed, `ready` is never counted, events are never taken for the answer, members that came
+//! after `ready` are not waited for, and our own `ready` alone is deleted. There is no common
+//! verdict: a member whose time is up leaves alone.
 
 use super::ground::{Ground, Halt, Limit};
 use super::member::Member;
@@ -116,7 +118,8 @@ async fn until_ready(
                     ready_czxid: stat.czxid,
                 });
             }
-            // Left over from a round that crashed: nobody is here who was there when it was made (H63a).
+            // Left over from a round that crashed: nobody is here who was there when it was made
+            // (H63a).
             Some(stat) => {
                 drop(watch);
                 // Refused or lost, the next look tells.
@@ -161,7 +164,8 @@ async fn anybody_before(
     Ok(false)
 }
 
-/// How many members there are; `None` where the barrier is open, and where that cannot be read just now.
+/// How many members there are; `None` where the barrier is open, and where that cannot be read just
+/// now.
 pub(super) async fn gathered(ground: &Ground, session: &Session) -> Option<i32> {
     let names = session.children(&ground.path).await.ok()?.names;
     let is_open = names.iter().any(|name| name == READY);
@@ -187,7 +191,8 @@ pub(super) async fn leave(
     } = inside;
     let session = member.session.clone();
     let leaving = async {
-        // The others watch the first by name, so that one goes last; its node tells them that somebody is still inside.
+        // The others watch the first by name, so that one goes last; its node tells them that
+        // somebody is still inside.
         let names = members(ground, &session).await?;
         if names.iter().all(|name| member.name() <= name.as_str()) {
             until_gone_all(ground, &session, ready_czxid, Some(&member.path)).await?;

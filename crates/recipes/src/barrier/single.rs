@@ -1,7 +1,7 @@
 //! The gate: closed while a node exists.
 //!
-//! Owns the wait, which looks at the tree after every event and with every new session (H64), and never takes an event for
-//! the answer. Must never close or open a gate twice for one call.
+//! Owns the wait, which looks at the tree after every event and with every new session (H64), and
+//! never takes an event for the answer. Must never close or open a gate twice for one call.
 
 use super::BarrierError;
 use super::ground::{Ground, Halt, Limit};
@@ -15,9 +15,9 @@ use std::time::Duration;
 
 /// A gate at a path of the tree: closed while the node exists, open while it does not.
 ///
-/// The same layout as Curator's `DistributedBarrier` and kazoo's `Barrier`, so their processes can close, open and wait at the
-/// same gate. It is no lock: what is true after [`Barrier::wait`] is that the gate was open, not that it still is. Cheap to
-/// clone.
+/// The same layout as Curator's `DistributedBarrier` and kazoo's `Barrier`, so their processes can
+/// close, open and wait at the same gate. It is no lock: what is true after [`Barrier::wait`] is
+/// that the gate was open, not that it still is. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -52,13 +52,15 @@ impl Barrier {
         &self.ground.path
     }
 
-    /// Closes the gate: when this returns `Ok` it was closed, by us or by another. It stays closed until somebody opens it,
-    /// also when this process ends. A lost answer never makes it close a gate that was opened meanwhile.
+    /// Closes the gate: when this returns `Ok` it was closed, by us or by another. It stays closed
+    /// until somebody opens it, also when this process ends. A lost answer never makes it close a
+    /// gate that was opened meanwhile.
     ///
     /// Dropping the future does not take it back.
     ///
     /// # Errors
-    /// [`BarrierError`]; where the session ended before the outcome was known, and the gate is open, the source says "maybe applied".
+    /// [`BarrierError`]; where the session ended before the outcome was known, and the gate is
+    /// open, the source says "maybe applied".
     pub async fn close(&self) -> Result<(), BarrierError> {
         let data = &Bytes::from(Record::new(None).to_bytes());
         self.ground
@@ -90,8 +92,8 @@ impl Barrier {
             .await
     }
 
-    /// Opens the gate and lets all pass who wait. When this returns `Ok` it was open; a gate that another closes meanwhile is
-    /// left closed.
+    /// Opens the gate and lets all pass who wait. When this returns `Ok` it was open; a gate that
+    /// another closes meanwhile is left closed.
     ///
     /// Dropping the future does not take it back.
     ///
@@ -103,7 +105,8 @@ impl Barrier {
                 let Some(seen) = self.ground.read(&session, self.path()).await? else {
                     return Ok(());
                 };
-                // Bound to the node that was seen: a lost answer never makes it open a gate that was closed anew.
+                // Bound to the node that was seen: a lost answer never makes it open a gate that
+                // was closed anew.
                 match session
                     .delete_eventually(self.path(), seen.stat.czxid)
                     .await
@@ -130,8 +133,8 @@ impl Barrier {
             .await
     }
 
-    /// Waits until the gate is open; returns at once if it is. Goes on through lost connections and sessions, and looks again
-    /// after each (H64). Cancel-safe: nothing stays behind.
+    /// Waits until the gate is open; returns at once if it is. Goes on through lost connections and
+    /// sessions, and looks again after each (H64). Cancel-safe: nothing stays behind.
     ///
     /// # Errors
     /// [`BarrierError`].
@@ -139,7 +142,8 @@ impl Barrier {
         self.ground
             .run(|session| async move {
                 loop {
-                    // Not older than this call: a server that lags behind could take a gate just closed for an open one.
+                    // Not older than this call: a server that lags behind could take a gate just
+                    // closed for an open one.
                     let caught_up = session.sync(self.path());
                     let watched = session.get_data_watch(self.path());
                     let read = match caught_up.await {

@@ -1,7 +1,7 @@
 //! The next state of the view, while it is being read.
 //!
-//! Owns the difference between two states. Must never report a change that the tree did not make, nor miss a deletion because it
-//! happened while nobody was told (H82).
+//! Owns the difference between two states. Must never report a change that the tree did not make,
+//! nor miss a deletion because it happened while nobody was told (H82).
 
 use super::view::{CachedNode, Change};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! A subtree, kept in memory and up to date.
 //!
-//! Owns the cache's handle and its limits. The cache only reads: it must never change the tree, nor be taken for proof of
-//! anything: what it shows was true as of a zxid, which may be over.
+//! Owns the cache's handle and its limits. The cache only reads: it must never change the tree, nor
+//! be taken for proof of anything: what it shows was true as of a zxid, which may be over.
 
 mod draft;
 mod error;
@@ -23,14 +23,17 @@ use tokio::task::AbortHandle;
 /// How many callers of [`TreeCache::catch_up`] queue before further ones wait to do so.
 const ASKS: usize = 64;
 
-/// A subtree as of one instant, kept up to date by a single watch, across lost connections and lost sessions.
+/// A subtree as of one instant, kept up to date by a single watch, across lost connections and lost
+/// sessions.
 ///
-/// It is for reading often what changes seldom: settings, who is there, which locks exist. Each state that it shows is the tree
-/// as it was at [`Snapshot::as_of`]. What happened while there was no connection is found by comparing, deletions included.
-/// The root need not exist. Cheap to clone; the cache stops when the last clone is dropped.
+/// It is for reading often what changes seldom: settings, who is there, which locks exist. Each
+/// state that it shows is the tree as it was at [`Snapshot::as_of`]. What happened while there was
+/// no connection is found by comparing, deletions included. The root need not exist. Cheap to
+/// clone; the cache stops when the last clone is dropped.
 ///
-/// What it shows is never the newest for sure. Decide by it whom to ask, not who holds: that is what a
-/// [`Guard`](crate::Guard) is for. [`TreeCache::catch_up`] waits until it shows everything that was done before.
+/// What it shows is never the newest for sure. Decide by it whom to ask, not who holds: that is
+/// what a [`Guard`](crate::Guard) is for. [`TreeCache::catch_up`] waits until it shows everything
+/// that was done before.
 ///
 /// Needs a server with persistent watches (Baton, Apache ZooKeeper from 3.6 on).
 ///
@@ -79,7 +82,8 @@ pub struct TreeCacheBuilder {
 }
 
 impl TreeCacheBuilder {
-    /// Only nodes so many levels below the root: 0 for the root alone, 1 for its children too. Default: all.
+    /// Only nodes so many levels below the root: 0 for the root alone, 1 for its children too.
+    /// Default: all.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.limits.depth = levels;
         self
@@ -91,22 +95,23 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// At most so many bytes of paths and data together. Default: 64 MiB. While the subtree is read anew there are for a
-    /// moment two of it.
+    /// At most so many bytes of paths and data together. Default: 64 MiB. While the subtree is read
+    /// anew there are for a moment two of it.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes;
         self
     }
 
-    /// Passes over nodes that we may not read, and what is below them, instead of waiting until we may: they are listed in
-    /// [`Snapshot::unreadable`] alone. The node at the top has to be readable in any case.
+    /// Passes over nodes that we may not read, and what is below them, instead of waiting until we
+    /// may: they are listed in [`Snapshot::unreadable`] alone. The node at the top has to be
+    /// readable in any case.
     pub fn pass_over_unreadable(mut self) -> Self {
         self.limits.passes_over = true;
         self
     }
 
-    /// How many steps a listener may be behind before it gets the whole view instead; so many are kept for the slowest.
-    /// Default: 256; at least 1.
+    /// How many steps a listener may be behind before it gets the whole view instead; so many are
+    /// kept for the slowest. Default: 256; at least 1.
     pub fn backlog(mut self, steps: usize) -> Self {
         self.backlog = steps.clamp(1, 1 << 20);
         self
@@ -182,7 +187,8 @@ impl TreeCache {
         self.inner.shared.status.borrow().clone()
     }
 
-    /// Waits until the status is another than `seen`, and returns it. Statuses in between may be skipped. Cancel-safe.
+    /// Waits until the status is another than `seen`, and returns it. Statuses in between may be
+    /// skipped. Cancel-safe.
     pub async fn status_other_than(&self, seen: &CacheStatus) -> CacheStatus {
         let mut status = self.inner.shared.status.subscribe();
         match status.wait_for(|status| status != seen).await {
@@ -191,7 +197,8 @@ impl TreeCache {
         }
     }
 
-    /// Waits until the tree has been read for the first time, through failed attempts too. Cancel-safe.
+    /// Waits until the tree has been read for the first time, through failed attempts too.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// [`CacheError::Stopped`].
@@ -210,7 +217,8 @@ impl TreeCache {
         }
     }
 
-    /// Waits until the view shows every change that was acknowledged to anybody before this call. Cancel-safe.
+    /// Waits until the view shows every change that was acknowledged to anybody before this call.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// [`CacheError::Stopped`]. It waits as long as there is no connection, or the server refuses.

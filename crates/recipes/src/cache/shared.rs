@@ -1,7 +1,7 @@
 //! What the cache's task, its handles and its listeners have in common.
 //!
-//! Owns the shown state and the order in which listeners are told. A step is shown and told under one lock, so that a listener's
-//! first snapshot and the steps after it fit together.
+//! Owns the shown state and the order in which listeners are told. A step is shown and told under
+//! one lock, so that a listener's first snapshot and the steps after it fit together.
 
 use super::draft::{Draft, Size};
 use super::error::CacheError;
@@ -18,9 +18,11 @@ pub enum CacheStatus {
     Building,
     /// The view follows the tree.
     Live,
-    /// No connection: the view is as it was, and will be compared with the tree when there is one again.
+    /// No connection: the view is as it was, and will be compared with the tree when there is one
+    /// again.
     Interrupted,
-    /// The view is as it was, because of `error`. The next attempt comes after `pause`; pauses grow.
+    /// The view is as it was, because of `error`. The next attempt comes after `pause`; pauses
+    /// grow.
     Retrying {
         /// What is wrong.
         error: CacheError,
@@ -158,7 +160,8 @@ impl Shared {
 
 /// What happens to a cache, step by step. Dropping it costs the cache nothing.
 ///
-/// A listener that is slow, or whose task has panicked, holds up neither the cache nor other listeners (H84).
+/// A listener that is slow, or whose task has panicked, holds up neither the cache nor other
+/// listeners (H84).
 #[derive(Debug)]
 pub struct CacheEvents {
     shared: Arc<Shared>,
@@ -168,9 +171,9 @@ pub struct CacheEvents {
 }
 
 impl CacheEvents {
-    /// First the whole view, once it has been read; then each step, in order. A listener that falls behind by more than the
-    /// cache's backlog gets the whole view again instead of the steps that it missed. `None` once the cache has stopped and all
-    /// was told. Cancel-safe.
+    /// First the whole view, once it has been read; then each step, in order. A listener that falls
+    /// behind by more than the cache's backlog gets the whole view again instead of the steps that
+    /// it missed. `None` once the cache has stopped and all was told. Cancel-safe.
     pub async fn next(&mut self) -> Option<CacheEvent> {
         if self.behind && !self.readable().await {
             return None;

@@ -1,9 +1,10 @@
 //! The task that keeps the view like the tree.
 //!
-//! Owns the order of watching and reading. One recursive watch reports what changes; it is set before anything is read, and a
-//! report arrives before any answer that shows its change. So once every node that was reported has been read again, and no
-//! report came meanwhile, the view is the tree as of the last answer. Must never show a state in between, nor trust that it was
-//! told everything: after each gap in the connection the whole subtree is read and compared (H82).
+//! Owns the order of watching and reading. One recursive watch reports what changes; it is set
+//! before anything is read, and a report arrives before any answer that shows its change. So once
+//! every node that was reported has been read again, and no report came meanwhile, the view is the
+//! tree as of the last answer. Must never show a state in between, nor trust that it was told
+//! everything: after each gap in the connection the whole subtree is read and compared (H82).
 
 use super::draft::Draft;
 use super::error::CacheError;
@@ -22,7 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 /// How many reads are under way at once.
 const WINDOW: usize = 128;
 
-/// After so many rounds of reading what changed during the one before, the view is shown although it is not of one instant.
+/// After so many rounds of reading what changed during the one before, the view is shown although
+/// it is not of one instant.
 const ROUNDS: u32 = 32;
 
 /// Asks for a view not older than this instant; answered with the zxid that it is of.
@@ -140,7 +142,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Reads what is dirty until nothing is, and shows it. `true` where reports were missed meanwhile: nothing is shown then.
+    /// Reads what is dirty until nothing is, and shows it. `true` where reports were missed
+    /// meanwhile: nothing is shown then.
     async fn read_until_quiet(
         &mut self,
         whole: bool,
@@ -215,7 +218,8 @@ impl Follower<'_> {
         if state.is_none_or(State::is_final) {
             return Err(Trouble::SessionOver);
         }
-        // The state now, not the one read late: where the connection is back, everything may be read and shown already.
+        // The state now, not the one read late: where the connection is back, everything may be
+        // read and shown already.
         if !self.session.state().is_connected() {
             interrupted(self.shared);
         }

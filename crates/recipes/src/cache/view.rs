@@ -33,8 +33,9 @@ impl Snapshot {
         self.as_of
     }
 
-    /// Whether it is the tree as it was at one instant. Only where changes follow each other without a pause for many
-    /// rounds of reading it is not: some nodes are newer then than [`Snapshot::as_of`] says.
+    /// Whether it is the tree as it was at one instant. Only where changes follow each other
+    /// without a pause for many rounds of reading it is not: some nodes are newer then than
+    /// [`Snapshot::as_of`] says.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.exact
@@ -51,9 +52,10 @@ impl Snapshot {
         self.nodes.iter().map(|(path, node)| (&**path, node))
     }
 
-    /// The nodes that may not be read, where the cache passes over them: [`TreeCacheBuilder::pass_over_unreadable`]. They are in none of
-    /// the other lists, and so is what is below them. A change of who may read a node is reported to nobody: it shows at the next
-    /// change of the node, or of the connection.
+    /// The nodes that may not be read, where the cache passes over them:
+    /// [`TreeCacheBuilder::pass_over_unreadable`]. They are in none of the other lists, and so is
+    /// what is below them. A change of who may read a node is reported to nobody: it shows at the
+    /// next change of the node, or of the connection.
     ///
     /// [`TreeCacheBuilder::pass_over_unreadable`]: super::TreeCacheBuilder::pass_over_unreadable
     pub fn unreadable(&self) -> impl Iterator<Item = &str> {
@@ -85,7 +87,8 @@ impl Snapshot {
     }
 }
 
-/// What became of one node between two states of the view. A node that was deleted and made again is told as both.
+/// What became of one node between two states of the view. A node that was deleted and made again
+/// is told as both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -126,8 +129,8 @@ impl Change {
     }
 }
 
-/// One step from a state of the view to the next. Deletions come first, children before parents; then the rest, parents before
-/// children.
+/// One step from a state of the view to the next. Deletions come first, children before parents;
+/// then the rest, parents before children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Update {
@@ -141,7 +144,8 @@ pub struct Update {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CacheEvent {
-    /// The whole view: first of all, and again where the listener was so slow that steps were dropped.
+    /// The whole view: first of all, and again where the listener was so slow that steps were
+    /// dropped.
     Reset(Snapshot),
     /// A step from what was told before.
     Update(Arc<Update>),

@@ -1,7 +1,7 @@
 //! A line's names and who waits for whom in it.
 //!
-//! Owns the difference between contenders that exclude everybody and those that share. Must never say that a node blocks
-//! nobody unless all participants of the same names say so too.
+//! Owns the difference between contenders that exclude everybody and those that share. Must never
+//! say that a node blocks nobody unless all participants of the same names say so too.
 
 use super::{Child, Dialect, RwDialect};
 use uuid::Uuid;
@@ -62,13 +62,14 @@ impl Grammar {
         }
     }
 
-    /// Whether a node may come to stand before one of ours that was created earlier, and block it: a writer that becomes a
-    /// reader keeps its number (H43).
+    /// Whether a node may come to stand before one of ours that was created earlier, and block it:
+    /// a writer that becomes a reader keeps its number (H43).
     pub(crate) fn is_overtaken(self, own: Kind) -> bool {
         matches!((self, own), (Self::ReadWrite(_), Kind::Exclusive))
     }
 
-    /// Whether grants may come in another order than creations, so that a token is minted at the grant.
+    /// Whether grants may come in another order than creations, so that a token is minted at the
+    /// grant.
     pub(crate) fn mints_tokens(self) -> bool {
         matches!(self, Self::ReadWrite(_))
     }

@@ -1,8 +1,9 @@
 //! The names of lock nodes: what we emit, what we read, what we refuse.
 //!
-//! Owns the grammar of every library that may stand in the same line (`docs/hazards.md`, "Names on the tree").
-//! It must never guess: a child that may be a contender and cannot be ordered against ours is refused (H13), because
-//! treating it as "behind us" is how two clients come to hold one lock.
+//! Owns the grammar of every library that may stand in the same line (`docs/hazards.md`, "Names on
+//! the tree"). It must never guess: a child that may be a contender and cannot be ordered against
+//! ours is refused (H13), because treating it as "behind us" is how two clients come to hold one
+//! lock.
 
 mod grammar;
 mod read_write;
@@ -20,26 +21,30 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// `_c_<uuid>-lock-#`: Curator's `InterProcessMutex` and `LeaderSelector`; go-zk's `Lock` reads and writes it too.
+    /// `_c_<uuid>-lock-#`: Curator's `InterProcessMutex` and `LeaderSelector`; go-zk's `Lock` reads
+    /// and writes it too.
     #[default]
     Curator,
     /// `_c_<uuid>-latch-#`: Curator's `LeaderLatch`. The default of [`crate::LeaderElection`].
     CuratorLatch,
     /// `<32 hex>__lock__#`: kazoo's `Lock` and `Election`.
     Kazoo,
-    /// `x-<session>-#`: zookeeper-recipes' `WriteLock` in Java and `zkr_lock` in C. Ours are `x-<session>-<32 hex>-#`.
+    /// `x-<session>-#`: zookeeper-recipes' `WriteLock` in Java and `zkr_lock` in C. Ours are
+    /// `x-<session>-<32 hex>-#`.
     WriteLock,
-    /// `n_#`: zookeeper-recipes' `LeaderElectionSupport`, which reads all that follows `n_` as one number and fails at any
-    /// other child. Ours are `n_<marker>#`, where the marker is written in zeros of other scripts, which Java reads as zeros.
+    /// `n_#`: zookeeper-recipes' `LeaderElectionSupport`, which reads all that follows `n_` as one
+    /// number and fails at any other child. Ours are `n_<marker>#`, where the marker is written in
+    /// zeros of other scripts, which Java reads as zeros.
     ElectionSupport,
 }
 
-/// The digit zero of sixteen scripts: Arabic, Persian, NKo, Devanagari, Bengali, Gurmukhi, Gujarati, Oriya, Tamil, Telugu,
-/// Kannada, Malayalam, Thai, Lao, Tibetan, Burmese.
+/// The digit zero of sixteen scripts: Arabic, Persian, NKo, Devanagari, Bengali, Gurmukhi,
+/// Gujarati, Oriya, Tamil, Telugu, Kannada, Malayalam, Thai, Lao, Tibetan, Burmese.
 ///
-/// A marker has to be in the name, or an offer whose reply was lost could not be told from another's (H61); and Java's
-/// `Integer.valueOf`, which is what `LeaderElectionSupport` reads names with, takes the digits of every script. So 128 bits are
-/// written as leading zeros: sixteen kinds of zero, four bits each.
+/// A marker has to be in the name, or an offer whose reply was lost could not be told from
+/// another's (H61); and Java's `Integer.valueOf`, which is what `LeaderElectionSupport` reads names
+/// with, takes the digits of every script. So 128 bits are written as leading zeros: sixteen kinds
+/// of zero, four bits each.
 const ZEROS: [char; 16] = [
     '\u{660}', '\u{6f0}', '\u{7c0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}',
     '\u{be6}', '\u{c66}', '\u{ce6}', '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}',
@@ -139,7 +144,8 @@ impl Dialect {
             Self::Curator => format!("_c_{}-lock-", marker.hyphenated()),
             Self::CuratorLatch => format!("_c_{}-latch-", marker.hyphenated()),
             Self::Kazoo => format!("{}__lock__", marker.simple()),
-            // The other libraries read what follows the last dash; the marker makes the name ours alone (H16).
+            // The other libraries read what follows the last dash; the marker makes the name ours
+            // alone (H16).
             Self::WriteLock => format!("x-{session_id}-{}-", marker.simple()),
             Self::ElectionSupport => format!("n_{}", in_zeros(marker)),
         }
@@ -254,7 +260,8 @@ impl Family {
         Child::Refused(Refusal::OtherDialect(whose))
     }
 
-    /// A child that ends in no sequence number. A lock token in it still makes it suspect: Curator and kazoo would count it.
+    /// A child that ends in no sequence number. A lock token in it still makes it suspect: Curator
+    /// and kazoo would count it.
     fn without_number(child: &str) -> Self {
         if child == "lock" {
             Self::Foreign("a simple lock")
@@ -270,8 +277,8 @@ impl Family {
     }
 }
 
-/// `x-<session>-` in decimal (Java, perhaps negative) or 16 hex digits (C), or with a marker `x-<session>-<32 hex>-`;
-/// yields whether a second `-` at the end is the number's sign (H20).
+/// `x-<session>-` in decimal (Java, perhaps negative) or 16 hex digits (C), or with a marker
+/// `x-<session>-<32 hex>-`; yields whether a second `-` at the end is the number's sign (H20).
 fn write_lock_sign(prefix: &str) -> Option<bool> {
     let is_session =
         |text: &str| text.parse::<i64>().is_ok() || u64::from_str_radix(text, 16).is_ok();
@@ -298,7 +305,8 @@ pub(crate) fn sequence_number(text: &str) -> Option<i64> {
     }
 }
 
-/// The number of a semaphore's lease `lease-#`, whatever stands before it, or `None` for a child of another kind.
+/// The number of a semaphore's lease `lease-#`, whatever stands before it, or `None` for a child of
+/// another kind.
 pub(crate) fn lease_number(child: &str) -> Option<i64> {
     Tail::of(child)?.after("lease-")?
 }

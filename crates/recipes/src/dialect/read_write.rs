@@ -1,13 +1,15 @@
 //! The names of read/write locks.
 //!
-//! Owns their grammar in each library. A reader that was a writer has the writer's number in its name (H43).
+//! Owns their grammar in each library. A reader that was a writer has the writer's number in its
+//! name (H43).
 
 use super::tail::Tail;
 use super::{Child, Family, Kind, Refusal, UnknownDialect};
 use crate::record;
 use uuid::Uuid;
 
-/// Whose names a read/write lock's path carries. Every participant on one path must use the same one.
+/// Whose names a read/write lock's path carries. Every participant on one path must use the same
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RwDialect {
@@ -16,7 +18,8 @@ pub enum RwDialect {
     Curator,
     /// `<32 hex>__rlock__#`, `<32 hex>__lock__#`: kazoo's `ReadLock` and `WriteLock`.
     Kazoo,
-    /// `<host>-R-#`, `<host>-W-#`: the shared lock as articles describe it. Ours are `<host>.<32 hex>-R-#`.
+    /// `<host>-R-#`, `<host>-W-#`: the shared lock as articles describe it. Ours are
+    /// `<host>.<32 hex>-R-#`.
     Host,
 }
 
@@ -58,7 +61,8 @@ impl RwDialect {
         }
     }
 
-    /// The name of the reader that the writer called `writer` becomes: a new marker, and the number that it had.
+    /// The name of the reader that the writer called `writer` becomes: a new marker, and the number
+    /// that it had.
     pub(crate) fn downgraded(self, writer: &str, marker: &Uuid) -> Option<String> {
         let (_, number) = writer.rsplit_once(self.token(Kind::Exclusive))?;
         Some(self.own_prefix(Kind::Shared, marker) + number)

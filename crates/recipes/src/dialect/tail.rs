@@ -1,7 +1,7 @@
 //! The number at the end of a child's name.
 //!
-//! Owns how many digits make a number of the server's, and its sign (H20, H22, H23). Must never read a number that the server
-//! cannot have appended.
+//! Owns how many digits make a number of the server's, and its sign (H20, H22, H23). Must never
+//! read a number that the server cannot have appended.
 
 /// A child's name split before its trailing decimal digits.
 pub(super) struct Tail<'a> {
@@ -24,7 +24,8 @@ impl<'a> Tail<'a> {
         (digits.len() >= least).then_some(Self { prefix, digits })
     }
 
-    /// `Some(number)` where the prefix ends with `token`, or with `token` and a sign; the number is `None` past 64 bits (H22).
+    /// `Some(number)` where the prefix ends with `token`, or with `token` and a sign; the number is
+    /// `None` past 64 bits (H22).
     pub(super) fn after(&self, token: &str) -> Option<Option<i64>> {
         if self.prefix.ends_with(token) {
             return Some(self.number(false));

@@ -1,8 +1,9 @@
 //! Why a leader went, as far as those who watch can know it.
 //!
-//! Owns the watches on what tells of it. A leader that resigns, and whoever deposes one, makes and deletes a node beside the offer in
-//! the very change that deletes the offer; nobody sees that node but by a watch for it. Must never guess: where such a word could
-//! have been missed, or is none of the leader's habit, the answer is [`Departure::Unknown`].
+//! Owns the watches on what tells of it. A leader that resigns, and whoever deposes one, makes and
+//! deletes a node beside the offer in the very change that deletes the offer; nobody sees that node
+//! but by a watch for it. Must never guess: where such a word could have been missed, or is none of
+//! the leader's habit, the answer is [`Departure::Unknown`].
 
 use super::Leader;
 use crate::line::herald;
@@ -16,11 +17,12 @@ pub enum Departure {
     Resigned,
     /// Somebody deposed it: [`LeaderElection::depose`](crate::LeaderElection::depose).
     Removed,
-    /// It went without a word, and would have said one: its session expired or was closed, or its process had lost leadership by its own
-    /// clock before, or somebody has deleted its offer by hand. (So does a participant that withdraws just as it comes first.)
+    /// It went without a word, and would have said one: its session expired or was closed, or its
+    /// process had lost leadership by its own clock before, or somebody has deleted its offer by
+    /// hand. (So does a participant that withdraws just as it comes first.)
     Failed,
-    /// It cannot be known: other libraries' leaders and those with data of their own say nothing of a failure, and what was said while we
-    /// were not connected is lost.
+    /// It cannot be known: other libraries' leaders and those with data of their own say nothing of
+    /// a failure, and what was said while we were not connected is lost.
     Unknown,
 }
 
@@ -47,12 +49,14 @@ pub(super) struct Words {
     connection: State,
     resigned: Watch,
     removed: Watch,
-    /// Whether it would tell, as far as its record says, or has said before somebody wrote to its offer.
+    /// Whether it would tell, as far as its record says, or has said before somebody wrote to its
+    /// offer.
     announces: bool,
 }
 
 impl Words {
-    /// Watches for the word of `leader`, whose offer is to be read again behind that. `before`: what served for it until now.
+    /// Watches for the word of `leader`, whose offer is to be read again behind that. `before`:
+    /// what served for it until now.
     pub(super) async fn of(
         session: &Session,
         leader: &Leader,
@@ -96,7 +100,8 @@ impl Words {
             .is_some_and(|record| record.announces);
     }
 
-    /// Resolves when the connection that they were set on is over, and there is another or none will be. Cancel-safe.
+    /// Resolves when the connection that they were set on is over, and there is another or none
+    /// will be. Cancel-safe.
     pub(super) async fn outdated(&self) {
         let mut states = self.session.states();
         let mut state = states.current();
@@ -108,11 +113,12 @@ impl Words {
         }
     }
 
-    /// Why the leader went, now that its offer was seen to be gone; `end` is the number of the change that it went by, where the
-    /// server has told it.
+    /// Why the leader went, now that its offer was seen to be gone; `end` is the number of the
+    /// change that it went by, where the server has told it.
     ///
-    /// On one connection news come in order: what was said before the end, or with it, is here by now. A node that somebody else
-    /// has made in the word's place is told from it by the number of the change; Apache ZooKeeper before 3.9 does not tell that.
+    /// On one connection news come in order: what was said before the end, or with it, is here by
+    /// now. A node that somebody else has made in the word's place is told from it by the number of
+    /// the change; Apache ZooKeeper before 3.9 does not tell that.
     pub(super) fn departure(mut self, end: Option<i64>) -> Departure {
         let (resigned, removed) = (self.resigned.try_event(), self.removed.try_event());
         if !self.stand() {

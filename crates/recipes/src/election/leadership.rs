@@ -1,6 +1,7 @@
 //! A term being served.
 //!
-//! Owns the way out of it: first this process no longer takes itself for the leader, then the offer is deleted (H59).
+//! Owns the way out of it: first this process no longer takes itself for the leader, then the offer
+//! is deleted (H59).
 
 use super::{Shared, Stage, Term};
 use crate::guard::{Guard, ReleaseError};
@@ -8,11 +9,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// This participant leads, while this lives and [`Guard::check`] says so. Dropping it resigns in the background.
+/// This participant leads, while this lives and [`Guard::check`] says so. Dropping it resigns in
+/// the background.
 ///
-/// See [`Guard`] for all that it tells. [`Guard::on_revoke`] resolves when somebody asks this leader to resign
-/// ([`LeaderElection::ask_to_resign`](crate::LeaderElection::ask_to_resign)); it leads on until it does. Its
-/// [`Guard::token`] is that of the term.
+/// See [`Guard`] for all that it tells. [`Guard::on_revoke`] resolves when somebody asks this
+/// leader to resign ([`LeaderElection::ask_to_resign`](crate::LeaderElection::ask_to_resign)); it
+/// leads on until it does. Its [`Guard::token`] is that of the term.
 #[must_use = "dropping the leadership resigns"]
 #[derive(Debug)]
 pub struct Leadership {
@@ -39,7 +41,8 @@ impl Leadership {
         self.term
     }
 
-    /// Steps down and waits for the server's word. In this process leadership ends before the server is asked (H59).
+    /// Steps down and waits for the server's word. In this process leadership ends before the
+    /// server is asked (H59).
     ///
     /// # Errors
     /// As [`Guard::release`].

@@ -1,7 +1,7 @@
 //! Leader election: one leader at a time, terms that are numbered, stages that are reported.
 //!
-//! Owns a participant's way through an election. Whether a term still holds is the guard's business; this module never keeps a
-//! flag of its own for it.
+//! Owns a participant's way through an election. Whether a term still holds is the guard's
+//! business; this module never keeps a flag of its own for it.
 
 mod departure;
 mod leadership;
@@ -35,9 +35,9 @@ use uuid::Uuid;
 
 /// An election on a path of the tree.
 ///
-/// Offers stand in line like those for a [`Mutex`](crate::Mutex); the first leads, the others follow the one before them.
-/// Cheap to clone; clones share stage listeners and the rejoin delay. The terms are counted in a persistent node beside the
-/// path, `<path>-__term__`.
+/// Offers stand in line like those for a [`Mutex`](crate::Mutex); the first leads, the others
+/// follow the one before them. Cheap to clone; clones share stage listeners and the rejoin delay.
+/// The terms are counted in a persistent node beside the path, `<path>-__term__`.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -140,8 +140,9 @@ impl LeaderElection {
         })
     }
 
-    /// Uses other names: [`Dialect::Curator`] to compete with Curator's `LeaderSelector`, [`Dialect::Kazoo`] with kazoo's
-    /// `Election`, [`Dialect::ElectionSupport`] with zookeeper-recipes' `LeaderElectionSupport`.
+    /// Uses other names: [`Dialect::Curator`] to compete with Curator's `LeaderSelector`,
+    /// [`Dialect::Kazoo`] with kazoo's `Election`, [`Dialect::ElectionSupport`] with
+    /// zookeeper-recipes' `LeaderElectionSupport`.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.campaign.grammar = Grammar::Exclusive(dialect);
@@ -155,17 +156,17 @@ impl LeaderElection {
         self
     }
 
-    /// What the offer holds, in place of Baton's own record: other libraries show it as the participant's id (Curator), its
-    /// identifier (kazoo), or its host (`LeaderElectionSupport`, for which it is this machine's name unless set). Observers get
-    /// it as [`Leader::data`].
+    /// What the offer holds, in place of Baton's own record: other libraries show it as the
+    /// participant's id (Curator), its identifier (kazoo), or its host (`LeaderElectionSupport`,
+    /// for which it is this machine's name unless set). Observers get it as [`Leader::data`].
     #[must_use]
     pub fn data(mut self, data: &[u8]) -> Self {
         self.campaign.data = Some(Arc::from(data));
         self
     }
 
-    /// How long this participant stays out of the election after a term of its own has ended, so that one that cannot do its
-    /// job is not elected again and again. Zero unless set.
+    /// How long this participant stays out of the election after a term of its own has ended, so
+    /// that one that cannot do its job is not elected again and again. Zero unless set.
     #[must_use]
     pub fn rejoin_delay(mut self, delay: Duration) -> Self {
         self.rejoin_delay = delay;
@@ -191,8 +192,8 @@ impl LeaderElection {
         self.shared.announcer.subscribe()
     }
 
-    /// Stands for election, and waits until elected. Follows through lost connections and sessions. Cancel-safe: dropping
-    /// the future withdraws the offer.
+    /// Stands for election, and waits until elected. Follows through lost connections and sessions.
+    /// Cancel-safe: dropping the future withdraws the offer.
     ///
     /// # Errors
     /// [`ElectionError`]; the offer is withdrawn.
@@ -207,8 +208,9 @@ impl LeaderElection {
         }
     }
 
-    /// Leads if nobody else stands for election now, else `None`, also while [`LeaderElection::rejoin_delay`] keeps this
-    /// participant out. Waits for the server's answers, never for a leader. Cancel-safe as `campaign`.
+    /// Leads if nobody else stands for election now, else `None`, also while
+    /// [`LeaderElection::rejoin_delay`] keeps this participant out. Waits for the server's answers,
+    /// never for a leader. Cancel-safe as `campaign`.
     ///
     /// # Errors
     /// As [`LeaderElection::campaign`].
@@ -219,8 +221,8 @@ impl LeaderElection {
         }
     }
 
-    /// Like [`LeaderElection::campaign`], for at most `limit`: one deadline over the rejoin delay, wake-ups, reconnects and
-    /// sessions.
+    /// Like [`LeaderElection::campaign`], for at most `limit`: one deadline over the rejoin delay,
+    /// wake-ups, reconnects and sessions.
     ///
     /// # Errors
     /// [`ElectionError::TimedOut`] when the time is up; else as `campaign`.
@@ -259,12 +261,14 @@ impl LeaderElection {
         }
     }
 
-    /// Stands for election and, once elected, drives `work`; resigns when it is done. When the term ends first, `work` is
-    /// dropped before anyone else can lead: that is the stop point. What it has spawned elsewhere goes on, so let it spawn
-    /// nothing, or stop what it spawned in a destructor.
+    /// Stands for election and, once elected, drives `work`; resigns when it is done. When the term
+    /// ends first, `work` is dropped before anyone else can lead: that is the stop point. What it
+    /// has spawned elsewhere goes on, so let it spawn nothing, or stop what it spawned in a
+    /// destructor.
     ///
     /// # Errors
-    /// [`ElectionError::TermEnded`] or [`ElectionError::AskedToResign`] where the work was stopped; else as [`LeaderElection::campaign`].
+    /// [`ElectionError::TermEnded`] or [`ElectionError::AskedToResign`] where the work was stopped;
+    /// else as [`LeaderElection::campaign`].
     pub async fn lead<T, F, Fut>(&self, work: F) -> Result<T, ElectionError>
     where
         F: FnOnce(Term) -> Fut,
@@ -300,7 +304,8 @@ impl LeaderElection {
         }
     }
 
-    /// Watches who leads, without competing: one watch, on the leader's offer. [`Observer::with_reasons`] also tells why one went.
+    /// Watches who leads, without competing: one watch, on the leader's offer.
+    /// [`Observer::with_reasons`] also tells why one went.
     #[must_use]
     pub fn leaders(&self) -> Observer {
         Observer::new(self.campaign.clone())
@@ -353,7 +358,8 @@ impl LeaderElection {
         }
     }
 
-    /// Numbers the term, in one multi with a check of our own offer; `None` where leadership was lost before.
+    /// Numbers the term, in one multi with a check of our own offer; `None` where leadership was
+    /// lost before.
     async fn take_term(&self, guard: &Guard, offer: Uuid) -> Result<Option<Term>, ElectionError> {
         let node = term::term_node(self.path());
         let client = |source| ElectionError::Client {

@@ -1,7 +1,8 @@
 //! Seeing who leads, without competing.
 //!
-//! Owns one watch at a time, on the head of the line, so that a hundred observers cost the server a hundred watches and a change
-//! of leader wakes each of them once, while followers that come and go wake none. Who asks for reasons has two more, beside it.
+//! Owns one watch at a time, on the head of the line, so that a hundred observers cost the server a
+//! hundred watches and a change of leader wakes each of them once, while followers that come and go
+//! wake none. Who asks for reasons has two more, beside it.
 
 use super::ElectionError;
 use super::departure::{Departure, Words};
@@ -26,7 +27,8 @@ pub struct Leader {
     pub since_ms: i64,
     /// Who it is, where the offer is Baton's.
     pub record: Option<Record>,
-    /// The offer's data as it is: with other dialects, what they put there (a host name, an identifier).
+    /// The offer's data as it is: with other dialects, what they put there (a host name, an
+    /// identifier).
     pub data: Vec<u8>,
 }
 
@@ -74,21 +76,24 @@ impl Observer {
         }
     }
 
-    /// Finds out, too, why leaders go: see [`Observer::departure`]. Costs two more watches, and the requests that set them.
+    /// Finds out, too, why leaders go: see [`Observer::departure`]. Costs two more watches, and the
+    /// requests that set them.
     #[must_use]
     pub fn with_reasons(mut self) -> Self {
         self.reasons = true;
         self
     }
 
-    /// Why the leader that was reported before the last one went. `None` where there was none before, or it was not asked for.
+    /// Why the leader that was reported before the last one went. `None` where there was none
+    /// before, or it was not asked for.
     #[must_use]
     pub fn departure(&self) -> Option<Departure> {
         self.departure
     }
 
-    /// The present leader at first; later, each change: the next leader, or `None` when nobody stands for election any more.
-    /// Leaders that came and went between two looks are skipped. Cancel-safe.
+    /// The present leader at first; later, each change: the next leader, or `None` when nobody
+    /// stands for election any more. Leaders that came and went between two looks are skipped.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// [`ElectionError`] where it cannot be found out; asking again is allowed.
@@ -160,8 +165,8 @@ impl Observer {
         }
     }
 
-    /// Notes why the leader before has gone, if it has, and listens for the word of this one. `false`: its offer is to be read
-    /// anew, behind the watches for that.
+    /// Notes why the leader before has gone, if it has, and listens for the word of this one.
+    /// `false`: its offer is to be read anew, behind the watches for that.
     async fn listen(
         &mut self,
         session: &Session,

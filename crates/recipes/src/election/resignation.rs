@@ -1,7 +1,7 @@
 //! Getting a leader to step down from outside.
 //!
-//! Owns the request, which the leader may take its time with, and the removal, which it only learns of. Both are bound to the
-//! leader that was seen: whoever leads by then is left alone (H18).
+//! Owns the request, which the leader may take its time with, and the removal, which it only learns
+//! of. Both are bound to the leader that was seen: whoever leads by then is left alone (H18).
 
 use super::{ElectionError, Leader, LeaderElection, departure};
 use crate::link;
@@ -12,10 +12,12 @@ use baton_client::{CleanupError, Error, Session};
 const REQUEST: &[u8] = b"__REVOKE__";
 
 impl LeaderElection {
-    /// Asks `leader` to resign: a Baton leader drops its work, or stops its command, and withdraws. It leads until it has
-    /// done so. `false` where it does not lead any more. Other libraries' leaders do not listen.
+    /// Asks `leader` to resign: a Baton leader drops its work, or stops its command, and withdraws.
+    /// It leads until it has done so. `false` where it does not lead any more. Other libraries'
+    /// leaders do not listen.
     ///
-    /// The request takes the place of what the offer holds. Dropping the future does not take it back.
+    /// The request takes the place of what the offer holds. Dropping the future does not take it
+    /// back.
     ///
     /// # Errors
     /// [`ElectionError`]; asking again is safe.
@@ -43,8 +45,9 @@ impl LeaderElection {
         }
     }
 
-    /// Deletes the offer of `leader`, whatever library it is of: it learns that it leads no longer, at the latest by its lease
-    /// if it is Baton's, and the next one is elected at once. `false` where it was not there any more.
+    /// Deletes the offer of `leader`, whatever library it is of: it learns that it leads no longer,
+    /// at the latest by its lease if it is Baton's, and the next one is elected at once. `false`
+    /// where it was not there any more.
     ///
     /// # Errors
     /// [`ElectionError`]; doing it again is safe.
@@ -59,7 +62,8 @@ impl LeaderElection {
                     if session.multi(&parts).await.is_ok() {
                         return Ok(true);
                     }
-                    // Refused, or not answered: without a word to observers, and until it is certain.
+                    // Refused, or not answered: without a word to observers, and until it is
+                    // certain.
                     match session.delete_eventually(&leader.node, stat.czxid).await {
                         Ok(()) => return Ok(true),
                         Err(CleanupError::Refused(error)) => return Err(self.client_error(error)),

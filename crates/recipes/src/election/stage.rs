@@ -1,7 +1,7 @@
 //! The stages of an election, as an ordered stream.
 //!
-//! Owns the stage names, which are those of zookeeper-recipes' `LeaderElectionSupport`. Each listener has its own cursor,
-//! so a slow one never drops a stage for itself or delays another.
+//! Owns the stage names, which are those of zookeeper-recipes' `LeaderElectionSupport`. Each
+//! listener has its own cursor, so a slow one never drops a stage for itself or delays another.
 
 use super::term::Term;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 
 /// What a participant in an election has just done.
 ///
-/// A run is `Start`, `OfferStart`, `OfferComplete`, `DetermineStart`, `DetermineComplete`, then either the `Elected` pair,
-/// or the `Ready` pair and, each time the one before us goes, the `Determine` pair again. Losing the own node or the
-/// session leads back to `OfferStart`. It ends with the `Stop` pair, or with `Failed`.
+/// A run is `Start`, `OfferStart`, `OfferComplete`, `DetermineStart`, `DetermineComplete`, then
+/// either the `Elected` pair, or the `Ready` pair and, each time the one before us goes, the
+/// `Determine` pair again. Losing the own node or the session leads back to `OfferStart`. It ends
+/// with the `Stop` pair, or with `Failed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
@@ -50,13 +51,15 @@ pub enum Stage {
         /// Why, on one line.
         reason: String,
     },
-    /// It is about to withdraw. If it led, it stops taking itself for the leader before its offer is deleted (H59).
+    /// It is about to withdraw. If it led, it stops taking itself for the leader before its offer
+    /// is deleted (H59).
     StopStart,
     /// Its offer is gone, or will be as soon as the server can be reached.
     StopComplete,
 }
 
-/// The stages of one participant, in order, from the moment of subscription. Dropping it unsubscribes.
+/// The stages of one participant, in order, from the moment of subscription. Dropping it
+/// unsubscribes.
 #[derive(Debug)]
 pub struct StageStream(mpsc::UnboundedReceiver<Stage>);
 

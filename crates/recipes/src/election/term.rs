@@ -1,19 +1,20 @@
 //! A term: one uninterrupted leadership, numbered.
 //!
-//! Owns the record in the term node. Its number is decided by a multi that also checks the leader's own offer, so a leader
-//! that has been succeeded can never number a term.
+//! Owns the record in the term node. Its number is decided by a multi that also checks the leader's
+//! own offer, so a leader that has been succeeded can never number a term.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// Identifies one leadership.
 ///
-/// Both numbers grow with every later term of the same election. `token` is the fencing token (the offer's `czxid`);
-/// `epoch` counts terms one by one.
+/// Both numbers grow with every later term of the same election. `token` is the fencing token (the
+/// offer's `czxid`); `epoch` counts terms one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Term {
-    /// Counts the terms of this election: 1, 2, 3 … A term that was claimed but never got to run leaves a gap.
+    /// Counts the terms of this election: 1, 2, 3 … A term that was claimed but never got to run
+    /// leaves a gap.
     pub epoch: u64,
     /// The fencing token: pass it along with every side effect.
     pub token: u64,
@@ -47,7 +48,8 @@ impl TermRecord {
     }
 }
 
-/// Where the terms of the election at `path` are counted: beside it, so that other dialects never meet it in the line.
+/// Where the terms of the election at `path` are counted: beside it, so that other dialects never
+/// meet it in the line.
 pub(super) fn term_node(path: &str) -> String {
     format!("{path}-__term__")
 }

@@ -1,8 +1,8 @@
 //! What a guard and its helpers share: whether it has ended, and how.
 //!
-//! Owns the one-way switch from held to ended, and who deletes the guard's nodes then: exactly one of the switch itself, for a guard
-//! that was lost, and the guard's owner, for one that is released or whose owner keeps the nodes. The lease is asked each time, never
-//! remembered.
+//! Owns the one-way switch from held to ended, and who deletes the guard's nodes then: exactly one
+//! of the switch itself, for a guard that was lost, and the guard's owner, for one that is released
+//! or whose owner keeps the nodes. The lease is asked each time, never remembered.
 
 use crate::line::Removal;
 use crate::receipt::Receipts;
@@ -16,8 +16,9 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The session's lease ran out by our own clock: no server has answered for too long, or this process was paused. If the
-    /// session outlives that, the lock node is deleted as soon as there is a connection, so that the lock passes on: see
+    /// The session's lease ran out by our own clock: no server has answered for too long, or this
+    /// process was paused. If the session outlives that, the lock node is deleted as soon as there
+    /// is a connection, so that the lock passes on: see
     /// [`Guard::keep_node`](crate::Guard::keep_node).
     LeaseEnded,
     /// Somebody deleted the lock node.
@@ -28,7 +29,8 @@ pub enum LostReason {
     Released,
     /// A claim on an item was not extended in time, so that others may take the item over.
     ClaimTimedOut,
-    /// The application did not answer the question whether it is alive: see [`Guard::with_liveness`](crate::Guard::with_liveness).
+    /// The application did not answer the question whether it is alive: see
+    /// [`Guard::with_liveness`](crate::Guard::with_liveness).
     NotAlive,
 }
 
@@ -177,8 +179,9 @@ impl Core {
         !self.removing.swap(true, Ordering::AcqRel)
     }
 
-    /// Deletes the nodes of a guard that was lost while its session may live: nobody else would, and nobody else would ever be granted.
-    /// Without a release marker: what was held was not released in order.
+    /// Deletes the nodes of a guard that was lost while its session may live: nobody else would,
+    /// and nobody else would ever be granted. Without a release marker: what was held was not
+    /// released in order.
     fn give_away(&self, reason: LostReason) {
         let left = match reason {
             LostReason::LeaseEnded => !self.keeps_nodes.load(Ordering::Acquire),
@@ -246,7 +249,8 @@ impl Core {
             if let Some(seen) = look() {
                 return seen;
             }
-            // The lease moves on while servers answer, so its end is looked at again, not waited for once.
+            // The lease moves on while servers answer, so its end is looked at again, not waited
+            // for once.
             let lease = self.session.lease().remaining();
             let _ = tokio::time::timeout(lease, news).await;
         }

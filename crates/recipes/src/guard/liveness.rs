@@ -1,8 +1,9 @@
 //! Guards that end when their application no longer answers.
 //!
-//! Owns the questions to the application while its session lives on (H39). They are timed where the session's own task runs: an
-//! application that blocks its threads cannot keep its lock by that, and one that blocks the session's too loses it with the
-//! lease. The guard must have ended before its nodes are deleted.
+//! Owns the questions to the application while its session lives on (H39). They are timed where the
+//! session's own task runs: an application that blocks its threads cannot keep its lock by that,
+//! and one that blocks the session's too loses it with the lease. The guard must have ended before
+//! its nodes are deleted.
 
 use super::Guard;
 use super::core::{Core, LostReason};
@@ -13,14 +14,17 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 impl Guard {
-    /// Asks `probe` once per `period` whether the application is alive, and gives the lock away when it is not: when the answer is
-    /// `false`, comes from a panic, or does not come within `period`. The guard ends then with [`LostReason::NotAlive`], for
-    /// good, at the latest two periods after the application has died.
+    /// Asks `probe` once per `period` whether the application is alive, and gives the lock away
+    /// when it is not: when the answer is `false`, comes from a panic, or does not come within
+    /// `period`. The guard ends then with [`LostReason::NotAlive`], for good, at the latest two
+    /// periods after the application has died.
     ///
-    /// The probe runs on the runtime that this is called on, so `|| async { true }` finds out whether that one still runs
-    /// anything; a better one asks the part that does the work. For this to be of use when all threads of that runtime are blocked,
-    /// the [`Client`](crate::Client) must run on another one; otherwise the lease ends instead, as it would without a probe.
-    /// Work that is stuck is not stopped by this: it finds its guard ended at its next look, and its token outdated.
+    /// The probe runs on the runtime that this is called on, so `|| async { true }` finds out
+    /// whether that one still runs anything; a better one asks the part that does the work. For
+    /// this to be of use when all threads of that runtime are blocked, the
+    /// [`Client`](crate::Client) must run on another one; otherwise the lease ends instead, as it
+    /// would without a probe. Work that is stuck is not stopped by this: it finds its guard ended
+    /// at its next look, and its token outdated.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,8 @@
 //! The guard: proof of holding a lock, and the news of its end.
 //!
-//! Owns when a grant stops being true: at the first of lease end, own node gone, session lost, released. Its answer needs no
-//! event to have been delivered first (H25). It must never outlive its session, revive, be copied (H89), or panic on drop (H88).
+//! Owns when a grant stops being true: at the first of lease end, own node gone, session lost,
+//! released. Its answer needs no event to have been delivered first (H25). It must never outlive
+//! its session, revive, be copied (H89), or panic on drop (H88).
 
 mod core;
 mod liveness;
@@ -26,12 +27,14 @@ pub use txn::{Committed, Txn, TxnError};
 
 /// The lock is held while this lives and [`Guard::check`] says so.
 ///
-/// It belongs to one session and one node in the tree, and cannot be cloned. Dropping it releases the lock in the
-/// background, from anywhere, without blocking; [`Guard::release`] also waits for the server's answer.
+/// It belongs to one session and one node in the tree, and cannot be cloned. Dropping it releases
+/// the lock in the background, from anywhere, without blocking; [`Guard::release`] also waits for
+/// the server's answer.
 ///
-/// A guard that was lost stays lost. It has no claim on the lock any more, also while it is not dropped yet: if its session lives,
-/// the lock node is deleted in the background as soon as there is a connection, and the next in the wait queue gets the lock.
-/// [`Guard::keep_node`] puts that off until the guard is dropped.
+/// A guard that was lost stays lost. It has no claim on the lock any more, also while it is not
+/// dropped yet: if its session lives, the lock node is deleted in the background as soon as there
+/// is a connection, and the next in the wait queue gets the lock. [`Guard::keep_node`] puts that
+/// off until the guard is dropped.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -55,12 +58,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Makes the guard of what was granted: one node or several, all of one session. It may have ended already: the caller
-    /// checks (H29). It ends with the first of its nodes that goes.
+    /// Makes the guard of what was granted: one node or several, all of one session. It may have
+    /// ended already: the caller checks (H29). It ends with the first of its nodes that goes.
     ///
-    /// `token` must grow with every later grant: the node's `czxid` in a line that is served in order of creation, elsewhere
-    /// what [`line::mint`](crate::line::mint) yields. The owner of the nodes is our session by construction: they were created
-    /// on it, and found again only under it.
+    /// `token` must grow with every later grant: the node's `czxid` in a line that is served in
+    /// order of creation, elsewhere what [`line::mint`](crate::line::mint) yields. The owner of the
+    /// nodes is our session by construction: they were created on it, and found again only under
+    /// it.
     pub(crate) fn new(granted: Granted, more: Vec<Granted>, token: i64, lease: LeaseHold) -> Self {
         let session = granted.contender.session().clone();
         let (nodes, watches): (Vec<_>, Vec<_>) = std::iter::once(granted)
@@ -76,7 +80,8 @@ impl Guard {
         Self { core, nodes, lease }
     }
 
-    /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event to have arrived.
+    /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event
+    /// to have arrived.
     ///
     /// # Errors
     /// Why it is not; from then on for ever.
@@ -84,37 +89,41 @@ impl Guard {
         self.core.check()
     }
 
-    /// For how long the lock is known to be held if no server answers from now on. Zero once it is lost.
+    /// For how long the lock is known to be held if no server answers from now on. Zero once it is
+    /// lost.
     ///
-    /// Whatever must have stopped before anyone else can hold the lock has to stop within this time.
+    /// Whatever must have stopped before anyone else can hold the lock has to stop within this
+    /// time.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.core.remaining()
     }
 
-    /// Resolves when the lock is no longer held, with the reason; at the latest when the lease ends by our own clock. It
-    /// does not borrow the guard, can be made any number of times, and may be dropped freely.
+    /// Resolves when the lock is no longer held, with the reason; at the latest when the lease ends
+    /// by our own clock. It does not borrow the guard, can be made any number of times, and may be
+    /// dropped freely.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         let core = Arc::clone(&self.core);
         async move { core.ended().await }
     }
 
-    /// The fencing token: grows with every later grant of this lock, across crashes and restarts. Pass it along with every
-    /// side effect, and let the receiver refuse a smaller one than it has seen.
+    /// The fencing token: grows with every later grant of this lock, across crashes and restarts.
+    /// Pass it along with every side effect, and let the receiver refuse a smaller one than it has
+    /// seen.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.core.token()
     }
 
-    /// Whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to its node. The lock stays held: it
-    /// is for the holder to finish what it does and release. Never waits.
+    /// Whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to its node.
+    /// The lock stays held: it is for the holder to finish what it does and release. Never waits.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
         self.core.is_asked_back()
     }
 
-    /// Resolves when somebody asks for the lock back: see [`Guard::revoke_requested`]. It does not borrow the guard, can be
-    /// made any number of times, and may be dropped freely.
+    /// Resolves when somebody asks for the lock back: see [`Guard::revoke_requested`]. It does not
+    /// borrow the guard, can be made any number of times, and may be dropped freely.
     ///
     /// # Errors
     /// How the guard ended, if nobody asked before.
@@ -129,13 +138,16 @@ impl Guard {
         move || core.ask_back()
     }
 
-    /// Leaves the lock node in place when the guard is lost, until the guard is released or dropped. For an owner whose work goes on
-    /// for a while after the loss, a process that it has to stop first, say: nobody else is granted the lock before that, as long as
-    /// the session lives.
+    /// Leaves the lock node in place when the guard is lost, until the guard is released or
+    /// dropped. For an owner whose work goes on for a while after the loss, a process that it has
+    /// to stop first, say: nobody else is granted the lock before that, as long as the session
+    /// lives.
     ///
-    /// Without this call a guard that is lost while its session lives ([`LostReason::LeaseEnded`], or [`LostReason::NodeGone`] for one
-    /// of several nodes) has its nodes deleted as soon as there is a connection: the program may hold on to a dead guard for as long as
-    /// it likes, and the lock passes on. A guard that ends with [`LostReason::NotAlive`] gives its nodes away in any case.
+    /// Without this call a guard that is lost while its session lives ([`LostReason::LeaseEnded`],
+    /// or [`LostReason::NodeGone`] for one of several nodes) has its nodes deleted as soon as there
+    /// is a connection: the program may hold on to a dead guard for as long as it likes, and the
+    /// lock passes on. A guard that ends with [`LostReason::NotAlive`] gives its nodes away in any
+    /// case.
     ///
     /// # Errors
     /// How the guard has ended, if it has by then; its nodes may be given away already.
@@ -177,8 +189,9 @@ impl Guard {
         Txn::new(&self.core)
     }
 
-    /// Drives `work`, and drops it the moment the guard ends. The guard is asked before each step of the work, so that a
-    /// process that was paused takes no step under a lock that has passed on (H25). What `work` has spawned elsewhere goes on.
+    /// Drives `work`, and drops it the moment the guard ends. The guard is asked before each step
+    /// of the work, so that a process that was paused takes no step under a lock that has passed on
+    /// (H25). What `work` has spawned elsewhere goes on.
     ///
     /// # Errors
     /// Why the guard ended, if it did before the work was done.
@@ -186,8 +199,9 @@ impl Guard {
         drive(|| self.check(), self.lost(), work).await
     }
 
-    /// Puts a node called `name` with `data` in the place of the only one that the guard stands on, in one step. The guard of
-    /// the new node has the zxid of that step as its token; this one has ended, whatever the outcome.
+    /// Puts a node called `name` with `data` in the place of the only one that the guard stands on,
+    /// in one step. The guard of the new node has the zxid of that step as its token; this one has
+    /// ended, whatever the outcome.
     ///
     /// Cancel-safe: dropping the future leaves neither node.
     pub(crate) async fn exchange(self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
@@ -206,7 +220,8 @@ impl Guard {
         Ok(Self::new(granted, Vec::new(), token, lease))
     }
 
-    /// Counts as released in this process from now on. Of its nodes one is the caller's to end; further ones are deleted.
+    /// Counts as released in this process from now on. Of its nodes one is the caller's to end;
+    /// further ones are deleted.
     ///
     /// # Errors
     /// How the guard had ended before. What is left of it is deleted.
@@ -220,17 +235,17 @@ impl Guard {
         &self.lease
     }
 
-    /// Releases the lock. The request is queued when this returns: it travels with what is called next, so that
-    /// `let released = guard.release(); let next = mutex.acquire();`, awaited together, cost one round trip. Await the result
-    /// for the server's word.
+    /// Releases the lock. The request is queued when this returns: it travels with what is called
+    /// next, so that `let released = guard.release(); let next = mutex.acquire();`, awaited
+    /// together, cost one round trip. Await the result for the server's word.
     ///
-    /// In this process the lock counts as released at once, before the server is asked (H59). Dropping the result does not
-    /// take the release back.
+    /// In this process the lock counts as released at once, before the server is asked (H59).
+    /// Dropping the result does not take the release back.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no server has confirmed
-    /// (H07): the delete is then repeated in the background until one does or the session ends, which
-    /// [`Releasing::confirmed`] awaits.
+    /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no
+    /// server has confirmed (H07): the delete is then repeated in the background until one does or
+    /// the session ends, which [`Releasing::confirmed`] awaits.
     pub fn release(mut self) -> Releasing {
         self.end()
     }

@@ -1,6 +1,7 @@
 //! A release on its way.
 //!
-//! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node that was gone before (H09).
+//! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node
+//! that was gone before (H09).
 
 use super::core::{Core, LostReason};
 use crate::line::Contender;
@@ -31,7 +32,8 @@ pub enum ReleaseError {
         /// What the client knows.
         source: Error,
     },
-    /// The session ended before a server confirmed the release. The server deletes the node with the session.
+    /// The session ended before a server confirmed the release. The server deletes the node with
+    /// the session.
     #[error(
         "{node}: the session ended before the release was confirmed; the server ends the session, and with it the lock, within \
          its timeout"
@@ -42,8 +44,8 @@ pub enum ReleaseError {
     },
 }
 
-/// A release that is on its way. Await it for the first answer, or [`Releasing::confirmed`] for certainty; dropping it changes
-/// nothing, so it need not be used.
+/// A release that is on its way. Await it for the first answer, or [`Releasing::confirmed`] for
+/// certainty; dropping it changes nothing, so it need not be used.
 #[derive(Debug)]
 pub struct Releasing {
     /// What is not answered yet.
@@ -71,8 +73,8 @@ impl Releasing {
                 .map_or_else(String::new, |node| node.path().to_owned()),
             reason,
         });
-        // A single node that is gone leaves nothing to delete; what stands at its path now is not ours (H09). What was given away at
-        // the loss is being deleted.
+        // A single node that is gone leaves nothing to delete; what stands at its path now is not
+        // ours (H09). What was given away at the loss is being deleted.
         let gone = before == Err(LostReason::NodeGone) && nodes.len() == 1;
         let gone = !core.take_over_removal() || gone;
         let mut deletions = Vec::with_capacity(nodes.len());
@@ -94,8 +96,9 @@ impl Releasing {
         Self { deletions, trouble }
     }
 
-    /// Waits until it is certain that the lock is released: over lost answers, reconnects and other servers. As long as no
-    /// server can be reached it does not return before the session has ended; give it a limit where that is too long.
+    /// Waits until it is certain that the lock is released: over lost answers, reconnects and other
+    /// servers. As long as no server can be reached it does not return before the session has
+    /// ended; give it a limit where that is too long.
     ///
     /// Dropping the future changes nothing: the release goes on in the background.
     ///
@@ -107,8 +110,9 @@ impl Releasing {
     /// ```
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::SessionEnded`] where the session ended first;
-    /// [`ReleaseError::Unknown`] where the server refuses the delete for good.
+    /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::SessionEnded`]
+    /// where the session ended first; [`ReleaseError::Unknown`] where the server refuses the delete
+    /// for good.
     pub async fn confirmed(mut self) -> Result<(), ReleaseError> {
         // All at once: each is repeated by itself.
         let deletions = std::mem::take(&mut self.deletions).into_iter();

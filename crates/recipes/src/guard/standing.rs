@@ -7,8 +7,8 @@ use super::until::Until;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether a guard is held, for those who do not have it: worker threads, a health endpoint. Cheap to clone, wait-free to ask;
-/// it may outlive the guard.
+/// Whether a guard is held, for those who do not have it: worker threads, a health endpoint. Cheap
+/// to clone, wait-free to ask; it may outlive the guard.
 ///
 /// ```no_run
 /// # async fn example(guard: baton::Guard) {

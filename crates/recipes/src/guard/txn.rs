@@ -1,8 +1,9 @@
 //! Changes to the tree that are applied only while the lock is held.
 //!
-//! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that no other node ever had, so a
-//! directory that was removed and made anew cannot satisfy it (H09). With the caller's parts travels an update of a receipt, by which
-//! the outcome is read back when the answer is lost (`docs/hazards.md` §6.1, rule 3). Must never send anything once the guard has
+//! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that
+//! no other node ever had, so a directory that was removed and made anew cannot satisfy it (H09).
+//! With the caller's parts travels an update of a receipt, by which the outcome is read back when
+//! the answer is lost (`docs/hazards.md` §6.1, rule 3). Must never send anything once the guard has
 //! ended, nor send again what may have been applied.
 
 use super::core::{Core, LostReason};
@@ -11,8 +12,8 @@ use baton_client::{CreateMode, Error, Op, OpResult};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// A set of changes, applied whole or not at all, and only while the lock is held: decided by the server, at its place in
-/// the order of all changes, not by a look beforehand.
+/// A set of changes, applied whole or not at all, and only while the lock is held: decided by the
+/// server, at its place in the order of all changes, not by a look beforehand.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,8 +49,8 @@ impl Committed {
         Self { results }
     }
 
-    /// What each part yielded, in the order of adding; `None` where the answer was lost, and only that it was applied could be
-    /// read back.
+    /// What each part yielded, in the order of adding; `None` where the answer was lost, and only
+    /// that it was applied could be read back.
     #[must_use]
     pub fn results(&self) -> Option<&[OpResult]> {
         self.results.as_deref()
@@ -81,7 +82,8 @@ pub enum TxnError {
     /// Nothing was applied, for a reason of the client's: not connected, too large, and the like.
     #[error("not applied: {0}")]
     NotApplied(Error),
-    /// The session ended before the outcome could be read back. All of it was applied, or none: look before deciding.
+    /// The session ended before the outcome could be read back. All of it was applied, or none:
+    /// look before deciding.
     #[error("the outcome of the transaction is not known: {0}; read one of its nodes to find out")]
     Unknown(Error),
 }
@@ -92,7 +94,8 @@ impl<'g> Txn<'g> {
         Self::under(core, own.collect())
     }
 
-    /// Where it takes more than the names of our own nodes to tell that what is held is ours: `own` are the checks that do.
+    /// Where it takes more than the names of our own nodes to tell that what is held is ours: `own`
+    /// are the checks that do.
     pub(crate) fn under(core: &'g Arc<Core>, own: Vec<Op>) -> Self {
         Self {
             core,
@@ -127,12 +130,13 @@ impl<'g> Txn<'g> {
         self
     }
 
-    /// Applies it, once. A lost answer is looked up: each transaction updates a small ephemeral node of ours, a receipt, in
-    /// `<path>-__receipts__` beside the lock, whose version tells afterwards whether it was applied. What certainly was not, is
-    /// sent again while the lock is held.
+    /// Applies it, once. A lost answer is looked up: each transaction updates a small ephemeral
+    /// node of ours, a receipt, in `<path>-__receipts__` beside the lock, whose version tells
+    /// afterwards whether it was applied. What certainly was not, is sent again while the lock is
+    /// held.
     ///
-    /// Waits for the connection to come back if it must, at the longest until the session is over. Dropping the future does
-    /// not take back what is under way.
+    /// Waits for the connection to come back if it must, at the longest until the session is over.
+    /// Dropping the future does not take back what is under way.
     ///
     /// # Errors
     /// See [`TxnError`].

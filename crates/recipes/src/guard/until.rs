@@ -1,13 +1,15 @@
 //! A time after which others may take over what is held, although its node and session live.
 //!
-//! Owns the deadline by our own clock. It must never be later than the server's (`docs/hazards.md` §6.1).
+//! Owns the deadline by our own clock. It must never be later than the server's (`docs/hazards.md`
+//! §6.1).
 
 use baton_client::{BootInstant, Clock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The clock-rate bound that such a time is shortened by: servers' clocks may run one percent faster than ours.
+/// The clock-rate bound that such a time is shortened by: servers' clocks may run one percent
+/// faster than ours.
 const RATE: u32 = 100;
 
 /// When others may take over what is held, by our own clock.

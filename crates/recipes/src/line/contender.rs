@@ -1,8 +1,9 @@
 //! Our own node in a line.
 //!
-//! Owns it from the moment its create is sent: [`Offer`] while the outcome is open, [`Contender`] once the node is known. Both
-//! delete what they own when dropped, so a cancelled future can leave nothing behind (H10). Must never send a create again
-//! before it is known that the first one failed (H01), and must never take a node for its own by name or data alone (H03, H06).
+//! Owns it from the moment its create is sent: [`Offer`] while the outcome is open, [`Contender`]
+//! once the node is known. Both delete what they own when dropped, so a cancelled future can leave
+//! nothing behind (H10). Must never send a create again before it is known that the first one
+//! failed (H01), and must never take a node for its own by name or data alone (H03, H06).
 
 use super::{Parents, Trouble, ensure_parents};
 use crate::link;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
 pub(super) const PARENT_ATTEMPTS: usize = 8;
 
-/// Our node, standing in line. Dropped, it is deleted: now if the server can be reached, else as soon as it can.
+/// Our node, standing in line. Dropped, it is deleted: now if the server can be reached, else as
+/// soon as it can.
 #[derive(Debug)]
 pub(crate) struct Contender {
     session: Session,
@@ -32,14 +34,15 @@ pub(crate) struct Contender {
 
 /// Where a holder that releases has its herald: a path at which no node is ever seen.
 ///
-/// Whoever is told of a node there knows that the one at `path` was released *by its holder*; that it is gone alone could also
-/// mean that it left the line before its turn.
+/// Whoever is told of a node there knows that the one at `path` was released *by its holder*; that
+/// it is gone alone could also mean that it left the line before its turn.
 pub(crate) fn herald(path: &str) -> String {
     format!("{path}.released")
 }
 
 impl Contender {
-    /// `path` must carry a marker of ours: no other node ever has that name, so it is deleted without a look.
+    /// `path` must carry a marker of ours: no other node ever has that name, so it is deleted
+    /// without a look.
     pub(super) fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
         Self {
             session: session.clone(),
@@ -54,7 +57,8 @@ impl Contender {
         }
     }
 
-    /// A node that a change of the caller's has made, under the session, with a name that is ours alone.
+    /// A node that a change of the caller's has made, under the session, with a name that is ours
+    /// alone.
     pub(crate) fn adopt(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
         Self::new(session, dir, path, czxid)
     }
@@ -98,7 +102,8 @@ impl Contender {
         self.ours_to_delete = false;
     }
 
-    /// Puts a node called `name` with `data` in the place of this one, in one step; `name` must hold a new marker.
+    /// Puts a node called `name` with `data` in the place of this one, in one step; `name` must
+    /// hold a new marker.
     ///
     /// Cancel-safe: dropping the future leaves neither.
     pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
@@ -114,8 +119,9 @@ impl Contender {
         }
     }
 
-    /// Releases this node, which was first in its line, and joins the line again at its end, in one step; `prefix` must hold a
-    /// new marker. Also what [`join`] yields, or `None` where it is certain that nothing was done: this node is then deleted.
+    /// Releases this node, which was first in its line, and joins the line again at its end, in one
+    /// step; `prefix` must hold a new marker. Also what [`join`] yields, or `None` where it is
+    /// certain that nothing was done: this node is then deleted.
     ///
     /// Cancel-safe: dropping the future leaves neither.
     pub(crate) async fn requeue(
@@ -145,8 +151,8 @@ impl Contender {
         )))
     }
 
-    /// The node that `asked` has put in the place of ours, the last that it creates, or `None` where it is certain that it was
-    /// not applied and may be tried again.
+    /// The node that `asked` has put in the place of ours, the last that it creates, or `None`
+    /// where it is certain that it was not applied and may be tried again.
     async fn succeeded_by(
         &mut self,
         prefix: &str,
@@ -191,7 +197,8 @@ impl Contender {
         self.awaited = true;
     }
 
-    /// Our node's record asks for a lock delay: whoever reads it is to learn of a release, and that it was one.
+    /// Our node's record asks for a lock delay: whoever reads it is to learn of a release, and that
+    /// it was one.
     pub(crate) fn owe_word(&mut self) {
         self.owes_word = true;
     }
@@ -201,13 +208,15 @@ impl Contender {
         self.observed = true;
     }
 
-    /// Deletes the node, without a word on whether it was held: the request is queued when this returns.
+    /// Deletes the node, without a word on whether it was held: the request is queued when this
+    /// returns.
     pub(crate) fn withdraw(mut self) -> Deletion {
         self.ours_to_delete = false;
         self.delete()
     }
 
-    /// Deletes the node of a holder, which was first in its line: the request is queued when this returns.
+    /// Deletes the node of a holder, which was first in its line: the request is queued when this
+    /// returns.
     pub(crate) fn release(mut self) -> Deletion {
         self.ours_to_delete = false;
         if self.is_announced() {
@@ -285,8 +294,9 @@ impl Drop for Contender {
 
 /// Joins the line at `dir`, and lists it in the same packet.
 ///
-/// `prefix` is our name without its number, and must hold a marker that no other create has used. Returns our node, and the
-/// children seen right after its creation unless that reply was lost. Cancel-safe: dropping the future leaves nothing behind.
+/// `prefix` is our name without its number, and must hold a marker that no other create has used.
+/// Returns our node, and the children seen right after its creation unless that reply was lost.
+/// Cancel-safe: dropping the future leaves nothing behind.
 pub(crate) async fn join(
     session: &Session,
     dir: &Arc<str>,
@@ -378,7 +388,8 @@ impl<'a> Offer<'a> {
 }
 
 impl Drop for Offer<'_> {
-    /// The caller went away before the outcome was known: the session finds out in the background, and deletes what there is.
+    /// The caller went away before the outcome was known: the session finds out in the background,
+    /// and deletes what there is.
     fn drop(&mut self) {
         if self.open {
             drop(self.session.discard_create(self.dir, self.prefix));

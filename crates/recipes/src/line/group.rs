@@ -1,7 +1,8 @@
 //! Several nodes of ours, created in one multi: all of them or none.
 //!
-//! Owns them while the outcome of the multi is open; dropped before it is known, it has the session find out and delete what
-//! there is (H10). Must never send the multi again before it is known that it was not applied (H01): the markers tell.
+//! Owns them while the outcome of the multi is open; dropped before it is known, it has the session
+//! find out and delete what there is (H10). Must never send the multi again before it is known that
+//! it was not applied (H01): the markers tell.
 
 use super::contender::PARENT_ATTEMPTS;
 use super::{Contender, Parents, ensure_parents};
@@ -10,7 +11,8 @@ use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, 
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where one node of a group is to stand. The prefix carries a marker that no other create has used or will use.
+/// Where one node of a group is to stand. The prefix carries a marker that no other create has used
+/// or will use.
 #[derive(Debug)]
 pub(crate) struct Seat {
     pub dir: Arc<str>,
@@ -27,11 +29,12 @@ pub(crate) struct Group {
 
 /// Creates one node per seat, if `conditions` hold, and lists `dirs` in the same packet.
 ///
-/// `seats` is asked anew for each attempt. Missing directories are made as containers. Cancel-safe: dropping the future leaves
-/// no node behind.
+/// `seats` is asked anew for each attempt. Missing directories are made as containers. Cancel-safe:
+/// dropping the future leaves no node behind.
 ///
 /// # Errors
-/// Those of the client; one of `conditions` that does not hold is a refusal with an index below their number.
+/// Those of the client; one of `conditions` that does not hold is a refusal with an index below
+/// their number.
 pub(crate) async fn join_all(
     session: &Session,
     conditions: &[Op],
@@ -72,8 +75,9 @@ pub(crate) async fn join_all(
     }
 }
 
-/// Leaves where `contenders` stand, before a refusal is told: returns when they are gone, no later than the connection is lost; they
-/// are deleted in any case. All requests are queued at the first poll, so that dropping the future takes none of them back.
+/// Leaves where `contenders` stand, before a refusal is told: returns when they are gone, no later
+/// than the connection is lost; they are deleted in any case. All requests are queued at the first
+/// poll, so that dropping the future takes none of them back.
 pub(crate) async fn withdraw_all(contenders: impl IntoIterator<Item = Contender>) {
     let deletions: Vec<_> = contenders.into_iter().map(Contender::withdraw).collect();
     for deletion in deletions {
@@ -136,7 +140,8 @@ impl<'a> Offer<'a> {
             }
         };
         if nodes.len() < self.seats.len() {
-            // None, or a part because somebody has deleted the rest. The drop deletes what there is.
+            // None, or a part because somebody has deleted the rest. The drop deletes what there
+            // is.
             self.open = !nodes.is_empty();
             return Ok(Err(NotThere));
         }
@@ -210,7 +215,8 @@ impl<'a> Offer<'a> {
 }
 
 impl Drop for Offer<'_> {
-    /// The caller went away before the outcome was known, or cannot use it: the session deletes in the background what there is.
+    /// The caller went away before the outcome was known, or cannot use it: the session deletes in
+    /// the background what there is.
     fn drop(&mut self) {
         if self.open {
             for seat in &self.seats {

@@ -1,16 +1,18 @@
 //! Fencing tokens where the order of grants is not that of creation.
 //!
-//! Owns the change of our own node at its grant, whose zxid is the token (`docs/hazards.md`, the trap of fencing tokens). Must
-//! never overwrite a request to let go that somebody has written there.
+//! Owns the change of our own node at its grant, whose zxid is the token (`docs/hazards.md`, the
+//! trap of fencing tokens). Must never overwrite a request to let go that somebody has written
+//! there.
 
 use super::{Contender, Trouble};
 use crate::link;
 use baton_client::Data;
 
-/// Changes the node of a grant, and returns the zxid of that change: larger than that of every earlier grant.
+/// Changes the node of a grant, and returns the zxid of that change: larger than that of every
+/// earlier grant.
 ///
-/// `data` is what the node was created with. Where an answer is lost, the node is read and changed again; only what was
-/// acknowledged becomes a token. Cancel-safe.
+/// `data` is what the node was created with. Where an answer is lost, the node is read and changed
+/// again; only what was acknowledged becomes a token. Cancel-safe.
 pub(crate) async fn mint(contender: &Contender, data: &[u8]) -> Result<i64, Trouble> {
     let session = contender.session();
     let mut data = data.to_vec();

@@ -1,8 +1,9 @@
 //! Standing in line: what the mutex and the election share.
 //!
-//! Owns our node from the instant its create is sent until it is deleted or handed to a [`Guard`](crate::Guard), and the wait
-//! until it is first. It must never leave a node behind: every way out of here, a dropped future included, ends in a delete
-//! (H10–H12). It never decides that a session is alive; it asks the client.
+//! Owns our node from the instant its create is sent until it is deleted or handed to a
+//! [`Guard`](crate::Guard), and the wait until it is first. It must never leave a node behind:
+//! every way out of here, a dropped future included, ends in a delete (H10–H12). It never decides
+//! that a session is alive; it asks the client.
 
 mod contender;
 mod group;

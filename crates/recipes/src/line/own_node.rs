@@ -1,7 +1,8 @@
 //! The watch on our own node.
 //!
-//! Owns the news that it is gone, or that its holder is asked to let go; it sees to it that a watch stays set, across reconnects and
-//! changes of the data. Must never report a node gone that it merely could not read.
+//! Owns the news that it is gone, or that its holder is asked to let go; it sees to it that a watch
+//! stays set, across reconnects and changes of the data. Must never report a node gone that it
+//! merely could not read.
 
 use super::Contender;
 use crate::guard::LostReason;
@@ -9,7 +10,8 @@ use crate::link;
 use baton_client::{Data, Error, Pending, Session, Watch};
 use baton_proto::EventKind;
 
-/// What others write to our node to ask for the lock back: Curator's word, and that of ZooKeeper's page on recipes.
+/// What others write to our node to ask for the lock back: Curator's word, and that of ZooKeeper's
+/// page on recipes.
 const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 
 /// A watch on a node of ours, for as long as it is there.

@@ -1,8 +1,9 @@
 //! The directories above our nodes.
 //!
-//! Owns their creation on demand (H14). Lock directories are containers, so that the server removes them once they are
-//! empty (H17); queue directories are persistent, because a directory that is removed and made anew gives out its numbers
-//! again, and an item could then be taken for another of the same name (H09).
+//! Owns their creation on demand (H14). Lock directories are containers, so that the server removes
+//! them once they are empty (H17); queue directories are persistent, because a directory that is
+//! removed and made anew gives out its numbers again, and an item could then be taken for another
+//! of the same name (H09).
 
 use baton_client::{CreateMode, Error, ErrorCode, Session};
 
@@ -15,7 +16,8 @@ pub(crate) enum Parents {
     Persistent,
 }
 
-/// Makes `dir` and what is missing above it. Succeeds where all of it exists already, whoever made it.
+/// Makes `dir` and what is missing above it. Succeeds where all of it exists already, whoever made
+/// it.
 pub(crate) async fn ensure(session: &Session, dir: &str, kind: Parents) -> Result<(), Error> {
     let mut missing = vec![dir];
     while let Some(&path) = missing.last() {
@@ -33,7 +35,8 @@ pub(crate) async fn ensure(session: &Session, dir: &str, kind: Parents) -> Resul
     Ok(())
 }
 
-/// Makes one directory. A "maybe applied" needs no look: making it again is harmless, its name is not ours alone.
+/// Makes one directory. A "maybe applied" needs no look: making it again is harmless, its name is
+/// not ours alone.
 async fn make(session: &Session, path: &str, kind: Parents) -> Result<(), Error> {
     let mut mode = match kind {
         Parents::Container => CreateMode::Container,

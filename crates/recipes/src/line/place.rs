@@ -1,7 +1,8 @@
 //! Finding our place in a line, and waiting until it is the first.
 //!
-//! Owns the rule that a deletion wakes only those whom it may concern (H52): each contender watches the nearest before it that it
-//! waits for, with `getData`, because an `exists` on a node that is gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
+//! Owns the rule that a deletion wakes only those whom it may concern (H52): each contender watches
+//! the nearest before it that it waits for, with `getData`, because an `exists` on a node that is
+//! gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
 
 use super::{Contender, OwnNode, contender};
 use crate::dialect::{Child, Grammar, Kind, Refusal};
@@ -27,13 +28,15 @@ pub(crate) enum Step<'a> {
     Looking,
     /// So many stand before us whom we wait for.
     Placed(usize),
-    /// About to wait, with `head` as the first of those whom we wait for: it holds, or will before us.
+    /// About to wait, with `head` as the first of those whom we wait for: it holds, or will before
+    /// us.
     Following { head: &'a str },
     /// The watch on the nearest of them is set.
     Waiting { predecessor: &'a str },
 }
 
-/// Why a place in line came to nothing. Our node is deleted, or was already gone, whichever it is (H12).
+/// Why a place in line came to nothing. Our node is deleted, or was already gone, whichever it is
+/// (H12).
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// Somebody deleted our node, or its directory (H14): join again.
@@ -78,8 +81,8 @@ pub(crate) enum Place {
     },
 }
 
-/// Until when one who is first leaves the lock alone, because its last holder has failed and had asked for that. It outlives a
-/// place in line: who has lost its own while it waited still knows.
+/// Until when one who is first leaves the lock alone, because its last holder has failed and had
+/// asked for that. It outlives a place in line: who has lost its own while it waited still knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeldOff(Option<Instant>);
 
@@ -106,8 +109,8 @@ pub(crate) async fn stand(
 
 /// Waits until nobody stands before `contender` whom it waits for, and until `held_off` has passed.
 ///
-/// `listing` is what was seen right after its creation; without it the line is listed again. Cancel-safe: dropping the
-/// future deletes the node.
+/// `listing` is what was seen right after its creation; without it the line is listed again.
+/// Cancel-safe: dropping the future deletes the node.
 pub(crate) async fn stand_off(
     contender: Contender,
     listing: Option<Vec<String>>,
@@ -160,9 +163,9 @@ pub(crate) async fn stand_off(
             }) => gone?,
         };
         report(Step::Looking);
-        // All that can ever stand before us was created before us, hence was in that list, but for a writer that has become a
-        // reader. If the one that has gone was alone there, or has held, nobody is before us now, and there is nothing left to
-        // list.
+        // All that can ever stand before us was created before us, hence was in that list, but for
+        // a writer that has become a reader. If the one that has gone was alone there, or has held,
+        // nobody is before us now, and there is nothing left to list.
         let alone = position == 1 && !stance.grammar.is_overtaken(stance.kind);
         if alone || ending.was_held {
             place = Place::First;
@@ -197,8 +200,9 @@ pub(crate) async fn look_or_leave(
     }
 }
 
-/// Leaves the line because of `trouble`. A refusal is told when our node is gone, so that whoever asks again at once, in another
-/// dialect, does not meet it; no longer than the connection lasts, and it is deleted in any case.
+/// Leaves the line because of `trouble`. A refusal is told when our node is gone, so that whoever
+/// asks again at once, in another dialect, does not meet it; no longer than the connection lasts,
+/// and it is deleted in any case.
 pub(crate) async fn leave(contender: Contender, trouble: Trouble) -> Trouble {
     if matches!(trouble, Trouble::Foreign { .. }) {
         let _ = contender.withdraw().await;
@@ -206,7 +210,8 @@ pub(crate) async fn leave(contender: Contender, trouble: Trouble) -> Trouble {
     trouble
 }
 
-/// Our place in the line right now, or as of `listing`, which must have been taken after our creation.
+/// Our place in the line right now, or as of `listing`, which must have been taken after our
+/// creation.
 async fn look(
     contender: &Contender,
     listing: Option<Vec<String>>,
@@ -295,7 +300,8 @@ pub(crate) async fn arranged(
     Ok(order::arrange_by(session, dir, line, place).await?)
 }
 
-/// The `czxid` that counts for the order: that of the node, or of the writer in whose place a reader stands.
+/// The `czxid` that counts for the order: that of the node, or of the writer in whose place a
+/// reader stands.
 fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
     let czxid = read.stat.czxid;
     if grammar.kind(name) == Kind::Exclusive {
@@ -310,7 +316,8 @@ fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
 enum Wait {
     /// That the node is gone.
     End,
-    /// The same, and how it went if its holder asks the next to leave the lock alone after a failure.
+    /// The same, and how it went if its holder asks the next to leave the lock alone after a
+    /// failure.
     Turn,
     /// The same, and whether it has held.
     Herald,
@@ -321,7 +328,8 @@ enum Wait {
 struct Ending {
     /// Its holder's herald has told that it was released.
     was_held: bool,
-    /// It was not, as far as we know, and had asked for that case that the lock be left alone until then.
+    /// It was not, as far as we know, and had asked for that case that the lock be left alone until
+    /// then.
     held_off: Option<Instant>,
 }
 
@@ -393,7 +401,8 @@ struct Watches {
     lock_delay: Duration,
 }
 
-/// Sets the watches that `manner` needs, where `herald` is not set yet. `lock_delay` is what the node is known to have asked for.
+/// Sets the watches that `manner` needs, where `herald` is not set yet. `lock_delay` is what the
+/// node is known to have asked for.
 async fn arm(
     session: &Session,
     path: &str,
@@ -401,11 +410,13 @@ async fn arm(
     mut herald: Option<Watch>,
     mut lock_delay: Duration,
 ) -> Result<Armed, Trouble> {
-    // On a node that asks for a lock delay, from the read that told so: older than the watch for its herald.
+    // On a node that asks for a lock delay, from the read that told so: older than the watch for
+    // its herald.
     let mut first_read: Option<Watch> = None;
     loop {
         let wants_herald = manner == Wait::Herald || !lock_delay.is_zero();
-        // Where it is to tell what came between two requests, an answer must not have waited for another connection.
+        // Where it is to tell what came between two requests, an answer must not have waited for
+        // another connection.
         let asking = match first_read {
             Some(_) => session.fail_fast(),
             None => session.clone(),
@@ -433,8 +444,8 @@ async fn arm(
                 }));
             }
             Err(error) if error.is_no_node() => {
-                // A farewell is a change of the data. One that was something else, a request to let go, is not followed by a
-                // failure within one round trip.
+                // A farewell is a change of the data. One that was something else, a request to let
+                // go, is not followed by a failure within one round trip.
                 let is_released = is_news(herald.as_mut(), EventKind::NodeCreated)
                     || is_news(first_read.as_mut(), EventKind::NodeDataChanged);
                 // Of that end there was no news to compare a herald's with.
@@ -448,9 +459,9 @@ async fn arm(
     }
 }
 
-/// Whether the herald was there: its news comes before that of the end. It counts only as part of the same change, so that a node
-/// that somebody else makes in its place tells nothing; a server that does not number its news (Apache ZooKeeper before 3.9)
-/// leaves that open.
+/// Whether the herald was there: its news comes before that of the end. It counts only as part of
+/// the same change, so that a node that somebody else makes in its place tells nothing; a server
+/// that does not number its news (Apache ZooKeeper before 3.9) leaves that open.
 fn has_come(herald: Option<&mut Watch>, end: &WatchEvent) -> bool {
     news(herald).is_some_and(|news| news.kind == EventKind::NodeCreated && news.zxid == end.zxid)
 }

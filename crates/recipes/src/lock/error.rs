@@ -42,8 +42,8 @@ pub enum LockError {
         /// How it ended.
         reason: LostReason,
     },
-    /// A reader cannot become the writer now, and waiting for it might never end: two readers that did so would wait for each
-    /// other.
+    /// A reader cannot become the writer now, and waiting for it might never end: two readers that
+    /// did so would wait for each other.
     #[error(
         "{path}: a reader cannot become the writer while others read or wait; release the read lock and acquire the write lock"
     )]

@@ -1,8 +1,8 @@
 //! Several locks at once: all of them or none.
 //!
-//! Owns the order in which they are taken, and that nothing is kept once one of them cannot be had (H49). Where all are free it
-//! is one multi. Must never wait for one lock while it stands in the line of a later one: two callers could then wait for each
-//! other.
+//! Owns the order in which they are taken, and that nothing is kept once one of them cannot be had
+//! (H49). Where all are free it is one multi. Must never wait for one lock while it stands in the
+//! line of a later one: two callers could then wait for each other.
 
 use super::LockError;
 use crate::campaign::{Attempt, Campaign};
@@ -24,9 +24,9 @@ const MOST_IN_ONE_MULTI: usize = 64;
 
 /// Locks on several paths of the tree, held together by one holder.
 ///
-/// The paths are taken in one order whatever order they are given in, so callers that share some of them cannot wait for each
-/// other in a circle. The lines are those of [`Mutex`](crate::Mutex): both may be used on one path, and other libraries' locks
-/// too. Cheap to clone.
+/// The paths are taken in one order whatever order they are given in, so callers that share some of
+/// them cannot wait for each other in a circle. The lines are those of [`Mutex`](crate::Mutex):
+/// both may be used on one path, and other libraries' locks too. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -38,7 +38,8 @@ const MOST_IN_ONE_MULTI: usize = 64;
 ///     println!("{path} is held, with fencing token {token}");
 /// }
 /// // Applied by the server only if both are still held at that point.
-/// guard.txn().set("/accounts/3/sum", b"10", None).set("/accounts/7/sum", b"20", None).commit().await?;
+/// let txn = guard.txn().set("/accounts/3/sum", b"10", None);
+/// txn.set("/accounts/7/sum", b"20", None).commit().await?;
 /// guard.release().await?;
 /// # Ok(())
 /// # }
@@ -50,7 +51,8 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Locks at all of `paths`, with Curator's names. A path that is given twice counts once. Nothing is sent.
+    /// Locks at all of `paths`, with Curator's names. A path that is given twice counts once.
+    /// Nothing is sent.
     ///
     /// # Errors
     /// [`LockError::BadPath`], also where there is no path at all.
@@ -81,7 +83,8 @@ impl MultiLock {
         self.with(|line| line.grammar = Grammar::Exclusive(dialect))
     }
 
-    /// What this program calls itself in the data of the lock nodes, for people who look who holds and who waits.
+    /// What this program calls itself in the data of the lock nodes, for people who look who holds
+    /// and who waits.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         let name: Arc<str> = Arc::from(name);
@@ -105,11 +108,13 @@ impl MultiLock {
 
     /// Waits until all locks are ours.
     ///
-    /// Survives lost connections, and lost sessions and deleted nodes too, at the price of starting from the first lock again.
-    /// Cancel-safe at every point: dropping the future gives back what was taken, in the background where need be.
+    /// Survives lost connections, and lost sessions and deleted nodes too, at the price of starting
+    /// from the first lock again. Cancel-safe at every point: dropping the future gives back what
+    /// was taken, in the background where need be.
     ///
     /// # Errors
-    /// [`LockError`] with the path of the lock that could not be had; nothing of ours stays in any line.
+    /// [`LockError`] with the path of the lock that could not be had; nothing of ours stays in any
+    /// line.
     pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
         self.run(false, &at)
@@ -121,7 +126,8 @@ impl MultiLock {
             })
     }
 
-    /// All locks if they are free now, else `None`. Waits for the server's answers, never for a holder.
+    /// All locks if they are free now, else `None`. Waits for the server's answers, never for a
+    /// holder.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`].
@@ -129,10 +135,12 @@ impl MultiLock {
         self.run(true, &AtomicUsize::new(0)).await
     }
 
-    /// Like [`MultiLock::acquire`], for at most `limit`: one deadline over all locks, wake-ups, reconnects and sessions.
+    /// Like [`MultiLock::acquire`], for at most `limit`: one deadline over all locks, wake-ups,
+    /// reconnects and sessions.
     ///
     /// # Errors
-    /// [`LockError::TimedOut`] with the path that it waited for when the time was up; else as `acquire`.
+    /// [`LockError::TimedOut`] with the path that it waited for when the time was up; else as
+    /// `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
         let timed_out = |waited_for| LockError::TimedOut {
@@ -233,8 +241,8 @@ impl MultiLock {
         Ok(true)
     }
 
-    /// Joins all lines in one multi, and takes those up to the first that is not free. There it keeps its place, which it
-    /// returns; the later lines it leaves again.
+    /// Joins all lines in one multi, and takes those up to the first that is not free. There it
+    /// keeps its place, which it returns; the later lines it leaves again.
     async fn take_free(
         &self,
         session: &Session,
@@ -255,7 +263,8 @@ impl MultiLock {
         let mut stands = lines.zip(group.contenders).zip(group.listings);
         while let Some((((line, held_off), contender), listing)) = stands.next() {
             if place.is_some() {
-                // Standing there any longer, it could be waited for by the one that we are going to wait for.
+                // Standing there any longer, it could be waited for by the one that we are going to
+                // wait for.
                 drop(contender.withdraw());
                 continue;
             }
@@ -339,10 +348,12 @@ async fn one_gone(taken: &mut [Granted]) {
     .await;
 }
 
-/// All the locks are held while this lives and [`MultiGuard::check`] says so; with the first that is lost, all count as lost.
+/// All the locks are held while this lives and [`MultiGuard::check`] says so; with the first that
+/// is lost, all count as lost.
 ///
-/// Dropping it releases them all in the background, without blocking; [`MultiGuard::release`] also waits for the server's word.
-/// It answers what a [`Guard`] answers, but has a fencing token for each lock.
+/// Dropping it releases them all in the background, without blocking; [`MultiGuard::release`] also
+/// waits for the server's word. It answers what a [`Guard`] answers, but has a fencing token for
+/// each lock.
 #[must_use = "dropping the guard releases the locks"]
 #[derive(Debug)]
 pub struct MultiGuard {
@@ -364,14 +375,15 @@ impl MultiGuard {
         self.guard.lost()
     }
 
-    /// For how long the locks are known to be held if no server answers from now on: see [`Guard::remaining`].
+    /// For how long the locks are known to be held if no server answers from now on: see
+    /// [`Guard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// The path and the fencing token of each lock, sorted by path. Each lock has its own order of tokens: pass with a side
-    /// effect the token of the lock that protects what it changes.
+    /// The path and the fencing token of each lock, sorted by path. Each lock has its own order of
+    /// tokens: pass with a side effect the token of the lock that protects what it changes.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, u64)> {
         self.tokens.iter().map(|(path, token)| (&**path, *token))
     }
@@ -422,13 +434,14 @@ impl MultiGuard {
         self.guard.session()
     }
 
-    /// All of it as one guard, for what takes a guard of any kind. Its token is the greatest of [`MultiGuard::tokens`], which
-    /// need not grow from one holder of a lock to the next.
+    /// All of it as one guard, for what takes a guard of any kind. Its token is the greatest of
+    /// [`MultiGuard::tokens`], which need not grow from one holder of a lock to the next.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// Releases all locks. The requests are queued when this returns; await the result for the server's word.
+    /// Releases all locks. The requests are queued when this returns; await the result for the
+    /// server's word.
     ///
     /// # Errors
     /// As [`Guard::release`].

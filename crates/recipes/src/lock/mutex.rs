@@ -1,7 +1,7 @@
 //! The mutex: FIFO, no herd, cancel-safe.
 //!
-//! Owns the loop from "wants the lock" to a [`Guard`]: a session, a place in line, a grant. Everything that can go wrong on the
-//! way is decided in `line`; here is only what to do about it.
+//! Owns the loop from "wants the lock" to a [`Guard`]: a session, a place in line, a grant.
+//! Everything that can go wrong on the way is decided in `line`; here is only what to do about it.
 
 use super::LockError;
 use crate::campaign::{Campaign, Grant};
@@ -16,11 +16,12 @@ use std::time::Duration;
 
 /// A lock on a path of the tree, for one holder at a time, in order of arrival.
 ///
-/// Any number of these may exist for a path, in any number of processes; each acquire stands in line for itself, so two
-/// acquires of one process exclude each other like those of two machines (H16). It is not reentrant. Cheap to clone.
+/// Any number of these may exist for a path, in any number of processes; each acquire stands in
+/// line for itself, so two acquires of one process exclude each other like those of two machines
+/// (H16). It is not reentrant. Cheap to clone.
 ///
-/// The path is the directory of the line. It and what is missing above it are made as containers, which the server removes
-/// some time after they are empty.
+/// The path is the directory of the line. It and what is missing above it are made as containers,
+/// which the server removes some time after they are empty.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +43,8 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The longest delay for [`Mutex::lock_delay`]: one faulty program is not to stop a line for longer.
+    /// The longest delay for [`Mutex::lock_delay`]: one faulty program is not to stop a line for
+    /// longer.
     pub const LONGEST_LOCK_DELAY: Duration = LONGEST_LOCK_DELAY;
 
     /// A lock at `path`, with Curator's names. Nothing is sent.
@@ -62,7 +64,8 @@ impl Mutex {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds and who waits.
+    /// What this program calls itself in the lock node's data, for people who look who holds and
+    /// who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.campaign.name = Some(Arc::from(name));
@@ -76,14 +79,16 @@ impl Mutex {
         self
     }
 
-    /// If this program fails while it holds the lock, whoever is next leaves it alone for `delay`: time for requests to arrive, or
-    /// to be given up, that the failed holder had sent to systems that know of no fencing token. A release costs the next
-    /// nothing. At most a minute; zero, as it is unless set, for none. Where the line's names are
-    /// [`Dialect::ElectionSupport`]'s, nodes have no room for it.
+    /// If this program fails while it holds the lock, whoever is next leaves it alone for `delay`:
+    /// time for requests to arrive, or to be given up, that the failed holder had sent to systems
+    /// that know of no fencing token. A release costs the next nothing. At most a minute; zero, as
+    /// it is unless set, for none. Where the line's names are [`Dialect::ElectionSupport`]'s, nodes
+    /// have no room for it.
     ///
-    /// It binds those who use this library and were waiting when the holder failed, each counting from when it saw that. Who
-    /// joins later, or with another library, does not wait. Give all who use a lock the same delay: only then does it outlast
-    /// a first waiter that fails too. See `docs/recipes.md`.
+    /// It binds those who use this library and were waiting when the holder failed, each counting
+    /// from when it saw that. Who joins later, or with another library, does not wait. Give all who
+    /// use a lock the same delay: only then does it outlast a first waiter that fails too. See
+    /// `docs/recipes.md`.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -116,8 +121,9 @@ impl Mutex {
 
     /// Waits until the lock is ours.
     ///
-    /// Survives lost connections, and lost sessions too, at the price of a new place in line. Cancel-safe at every point:
-    /// dropping the future takes us out of the line, in the background where need be.
+    /// Survives lost connections, and lost sessions too, at the price of a new place in line.
+    /// Cancel-safe at every point: dropping the future takes us out of the line, in the background
+    /// where need be.
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
@@ -125,12 +131,14 @@ impl Mutex {
         self.held(self.campaign.run(false, &mut |_| {}).await?)
     }
 
-    /// Releases `guard`, goes to the end of the line and waits there until the lock is ours again: the turn of one who has more
-    /// to do, but lets the others go first. Alone in line, it is held again at once, with a new token.
+    /// Releases `guard`, goes to the end of the line and waits there until the lock is ours again:
+    /// the turn of one who has more to do, but lets the others go first. Alone in line, it is held
+    /// again at once, with a new token.
     ///
-    /// Both are one change of the tree, half of what [`Guard::release`] and [`Mutex::acquire`] need. In this process the lock
-    /// counts as released when the future is first polled. Else it does as `acquire`; dropping the future releases `guard` as well.
-    /// A guard of another lock is released, and this one acquired.
+    /// Both are one change of the tree, half of what [`Guard::release`] and [`Mutex::acquire`]
+    /// need. In this process the lock counts as released when the future is first polled. Else it
+    /// does as `acquire`; dropping the future releases `guard` as well. A guard of another lock is
+    /// released, and this one acquired.
     ///
     /// ```no_run
     /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
@@ -145,8 +153,8 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs a look; else as `acquire`. Nothing of
-    /// ours stays in the line.
+    /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs a
+    /// look; else as `acquire`. Nothing of ours stays in the line.
     pub async fn requeue(&self, guard: Guard) -> Result<Guard, LockError> {
         self.held(self.campaign.run_again(guard, &mut |_| {}).await?)
     }
@@ -162,7 +170,8 @@ impl Mutex {
         }
     }
 
-    /// Like [`Mutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions (H50).
+    /// Like [`Mutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and
+    /// sessions (H50).
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.

@@ -1,7 +1,7 @@
 //! The reentrant mutex: whoever holds it may take it again.
 //!
-//! Owns the table of who holds, by logical owner, and the count of each. Must never take the table's word for the lock: a
-//! re-entry succeeds only while the guard that it joins holds (H33).
+//! Owns the table of who holds, by logical owner, and the count of each. Must never take the
+//! table's word for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
 
 use super::{LockError, Mutex};
 use crate::dialect::Dialect;
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// On whose behalf a [`ReentrantMutex`] is acquired: a request, a job, a thread of control, whatever the program says. Clones
-/// are the same owner.
+/// On whose behalf a [`ReentrantMutex`] is acquired: a request, a job, a thread of control,
+/// whatever the program says. Clones are the same owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(Arc<str>);
 
@@ -40,10 +40,12 @@ impl std::fmt::Display for OwnerId {
     }
 }
 
-/// A [`Mutex`] that whoever holds it may acquire again, without waiting; it is released with the last of the guards.
+/// A [`Mutex`] that whoever holds it may acquire again, without waiting; it is released with the
+/// last of the guards.
 ///
-/// The holder is a logical owner ([`OwnerId`]), not a thread or a task, so a guard may be released anywhere. Owners are known to
-/// this object and its clones only; two objects for one path exclude each other like those of two machines.
+/// The holder is a logical owner ([`OwnerId`]), not a thread or a task, so a guard may be released
+/// anywhere. Owners are known to this object and its clones only; two objects for one path exclude
+/// each other like those of two machines.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -95,7 +97,8 @@ impl Owners {
         }
     }
 
-    /// Takes the owner out of the table if it holds nothing, and nobody but so many has its slot in hand.
+    /// Takes the owner out of the table if it holds nothing, and nobody but so many has its slot in
+    /// hand.
     fn tidy(&self, owner: &OwnerId, in_hand: usize) {
         let mut table = self.table();
         let idle = table.get(owner).is_some_and(|slot| {
@@ -146,7 +149,8 @@ impl ReentrantMutex {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds and who waits.
+    /// What this program calls itself in the lock node's data, for people who look who holds and
+    /// who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.mutex = self.mutex.name(name);
@@ -159,12 +163,14 @@ impl ReentrantMutex {
         self.mutex.path()
     }
 
-    /// Waits until the lock is `owner`'s: not at all where it holds it already. Where two acquires of one owner come at once, the
-    /// second waits for the first and joins it. Cancel-safe at every point.
+    /// Waits until the lock is `owner`'s: not at all where it holds it already. Where two acquires
+    /// of one owner come at once, the second waits for the first and joins it. Cancel-safe at every
+    /// point.
     ///
     /// # Errors
-    /// [`LockError::Lost`] where the owner has guards of a lock that is lost: they must go before it may acquire anew, so that
-    /// work which trusts them is not taken for protected (H33). Else as [`Mutex::acquire`].
+    /// [`LockError::Lost`] where the owner has guards of a lock that is lost: they must go before
+    /// it may acquire anew, so that work which trusts them is not taken for protected (H33). Else
+    /// as [`Mutex::acquire`].
     pub async fn acquire(&self, owner: &OwnerId) -> Result<ReentrantGuard, LockError> {
         let lent = self.owners.lend(owner);
         let mut slot = lent.slot.lock().await;
@@ -192,7 +198,8 @@ impl ReentrantMutex {
         Ok(guard.map(|guard| self.first(owner, &mut slot, guard)))
     }
 
-    /// Like [`ReentrantMutex::acquire`], for at most `limit`: one deadline over all that it waits for.
+    /// Like [`ReentrantMutex::acquire`], for at most `limit`: one deadline over all that it waits
+    /// for.
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
@@ -247,7 +254,8 @@ impl ReentrantMutex {
     }
 }
 
-/// One of an owner's holds on a [`ReentrantMutex`]. The lock is released with the last of them. See [`Guard`].
+/// One of an owner's holds on a [`ReentrantMutex`]. The lock is released with the last of them. See
+/// [`Guard`].
 #[must_use = "dropping the owner's last guard releases the lock"]
 #[derive(Debug)]
 pub struct ReentrantGuard {
@@ -272,7 +280,8 @@ impl ReentrantGuard {
     /// Gives this hold up; the lock is released with the last. See [`Guard::release`].
     ///
     /// # Errors
-    /// Those of [`Guard::release`]; where other holds remain, only [`ReleaseError::Lost`](crate::ReleaseError::Lost).
+    /// Those of [`Guard::release`]; where other holds remain, only
+    /// [`ReleaseError::Lost`](crate::ReleaseError::Lost).
     pub fn release(self) -> Releasing {
         let before = self.held.guard.check();
         let node = self.held.guard.node().to_owned();

@@ -1,7 +1,7 @@
 //! The read/write lock: many readers or one writer, in order of arrival.
 //!
-//! Owns the two kinds of acquire, and the changes between them. Must never let a reader wait to become the writer: two that did
-//! so would wait for each other (H44).
+//! Owns the two kinds of acquire, and the changes between them. Must never let a reader wait to
+//! become the writer: two that did so would wait for each other (H44).
 
 use super::LockError;
 use crate::campaign::{Campaign, Grant};
@@ -16,11 +16,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock on a path of the tree, for any number of readers or one writer at a time, in order of arrival: a reader that comes
-/// after a waiting writer waits behind it.
+/// A lock on a path of the tree, for any number of readers or one writer at a time, in order of
+/// arrival: a reader that comes after a waiting writer waits behind it.
 ///
-/// Otherwise as [`Mutex`](crate::Mutex): each acquire stands in line for itself, nothing is reentrant, cheap to clone. The
-/// fencing tokens of readers and writers are minted at the grant and grow with it.
+/// Otherwise as [`Mutex`](crate::Mutex): each acquire stands in line for itself, nothing is
+/// reentrant, cheap to clone. The fencing tokens of readers and writers are minted at the grant and
+/// grow with it.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +62,8 @@ impl RwLock {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds and who waits.
+    /// What this program calls itself in the lock node's data, for people who look who holds and
+    /// who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.campaign.name = Some(Arc::from(name));
@@ -83,7 +85,8 @@ impl RwLock {
 
     /// Waits until no writer holds the lock, or waits for it since before us.
     ///
-    /// Survives lost connections and sessions, and is cancel-safe, like [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Survives lost connections and sessions, and is cancel-safe, like
+    /// [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
@@ -92,7 +95,8 @@ impl RwLock {
         Ok(self.reader(guard))
     }
 
-    /// To read if that is possible now, else `None`. Waits for the server's answer, never for a holder.
+    /// To read if that is possible now, else `None`. Waits for the server's answer, never for a
+    /// holder.
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
@@ -101,7 +105,8 @@ impl RwLock {
         Ok(guard.map(|guard| self.reader(guard)))
     }
 
-    /// Like [`RwLock::read`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    /// Like [`RwLock::read`], for at most `limit`: one deadline over all wake-ups, reconnects and
+    /// sessions.
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `read`.
@@ -112,7 +117,8 @@ impl RwLock {
 
     /// Waits until nobody holds the lock who came before us.
     ///
-    /// Survives lost connections and sessions, and is cancel-safe, like [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Survives lost connections and sessions, and is cancel-safe, like
+    /// [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
@@ -121,7 +127,8 @@ impl RwLock {
         Ok(self.writer(guard))
     }
 
-    /// To write if nobody holds the lock now, else `None`. Waits for the server's answer, never for a holder.
+    /// To write if nobody holds the lock now, else `None`. Waits for the server's answer, never for
+    /// a holder.
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
@@ -130,7 +137,8 @@ impl RwLock {
         Ok(guard.map(|guard| self.writer(guard)))
     }
 
-    /// Like [`RwLock::write`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    /// Like [`RwLock::write`], for at most `limit`: one deadline over all wake-ups, reconnects and
+    /// sessions.
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `write`.
@@ -192,7 +200,8 @@ impl RwLock {
     }
 }
 
-/// Leave to read, together with other readers, while this lives and [`Guard::check`] says so. See [`Guard`].
+/// Leave to read, together with other readers, while this lives and [`Guard::check`] says so. See
+/// [`Guard`].
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct ReadGuard {
@@ -246,10 +255,11 @@ impl ReadGuard {
         self.guard.release()
     }
 
-    /// Becomes the writer if nobody else reads, and no writer waits; does not wait for it. The lock is held throughout.
+    /// Becomes the writer if nobody else reads, and no writer waits; does not wait for it. The lock
+    /// is held throughout.
     ///
-    /// Two readers that waited to become the writer would wait for each other for ever, so this is refused instead. Cancel-safe:
-    /// dropping the future releases the lock.
+    /// Two readers that waited to become the writer would wait for each other for ever, so this is
+    /// refused instead. Cancel-safe: dropping the future releases the lock.
     ///
     /// # Errors
     /// [`UpgradeRefused`], which has the guard.
@@ -257,7 +267,8 @@ impl ReadGuard {
         let campaign = self.lock.campaign(Kind::Exclusive);
         let source = match campaign.run_beside(&self.guard).await {
             Ok(Grant::Held(guard, _)) => {
-                // Behind the new node in the session's order: the line is never without one of ours.
+                // Behind the new node in the session's order: the line is never without one of
+                // ours.
                 self.guard.release();
                 let lock = self.lock;
                 return Ok(WriteGuard { guard, lock });
@@ -283,14 +294,15 @@ impl WriteGuard {
         self.guard.release()
     }
 
-    /// Becomes a reader, in one step: the readers that wait behind may go, but no writer before this reader has released.
+    /// Becomes a reader, in one step: the readers that wait behind may go, but no writer before
+    /// this reader has released.
     ///
-    /// What the writer was told with ([`Guard::lost`], say) ends as released. Cancel-safe: dropping the future releases the
-    /// lock.
+    /// What the writer was told with ([`Guard::lost`], say) ends as released. Cancel-safe: dropping
+    /// the future releases the lock.
     ///
     /// # Errors
-    /// [`LockError::Lost`] where the writer had lost the lock, [`LockError::Client`] where the server refuses the change. The
-    /// lock is then released.
+    /// [`LockError::Lost`] where the writer had lost the lock, [`LockError::Client`] where the
+    /// server refuses the change. The lock is then released.
     pub async fn downgrade(self) -> Result<ReadGuard, LockError> {
         let Self { guard, lock } = self;
         let path = || lock.path().to_owned();

@@ -1,7 +1,8 @@
 //! The simple lock: one node, and everybody who waits watches it.
 //!
-//! Owns the create of that node and the wait for its end. Must never take a node of the same session for its own by the session
-//! alone: two acquires of one session exclude each other, and are told apart by the node's data (H06, H16).
+//! Owns the create of that node and the wait for its end. Must never take a node of the same
+//! session for its own by the session alone: two acquires of one session exclude each other, and
+//! are told apart by the node's data (H06, H16).
 
 use super::LockError;
 use crate::campaign::{Attempt, Campaign};
@@ -21,16 +22,20 @@ use uuid::Uuid;
 /// The name of the one node.
 const NODE: &str = "lock";
 
-/// A lock that is held by whoever has created the node `<path>/lock`. All others watch that node, and all try again when it
-/// goes: a herd. For teaching, and to share a path with programs that lock in this way; otherwise use [`Mutex`](crate::Mutex).
+/// A lock that is held by whoever has created the node `<path>/lock`. All others watch that node,
+/// and all try again when it goes: a herd. For teaching, and to share a path with programs that
+/// lock in this way; otherwise use [`Mutex`](crate::Mutex).
 ///
-/// No order of arrival: whoever is quickest gets it, so a waiter may wait for ever while others come and go. All else is as for
-/// the mutex: the guard, the fencing token, lost connections, cancellation.
+/// No order of arrival: whoever is quickest gets it, so a waiter may wait for ever while others
+/// come and go. All else is as for the mutex: the guard, the fencing token, lost connections,
+/// cancellation.
 ///
-/// Only [`Guard::txn`] knows less. A server checks a node by its name and by how often it was written, and the next holder's node
-/// can have both the same, also where it is another program's; nothing else can be checked in its place, because an ephemeral node
-/// has no children and this one's name is fixed. So where somebody deletes the node of a holder that lives, a transaction of that
-/// holder may be applied under the next one's lock, until the news has reached it; one whose session has expired can send none.
+/// Only [`Guard::txn`] knows less. A server checks a node by its name and by how often it was
+/// written, and the next holder's node can have both the same, also where it is another program's;
+/// nothing else can be checked in its place, because an ephemeral node has no children and this
+/// one's name is fixed. So where somebody deletes the node of a holder that lives, a transaction of
+/// that holder may be applied under the next one's lock, until the news has reached it; one whose
+/// session has expired can send none.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +76,8 @@ impl SimpleMutex {
         &self.campaign.path
     }
 
-    /// Waits until the lock is ours. Survives lost connections and sessions; cancel-safe at every point.
+    /// Waits until the lock is ours. Survives lost connections and sessions; cancel-safe at every
+    /// point.
     ///
     /// # Errors
     /// [`LockError`]; nothing of ours stays behind.
@@ -91,7 +97,8 @@ impl SimpleMutex {
         self.run(true).await
     }
 
-    /// Like [`SimpleMutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    /// Like [`SimpleMutex::acquire`], for at most `limit`: one deadline over all wake-ups,
+    /// reconnects and sessions.
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
@@ -189,9 +196,11 @@ impl SimpleMutex {
     }
 }
 
-/// Sends the create; its outcome comes by the channel, as our node, or as `None` where it is certain that it was not applied.
+/// Sends the create; its outcome comes by the channel, as our node, or as `None` where it is
+/// certain that it was not applied.
 ///
-/// What nobody receives is deleted: the node may not be looked for by its name, which a later holder of this session has too.
+/// What nobody receives is deleted: the node may not be looked for by its name, which a later
+/// holder of this session has too.
 fn offer(
     session: &Session,
     dir: &Arc<str>,
@@ -223,8 +232,8 @@ fn offer(
     outcome
 }
 
-/// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id in its data, on a server that
-/// has caught up.
+/// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id
+/// in its data, on a server that has caught up.
 async fn look(session: &Session, node: &str, id: Uuid, lost: Error) -> Result<Option<Stat>, Error> {
     while link::connected(session).await {
         let synced = session.sync(node);

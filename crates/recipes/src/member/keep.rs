@@ -1,8 +1,9 @@
 //! The task that keeps a node there.
 //!
-//! Owns every write to the node. It must never delete or make it again while our session has it (H80), never leave the path
-//! empty between two of our sessions (H79), and never touch another's node: whose it is, its owner session tells, or the
-//! instance id in its data for the time before this process.
+//! Owns every write to the node. It must never delete or make it again while our session has it
+//! (H80), never leave the path empty between two of our sessions (H79), and never touch another's
+//! node: whose it is, its owner session tells, or the instance id in its data for the time before
+//! this process.
 
 use super::error::MemberError;
 use super::layout;
@@ -274,8 +275,8 @@ impl Keeper<'_> {
 
     /// The node is a dying session's of ours: makes it this session's, at one instant.
     ///
-    /// The version tells it from one that somebody made there meanwhile, unless that one was written as often; it would have
-    /// to have our id as well, and be made within this round trip.
+    /// The version tells it from one that somebody made there meanwhile, unless that one was
+    /// written as often; it would have to have our id as well, and be made within this round trip.
     async fn take_over(&mut self, found: Data) -> Result<Look, End> {
         let wanted = self.shared.wanted();
         self.own.written = None;
@@ -285,7 +286,8 @@ impl Keeper<'_> {
             Op::delete(path, version),
             Op::create(path, wanted.data.clone(), CreateMode::Ephemeral),
         ];
-        // One that still believes in the node that was writes under its version, which must not be that of the new one.
+        // One that still believes in the node that was writes under its version, which must not be
+        // that of the new one.
         if found.stat.version == 0 {
             change.push(Op::set_data(path, wanted.data, None));
         }

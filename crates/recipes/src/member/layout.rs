@@ -1,7 +1,7 @@
 //! How members look in the tree, in Baton's form and in those of other libraries.
 //!
-//! Owns names and data of members' nodes (`docs/hazards.md` §2.1). Data tells who a member says it is; whose the node is, only
-//! its owner session tells (H06).
+//! Owns names and data of members' nodes (`docs/hazards.md` §2.1). Data tells who a member says it
+//! is; whose the node is, only its owner session tells (H06).
 
 use super::error::MemberError;
 use crate::record::Record;
@@ -13,8 +13,8 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupLayout {
-    /// `<path>/<id>`; the data is one line of JSON ([`Record`]), then the member's own. Curator's `GroupMember` sees these
-    /// members, and is seen.
+    /// `<path>/<id>`; the data is one line of JSON ([`Record`]), then the member's own. Curator's
+    /// `GroupMember` sees these members, and is seen.
     #[default]
     Native,
     /// Curator's `GroupMember`: `<path>/<id>`, the data is the member's own.

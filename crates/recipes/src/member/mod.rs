@@ -1,7 +1,7 @@
 //! Who is there: groups of members.
 //!
-//! Owns registration and the live view of a group. Membership is no lock: that a member is listed says that its session lived
-//! a moment ago, not that it holds anything.
+//! Owns registration and the live view of a group. Membership is no lock: that a member is listed
+//! says that its session lived a moment ago, not that it holds anything.
 
 mod error;
 mod keep;
@@ -90,10 +90,11 @@ impl Membership {
         self
     }
 
-    /// Says that this process is the successor of every earlier one with this id: it takes over the registration that such a
-    /// one has left behind, at once and without a gap, instead of waiting until its session has expired. Only in Baton's
-    /// layout, which stores the id. No two processes may use one at the same time: the later one wins, and the earlier one
-    /// ends with [`MemberError::Superseded`].
+    /// Says that this process is the successor of every earlier one with this id: it takes over the
+    /// registration that such a one has left behind, at once and without a gap, instead of waiting
+    /// until its session has expired. Only in Baton's layout, which stores the id. No two processes
+    /// may use one at the same time: the later one wins, and the earlier one ends with
+    /// [`MemberError::Superseded`].
     #[must_use]
     pub fn instance(mut self, id: Uuid) -> Self {
         self.instance = Some(id);
@@ -109,7 +110,8 @@ impl Membership {
     /// Registers a member, in the background; [`Registration::registered`] waits for it.
     ///
     /// # Errors
-    /// [`MemberError::BadId`], [`MemberError::NoRoom`]; [`MemberError::Connect`] outside a tokio runtime.
+    /// [`MemberError::BadId`], [`MemberError::NoRoom`]; [`MemberError::Connect`] outside a tokio
+    /// runtime.
     pub fn join(&self, id: &str, data: &[u8]) -> Result<Registration, MemberError> {
         let name = self.layout.name(id)?;
         if !data.is_empty() && !self.layout.has_room() {
@@ -147,8 +149,9 @@ impl Membership {
         });
     }
 
-    /// The members as of now, sorted by node name. Registrations made through this handle or its clones are listed only
-    /// while they are in force. A member whose node we may not read is left out: [`Membership::roll`] names it.
+    /// The members as of now, sorted by node name. Registrations made through this handle or its
+    /// clones are listed only while they are in force. A member whose node we may not read is left
+    /// out: [`Membership::roll`] names it.
     ///
     /// # Errors
     /// As [`Membership::roll`].
@@ -156,10 +159,12 @@ impl Membership {
         Ok(self.roll().await?.members.to_vec())
     }
 
-    /// The members as of now, as the first update of a view tells them, with the nodes that we may not read.
+    /// The members as of now, as the first update of a view tells them, with the nodes that we may
+    /// not read.
     ///
     /// # Errors
-    /// [`MemberError::View`], also where we may not read the group itself. It waits as long as there is no connection.
+    /// [`MemberError::View`], also where we may not read the group itself. It waits as long as
+    /// there is no connection.
     pub async fn roll(&self) -> Result<GroupUpdate, MemberError> {
         let mut view = self.updates()?;
         let refused = view.refused();
@@ -170,7 +175,8 @@ impl Membership {
         }
     }
 
-    /// A live view of the members. It outlives lost connections and sessions; whoever left meanwhile is told then.
+    /// A live view of the members. It outlives lost connections and sessions; whoever left
+    /// meanwhile is told then.
     ///
     /// # Errors
     /// [`MemberError::View`] outside a tokio runtime.
@@ -220,7 +226,8 @@ impl Registration {
         Ok(())
     }
 
-    /// Leaves the group, and waits until the node is certainly gone. Dropping the registration leaves in the background.
+    /// Leaves the group, and waits until the node is certainly gone. Dropping the registration
+    /// leaves in the background.
     pub async fn leave(self) {
         self.node.close().await;
     }

@@ -1,6 +1,7 @@
 //! An ephemeral node that is there as long as we are, whatever becomes of sessions.
 //!
-//! Owns the handle and what it tells. It must never say "registered" of a node that is not our live session's (H81).
+//! Owns the handle and what it tells. It must never say "registered" of a node that is not our live
+//! session's (H81).
 
 use super::error::MemberError;
 use super::keep;
@@ -36,12 +37,15 @@ pub struct Registered {
     pub czxid: i64,
 }
 
-/// An ephemeral node that is made again whenever it is gone, until this handle is closed or dropped.
+/// An ephemeral node that is made again whenever it is gone, until this handle is closed or
+/// dropped.
 ///
-/// - A lost connection costs nothing: the session keeps the node, and a reconnect does not touch it.
-/// - After the loss of the session, the next session takes the node over from the one that is dying, in one multi: whoever
-///   watches the path never finds it absent.
-/// - A node of the same path that is another's is left alone ([`MemberError::Taken`]) until it goes.
+/// - A lost connection costs nothing: the session keeps the node, and a reconnect does not touch
+///   it.
+/// - After the loss of the session, the next session takes the node over from the one that is
+///   dying, in one multi: whoever watches the path never finds it absent.
+/// - A node of the same path that is another's is left alone ([`MemberError::Taken`]) until it
+///   goes.
 ///
 /// Dropping the handle deletes the node in the background; [`PersistentNode::close`] waits for it.
 ///
@@ -182,7 +186,8 @@ impl PersistentNode {
         self.shared.state()
     }
 
-    /// Waits until the state is another than `seen`, and returns it. States in between may be skipped. Cancel-safe.
+    /// Waits until the state is another than `seen`, and returns it. States in between may be
+    /// skipped. Cancel-safe.
     pub async fn state_other_than(&self, seen: &NodeState) -> NodeState {
         let mut states = self.shared.subscribe();
         match states.wait_for(|state| state != seen).await {
@@ -191,8 +196,8 @@ impl PersistentNode {
         }
     }
 
-    /// Waits until the node is there and ours. Cancel-safe; waits through lost sessions, refusals and a node of somebody
-    /// else's at the path, so give it a limit where that matters.
+    /// Waits until the node is there and ours. Cancel-safe; waits through lost sessions, refusals
+    /// and a node of somebody else's at the path, so give it a limit where that matters.
     ///
     /// # Errors
     /// [`MemberError::Closed`], [`MemberError::Superseded`].
@@ -210,7 +215,8 @@ impl PersistentNode {
         }
     }
 
-    /// Resolves when the registration is given up for good: closed, superseded, or its client closed. Does not keep it.
+    /// Resolves when the registration is given up for good: closed, superseded, or its client
+    /// closed. Does not keep it.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut states = self.shared.subscribe();
         async move {
@@ -221,8 +227,8 @@ impl PersistentNode {
         }
     }
 
-    /// Gives the node other data, in the background: now if it is there, and whenever it is made again. Of several in a row,
-    /// only the last may be written.
+    /// Gives the node other data, in the background: now if it is there, and whenever it is made
+    /// again. Of several in a row, only the last may be written.
     pub fn set_data(&self, data: &[u8]) {
         {
             let mut wanted = lock(&self.shared.wanted);
@@ -232,8 +238,8 @@ impl PersistentNode {
         self.shared.changed.notify_one();
     }
 
-    /// Deletes the node and waits until it is certainly gone, with its session at the latest. Dropped half-way, it goes on in
-    /// the background.
+    /// Deletes the node and waits until it is certainly gone, with its session at the latest.
+    /// Dropped half-way, it goes on in the background.
     pub async fn close(self) {
         let mut states = self.shared.subscribe();
         self.shared.stop();

@@ -1,7 +1,7 @@
 //! Who is in a group, as it changes.
 //!
-//! Owns the list of members made of a [`TreeCache`]. Must never list an own registration that is not in force (H81), nor show a
-//! list that never was: each is the group as of one instant.
+//! Owns the list of members made of a [`TreeCache`]. Must never list an own registration that is
+//! not in force (H81), nor show a list that never was: each is the group as of one instant.
 
 use super::error::MemberError;
 use super::layout::GroupLayout;
@@ -48,7 +48,8 @@ pub struct GroupUpdate {
     pub left: Vec<Member>,
     /// The zxid up to which every change is in the list.
     pub as_of: i64,
-    /// Full paths of nodes in the group that we may not read: they may be members, and are in no list.
+    /// Full paths of nodes in the group that we may not read: they may be members, and are in no
+    /// list.
     pub unreadable: Vec<String>,
 }
 
@@ -77,7 +78,8 @@ impl Own {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Whether the node at `path`, created by `czxid`, may be listed: it is none of ours, or our registration is in force.
+    /// Whether the node at `path`, created by `czxid`, may be listed: it is none of ours, or our
+    /// registration is in force.
     fn allows(&self, path: &str, czxid: i64) -> bool {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ours = nodes
@@ -120,11 +122,13 @@ impl GroupView {
         }
     }
 
-    /// At first everybody, as joined; later each change. Changes that follow each other faster than this is called are told as
-    /// one; lists in between are skipped. While there is no connection, nothing is told. Cancel-safe.
+    /// At first everybody, as joined; later each change. Changes that follow each other faster than
+    /// this is called are told as one; lists in between are skipped. While there is no connection,
+    /// nothing is told. Cancel-safe.
     ///
     /// # Errors
-    /// [`MemberError::View`] once the client is closed. Refusals do not end it; see [`GroupView::status`].
+    /// [`MemberError::View`] once the client is closed. Refusals do not end it; see
+    /// [`GroupView::status`].
     pub async fn next(&mut self) -> Result<GroupUpdate, MemberError> {
         if self.told.is_none() {
             self.cache.ready().await?;
@@ -153,8 +157,8 @@ impl GroupView {
         self.cache.status()
     }
 
-    /// Resolves when the server refuses to let us read the group, with what it says. The view goes on trying. It does not borrow
-    /// the view.
+    /// Resolves when the server refuses to let us read the group, with what it says. The view goes
+    /// on trying. It does not borrow the view.
     pub fn refused(&self) -> impl Future<Output = CacheError> + use<> {
         let cache = self.cache.clone();
         async move {

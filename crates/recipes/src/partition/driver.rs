@@ -1,6 +1,8 @@
-//! What a member of a partition does all the time: wants what the hash gives it, and locks what it wants.
+//! What a member of a partition does all the time: wants what the hash gives it, and locks what it
+//! wants.
 //!
-//! Owns the locks on their way, and the news of those that were handed out. Must never take a guard back from its user: it asks.
+//! Owns the locks on their way, and the news of those that were handed out. Must never take a guard
+//! back from its user: it asks.
 
 use super::{PartitionError, PartitionEvent, hash};
 use crate::backoff::Backoff;
@@ -169,7 +171,8 @@ impl Driver {
         item: Arc<str>,
         outcome: Result<Guard, LockError>,
     ) -> Result<(), Abandoned> {
-        // It may have been given up, and wanted again since: then this one is not the task that is known.
+        // It may have been given up, and wanted again since: then this one is not the task that is
+        // known.
         if !self.wanted.contains(&item) || self.held.contains_key(&item) {
             return Ok(());
         }

@@ -1,14 +1,16 @@
 //! Who is to have an item: rendezvous hashing.
 //!
-//! Owns the score of a member for an item. It is part of the layout: all members of a group must compute the same one, on every
-//! machine and in every version, so it must never change.
+//! Owns the score of a member for an item. It is part of the layout: all members of a group must
+//! compute the same one, on every machine and in every version, so it must never change.
 
-/// Of `members`, the one with the highest score for `item`. When members come or go, only the items of those change hands.
+/// Of `members`, the one with the highest score for `item`. When members come or go, only the items
+/// of those change hands.
 pub(super) fn winner<'m>(members: impl Iterator<Item = &'m str>, item: &str) -> Option<&'m str> {
     members.max_by_key(|member| (score(member, item), *member))
 }
 
-/// FNV-1a of member and item, then the finalizer of SplitMix64, which lets every bit of the one reach every bit of the other.
+/// FNV-1a of member and item, then the finalizer of SplitMix64, which lets every bit of the one
+/// reach every bit of the other.
 fn score(member: &str, item: &str) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

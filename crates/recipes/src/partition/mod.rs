@@ -1,7 +1,7 @@
 //! Items spread over the members of a group, each fenced by a lock of its own.
 //!
-//! Owns the handle and its events. Who is to have an item is decided by hashing, whoever has it by a lock: must never report an
-//! item as assigned without a guard on it.
+//! Owns the handle and its events. Who is to have an item is decided by hashing, whoever has it by
+//! a lock: must never report an item as assigned without a guard on it.
 
 mod driver;
 mod hash;
@@ -20,10 +20,11 @@ use tokio::task::JoinHandle;
 /// Events that wait to be taken, at most.
 const EVENTS: usize = 16;
 
-/// A fixed list of items, spread over those who join: each has about the same number of them, and with a member that comes or goes
-/// only the items of that one change hands.
+/// A fixed list of items, spread over those who join: each has about the same number of them, and
+/// with a member that comes or goes only the items of that one change hands.
 ///
-/// All members must be made with the same path and the same items. The list itself is not in the tree.
+/// All members must be made with the same path and the same items. The list itself is not in the
+/// tree.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -68,16 +69,16 @@ pub struct Partitioner {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PartitionEvent {
-    /// The item is this member's, for as long as the guard is held. Releasing it unasked gives the item back, to be assigned
-    /// again.
+    /// The item is this member's, for as long as the guard is held. Releasing it unasked gives the
+    /// item back, to be assigned again.
     Assigned {
         /// The item.
         item: Arc<str>,
         /// The proof of having it.
         guard: Guard,
     },
-    /// The item is to go to another member. It stays this one's until its guard is released or dropped; the guard's
-    /// [`Guard::on_revoke`] tells the same.
+    /// The item is to go to another member. It stays this one's until its guard is released or
+    /// dropped; the guard's [`Guard::on_revoke`] tells the same.
     Revoked {
         /// The item.
         item: Arc<str>,
@@ -122,7 +123,8 @@ pub enum PartitionError {
 }
 
 impl Partitioner {
-    /// A partitioner of `items` at `path`. An item that is given twice counts once. Nothing is sent.
+    /// A partitioner of `items` at `path`. An item that is given twice counts once. Nothing is
+    /// sent.
     ///
     /// # Errors
     /// [`MemberError::BadPath`] as [`PartitionError::Members`]; [`PartitionError::BadItem`].
@@ -161,7 +163,8 @@ impl Partitioner {
         &self.path
     }
 
-    /// Joins as the member `id`, which no other member may have, in the background. The items come as events.
+    /// Joins as the member `id`, which no other member may have, in the background. The items come
+    /// as events.
     ///
     /// # Errors
     /// [`MemberError::BadId`] and the like, as [`PartitionError::Members`].
@@ -194,8 +197,8 @@ fn lock_of(client: &Client, path: &str, item: &str) -> Result<Mutex, PartitionEr
     })
 }
 
-/// Being a member: the items come as events. Dropping it leaves the group, in the background; guards that were handed out stay
-/// as they are.
+/// Being a member: the items come as events. Dropping it leaves the group, in the background;
+/// guards that were handed out stay as they are.
 #[must_use = "dropping it leaves the group"]
 #[derive(Debug)]
 pub struct Partition {
@@ -220,7 +223,8 @@ impl Partition {
         }
     }
 
-    /// Leaves the group, and waits until that is certain. The items pass on to others as their guards are released.
+    /// Leaves the group, and waits until that is certain. The items pass on to others as their
+    /// guards are released.
     pub async fn leave(self) {
         let Self {
             events,

@@ -1,7 +1,8 @@
 //! The node that says that an item is ours for now.
 //!
-//! Owns it from the change that creates it to its deletion, and the news of its end. Its name is the item's, so another claim may
-//! come to have the same path: it must never be deleted but by its `czxid`, or under the item's version (H09, H18, H67).
+//! Owns it from the change that creates it to its deletion, and the news of its end. Its name is
+//! the item's, so another claim may come to have the same path: it must never be deleted but by its
+//! `czxid`, or under the item's version (H09, H18, H67).
 
 use super::QueueError;
 use super::folder::Folder;
@@ -13,8 +14,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The version of our claims. Those of other libraries have 0, which is how a change that is conditioned on ours tells them
-/// apart; ours from one another it tells by the version of the item, which each of ours raises.
+/// The version of our claims. Those of other libraries have 0, which is how a change that is
+/// conditioned on ours tells them apart; ours from one another it tells by the version of the item,
+/// which each of ours raises.
 pub(super) const VERSION: i32 = 1;
 
 /// An item that is ours for now.
@@ -88,7 +90,8 @@ impl Drop for Claim {
 
 /// Claims the item `name` of `folder` by a node of that name in `claims`.
 ///
-/// To be driven to its end: what it claims for a caller that has gone is freed when its result is dropped (H69).
+/// To be driven to its end: what it claims for a caller that has gone is freed when its result is
+/// dropped (H69).
 pub(super) async fn claim(
     folder: &Folder,
     session: &Session,
@@ -149,7 +152,8 @@ pub(super) async fn claim(
         return Ok(Attempt::Again);
     };
     let claim = Claim::new(session, &path, czxid, lease);
-    // The news came after the lease had run out (H29): the claim is freed, and the next attempt rests on newer evidence.
+    // The news came after the lease had run out (H29): the claim is freed, and the next attempt
+    // rests on newer evidence.
     if claim.core().check().is_err() {
         return Ok(Attempt::Again);
     }
@@ -166,7 +170,8 @@ async fn again(folder: &Folder, session: &Session, error: Error) -> Result<Attem
     Ok(Attempt::Again)
 }
 
-/// The `czxid` of our claim, as a server that has caught up sees it: by our marker *and* by our session.
+/// The `czxid` of our claim, as a server that has caught up sees it: by our marker *and* by our
+/// session.
 async fn look(
     session: &Session,
     claims: &str,

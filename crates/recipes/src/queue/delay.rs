@@ -1,7 +1,7 @@
 //! The queue whose items come out when their time has come.
 //!
-//! Owns the times in names. They are the server's, on both sides: a producer or a consumer whose own clock is minutes off changes
-//! nothing (H76).
+//! Owns the times in names. They are the server's, on both sides: a producer or a consumer whose
+//! own clock is minutes off changes nothing (H76).
 
 use super::QueueError;
 use super::folder::Folder;
@@ -11,15 +11,18 @@ use baton_client::Client;
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A queue whose items can be taken once they are due, the one that was due first before the others.
+/// A queue whose items can be taken once they are due, the one that was due first before the
+/// others.
 ///
-/// The layout is that of Curator's `DistributedDelayQueue`. Time is measured by the server's clock, read when it is first
-/// needed and each minute after; this machine's wall clock does not matter. An item comes out at the earliest one round trip
-/// before its time, and otherwise late by a round trip and the way of a message; to this adds what the server's clock and ours
-/// part in a minute, and, where another server becomes the leader, the difference of their clocks for up to a minute. A Curator
-/// process on the same path goes by its own clock.
+/// The layout is that of Curator's `DistributedDelayQueue`. Time is measured by the server's clock,
+/// read when it is first needed and each minute after; this machine's wall clock does not matter.
+/// An item comes out at the earliest one round trip before its time, and otherwise late by a round
+/// trip and the way of a message; to this adds what the server's clock and ours part in a minute,
+/// and, where another server becomes the leader, the difference of their clocks for up to a minute.
+/// A Curator process on the same path goes by its own clock.
 ///
-/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue. Cheap to clone.
+/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue. Cheap
+/// to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -52,13 +55,14 @@ impl DelayQueue {
         self.folder.path()
     }
 
-    /// Puts an item into the queue that is due after `delay`, counted from now by the server's clock. When this returns `Ok`,
-    /// the item is in the queue, once.
+    /// Puts an item into the queue that is due after `delay`, counted from now by the server's
+    /// clock. When this returns `Ok`, the item is in the queue, once.
     ///
     /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else nothing was offered.
+    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else
+    /// nothing was offered.
     pub async fn offer(&self, item: &[u8], delay: Duration) -> Result<(), QueueError> {
         let now = self.folder.server_ms().await?;
         self.put(item, now.saturating_add(millis(delay))).await
@@ -93,7 +97,8 @@ impl DelayQueue {
         Ok(self.folder.peek().await?.map(|item| item.data))
     }
 
-    /// Takes the item that has been due for longest; `None` if none is due. Cancel-safe as [`crate::DistributedQueue::poll`].
+    /// Takes the item that has been due for longest; `None` if none is due. Cancel-safe as
+    /// [`crate::DistributedQueue::poll`].
     ///
     /// # Errors
     /// As [`crate::DistributedQueue::poll`].
@@ -109,8 +114,8 @@ impl DelayQueue {
         Ok(self.folder.take().await?.data)
     }
 
-    /// Like [`DelayQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next caller, or to
-    /// [`DelayQueue::recover`].
+    /// Like [`DelayQueue::take`], for at most `limit`. An item that is being taken when the time is
+    /// up goes to the next caller, or to [`DelayQueue::recover`].
     ///
     /// # Errors
     /// [`QueueError::TimedOut`] when the time is up; else as `take`.
@@ -118,13 +123,16 @@ impl DelayQueue {
         Ok(self.folder.take_timeout(limit).await?.data)
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
-    /// `take` and is about to end, so that the item does not end with it (H65).
+    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
+    /// program that gives up a `take` and is about to end, so that the item does not end with it
+    /// (H65).
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it until it says `None`.
+    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
+    /// until it says `None`.
     ///
     /// # Errors
-    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known.
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
+    /// known.
     pub async fn recover(&self) -> Result<Option<Bytes>, QueueError> {
         Ok(self.folder.recover().await?.map(|item| item.data))
     }

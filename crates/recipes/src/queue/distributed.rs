@@ -1,7 +1,7 @@
 //! The FIFO queue.
 //!
-//! Owns the operations of the original recipe and their names. Must never promise what a queue that deletes on taking cannot: a
-//! consumer that crashes with an item has lost it.
+//! Owns the operations of the original recipe and their names. Must never promise what a queue that
+//! deletes on taking cannot: a consumer that crashes with an item has lost it.
 
 use super::QueueError;
 use super::folder::Folder;
@@ -12,11 +12,13 @@ use std::time::Duration;
 
 /// A queue at a path of the tree: first in, first out, each item taken by one consumer.
 ///
-/// An item is delivered at most once: it leaves the tree when it is taken, so a consumer that crashes with it loses it. Cheap
-/// to clone; clones share what a cancelled [`DistributedQueue::take`] brought back.
+/// An item is delivered at most once: it leaves the tree when it is taken, so a consumer that
+/// crashes with it loses it. Cheap to clone; clones share what a cancelled
+/// [`DistributedQueue::take`] brought back.
 ///
-/// The queue's directory is made as a persistent node, and so that the outcome of a change whose answer was lost can be
-/// found out, `<path>-__receipts__` beside it holds a small ephemeral node per concurrent operation.
+/// The queue's directory is made as a persistent node, and so that the outcome of a change whose
+/// answer was lost can be found out, `<path>-__receipts__` beside it holds a small ephemeral node
+/// per concurrent operation.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +36,8 @@ pub struct DistributedQueue {
 }
 
 impl DistributedQueue {
-    /// A queue at `path` in the layout of the original recipe, [`QueueLayout::Recipes`]. Nothing is sent.
+    /// A queue at `path` in the layout of the original recipe, [`QueueLayout::Recipes`]. Nothing is
+    /// sent.
     ///
     /// # Errors
     /// [`QueueError::BadPath`].
@@ -45,7 +48,8 @@ impl DistributedQueue {
 
     /// Uses the names and bytes of another library, to share the queue with its processes.
     ///
-    /// With [`QueueLayout::Kazoo`] an offer has kazoo's usual priority, 100, and items come out in the order of kazoo's `Queue`.
+    /// With [`QueueLayout::Kazoo`] an offer has kazoo's usual priority, 100, and items come out in
+    /// the order of kazoo's `Queue`.
     #[must_use]
     pub fn layout(self, layout: QueueLayout) -> Self {
         let format = match layout {
@@ -69,13 +73,14 @@ impl DistributedQueue {
     /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else nothing was offered.
+    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else
+    /// nothing was offered.
     pub async fn offer(&self, item: &[u8]) -> Result<(), QueueError> {
         self.offer_all([item]).await
     }
 
-    /// Puts items at the end, in this order, next to each other: all of them or none (H68). One request, so together they may
-    /// be no larger than one request may be.
+    /// Puts items at the end, in this order, next to each other: all of them or none (H68). One
+    /// request, so together they may be no larger than one request may be.
     ///
     /// # Errors
     /// As [`DistributedQueue::offer`], for all items alike.
@@ -100,21 +105,26 @@ impl DistributedQueue {
         Ok(self.folder.peek().await?.map(|item| item.data))
     }
 
-    /// Takes the item at the head; `None` if the queue is empty. What cannot be read is passed over and left in place.
+    /// Takes the item at the head; `None` if the queue is empty. What cannot be read is passed over
+    /// and left in place.
     ///
-    /// Cancel-safe: an item that was taken for a future dropped meanwhile is kept in this process and given to the next
-    /// caller of this handle or a clone of it; so is the news that one was perhaps taken.
+    /// Cancel-safe: an item that was taken for a future dropped meanwhile is kept in this process
+    /// and given to the next caller of this handle or a clone of it; so is the news that one was
+    /// perhaps taken.
     ///
     /// # Errors
-    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known;
-    /// [`QueueError::Undecodable`] where nothing else is in the queue; else nothing was taken.
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
+    /// known; [`QueueError::Undecodable`] where nothing else is in the queue; else nothing was
+    /// taken.
     pub async fn poll(&self) -> Result<Option<Bytes>, QueueError> {
         Ok(self.folder.poll().await?.map(|item| item.data))
     }
 
-    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as [`DistributedQueue::poll`].
+    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as
+    /// [`DistributedQueue::poll`].
     ///
-    /// Everyone who waits is woken by each offer: the layouts, made for other libraries too, allow no less.
+    /// Everyone who waits is woken by each offer: the layouts, made for other libraries too, allow
+    /// no less.
     ///
     /// # Errors
     /// As [`DistributedQueue::poll`], except that it waits behind what cannot be read.
@@ -122,8 +132,8 @@ impl DistributedQueue {
         Ok(self.folder.take().await?.data)
     }
 
-    /// Like [`DistributedQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next
-    /// caller, or to [`DistributedQueue::recover`].
+    /// Like [`DistributedQueue::take`], for at most `limit`. An item that is being taken when the
+    /// time is up goes to the next caller, or to [`DistributedQueue::recover`].
     ///
     /// # Errors
     /// [`QueueError::TimedOut`] when the time is up; else as `take`.
@@ -131,7 +141,8 @@ impl DistributedQueue {
         Ok(self.folder.take_timeout(limit).await?.data)
     }
 
-    /// Like [`DistributedQueue::peek`], where an empty queue is an error (`element` of the original recipe).
+    /// Like [`DistributedQueue::peek`], where an empty queue is an error (`element` of the original
+    /// recipe).
     ///
     /// # Errors
     /// [`QueueError::Empty`]; else as `peek`.
@@ -139,7 +150,8 @@ impl DistributedQueue {
         self.peek().await?.ok_or_else(|| self.empty())
     }
 
-    /// Like [`DistributedQueue::poll`], where an empty queue is an error (`remove` of the original recipe).
+    /// Like [`DistributedQueue::poll`], where an empty queue is an error (`remove` of the original
+    /// recipe).
     ///
     /// # Errors
     /// [`QueueError::Empty`]; else as `poll`.
@@ -147,13 +159,16 @@ impl DistributedQueue {
         self.poll().await?.ok_or_else(|| self.empty())
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
-    /// `take` and is about to end, so that the item does not end with it (H65).
+    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
+    /// program that gives up a `take` and is about to end, so that the item does not end with it
+    /// (H65).
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it until it says `None`.
+    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
+    /// until it says `None`.
     ///
     /// # Errors
-    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known.
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
+    /// known.
     pub async fn recover(&self) -> Result<Option<Bytes>, QueueError> {
         Ok(self.folder.recover().await?.map(|item| item.data))
     }
@@ -166,8 +181,8 @@ impl DistributedQueue {
         self.folder.names().await
     }
 
-    /// How many children the queue's node has: its items, and whatever else somebody has put there. One small answer, however
-    /// long the queue is.
+    /// How many children the queue's node has: its items, and whatever else somebody has put there.
+    /// One small answer, however long the queue is.
     ///
     /// # Errors
     /// [`QueueError`].

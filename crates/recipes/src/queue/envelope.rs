@@ -1,7 +1,7 @@
 //! Curator's envelope: how its queues write one or more items into one node.
 //!
-//! Owns the bytes: a version, each item behind a mark and its length, a mark at the end. It must never trust a length: data comes
-//! from whoever can write to the tree.
+//! Owns the bytes: a version, each item behind a mark and its length, a mark at the end. It must
+//! never trust a length: data comes from whoever can write to the tree.
 
 use bytes::Bytes;
 
@@ -16,7 +16,8 @@ pub(super) fn encode(items: &[Bytes]) -> Bytes {
     out.extend_from_slice(&VERSION);
     for item in items {
         out.push(ITEM);
-        // Longer than any node's data can be is longer than what is sent: the client refuses the request by its size.
+        // Longer than any node's data can be is longer than what is sent: the client refuses the
+        // request by its size.
         let length = i32::try_from(item.len()).unwrap_or(i32::MAX);
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(item);
@@ -25,7 +26,8 @@ pub(super) fn encode(items: &[Bytes]) -> Bytes {
     out.into()
 }
 
-/// The items in an envelope, or what is wrong with it. What follows the end is ignored, as Curator does.
+/// The items in an envelope, or what is wrong with it. What follows the end is ignored, as Curator
+/// does.
 pub(super) fn decode(data: &Bytes) -> Result<Vec<Bytes>, String> {
     let mut at = VERSION.len();
     if data.get(..at) != Some(&VERSION[..]) {

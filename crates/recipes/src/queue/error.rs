@@ -36,7 +36,8 @@ pub enum QueueError {
         /// What the client knows.
         source: Error,
     },
-    /// The session ended before it was known whether the item was taken. It is here, and perhaps still in the queue.
+    /// The session ended before it was known whether the item was taken. It is here, and perhaps
+    /// still in the queue.
     #[error(
         "{node}: it is not known whether the item was taken: {source}; if the node still exists, somebody else will get it too"
     )]

@@ -1,7 +1,8 @@
 //! A folder of items: what the at-most-once queues of all layouts do alike.
 //!
-//! Owns listing, offering, and taking, under the names of one [`Format`]. Must never offer an item twice because an answer was
-//! lost (H66), nor drop one that it has deleted (H65), nor delete one that it cannot read (H72).
+//! Owns listing, offering, and taking, under the names of one [`Format`]. Must never offer an item
+//! twice because an answer was lost (H66), nor drop one that it has deleted (H65), nor delete one
+//! that it cannot read (H72).
 
 use super::QueueError;
 use super::layout::{Format, Key};
@@ -34,7 +35,8 @@ pub(super) struct Folder {
 /// What a search for the head came to.
 enum Found {
     Item(Item),
-    /// Nothing that can be taken now; and what was passed over because it cannot be read, with the reason.
+    /// Nothing that can be taken now; and what was passed over because it cannot be read, with the
+    /// reason.
     Nothing(HashMap<String, String>),
 }
 
@@ -56,7 +58,8 @@ impl Folder {
         self.moved(&path, format)
     }
 
-    /// Another folder of the same server. What was brought back from the old one stays with the old handle.
+    /// Another folder of the same server. What was brought back from the old one stays with the old
+    /// handle.
     pub(super) fn moved(self, path: &Arc<str>, format: Format) -> Self {
         Self {
             path: Arc::clone(path),
@@ -222,7 +225,8 @@ impl Folder {
         }
     }
 
-    /// Waits until the folder has changed, an item has been brought back, or one of class `next` can be taken.
+    /// Waits until the folder has changed, an item has been brought back, or one of class `next`
+    /// can be taken.
     async fn until_changed(
         &self,
         session: &Session,
@@ -298,7 +302,8 @@ impl Folder {
         }
     }
 
-    /// Applies a change whole or not at all, in a task of its own, which goes on if the caller goes away.
+    /// Applies a change whole or not at all, in a task of its own, which goes on if the caller goes
+    /// away.
     pub(super) async fn apply(&self, session: &Session, parts: Vec<Op>) -> Outcome {
         self.shared.apply(session, &self.path, parts).await
     }
@@ -308,7 +313,8 @@ impl Folder {
         &self.clock
     }
 
-    /// The server's time, by which a delay is measured: never ahead of it, so nothing is handed out before it is due.
+    /// The server's time, by which a delay is measured: never ahead of it, so nothing is handed out
+    /// before it is due.
     pub(super) async fn server_ms(&self) -> Result<i64, QueueError> {
         loop {
             let session = self.session().await?;
@@ -339,7 +345,8 @@ impl Folder {
         }
     }
 
-    /// `Some` result; or `None` once the connection or a new session allows to try again; or the error that stays.
+    /// `Some` result; or `None` once the connection or a new session allows to try again; or the
+    /// error that stays.
     pub(super) async fn after<T>(
         &self,
         session: &Session,
@@ -363,7 +370,8 @@ impl Folder {
         self.after(session, made).await.map(drop)
     }
 
-    /// The items, first first. Other children are skipped with a warning, as in the original recipe.
+    /// The items, first first. Other children are skipped with a warning, as in the original
+    /// recipe.
     pub(super) async fn list(&self, session: &Session) -> Result<Vec<(String, Key)>, Error> {
         let children = match session.children(&self.path).await {
             Ok(children) => children.names,
@@ -470,7 +478,8 @@ impl Folder {
         }
     }
 
-    /// Takes the first of the items that were read at `version` from the node `name`, and the node with the last of them.
+    /// Takes the first of the items that were read at `version` from the node `name`, and the node
+    /// with the last of them.
     async fn claim(
         &self,
         session: &Session,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// A queue, first in, first out, whose items carry an id. Ids need not be unique.
 ///
-/// The layout is that of Curator's `DistributedIdQueue`. Delivered at most once, as with [`crate::DistributedQueue`]. Cheap to
-/// clone.
+/// The layout is that of Curator's `DistributedIdQueue`. Delivered at most once, as with
+/// [`crate::DistributedQueue`]. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -63,21 +63,25 @@ impl IdQueue {
 
     /// Puts an item at the end. When this returns `Ok`, the item is in the queue, once.
     ///
-    /// A `/` or `|` in the id is written as `_`, as Curator does; so is what is looked for by [`IdQueue::remove`].
+    /// A `/` or `|` in the id is written as `_`, as Curator does; so is what is looked for by
+    /// [`IdQueue::remove`].
     ///
     /// # Errors
-    /// [`QueueError::BadArgument`] for an id that is empty or that no name can hold; [`QueueError::OfferUnknown`] where the
-    /// session ended before the outcome was known; else nothing was offered.
+    /// [`QueueError::BadArgument`] for an id that is empty or that no name can hold;
+    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else
+    /// nothing was offered.
     pub async fn offer(&self, item: &[u8], id: &str) -> Result<(), QueueError> {
         self.check(id)?;
         let data = self.folder.format().encode(&[Bytes::copy_from_slice(item)]);
         self.folder.offer(&[(curator_id_prefix(id), data)]).await
     }
 
-    /// Deletes all items of this id, whatever is in them, and tells how many. What is offered meanwhile may stay.
+    /// Deletes all items of this id, whatever is in them, and tells how many. What is offered
+    /// meanwhile may stay.
     ///
     /// # Errors
-    /// [`QueueError::Unknown`] where the session ended before it was known whether an item was deleted; [`QueueError`].
+    /// [`QueueError::Unknown`] where the session ended before it was known whether an item was
+    /// deleted; [`QueueError`].
     pub async fn remove(&self, id: &str) -> Result<usize, QueueError> {
         let mut removed = 0;
         for name in self.of(id).await? {
@@ -102,7 +106,8 @@ impl IdQueue {
         Ok(self.folder.peek().await?.map(IdItem::from))
     }
 
-    /// Takes the item at the head; `None` if the queue is empty. Cancel-safe as [`crate::DistributedQueue::poll`].
+    /// Takes the item at the head; `None` if the queue is empty. Cancel-safe as
+    /// [`crate::DistributedQueue::poll`].
     ///
     /// # Errors
     /// As [`crate::DistributedQueue::poll`].
@@ -110,7 +115,8 @@ impl IdQueue {
         Ok(self.folder.poll().await?.map(IdItem::from))
     }
 
-    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as `poll`.
+    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as
+    /// `poll`.
     ///
     /// # Errors
     /// As [`crate::DistributedQueue::take`].
@@ -118,8 +124,8 @@ impl IdQueue {
         Ok(self.folder.take().await?.into())
     }
 
-    /// Like [`IdQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next caller, or to
-    /// [`IdQueue::recover`].
+    /// Like [`IdQueue::take`], for at most `limit`. An item that is being taken when the time is up
+    /// goes to the next caller, or to [`IdQueue::recover`].
     ///
     /// # Errors
     /// [`QueueError::TimedOut`] when the time is up; else as `take`.
@@ -127,13 +133,16 @@ impl IdQueue {
         Ok(self.folder.take_timeout(limit).await?.into())
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
-    /// `take` and is about to end, so that the item does not end with it (H65).
+    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
+    /// program that gives up a `take` and is about to end, so that the item does not end with it
+    /// (H65).
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it until it says `None`.
+    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
+    /// until it says `None`.
     ///
     /// # Errors
-    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known.
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
+    /// known.
     pub async fn recover(&self) -> Result<Option<IdItem>, QueueError> {
         Ok(self.folder.recover().await?.map(IdItem::from))
     }

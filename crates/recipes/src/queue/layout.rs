@@ -1,7 +1,8 @@
 //! The forms of queue that other libraries use: names, their order, and how a node holds its items.
 //!
-//! Owns the grammar of item names (`docs/hazards.md` §2.1). Must never take a name for an item that the library whose layout it
-//! is would not, nor the other way round: what one side skips the other must not hand out.
+//! Owns the grammar of item names (`docs/hazards.md` §2.1). Must never take a name for an item that
+//! the library whose layout it is would not, nor the other way round: what one side skips the other
+//! must not hand out.
 
 use super::envelope;
 use crate::dialect::sequence_number;
@@ -11,7 +12,8 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum QueueLayout {
-    /// `qn-#`, the item as it is: zookeeper-recipes' `DistributedQueue`, Curator's `SimpleDistributedQueue`.
+    /// `qn-#`, the item as it is: zookeeper-recipes' `DistributedQueue`, Curator's
+    /// `SimpleDistributedQueue`.
     #[default]
     Recipes,
     /// `queue-…#`, items in Curator's envelope: Curator's `DistributedQueue` and its kin.
@@ -99,7 +101,8 @@ impl Format {
                 let stem = name.get(..CURATOR.len() + 9)?;
                 let (sign, bits) = stem.strip_prefix(CURATOR)?.split_at_checked(1)?;
                 let bits = i64::from(u32::from_str_radix(bits, 16).ok()?);
-                // Curator compares the text, so the sign's digit counts even where it disagrees with the bits.
+                // Curator compares the text, so the sign's digit counts even where it disagrees
+                // with the bits.
                 match sign {
                     "0" => Some((stem, bits - (1 << 32))),
                     "1" => Some((stem, bits)),
@@ -222,7 +225,8 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_other_libraries() {
-        // As Curator 5.4's priorityToString and epochToString, and kazoo's format strings, print them.
+        // As Curator 5.4's priorityToString and epochToString, and kazoo's format strings, print
+        // them.
         assert_eq!(curator_priority_prefix(5), "queue-100000005");
         assert_eq!(curator_priority_prefix(0), "queue-100000000");
         assert_eq!(curator_priority_prefix(-1), "queue-0FFFFFFFF");

@@ -1,7 +1,7 @@
 //! What one process knows of a queue, and the tasks that go on when their caller does not.
 //!
-//! Owns the changes under way and the items that they brought for callers who had gone by then. Must never drop an item that was
-//! deleted from the tree (H65).
+//! Owns the changes under way and the items that they brought for callers who had gone by then.
+//! Must never drop an item that was deleted from the tree (H65).
 
 use crate::receipt::{self, Outcome, Receipts};
 use baton_client::{Error, Op, Session};
@@ -41,7 +41,8 @@ pub(super) struct Returned {
 #[derive(Debug, Default)]
 pub(super) struct Local {
     pub returned: VecDeque<Returned>,
-    /// The head of the queue as last listed. Where items come out as they went in, later ones come behind these.
+    /// The head of the queue as last listed. Where items come out as they went in, later ones come
+    /// behind these.
     pub heads: VecDeque<String>,
 }
 
@@ -60,7 +61,8 @@ impl Shared {
         self.receipts.apply(session, queue, parts).await
     }
 
-    /// Applies the change that takes `item`. Whoever goes away meanwhile leaves it to the next caller.
+    /// Applies the change that takes `item`. Whoever goes away meanwhile leaves it to the next
+    /// caller.
     pub(super) async fn claim(
         self: &Arc<Self>,
         session: &Session,
@@ -130,7 +132,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// A caller that waits for the outcome of its claim, and may be dropped after it was sent and before it was read.
+/// A caller that waits for the outcome of its claim, and may be dropped after it was sent and
+/// before it was read.
 struct Waiting<'a> {
     shared: &'a Shared,
     reported: oneshot::Receiver<(Outcome, Item)>,
@@ -145,8 +148,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Forgets the listed heads when dropped: whatever ends an attempt early, the next one lists the queue anew, so that no item is
-/// passed over.
+/// Forgets the listed heads when dropped: whatever ends an attempt early, the next one lists the
+/// queue anew, so that no item is passed over.
 pub(super) struct Relist<'a>(pub &'a Shared);
 
 impl Relist<'_> {

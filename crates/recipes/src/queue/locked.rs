@@ -1,7 +1,7 @@
 //! An item that its consumer has locked.
 //!
-//! Owns its three ends: consumed, put back, put back at the end. Each is one change under the claim that it was locked by. Must
-//! never delete an item whose claim has passed on (H67).
+//! Owns its three ends: consumed, put back, put back at the end. Each is one change under the claim
+//! that it was locked by. Must never delete an item whose claim has passed on (H67).
 
 use super::QueueError;
 use super::claim::{self, Claimed};
@@ -14,10 +14,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An item of a [`LockingQueue`](crate::LockingQueue) that nobody else gets while this lives and [`LockedItem::check`] says so.
+/// An item of a [`LockingQueue`](crate::LockingQueue) that nobody else gets while this lives and
+/// [`LockedItem::check`] says so.
 ///
-/// Dropping it puts the item back in its place, in the background. So does the end of the lease while the session lives, as soon as
-/// there is a connection.
+/// Dropping it puts the item back in its place, in the background. So does the end of the lease
+/// while the session lives, as soon as there is a connection.
 ///
 /// ```no_run
 /// # async fn example(queue: baton::LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
@@ -78,7 +79,8 @@ impl LockedItem {
         self.core().session()
     }
 
-    /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event to have arrived.
+    /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event
+    /// to have arrived.
     ///
     /// # Errors
     /// Why it is not; from then on for ever.
@@ -86,19 +88,22 @@ impl LockedItem {
         self.core().check()
     }
 
-    /// For how long the item is known to be ours if no server answers from now on. Zero once it is not.
+    /// For how long the item is known to be ours if no server answers from now on. Zero once it is
+    /// not.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.core().remaining()
     }
 
-    /// Resolves when the item is no longer ours, with the reason. It does not borrow the item, and may be dropped freely.
+    /// Resolves when the item is no longer ours, with the reason. It does not borrow the item, and
+    /// may be dropped freely.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         let core = Arc::clone(self.core());
         async move { core.ended().await }
     }
 
-    /// The fencing token: grows each time that this item is locked again. Pass it along with every side effect.
+    /// The fencing token: grows each time that this item is locked again. Pass it along with every
+    /// side effect.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.core().token()
@@ -115,8 +120,8 @@ impl LockedItem {
         Txn::under(self.core(), self.ours().into())
     }
 
-    /// Leaves the claim's node in place when the item is lost with its lease, until this is dropped: see
-    /// [`Guard::keep_node`](crate::Guard::keep_node).
+    /// Leaves the claim's node in place when the item is lost with its lease, until this is
+    /// dropped: see [`Guard::keep_node`](crate::Guard::keep_node).
     ///
     /// # Errors
     /// Why the item is not ours any more, if it is not by then.
@@ -125,7 +130,8 @@ impl LockedItem {
         self.check()
     }
 
-    /// Drives `work`, and drops it the moment the item is no longer ours: see [`Guard::run`](crate::Guard::run).
+    /// Drives `work`, and drops it the moment the item is no longer ours: see
+    /// [`Guard::run`](crate::Guard::run).
     ///
     /// # Errors
     /// Why the item is not ours, if it ceased to be before the work was done.
@@ -133,7 +139,8 @@ impl LockedItem {
         drive(|| self.check(), self.lost(), work).await
     }
 
-    /// That the item is as it was claimed, and that the claim of its name is ours: no other has both versions.
+    /// That the item is as it was claimed, and that the claim of its name is ours: no other has
+    /// both versions.
     fn ours(&self) -> [Op; 2] {
         [
             Op::check(self.item(), Some(self.claimed.version)),
@@ -150,8 +157,9 @@ impl LockedItem {
     /// Dropping the future leaves open whether the item is removed or put back.
     ///
     /// # Errors
-    /// [`QueueError::ClaimLost`] where the item was not ours any more: nothing was removed. [`QueueError::Unknown`] where the
-    /// session ended before the outcome was known. Else nothing was removed, and the item is put back.
+    /// [`QueueError::ClaimLost`] where the item was not ours any more: nothing was removed.
+    /// [`QueueError::Unknown`] where the session ended before the outcome was known. Else nothing
+    /// was removed, and the item is put back.
     pub async fn consume(self) -> Result<(), QueueError> {
         let part = Op::delete(self.item(), Some(self.claimed.version));
         self.end(vec![part]).await
@@ -160,15 +168,16 @@ impl LockedItem {
     /// Puts the item back in its place, for whoever is first.
     ///
     /// # Errors
-    /// [`QueueError::ClaimLost`] where the item was not ours any more; [`QueueError::Unknown`] where the session ended before
-    /// the outcome was known: with the session goes the claim, so the item is free either way.
+    /// [`QueueError::ClaimLost`] where the item was not ours any more; [`QueueError::Unknown`]
+    /// where the session ended before the outcome was known: with the session goes the claim, so
+    /// the item is free either way.
     pub async fn release(self) -> Result<(), QueueError> {
         let part = Op::check(self.item(), Some(self.claimed.version));
         self.end(vec![part]).await
     }
 
-    /// Puts the item back behind those of the same priority, under a new number. Its priority stays, and its name does not
-    /// grow (H71).
+    /// Puts the item back behind those of the same priority, under a new number. Its priority
+    /// stays, and its name does not grow (H71).
     ///
     /// # Errors
     /// As [`LockedItem::consume`].
@@ -197,8 +206,8 @@ impl LockedItem {
             return lost(reason);
         }
         parts.push(Op::delete(core.path(), Some(claim::VERSION)));
-        // Here the item counts as let go of from now on, so that the end of its claim is not taken for another's doing. Whether
-        // it was still ours is the server's to say.
+        // Here the item counts as let go of from now on, so that the end of its claim is not taken
+        // for another's doing. Whether it was still ours is the server's to say.
         core.end(LostReason::Released);
         loop {
             if core.session().state().is_final() {

@@ -1,6 +1,7 @@
 //! The queue whose items are locked first and removed when they are done.
 //!
-//! Owns the way to a locked item: list, claim, wait. Must never leave a claim behind that nobody uses (H69).
+//! Owns the way to a locked item: list, claim, wait. Must never leave a claim behind that nobody
+//! uses (H69).
 
 use super::QueueError;
 use super::claim::{Attempt, claim};
@@ -20,12 +21,14 @@ use tokio::sync::oneshot;
 /// The largest item: whoever locks it writes it once more, together with the claim.
 const MAX_ITEM_BYTES: usize = 1_000_000;
 
-/// A queue whose items are locked by their consumer, and stay in the tree until it says that they are done.
+/// A queue whose items are locked by their consumer, and stay in the tree until it says that they
+/// are done.
 ///
-/// An item is delivered at least once: if its consumer dies or loses its session, the next one gets it. A consumer learns at once
-/// when an item is no longer its own, and cannot remove it any more: see [`LockedItem`]. The layouts are those of kazoo's
-/// `LockingQueue` and of Curator's `DistributedQueue` with a lock path; both can share a queue with Baton. Where no other
-/// library needs to read the queue, [`WorkQueue`](crate::WorkQueue) does more.
+/// An item is delivered at least once: if its consumer dies or loses its session, the next one gets
+/// it. A consumer learns at once when an item is no longer its own, and cannot remove it any more:
+/// see [`LockedItem`]. The layouts are those of kazoo's `LockingQueue` and of Curator's
+/// `DistributedQueue` with a lock path; both can share a queue with Baton. Where no other library
+/// needs to read the queue, [`WorkQueue`](crate::WorkQueue) does more.
 ///
 /// Everyone who waits is woken by each offer and by each claim. Cheap to clone.
 ///
@@ -54,8 +57,8 @@ enum Found {
 }
 
 impl LockingQueue {
-    /// A queue at `path` in the layout of kazoo's `LockingQueue`: items below `<path>/entries`, claims below `<path>/taken`.
-    /// Nothing is sent.
+    /// A queue at `path` in the layout of kazoo's `LockingQueue`: items below `<path>/entries`,
+    /// claims below `<path>/taken`. Nothing is sent.
     ///
     /// # Errors
     /// [`QueueError::BadPath`].
@@ -69,8 +72,8 @@ impl LockingQueue {
         })
     }
 
-    /// Uses the names and bytes of Curator's `DistributedQueue` with this lock path: items right below the queue's path, claims
-    /// below `lock_path`.
+    /// Uses the names and bytes of Curator's `DistributedQueue` with this lock path: items right
+    /// below the queue's path, claims below `lock_path`.
     ///
     /// # Errors
     /// [`QueueError::BadPath`] for a bad lock path, and where it is the queue's.
@@ -107,14 +110,14 @@ impl LockingQueue {
         &self.claims
     }
 
-    /// Puts an item of at most 1,000,000 bytes at the end (with kazoo's usual priority, 100). When this returns `Ok`, the item is in
-    /// the queue, once.
+    /// Puts an item of at most 1,000,000 bytes at the end (with kazoo's usual priority, 100). When
+    /// this returns `Ok`, the item is in the queue, once.
     ///
     /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`QueueError::BadArgument`] for a larger item; [`QueueError::OfferUnknown`] where the session ended before the outcome was
-    /// known; else nothing was offered.
+    /// [`QueueError::BadArgument`] for a larger item; [`QueueError::OfferUnknown`] where the
+    /// session ended before the outcome was known; else nothing was offered.
     pub async fn offer(&self, item: &[u8]) -> Result<(), QueueError> {
         self.put([item], plain_prefix(self.layout())).await
     }
@@ -133,8 +136,8 @@ impl LockingQueue {
     /// Puts an item behind those of a lower or the same number, from 0 (first) to 999.
     ///
     /// # Errors
-    /// [`QueueError::BadArgument`] for another number, or in Curator's layout, whose names hold none but 100, the usual; else
-    /// as [`LockingQueue::offer`].
+    /// [`QueueError::BadArgument`] for another number, or in Curator's layout, whose names hold
+    /// none but 100, the usual; else as [`LockingQueue::offer`].
     pub async fn offer_with_priority(&self, item: &[u8], priority: i32) -> Result<(), QueueError> {
         let stem = match self.layout() {
             QueueLayout::Kazoo => kazoo_stem(self.items_path(), priority)?,
@@ -171,13 +174,15 @@ impl LockingQueue {
         self.folder.offer(&nodes).await
     }
 
-    /// Locks the first item that nobody has locked; `None` if there is none. What cannot be read is passed over.
+    /// Locks the first item that nobody has locked; `None` if there is none. What cannot be read is
+    /// passed over.
     ///
     /// Cancel-safe: an item that was locked for a future dropped meanwhile is put back.
     ///
     /// # Errors
-    /// [`QueueError::Undecodable`] where nothing else is free; [`QueueError::Lease`] where the session's timeout is too short
-    /// for a sound lock; else what the client says. Nothing stays locked.
+    /// [`QueueError::Undecodable`] where nothing else is free; [`QueueError::Lease`] where the
+    /// session's timeout is too short for a sound lock; else what the client says. Nothing stays
+    /// locked.
     pub async fn poll(&self) -> Result<Option<LockedItem>, QueueError> {
         match self.search().await? {
             Found::Item(item) => Ok(Some(item)),
@@ -191,7 +196,8 @@ impl LockingQueue {
         }
     }
 
-    /// Locks the first item that nobody has locked, and waits for one while there is none. Cancel-safe as `poll`.
+    /// Locks the first item that nobody has locked, and waits for one while there is none.
+    /// Cancel-safe as `poll`.
     ///
     /// # Errors
     /// As [`LockingQueue::poll`], except that it waits behind what cannot be read.
@@ -249,7 +255,8 @@ impl LockingQueue {
         self.folder.names().await
     }
 
-    /// How many items there are, locked ones included, and whatever else somebody has put beside them. One small answer.
+    /// How many items there are, locked ones included, and whatever else somebody has put beside
+    /// them. One small answer.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -327,7 +334,8 @@ impl LockingQueue {
         }
     }
 
-    /// Claims an item in a task of its own: what it claims for a caller that has gone is freed again.
+    /// Claims an item in a task of its own: what it claims for a caller that has gone is freed
+    /// again.
     async fn lock(
         &self,
         session: &Session,

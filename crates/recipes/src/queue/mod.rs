@@ -1,7 +1,9 @@
-//! Queues in the forms that other libraries use too: items in a folder of the tree, each taken by one consumer.
+//! Queues in the forms that other libraries use too: items in a folder of the tree, each taken by
+//! one consumer.
 //!
-//! Owns their names and bytes, and how an offer or a removal whose answer was lost is resolved. Must never offer an item twice
-//! (H66), nor drop one that it has deleted (H65), nor delete one that it cannot read (H72).
+//! Owns their names and bytes, and how an offer or a removal whose answer was lost is resolved.
+//! Must never offer an item twice (H66), nor drop one that it has deleted (H65), nor delete one
+//! that it cannot read (H72).
 
 mod claim;
 mod delay;

@@ -1,7 +1,7 @@
 //! The queue whose most urgent item comes first.
 //!
-//! Owns the range of priorities that each layout can write. Must never put one into a name that it does not fit, where the order
-//! of names would lie.
+//! Owns the range of priorities that each layout can write. Must never put one into a name that it
+//! does not fit, where the order of names would lie.
 
 use super::QueueError;
 use super::folder::Folder;
@@ -12,8 +12,9 @@ use std::time::Duration;
 
 /// A queue whose lowest number comes first; of equal numbers, the item that was offered first.
 ///
-/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue, so that an urgent item is not kept
-/// waiting behind an older listing: for some thousand items, not for hundreds of thousands. Cheap to clone.
+/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue, so
+/// that an urgent item is not kept waiting behind an older listing: for some thousand items, not
+/// for hundreds of thousands. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +31,8 @@ pub struct PriorityQueue {
 }
 
 impl PriorityQueue {
-    /// A queue at `path` in the layout of Curator's `DistributedPriorityQueue`: priorities are any `i32`. Nothing is sent.
+    /// A queue at `path` in the layout of Curator's `DistributedPriorityQueue`: priorities are any
+    /// `i32`. Nothing is sent.
     ///
     /// # Errors
     /// [`QueueError::BadPath`].
@@ -39,7 +41,8 @@ impl PriorityQueue {
         Ok(Self { folder })
     }
 
-    /// Uses the names and bytes of another library: [`QueueLayout::Kazoo`] has priorities from 0 to 999.
+    /// Uses the names and bytes of another library: [`QueueLayout::Kazoo`] has priorities from 0 to
+    /// 999.
     ///
     /// # Errors
     /// [`QueueError::BadArgument`] for [`QueueLayout::Recipes`], whose names hold no priority.
@@ -66,13 +69,15 @@ impl PriorityQueue {
         self.folder.path()
     }
 
-    /// Puts an item behind those of a lower or the same number. When this returns `Ok`, the item is in the queue, once.
+    /// Puts an item behind those of a lower or the same number. When this returns `Ok`, the item is
+    /// in the queue, once.
     ///
     /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`QueueError::BadArgument`] for a priority that the layout cannot write; [`QueueError::OfferUnknown`] where the session
-    /// ended before the outcome was known; else nothing was offered.
+    /// [`QueueError::BadArgument`] for a priority that the layout cannot write;
+    /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else
+    /// nothing was offered.
     pub async fn offer(&self, item: &[u8], priority: i32) -> Result<(), QueueError> {
         let format = self.folder.format();
         let stem = match format.layout() {
@@ -91,7 +96,8 @@ impl PriorityQueue {
         Ok(self.folder.peek().await?.map(|item| item.data))
     }
 
-    /// Takes the most urgent item; `None` if the queue is empty. Cancel-safe as [`crate::DistributedQueue::poll`].
+    /// Takes the most urgent item; `None` if the queue is empty. Cancel-safe as
+    /// [`crate::DistributedQueue::poll`].
     ///
     /// # Errors
     /// As [`crate::DistributedQueue::poll`].
@@ -99,7 +105,8 @@ impl PriorityQueue {
         Ok(self.folder.poll().await?.map(|item| item.data))
     }
 
-    /// Takes the most urgent item, and waits for one while the queue is empty. Cancel-safe as `poll`.
+    /// Takes the most urgent item, and waits for one while the queue is empty. Cancel-safe as
+    /// `poll`.
     ///
     /// # Errors
     /// As [`crate::DistributedQueue::take`].
@@ -107,8 +114,8 @@ impl PriorityQueue {
         Ok(self.folder.take().await?.data)
     }
 
-    /// Like [`PriorityQueue::take`], for at most `limit`. An item that is being taken when the time is up goes to the next caller, or to
-    /// [`PriorityQueue::recover`].
+    /// Like [`PriorityQueue::take`], for at most `limit`. An item that is being taken when the time
+    /// is up goes to the next caller, or to [`PriorityQueue::recover`].
     ///
     /// # Errors
     /// [`QueueError::TimedOut`] when the time is up; else as `take`.
@@ -116,13 +123,16 @@ impl PriorityQueue {
         Ok(self.folder.take_timeout(limit).await?.data)
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a program that gives up a
-    /// `take` and is about to end, so that the item does not end with it (H65).
+    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
+    /// program that gives up a `take` and is about to end, so that the item does not end with it
+    /// (H65).
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it until it says `None`.
+    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
+    /// until it says `None`.
     ///
     /// # Errors
-    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was known.
+    /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
+    /// known.
     pub async fn recover(&self) -> Result<Option<Bytes>, QueueError> {
         Ok(self.folder.recover().await?.map(|item| item.data))
     }

@@ -4,7 +4,8 @@ use crate::limit::WaitedFor;
 use crate::lock::LockError;
 use std::time::Duration;
 
-/// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours stays behind.
+/// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours
+/// stays behind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SemaphoreError {

@@ -1,8 +1,9 @@
 //! The leases of a semaphore: which of them count.
 //!
-//! Owns the rule of the grant: a lease counts once no more than the maximum were created up to it. Curator's rule, that there are
-//! no more than the maximum at all, grants only what this one grants too, so both keep the maximum on one path. Must never
-//! leave out a child that it cannot read: others count it.
+//! Owns the rule of the grant: a lease counts once no more than the maximum were created up to it.
+//! Curator's rule, that there are no more than the maximum at all, grants only what this one grants
+//! too, so both keep the maximum on one path. Must never leave out a child that it cannot read:
+//! others count it.
 
 use crate::dialect::{self, Child, Dialect};
 use crate::line::Contender;
@@ -20,7 +21,8 @@ pub(super) enum Standing {
     Gone,
 }
 
-/// How `mine` stand among `names`, the children of `dir`, which were listed after they were created.
+/// How `mine` stand among `names`, the children of `dir`, which were listed after they were
+/// created.
 pub(super) async fn standing(
     session: &Session,
     dir: &str,

@@ -1,7 +1,8 @@
 //! How many permits there are: one number in the tree, on which all participants agree.
 //!
-//! Owns the data of the semaphore's node. Leases are created only under a check of that node's version, so nobody ever takes one
-//! under a number that is not the tree's (H48). Must never overwrite a number that somebody else has stored meanwhile.
+//! Owns the data of the semaphore's node. Leases are created only under a check of that node's
+//! version, so nobody ever takes one under a number that is not the tree's (H48). Must never
+//! overwrite a number that somebody else has stored meanwhile.
 
 use super::SemaphoreError;
 use crate::line::{Parents, ensure_parents};
@@ -122,7 +123,8 @@ impl Maximum {
                 Err(error) if error.is_no_node() => self.create(session).await?,
                 Err(error) => Err(error),
             };
-            // Whether ours was stored or another's, and whether the answer came or not: the next look tells.
+            // Whether ours was stored or another's, and whether the answer came or not: the next
+            // look tells.
             match outcome {
                 Err(error) if error.is_bad_version() || error.is_no_node() => {}
                 Err(error) => self.passes(session, error).await?,
@@ -131,7 +133,8 @@ impl Maximum {
         }
     }
 
-    /// Persistent, unlike a lock's directory: a number that was changed must outlive the pauses between uses.
+    /// Persistent, unlike a lock's directory: a number that was changed must outlive the pauses
+    /// between uses.
     async fn create(&self, session: &Session) -> Result<Result<(), Error>, SemaphoreError> {
         let ours = self.ours()?;
         let created = session.create(&self.path, &ours, CreateMode::Persistent);
@@ -163,7 +166,8 @@ impl Maximum {
         session: &Session,
         permits: u32,
     ) -> Result<u32, SemaphoreError> {
-        // Whoever changes the number is not bound to the old one; who failed to change it is as before.
+        // Whoever changes the number is not bound to the old one; who failed to change it is as
+        // before.
         let mut unchanged = Unchanged {
             of: self,
             bound: !std::mem::replace(&mut self.state().compared, true),
@@ -196,7 +200,8 @@ impl Maximum {
                 return Ok(before.permits);
             }
             if now.version != before.version {
-                // Ours was overtaken by another's change, or never applied: to repeat it could undo that one.
+                // Ours was overtaken by another's change, or never applied: to repeat it could undo
+                // that one.
                 return Err(self.client(error));
             }
         }
@@ -212,8 +217,8 @@ impl Maximum {
         Err(self.client(lost.clone()))
     }
 
-    /// Returns once the operation may be tried again. A create or a set whose outcome is open may, because the next look
-    /// comes first.
+    /// Returns once the operation may be tried again. A create or a set whose outcome is open may,
+    /// because the next look comes first.
     async fn passes(&self, session: &Session, error: Error) -> Result<(), SemaphoreError> {
         if error.is_maybe_applied() && link::connected(session).await {
             return Ok(());

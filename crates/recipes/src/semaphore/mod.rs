@@ -1,8 +1,9 @@
 //! The semaphore: so many permits, of which each holder has one or several.
 //!
-//! Owns the way from "wants permits" to a [`Guard`] over as many leases. Only the first in line watches the leases; the others
-//! wait in the line of a mutex, so a release wakes one waiter and they are served in order. Permits are taken all at once or not
-//! at all (H42). Must never count a lease before the tree shows that it is within the maximum.
+//! Owns the way from "wants permits" to a [`Guard`] over as many leases. Only the first in line
+//! watches the leases; the others wait in the line of a mutex, so a release wakes one waiter and
+//! they are served in order. Permits are taken all at once or not at all (H42). Must never count a
+//! lease before the tree shows that it is within the maximum.
 
 mod error;
 mod leases;
@@ -31,9 +32,10 @@ const MOST_AT_ONCE: u32 = 500;
 
 /// So many permits at a path of the tree; one holder has one or several of them, or waits.
 ///
-/// How many there are is stored in the tree, once for all participants: one that was made with another number is refused, also
-/// where two make the semaphore at the same instant (H48). Each acquire stands for itself, also within one process. Cheap to
-/// clone; clones share what they know of the number.
+/// How many there are is stored in the tree, once for all participants: one that was made with
+/// another number is refused, also where two make the semaphore at the same instant (H48). Each
+/// acquire stands for itself, also within one process. Cheap to clone; clones share what they know
+/// of the number.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -81,11 +83,13 @@ struct Asked {
 impl Semaphore {
     /// A semaphore at `path` of `permits` permits. Nothing is sent.
     ///
-    /// The first acquire stores that number if there is none yet, and refuses to go on if there is another. Once they have been
-    /// the same, this handle follows every later [`Semaphore::resize`], by whomever.
+    /// The first acquire stores that number if there is none yet, and refuses to go on if there is
+    /// another. Once they have been the same, this handle follows every later
+    /// [`Semaphore::resize`], by whomever.
     ///
     /// # Errors
-    /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]; [`SemaphoreError::BadMaximum`] for no permits.
+    /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]; [`SemaphoreError::BadMaximum`] for no
+    /// permits.
     pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, SemaphoreError> {
         if permits == 0 {
             return Err(SemaphoreError::BadMaximum {
@@ -95,10 +99,12 @@ impl Semaphore {
         Self::with(client, path, Some(permits))
     }
 
-    /// The semaphore that is at `path`, with the number of permits that the tree has. Nothing is sent.
+    /// The semaphore that is at `path`, with the number of permits that the tree has. Nothing is
+    /// sent.
     ///
     /// # Errors
-    /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]. Where there is no semaphore, acquiring says so.
+    /// [`LockError::BadPath`] as [`SemaphoreError::Lock`]. Where there is no semaphore, acquiring
+    /// says so.
     pub fn open(client: &Client, path: &str) -> Result<Self, SemaphoreError> {
         Self::with(client, path, None)
     }
@@ -113,7 +119,8 @@ impl Semaphore {
         })
     }
 
-    /// What this program calls itself in the data of its leases, for people who look who holds and who waits.
+    /// What this program calls itself in the data of its leases, for people who look who holds and
+    /// who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.base.name = Some(Arc::from(name));
@@ -135,8 +142,9 @@ impl Semaphore {
 
     /// Waits until `permits` permits are ours, all of them at once.
     ///
-    /// Survives lost connections, and lost sessions too, at the price of a new place in line. Cancel-safe at every point:
-    /// dropping the future leaves nothing behind, in the background where need be.
+    /// Survives lost connections, and lost sessions too, at the price of a new place in line.
+    /// Cancel-safe at every point: dropping the future leaves nothing behind, in the background
+    /// where need be.
     ///
     /// # Errors
     /// [`SemaphoreError`]; no lease of ours stays behind.
@@ -146,7 +154,8 @@ impl Semaphore {
         })
     }
 
-    /// `permits` permits if they are free now, else `None`. Waits for the server's answers, never for a holder.
+    /// `permits` permits if they are free now, else `None`. Waits for the server's answers, never
+    /// for a holder.
     ///
     /// It may have what the first in line does not wait for, before those behind that one.
     ///
@@ -156,7 +165,8 @@ impl Semaphore {
         self.run(permits, true).await
     }
 
-    /// Like [`Semaphore::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and sessions.
+    /// Like [`Semaphore::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects
+    /// and sessions.
     ///
     /// # Errors
     /// [`SemaphoreError::TimedOut`] when the time is up; else as `acquire`.
@@ -187,7 +197,8 @@ impl Semaphore {
     /// How many permits there are, as the tree says now.
     ///
     /// # Errors
-    /// [`SemaphoreError::NoMaximum`], [`SemaphoreError::ForeignData`], or what the connection fails with.
+    /// [`SemaphoreError::NoMaximum`], [`SemaphoreError::ForeignData`], or what the connection fails
+    /// with.
     pub async fn maximum(&self) -> Result<u32, SemaphoreError> {
         let session = self.session().await?;
         let path = || self.path().to_owned();
@@ -214,12 +225,13 @@ impl Semaphore {
 
     /// Changes how many permits there are, for all participants, and returns how many there were.
     ///
-    /// More of them let waiters in at once. Fewer take nothing away from those who hold some: nobody gets more until enough has been
-    /// released. Dropping the future does not take the change back once it is sent.
+    /// More of them let waiters in at once. Fewer take nothing away from those who hold some:
+    /// nobody gets more until enough has been released. Dropping the future does not take the
+    /// change back once it is sent.
     ///
     /// # Errors
-    /// [`SemaphoreError::BadMaximum`] for none. Where no answer came and the number was changed again meanwhile, what the client
-    /// knows, as [`LockError::Client`]: look before deciding.
+    /// [`SemaphoreError::BadMaximum`] for none. Where no answer came and the number was changed
+    /// again meanwhile, what the client knows, as [`LockError::Client`]: look before deciding.
     pub async fn resize(&self, permits: u32) -> Result<u32, SemaphoreError> {
         if permits == 0 {
             return Err(SemaphoreError::BadMaximum {
@@ -293,7 +305,8 @@ impl Semaphore {
         Ok(asked)
     }
 
-    /// Puts leases into the tree, under the number of permits that the tree has at that instant, and looks how they stand.
+    /// Puts leases into the tree, under the number of permits that the tree has at that instant,
+    /// and looks how they stand.
     async fn ask(&self, session: &Session, permits: u32) -> Result<Asked, Stop> {
         let failed = |error: Error| self.failed(session, error);
         let data = Record::new(self.base.name.as_deref()).to_bytes();
@@ -397,7 +410,8 @@ impl Semaphore {
             .map_err(|trouble| self.base.trouble(session, trouble).into())
     }
 
-    /// As the first in line: waits until the leases count. One watch on the leases, one on the number of permits.
+    /// As the first in line: waits until the leases count. One watch on the leases, one on the
+    /// number of permits.
     async fn wait(
         &self,
         session: &Session,
@@ -407,7 +421,8 @@ impl Semaphore {
         let permits = u32::try_from(asked.leases.len()).unwrap_or(u32::MAX);
         let mut kept;
         loop {
-            // The leases first: those before ours only get fewer, so what is seen there still holds when the number is read.
+            // The leases first: those before ours only get fewer, so what is seen there still holds
+            // when the number is read.
             let listing = session.children_watch(&self.leases);
             let number = session.get_data_watch(self.path());
             let (listing, number) = match (listing.await, number.await) {
@@ -436,7 +451,8 @@ impl Semaphore {
                     continue;
                 }
             }
-            // Kept into the next round, so that the watch need not be taken from the server and set again.
+            // Kept into the next round, so that the watch need not be taken from the server and set
+            // again.
             kept = resized;
             tokio::select! {
                 biased;

@@ -1,7 +1,8 @@
 //! One node's data, written so that the outcome is known.
 //!
-//! Owns the conditional write. Each one is a multi with a receipt, so a lost answer is looked up, whatever the data looks like:
-//! the values of other libraries have no room for a writer's tag (H77, H78). Must never write twice for one call.
+//! Owns the conditional write. Each one is a multi with a receipt, so a lost answer is looked up,
+//! whatever the data looks like: the values of other libraries have no room for a writer's tag
+//! (H77, H78). Must never write twice for one call.
 
 use super::error::ValueError;
 use crate::line::{Parents, ensure_parents};
@@ -107,7 +108,8 @@ impl Cell {
     fn replacement(&self, expected: Expected, data: &Bytes) -> Result<Vec<Op>, ValueError> {
         let set = |version| Op::set_data(&*self.path, data.clone(), version);
         match expected {
-            // The next version would be -1, which nobody can ask for: two writes at one instant leave it behind (H24).
+            // The next version would be -1, which nobody can ask for: two writes at one instant
+            // leave it behind (H24).
             Expected::Version(-2) => Ok(vec![set(Some(-2)), set(None)]),
             Expected::Version(-1) => Err(ValueError::VersionUnusable {
                 path: self.path.to_string(),

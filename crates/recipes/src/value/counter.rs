@@ -1,7 +1,7 @@
 //! A number that several processes count up and down.
 //!
-//! Owns the forms in which numbers are stored, and the loop of an addition. An addition happens once, or its caller is told that
-//! it is not known (H77).
+//! Owns the forms in which numbers are stored, and the loop of an addition. An addition happens
+//! once, or its caller is told that it is not known (H77).
 
 use super::cell::{Cell, Expected};
 use super::error::ValueError;
@@ -17,8 +17,8 @@ pub enum CounterLayout {
     /// Decimal text, as kazoo's `Counter` has it. 64 bits.
     #[default]
     Decimal,
-    /// Four bytes, big-endian: Curator's `SharedCount` and `DistributedAtomicInteger`, kazoo's `Counter` with
-    /// `support_curator`.
+    /// Four bytes, big-endian: Curator's `SharedCount` and `DistributedAtomicInteger`, kazoo's
+    /// `Counter` with `support_curator`.
     Int32,
     /// Eight bytes, big-endian: Curator's `DistributedAtomicLong`.
     Int64,
@@ -57,8 +57,8 @@ impl CounterLayout {
 
 /// A number at a path of the tree. An absent node is 0.
 ///
-/// Cheap to clone. It holds no more than one number: for many writers at once, give each a counter of its own and add them up
-/// when reading. The layout of side nodes is that of [`SharedValue`].
+/// Cheap to clone. It holds no more than one number: for many writers at once, give each a counter
+/// of its own and add them up when reading. The layout of side nodes is that of [`SharedValue`].
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -107,12 +107,13 @@ impl Counter {
         self.read().await.map(|(value, _)| value)
     }
 
-    /// Adds `delta`, once, and returns the sum. When this returns `Ok`, the addition happened exactly once, whatever became of
-    /// connections on the way. Dropped half-way, an addition that was sent stays.
+    /// Adds `delta`, once, and returns the sum. When this returns `Ok`, the addition happened
+    /// exactly once, whatever became of connections on the way. Dropped half-way, an addition that
+    /// was sent stays.
     ///
     /// # Errors
-    /// [`ValueError::Unknown`] where the session ended before the outcome was known: then it happened once or not at all.
-    /// Else nothing was added.
+    /// [`ValueError::Unknown`] where the session ended before the outcome was known: then it
+    /// happened once or not at all. Else nothing was added.
     pub async fn add(&self, delta: i64) -> Result<i64, ValueError> {
         loop {
             let (value, expected) = self.read().await?;
@@ -130,7 +131,8 @@ impl Counter {
     /// Makes it `value`, whatever it was, a number or not.
     ///
     /// # Errors
-    /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was written.
+    /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was
+    /// written.
     pub async fn set(&self, value: i64) -> Result<(), ValueError> {
         let data = self.encode(value)?;
         self.cell.write(Expected::Anything, &data).await.map(|_| ())
@@ -139,7 +141,8 @@ impl Counter {
     /// Makes it `value` if it is `expected`: `false` if it is not; then nothing was written.
     ///
     /// # Errors
-    /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was written.
+    /// [`ValueError::Unknown`] as [`Counter::add`], [`ValueError::OutOfRange`]; else nothing was
+    /// written.
     pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, ValueError> {
         let data = self.encode(value)?;
         loop {
@@ -208,7 +211,8 @@ impl Numbers {
     /// At first the number as it is; later each change. As [`Values::next`]; an absent node is 0.
     ///
     /// # Errors
-    /// [`ValueError::NotANumber`], after which asking again is allowed; [`ValueError::View`] once the client is closed.
+    /// [`ValueError::NotANumber`], after which asking again is allowed; [`ValueError::View`] once
+    /// the client is closed.
     pub async fn next(&mut self) -> Result<i64, ValueError> {
         match self.values.next().await? {
             Some(value) => self.counter.decode(&value.data),

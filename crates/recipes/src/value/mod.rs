@@ -1,6 +1,7 @@
 //! Values and counters: single nodes that several processes write.
 //!
-//! Owns exactly-once writes and listening. A value is no lock: between reading and acting it may change.
+//! Owns exactly-once writes and listening. A value is no lock: between reading and acting it may
+//! change.
 
 mod cell;
 mod counter;

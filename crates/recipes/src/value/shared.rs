@@ -1,6 +1,7 @@
 //! A value that several processes read, write and watch.
 //!
-//! Owns the handle and the stream of values. A listener must never be told an older value after a newer one.
+//! Owns the handle and the stream of values. A listener must never be told an older value after a
+//! newer one.
 
 use super::cell::{Cell, Expected};
 use super::error::ValueError;
@@ -32,8 +33,9 @@ impl Versioned {
 
 /// A value at a path of the tree: the node's data, as it is.
 ///
-/// The layout is that of Curator's `SharedValue`. Cheap to clone. So that the outcome of a write whose answer was lost can be
-/// found out, `<path>-__receipts__` beside it holds a small ephemeral node per concurrent write.
+/// The layout is that of Curator's `SharedValue`. Cheap to clone. So that the outcome of a write
+/// whose answer was lost can be found out, `<path>-__receipts__` beside it holds a small ephemeral
+/// node per concurrent write.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -79,23 +81,26 @@ impl SharedValue {
         Ok(read.map(|read| Versioned::new(read.data, &read.stat)))
     }
 
-    /// Writes the value, whatever it was, and makes the node if there is none. Dropped half-way, it goes on in the background.
+    /// Writes the value, whatever it was, and makes the node if there is none. Dropped half-way, it
+    /// goes on in the background.
     ///
     /// # Errors
-    /// [`ValueError::Unknown`] where the session ended before the outcome was known; else nothing was written.
+    /// [`ValueError::Unknown`] where the session ended before the outcome was known; else nothing
+    /// was written.
     pub async fn set(&self, data: &[u8]) -> Result<(), ValueError> {
         let data = Bytes::copy_from_slice(data);
         self.cell.write(Expected::Anything, &data).await.map(|_| ())
     }
 
-    /// Writes the value if it is still the one that was `seen` (`None`: if there is still no node). `false` if it is not; then
-    /// nothing was written. A write whose answer was lost is recognised (H78). Dropped half-way, it goes on in the background.
+    /// Writes the value if it is still the one that was `seen` (`None`: if there is still no node).
+    /// `false` if it is not; then nothing was written. A write whose answer was lost is recognised
+    /// (H78). Dropped half-way, it goes on in the background.
     ///
     /// A node that was deleted and has since been written as often counts as the same.
     ///
     /// # Errors
-    /// [`ValueError::Unknown`] where the session ended before the outcome was known, [`ValueError::VersionUnusable`]; else
-    /// nothing was written.
+    /// [`ValueError::Unknown`] where the session ended before the outcome was known,
+    /// [`ValueError::VersionUnusable`]; else nothing was written.
     pub async fn compare_and_set(
         &self,
         seen: Option<&Versioned>,
@@ -132,9 +137,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// At first the present value; later each change, `None` where the node is gone. Of values that follow each other faster
-    /// than this is called, the newest is told; an older one never comes after a newer one, over reconnects and new sessions
-    /// too. While there is no connection, nothing is told. Cancel-safe.
+    /// At first the present value; later each change, `None` where the node is gone. Of values that
+    /// follow each other faster than this is called, the newest is told; an older one never comes
+    /// after a newer one, over reconnects and new sessions too. While there is no connection,
+    /// nothing is told. Cancel-safe.
     ///
     /// # Errors
     /// [`ValueError::View`] once the client is closed.

@@ -1,4 +1,5 @@
-//! What the tests of the recipes share: a server of the chosen target, clients through a proxy, and questions to the tree.
+//! What the tests of the recipes share: a server of the chosen target, clients through a proxy, and
+//! questions to the tree.
 #![allow(dead_code)]
 
 pub mod election;
@@ -49,8 +50,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Baton's server runs in this process, one per test. Apache ZooKeeper is started once for all tests of a file, and ends
-    /// with the test process.
+    /// Baton's server runs in this process, one per test. Apache ZooKeeper is started once for all
+    /// tests of a file, and ends with the test process.
     pub async fn new(name: &str) -> Self {
         static ZOOKEEPER: OnceCell<TestServer> = OnceCell::const_new();
         match Target::from_env().unwrap() {
@@ -132,7 +133,8 @@ impl Stage {
         (within(Client::connect(config)).await.unwrap(), proxy)
     }
 
-    /// A client whose lease ends when its clock has slept for [`LAPSE`], while its session lives on.
+    /// A client whose lease ends when its clock has slept for [`LAPSE`], while its session lives
+    /// on.
     pub async fn lapsing_by_clock(&self) -> (Client, Arc<SleptClock>) {
         let clock = Arc::new(SleptClock::default());
         let config = config(self.addr, LONG)
@@ -147,7 +149,8 @@ impl Stage {
         (connect(proxy.addr(), timeout).await, proxy)
     }
 
-    /// Puts a node without data at the path, as another program might: the session that has done it.
+    /// Puts a node without data at the path, as another program might: the session that has done
+    /// it.
     pub async fn occupied(&self) -> Session {
         let admin = session(&self.client().await).await;
         within(admin.create(&self.path, b"", CreateMode::Persistent))
@@ -225,7 +228,8 @@ impl Clock for SleptClock {
 }
 
 fn config(addr: SocketAddr, timeout: Duration) -> Config {
-    // One server has no followers, so any `syncLimit` is true of it; heartbeats would disturb tests that count writes.
+    // One server has no followers, so any `syncLimit` is true of it; heartbeats would disturb tests
+    // that count writes.
     let mode = if timeout >= LONG {
         LeaseMode::Ping
     } else {
@@ -252,7 +256,8 @@ fn short_lease() -> LeaseOptions {
     }
 }
 
-/// More than the lease of a session with [`LONG`] and a short lease, less than what ends its connection.
+/// More than the lease of a session with [`LONG`] and a short lease, less than what ends its
+/// connection.
 pub const LAPSE: Duration = Duration::from_secs(5);
 
 /// A client through a proxy of its own, whose lease ends long before its session can.
@@ -279,8 +284,8 @@ pub fn mutex(client: &Client, path: &str) -> Mutex {
 
 /// Fails the test instead of letting it hang.
 pub async fn within<F: Future>(work: F) -> F::Output {
-    // `cargo xtask mutants` runs a test that fails once more by itself, so that less will do, and most mutants are found out by
-    // a test that hangs.
+    // `cargo xtask mutants` runs a test that fails once more by itself, so that less will do, and
+    // most mutants are found out by a test that hangs.
     let is_mutated = std::env::var_os("BATON_MUTANT").is_some();
     let patience = if is_mutated { PATIENCE / 2 } else { PATIENCE };
     tokio::time::timeout(patience, work)
@@ -288,8 +293,8 @@ pub async fn within<F: Future>(work: F) -> F::Output {
         .expect("should have happened long ago")
 }
 
-/// Waits until the client behind this proxy asks its server nothing any more: all tasks of it wait for news, or for a time. What the
-/// proxy had let through by then has been seen.
+/// Waits until the client behind this proxy asks its server nothing any more: all tasks of it wait
+/// for news, or for a time. What the proxy had let through by then has been seen.
 pub async fn until_quiet(client: &Client, proxy: &Proxy) {
     let session = session(client).await;
     let pings = Match::request(OpCode::Ping);
@@ -305,15 +310,16 @@ pub async fn until_quiet(client: &Client, proxy: &Proxy) {
     .await;
 }
 
-/// Lets `by` pass at once for the timers of this test's runtime, limits of [`within`] among them. Sessions go by the machine's
-/// clock, and servers have a runtime of their own.
+/// Lets `by` pass at once for the timers of this test's runtime, limits of [`within`] among them.
+/// Sessions go by the machine's clock, and servers have a runtime of their own.
 pub async fn pass(by: Duration) {
     tokio::time::pause();
     tokio::time::advance(by).await;
     tokio::time::resume();
 }
 
-/// Polls `work` at most so many times, letting everything else happen between, and drops it: what it came to, if to anything.
+/// Polls `work` at most so many times, letting everything else happen between, and drops it: what
+/// it came to, if to anything.
 pub async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     let mut work = pin!(work);
     for _ in 0..polls {
@@ -327,7 +333,8 @@ pub async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     None
 }
 
-/// Drops `work` while such a frame of its client is held back on the wire; `false` if there is no such frame.
+/// Drops `work` while such a frame of its client is held back on the wire; `false` if there is no
+/// such frame.
 pub async fn dropped_at<F>(proxy: &Proxy, frame: Match, work: F) -> bool
 where
     F: Future<Output: Send> + Send + 'static,
@@ -343,7 +350,8 @@ where
     met
 }
 
-/// Makes the experiment with the first request, the second, and so on while it finds one; then so with the replies.
+/// Makes the experiment with the first request, the second, and so on while it finds one; then so
+/// with the replies.
 pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
     for frames in [Match::any_request, Match::any_reply] {
         let mut nth = 1;
@@ -354,8 +362,8 @@ pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
     }
 }
 
-/// Has somebody delete the node of `acquire` before its first look at the line. What it came to, that node's path, and the proxy
-/// on its way.
+/// Has somebody delete the node of `acquire` before its first look at the line. What it came to,
+/// that node's path, and the proxy on its way.
 pub async fn deleted_before_its_look<F>(
     stage: &Stage,
     acquire: impl FnOnce(Client) -> F,

@@ -1,6 +1,6 @@
-//! Applies one committed log entry, with the reads that belong between its writes, and sends what comes of it: replies
-//! to those who asked, events to those who watch. Everything here happens under the tree's write lock, in slices, so
-//! that reads of others get their turn.
+//! Applies one committed log entry, with the reads that belong between its writes, and sends what
+//! comes of it: replies to those who asked, events to those who watch. Everything here happens
+//! under the tree's write lock, in slices, so that reads of others get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -27,11 +27,13 @@ use super::watches::WatchTable;
 /// Steps under one hold of the tree's lock.
 const STEPS_PER_LOCK: usize = 128;
 
-/// Bytes of answers to reads under one hold of it: those that wait for the lock are then let in first.
+/// Bytes of answers to reads under one hold of it: those that wait for the lock are then let in
+/// first.
 const READ_BYTES_PER_LOCK: usize = 256 << 10;
 
-/// Up to so many connections get their answers from the core itself: waking their tasks would take longer. More of them are
-/// better served by the socket threads, while the core goes on with the next entry.
+/// Up to so many connections get their answers from the core itself: waking their tasks would take
+/// longer. More of them are better served by the socket threads, while the core goes on with the
+/// next entry.
 const DIRECT_CONNECTIONS: usize = 4;
 
 /// One thing to do at apply, in order.
@@ -183,7 +185,8 @@ impl Applier {
                         .is_some_and(|session| session.ephemerals > 0);
                     let outcome =
                         tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
-                    // After the events, which who sees this zxid finds in its outbox; before the reply that has it.
+                    // After the events, which who sees this zxid finds in its outbox; before the
+                    // reply that has it.
                     shared.last_zxid.store(tree.zxid(), Release);
                     if held && outcome.result.is_ok() {
                         let stats = &shared.stats;
@@ -301,7 +304,8 @@ impl Applier {
                     && let Some(other) = speaks.take_if(|speaks| speaks.id != conn.id)
                 {
                     if conn.is_closing() {
-                        // Behind this one in the same entry another came: the session is that one's already.
+                        // Behind this one in the same entry another came: the session is that one's
+                        // already.
                         *speaks = Some(other);
                         return;
                     }
@@ -362,7 +366,8 @@ impl Applier {
         }
     }
 
-    /// A read behind writes of its session, or a frame whose turn has come. How many bytes its answer has.
+    /// A read behind writes of its session, or a frame whose turn has come. How many bytes its
+    /// answer has.
     fn in_turn(
         &mut self,
         shared: &Shared,

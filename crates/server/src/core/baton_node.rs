@@ -1,6 +1,6 @@
-//! The znode `/zookeeper/baton`, which tells a client that it speaks with Baton. It is in no listing and in no log;
-//! only reading it by its path finds it. A client needs it to know that the answer to a ping comes from the leader
-//! itself, so that a lease may rest on it (hazards.md H91).
+//! The znode `/zookeeper/baton`, which tells a client that it speaks with Baton. It is in no
+//! listing and in no log; only reading it by its path finds it. A client needs it to know that the
+//! answer to a ping comes from the leader itself, so that a lease may rest on it (hazards.md H91).
 
 use baton_proto::Stat;
 

@@ -1,6 +1,6 @@
-//! How late the sockets' tasks get their turn: measured by one of them, shown, and forgiven to all sessions. The core asks it
-//! for a round before it ends a session, so that whatever waited on the sockets has been read by then. Never ends a
-//! session itself, and never blocks.
+//! How late the sockets' tasks get their turn: measured by one of them, shown, and forgiven to all
+//! sessions. The core asks it for a round before it ends a session, so that whatever waited on the
+//! sockets has been read by then. Never ends a session itself, and never blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use super::shared::Shared;
 use super::stats::micros;
 use crate::options::Options;
 
-/// Turns that every other task gets before a round counts as made: one to accept a connection, one to read its first frame,
-/// one for the tasks that these have woken.
+/// Turns that every other task gets before a round counts as made: one to accept a connection, one
+/// to read its first frame, one for the tasks that these have woken.
 const TURNS: usize = 3;
 
 /// What the core and the beating task share.
@@ -32,8 +32,8 @@ pub(crate) struct Beat {
 pub(crate) struct Round(u64);
 
 impl Beat {
-    /// Asks for a round; [`Inbox::nudge`](super::inbox::Inbox::nudge) tells when it has been made. `None`: there are no
-    /// sockets whose tasks could be late, as in a simulation.
+    /// Asks for a round; [`Inbox::nudge`](super::inbox::Inbox::nudge) tells when it has been made.
+    /// `None`: there are no sockets whose tasks could be late, as in a simulation.
     pub(crate) fn ask(&self) -> Option<Round> {
         if !self.beating.load(Ordering::Acquire) {
             return None;
@@ -43,13 +43,15 @@ impl Beat {
         Some(Round(round))
     }
 
-    /// Whether the round has been made: what waited on sockets when it was asked for has been read since.
+    /// Whether the round has been made: what waited on sockets when it was asked for has been read
+    /// since.
     pub(crate) fn is_made(&self, round: Round) -> bool {
         self.made.load(Ordering::Acquire) >= round.0
     }
 }
 
-/// How often the lag is measured: several times in the shortest timeout, and at each step of the session clock.
+/// How often the lag is measured: several times in the shortest timeout, and at each step of the
+/// session clock.
 fn interval(options: &Options) -> Duration {
     let shortest = options.min_session_timeout / 8;
     options.tick.min(shortest).max(Duration::from_millis(1))

@@ -1,5 +1,6 @@
-//! When sessions end: touches from sockets, buckets for the core. Owns the rule that no session ends early.
-//! Never ends a session itself: the core writes a log entry for each that is due (protocol.md §2).
+//! When sessions end: touches from sockets, buckets for the core. Owns the rule that no session
+//! ends early. Never ends a session itself: the core writes a log entry for each that is due
+//! (protocol.md §2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub(crate) fn now() -> Instant {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForgivenBefore(u64);
 
-/// Milliseconds of the server's own running time. Time in which the process was stopped as a whole is not counted, so
-/// that nobody loses a session because the *server* slept.
+/// Milliseconds of the server's own running time. Time in which the process was stopped as a whole
+/// is not counted, so that nobody loses a session because the *server* slept.
 #[derive(Debug)]
 pub(crate) struct ServerTime {
     start: Instant,
@@ -31,7 +32,8 @@ pub(crate) struct ServerTime {
 }
 
 impl ServerTime {
-    /// With `simulated_wall_ms`, the wall clock reads so at the start and follows the monotonic clock.
+    /// With `simulated_wall_ms`, the wall clock reads so at the start and follows the monotonic
+    /// clock.
     pub(crate) fn new(simulated_wall_ms: Option<i64>) -> Self {
         Self {
             start: now(),
@@ -70,8 +72,9 @@ impl ServerTime {
         ForgivenBefore(self.stalled_ms.load(Ordering::Relaxed))
     }
 
-    /// Since `mark` was taken, nobody was heard for so long: that time does not count. What several observers see of one
-    /// stall is forgiven once, since each says how much is to be forgiven since its own mark.
+    /// Since `mark` was taken, nobody was heard for so long: that time does not count. What several
+    /// observers see of one stall is forgiven once, since each says how much is to be forgiven
+    /// since its own mark.
     pub(crate) fn forgive(&self, mark: ForgivenBefore, stalled: Duration) {
         let stalled_ms = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         self.stalled_ms
@@ -97,7 +100,8 @@ impl ServerTime {
 /// A touch that came after the core had decided to end the session.
 const ENDING: u64 = u64::MAX;
 
-/// When a session was last heard of. Shared by the session's socket, which touches, and the core, which ends it.
+/// When a session was last heard of. Shared by the session's socket, which touches, and the core,
+/// which ends it.
 #[derive(Debug)]
 pub(crate) struct Touch(AtomicU64);
 
@@ -106,8 +110,9 @@ impl Touch {
         Arc::new(Self(AtomicU64::new(now_ms)))
     }
 
-    /// Counts a packet. `false` means that the session is being ended: the packet must not be answered, or a client
-    /// would take the answer to a ping for a lease that is not there (hazards.md §2.8).
+    /// Counts a packet. `false` means that the session is being ended: the packet must not be
+    /// answered, or a client would take the answer to a ping for a lease that is not there
+    /// (hazards.md §2.8).
     pub(crate) fn touch(&self, now_ms: u64) -> bool {
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
@@ -144,15 +149,16 @@ impl Touch {
 pub(crate) struct Clocked {
     pub(crate) timeout_ms: u32,
     pub(crate) touch: Arc<Touch>,
-    /// The connection that speaks for the session; a write from any other is refused (protocol.md §2, session move).
+    /// The connection that speaks for the session; a write from any other is refused (protocol.md
+    /// §2, session move).
     pub(crate) conn: Option<Arc<Conn>>,
     /// The bucket that counts; its places in others are skipped when those come due.
     bucket: u64,
 }
 
 impl Clocked {
-    /// Whether the client has sent something that has not been read, or not been counted yet. To be asked after
-    /// [`Touch::last_ms`] was read: what was counted since then shows there.
+    /// Whether the client has sent something that has not been read, or not been counted yet. To be
+    /// asked after [`Touch::last_ms`] was read: what was counted since then shows there.
     fn has_unread_bytes(&self) -> bool {
         self.conn
             .as_ref()
@@ -169,7 +175,8 @@ pub(crate) struct Due {
     pub(crate) put_off: u64,
 }
 
-/// The first tick after `last_ms + timeout_ms`: strictly after, since a touch is rounded down to a millisecond.
+/// The first tick after `last_ms + timeout_ms`: strictly after, since a touch is rounded down to a
+/// millisecond.
 fn bucket(tick_ms: u64, last_ms: u64, timeout_ms: u32) -> u64 {
     let due = last_ms.saturating_add(u64::from(timeout_ms));
     (due / tick_ms + 1).saturating_mul(tick_ms)
@@ -237,9 +244,10 @@ impl SessionClocks {
         self.buckets.keys().next().copied()
     }
 
-    /// Marks as ending, and returns in order of id, the sessions whose time is over. The others move to the bucket that
-    /// their last touch gives. A session of whose bytes some wait on its socket, unread, is put off from tick to tick, for
-    /// one more timeout at most: a client that is gone may have left bytes that nobody can answer.
+    /// Marks as ending, and returns in order of id, the sessions whose time is over. The others
+    /// move to the bucket that their last touch gives. A session of whose bytes some wait on its
+    /// socket, unread, is put off from tick to tick, for one more timeout at most: a client that is
+    /// gone may have left bytes that nobody can answer.
     pub(crate) fn due(&mut self, now_ms: u64) -> Due {
         let mut due = Due::default();
         let next_tick_ms = (now_ms / self.tick_ms + 1).saturating_mul(self.tick_ms);
@@ -361,7 +369,8 @@ mod tests {
         }
     }
 
-    /// A socket whose task counts a packet when it is asked for unread bytes the first time, just before the session ends.
+    /// A socket whose task counts a packet when it is asked for unread bytes the first time, just
+    /// before the session ends.
     #[derive(Default)]
     struct JustInTime {
         touch: Mutex<Option<Arc<Touch>>>,

@@ -1,7 +1,8 @@
-//! One connection as the core sees it: a single outbound FIFO of encoded bytes, who speaks through it, and the switch
-//! that closes it. Replies and events of the core go through [`Conn::push`] only, in the order in which they happened.
-//! The socket is its task's: what is pushed here the task takes. Only while the task waits for input with nothing left to
-//! write does the core write a small answer itself, through [`Outlet`], which spares two changes of thread.
+//! One connection as the core sees it: a single outbound FIFO of encoded bytes, who speaks through
+//! it, and the switch that closes it. Replies and events of the core go through [`Conn::push`]
+//! only, in the order in which they happened. The socket is its task's: what is pushed here the
+//! task takes. Only while the task waits for input with nothing left to write does the core write a
+//! small answer itself, through [`Outlet`], which spares two changes of thread.
 
 use std::fmt;
 use std::io;
@@ -60,7 +61,8 @@ pub(crate) enum CloseReason {
     TooSlow,
     /// Neither do others, and together they have more waiting than all may.
     AllTooSlow,
-    /// It holds requests that are not whole or wait, and all together hold more of them than they may.
+    /// It holds requests that are not whole or wait, and all together hold more of them than they
+    /// may.
     Unfinished,
     /// It asked for a session, and there are as many as there may be.
     TooManySessions,
@@ -118,10 +120,12 @@ pub(crate) trait Outlet: Send + Sync {
     fn unread_bytes(&self) -> u64;
 }
 
-/// The most that the core writes by itself: more is the socket task's, which can wait for the client to read it.
+/// The most that the core writes by itself: more is the socket task's, which can wait for the
+/// client to read it.
 const DIRECT_BYTES: usize = 16 << 10;
 
-/// Less than this in an outbox is not counted in [`Outbound`]: it is on its way to the task, which counts what stays.
+/// Less than this in an outbox is not counted in [`Outbound`]: it is on its way to the task, which
+/// counts what stays.
 const COUNTED_BYTES: usize = DIRECT_BYTES;
 
 #[derive(Default)]
@@ -259,8 +263,8 @@ impl Conn {
         self.reading.store(reading, SeqCst);
     }
 
-    /// Whether the client has sent bytes that its task has not read, or has read and not counted. The socket is asked first:
-    /// what the task reads in between, it has said before that it reads.
+    /// Whether the client has sent bytes that its task has not read, or has read and not counted.
+    /// The socket is asked first: what the task reads in between, it has said before that it reads.
     pub(crate) fn has_unread_bytes(&self) -> bool {
         let socket = self.socket.get().and_then(Weak::upgrade);
         socket.is_some_and(|socket| socket.unread_bytes() > 0) || self.reading.load(SeqCst)
@@ -288,8 +292,9 @@ impl Conn {
         *self.identity.lock() = identity;
     }
 
-    /// Appends whole frames. `answered` requests are answered by them. Frames for a connection that is being closed are
-    /// dropped. The caller wakes every connection that it put on `wake` once it holds no lock.
+    /// Appends whole frames. `answered` requests are answered by them. Frames for a connection that
+    /// is being closed are dropped. The caller wakes every connection that it put on `wake` once it
+    /// holds no lock.
     pub(crate) fn push(
         self: &Arc<Self>,
         answered: u32,
@@ -318,13 +323,14 @@ impl Conn {
         }
     }
 
-    /// No frame is taken after this; those before it are still written. The caller wakes as after [`Conn::push`].
-    /// `false`: it was being closed already, for another reason.
+    /// No frame is taken after this; those before it are still written. The caller wakes as after
+    /// [`Conn::push`]. `false`: it was being closed already, for another reason.
     pub(crate) fn close(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) -> bool {
         self.stop(reason, true, wake)
     }
 
-    /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the client gets has no gap.
+    /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the
+    /// client gets has no gap.
     pub(crate) fn end(self: &Arc<Self>, wake: &mut Vec<Arc<Conn>>) {
         self.stop(CloseReason::AllTooSlow, false, wake);
     }
@@ -351,7 +357,8 @@ impl Conn {
         true
     }
 
-    /// Bytes of it that are counted, and whether it may be made to end. `None`: it ends, and they go with it.
+    /// Bytes of it that are counted, and whether it may be made to end. `None`: it ends, and they
+    /// go with it.
     pub(crate) fn holds(&self) -> Option<(usize, bool)> {
         let outbox = self.outbox.lock();
         if let Some(CloseReason::TooSlow | CloseReason::AllTooSlow) = outbox.closing {
@@ -379,8 +386,8 @@ impl Conn {
         self.outbound.change(before, bytes);
     }
 
-    /// For how long the first byte that the socket does not take has been waiting, or somewhat less. What its task has not
-    /// seen yet does not count: that is not the client's fault.
+    /// For how long the first byte that the socket does not take has been waiting, or somewhat
+    /// less. What its task has not seen yet does not count: that is not the client's fault.
     pub(crate) fn waits_ms(&self, now_ms: u64) -> u64 {
         if self.stats.unwritten.load(Relaxed) == 0 {
             return 0;
@@ -388,8 +395,9 @@ impl Conn {
         now_ms.saturating_sub(self.stats.waits_since_ms.load(Relaxed))
     }
 
-    /// Sees to it that what was pushed goes out: the socket task is woken, or, with `direct`, the bytes are written here
-    /// and now, if the task has nothing else to do and the socket takes them.
+    /// Sees to it that what was pushed goes out: the socket task is woken, or, with `direct`, the
+    /// bytes are written here and now, if the task has nothing else to do and the socket takes
+    /// them.
     pub(crate) fn wake(&self, direct: bool) {
         let waker = {
             let mut outbox = self.outbox.lock();
@@ -412,8 +420,8 @@ impl Conn {
         }
     }
 
-    /// Moves what waits to the end of `out`, unless `full` says that `out` has enough: then it waits here, where its
-    /// bound is.
+    /// Moves what waits to the end of `out`, unless `full` says that `out` has enough: then it
+    /// waits here, where its bound is.
     pub(crate) fn take(&self, out: &mut Vec<u8>, full: bool) -> Taken {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
@@ -425,8 +433,8 @@ impl Conn {
         taken
     }
 
-    /// Moves all that waits, and asks for the zxid before more can come: every event up to it is among what is taken,
-    /// and no reply beyond it.
+    /// Moves all that waits, and asks for the zxid before more can come: every event up to it is
+    /// among what is taken, and no reply beyond it.
     pub(crate) fn take_with_zxid(
         &self,
         out: &mut Vec<u8>,
@@ -439,8 +447,9 @@ impl Conn {
         (taken, zxid())
     }
 
-    /// Asks to be woken when there is something to take. `false`: there is something already. With `full`, only being
-    /// closed counts. With `idle`, answers may be written there without waking the task.
+    /// Asks to be woken when there is something to take. `false`: there is something already. With
+    /// `full`, only being closed counts. With `idle`, answers may be written there without waking
+    /// the task.
     pub(crate) fn wait(&self, waker: &Waker, full: bool, idle: Option<Arc<dyn Outlet>>) -> bool {
         let mut outbox = self.outbox.lock();
         let something = !outbox.bytes.is_empty() || outbox.answered > 0;
@@ -455,8 +464,9 @@ impl Conn {
         true
     }
 
-    /// Lets go of the socket: its task has ended. What the connection has asked for and is still on its way to the core
-    /// finds it closed, so that it sets no watch that nobody would remove. Why it ended.
+    /// Lets go of the socket: its task has ended. What the connection has asked for and is still on
+    /// its way to the core finds it closed, so that it sets no watch that nobody would remove. Why
+    /// it ended.
     pub(crate) fn detach(&self) -> CloseReason {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
@@ -546,8 +556,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Pushes `bytes` to a connection whose task waits with an outlet of that room; what the outlet got, what is left to
-    /// the task, and whether it was woken.
+    /// Pushes `bytes` to a connection whose task waits with an outlet of that room; what the outlet
+    /// got, what is left to the task, and whether it was woken.
     fn answered_while_idle(room: usize, bytes: &[u8], direct: bool) -> (Vec<u8>, Vec<u8>, bool) {
         let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
         let pipe = Arc::new(Pipe {

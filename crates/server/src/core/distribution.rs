@@ -1,5 +1,6 @@
-//! How a measured quantity is distributed: count, sum, extremes and quantiles, gathered without a lock. One measurement
-//! costs two relaxed additions; what is read while others measure may be a measurement apart.
+//! How a measured quantity is distributed: count, sum, extremes and quantiles, gathered without a
+//! lock. One measurement costs two relaxed additions; what is read while others measure may be a
+//! measurement apart.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -97,7 +98,8 @@ impl Spread {
         self.sum as f64 / self.count as f64
     }
 
-    /// The value that `share` (0 to 1) of the measurements do not exceed, at most a quarter too high.
+    /// The value that `share` (0 to 1) of the measurements do not exceed, at most a quarter too
+    /// high.
     pub(crate) fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count as f64 * share).ceil().max(1.0);
         let mut seen = 0;

@@ -1,7 +1,8 @@
-//! Staying awake for what an answer is likely to bring. Those who were answered by the last sync are likely to write next:
-//! at a lock's hand-over the one that released comes back into the line while the one that was told releases. So the core
-//! does not fall asleep at once after it has told a few (being woken takes longer than their reaction), and it waits a
-//! moment for the second of two small writes, so that they share one sync. Each of the two is a bet: it never lasts longer
+//! Staying awake for what an answer is likely to bring. Those who were answered by the last sync
+//! are likely to write next: at a lock's hand-over the one that released comes back into the line
+//! while the one that was told releases. So the core does not fall asleep at once after it has told
+//! a few (being woken takes longer than their reaction), and it waits a moment for the second of
+//! two small writes, so that they share one sync. Each of the two is a bet: it never lasts longer
 //! than the sync took, is not made for large batches, and is made ever less often while it is lost.
 
 use std::time::{Duration, Instant};
@@ -56,8 +57,8 @@ pub(crate) struct Gather {
     writers: Writers,
 }
 
-/// How many of those who are told write next: of a lock's line, the one that has released and the one that holds now, but not
-/// the one that has just taken its place at the end.
+/// How many of those who are told write next: of a lock's line, the one that has released and the
+/// one that holds now, but not the one that has just taken its place at the end.
 #[derive(Debug, Default)]
 struct Writers {
     /// As it was lately; `None` while everybody who is told is expected to write.
@@ -106,7 +107,8 @@ impl Gather {
         self.first.learn(paid);
     }
 
-    /// How many connections to wait for and until when, if `requests` of `groups` connections should wait at all.
+    /// How many connections to wait for and until when, if `requests` of `groups` connections
+    /// should wait at all.
     pub(crate) fn worth(
         &mut self,
         groups: usize,

@@ -1,6 +1,7 @@
-//! How often somebody may try to be the superuser. The first tries of an address are judged at once; further ones wait for
-//! their turn, one a second, whether they are right or not, and where too many wait they are refused unjudged. Keeps books of
-//! a bounded number of addresses, and forgets those that have stopped.
+//! How often somebody may try to be the superuser. The first tries of an address are judged at
+//! once; further ones wait for their turn, one a second, whether they are right or not, and where
+//! too many wait they are refused unjudged. Keeps books of a bounded number of addresses, and
+//! forgets those that have stopped.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The ids of new sessions: the server's number in the first byte, then the time of its start, then a count
-//! (protocol.md §2). Never gives an id that an open session has.
+//! The ids of new sessions: the server's number in the first byte, then the time of its start, then
+//! a count (protocol.md §2). Never gives an id that an open session has.
 
 use baton_tree::Tree;
 
@@ -10,7 +10,8 @@ pub(crate) struct SessionIds {
 }
 
 impl SessionIds {
-    /// `wall_ms` is milliseconds since 1970. A clock that was set back must not lead to an id that is in use.
+    /// `wall_ms` is milliseconds since 1970. A clock that was set back must not lead to an id that
+    /// is in use.
     pub(crate) fn new(server_id: u8, wall_ms: i64, tree: &Tree) -> Self {
         let from_time = (((wall_ms << 24) as u64) >> 8) as i64;
         let mine = i64::from(server_id) << 56;

@@ -1,6 +1,7 @@
-//! What has arrived and is not taken on yet, over all connections: requests that are not whole, and whole ones that wait for
-//! room. Counted in one place, and bounded: past the bound those connections end that have held most for longest. A
-//! connection whose requests arrive whole and are taken on at once costs nothing here. Their sessions live on.
+//! What has arrived and is not taken on yet, over all connections: requests that are not whole, and
+//! whole ones that wait for room. Counted in one place, and bounded: past the bound those
+//! connections end that have held most for longest. A connection whose requests arrive whole and
+//! are taken on at once costs nothing here. Their sessions live on.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -45,8 +46,8 @@ impl Inbound {
 }
 
 impl Shared {
-    /// Notes that `bytes` of a connection have arrived and are not taken on. `anew`: a request has been taken on since the
-    /// last time, so that what is held has been held from now on only.
+    /// Notes that `bytes` of a connection have arrived and are not taken on. `anew`: a request has
+    /// been taken on since the last time, so that what is held has been held from now on only.
     pub(crate) fn set_unfinished(&self, conn: &Conn, bytes: usize, anew: bool) {
         let after = if bytes < COUNTED_BYTES { 0 } else { bytes };
         let unfinished = &conn.stats.unfinished;

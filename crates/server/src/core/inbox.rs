@@ -1,6 +1,6 @@
-//! What sockets have for the core: one buffer that all of them append to and the core takes whole. A socket that
-//! appends wakes the core at most once; while the core writes to disk, the next batch grows here.
-//! Never drops work silently: after [`Inbox::close`] an append is refused.
+//! What sockets have for the core: one buffer that all of them append to and the core takes whole.
+//! A socket that appends wakes the core at most once; while the core writes to disk, the next batch
+//! grows here. Never drops work silently: after [`Inbox::close`] an append is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -258,7 +258,8 @@ impl Inbox {
         done.clear();
     }
 
-    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes everything.
+    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes
+    /// everything.
     pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
         self.done(done);
         let mut state = self.state.lock();

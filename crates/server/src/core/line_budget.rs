@@ -1,6 +1,7 @@
-//! How many lines of the log each peer may cause. Every peer has lines of its own for every kind of mischief, so that one
-//! that makes noise hides nobody else; all peers together have a bound as well, past which who has had no line yet still
-//! gets its first. Keeps books for a while and for a bounded number of peers, then starts anew and tells what was left out.
+//! How many lines of the log each peer may cause. Every peer has lines of its own for every kind of
+//! mischief, so that one that makes noise hides nobody else; all peers together have a bound as
+//! well, past which who has had no line yet still gets its first. Keeps books for a while and for a
+//! bounded number of peers, then starts anew and tells what was left out.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -107,7 +108,8 @@ impl LineBudget {
         self.ends_ms
     }
 
-    /// If the while is over: what was left out in it, in order of kind. The next one begins with the next line.
+    /// If the while is over: what was left out in it, in order of kind. The next one begins with
+    /// the next line.
     pub(super) fn settle(&mut self, now_ms: u64) -> Vec<LeftOut> {
         if now_ms < self.ends_ms || self.by_peer.is_empty() {
             return Vec::new();

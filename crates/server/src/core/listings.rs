@@ -1,7 +1,8 @@
-//! What takes long to tell: connections, sessions and watches one by one, and files. Each listing is made once for all who
-//! ask for it before it begins, one at a time, by a thread of its own that is there while there is something to make. It
-//! takes the locks of the tree and the watches for a slice at a time and rests between slices, so that requests and session
-//! clocks go on. How much a listing may hold, how many may wait and for how long, and how much of earlier ones may still be
+//! What takes long to tell: connections, sessions and watches one by one, and files. Each listing
+//! is made once for all who ask for it before it begins, one at a time, by a thread of its own that
+//! is there while there is something to make. It takes the locks of the tree and the watches for a
+//! slice at a time and rests between slices, so that requests and session clocks go on. How much a
+//! listing may hold, how many may wait and for how long, and how much of earlier ones may still be
 //! unread are bounded; past a bound the asker is refused, and told why.
 
 use std::collections::VecDeque;
@@ -151,7 +152,8 @@ impl Listings {
         }
     }
 
-    /// Puts the asker to those who wait for the listing of this name. The second: whether a thread has to be started.
+    /// Puts the asker to those who wait for the listing of this name. The second: whether a thread
+    /// has to be started.
     fn ask(
         &self,
         name: ListingName,
@@ -185,7 +187,8 @@ impl Listings {
 }
 
 impl Shared {
-    /// The listing of this name, made for this asker and all others who wait for it. Cancelling has no effect on them.
+    /// The listing of this name, made for this asker and all others who wait for it. Cancelling has
+    /// no effect on them.
     ///
     /// # Errors
     /// [`Refusal`].

@@ -1,5 +1,6 @@
-//! The core: sessions' clocks, watches, reads, and the pipeline that turns what sockets hand in into log entries and
-//! applies them. Knows no socket: bytes go in through [`inbox`], bytes come out through [`conn`].
+//! The core: sessions' clocks, watches, reads, and the pipeline that turns what sockets hand in
+//! into log entries and applies them. Knows no socket: bytes go in through [`inbox`], bytes come
+//! out through [`conn`].
 
 mod apply;
 mod baton_node;

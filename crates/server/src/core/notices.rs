@@ -1,7 +1,8 @@
-//! What the log hears of peers: what they did wrong and which limit they met, one line each with the peer and the cause.
-//! Each peer has no more than so many lines of each kind in a while, so that nobody who sends garbage by the million fills
-//! the disk with it, or hides what others do; how many were left out is told at the while's end. Nothing that a peer sent
-//! gets into a line unescaped or in full length.
+//! What the log hears of peers: what they did wrong and which limit they met, one line each with
+//! the peer and the cause. Each peer has no more than so many lines of each kind in a while, so
+//! that nobody who sends garbage by the million fills the disk with it, or hides what others do;
+//! how many were left out is told at the while's end. Nothing that a peer sent gets into a line
+//! unescaped or in full length.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -104,8 +105,8 @@ impl Notices {
 }
 
 impl Shared {
-    /// Writes a line about `peer` into the log, unless there have been enough. `None`: about the server, or about a client
-    /// that is away.
+    /// Writes a line about `peer` into the log, unless there have been enough. `None`: about the
+    /// server, or about a client that is away.
     pub(crate) fn notice(&self, notice: Notice, peer: Option<&Peer>, what: fmt::Arguments<'_>) {
         let now_ms = self.time.now_ms();
         self.tell_left_out(now_ms);

@@ -1,8 +1,9 @@
-//! What waits for clients to read it, over all connections: counted in one place, and bounded. A connection is counted
-//! with what its socket has not taken and with what waits behind that; one whose answers leave at once costs nothing here.
-//! Past half of the bound a connection takes no further request before its answers have left; past the bound those
-//! connections end that have held most for longest, and nobody adds to it until their bytes are gone. Never drops a frame of a connection
-//! that stays open.
+//! What waits for clients to read it, over all connections: counted in one place, and bounded. A
+//! connection is counted with what its socket has not taken and with what waits behind that; one
+//! whose answers leave at once costs nothing here. Past half of the bound a connection takes no
+//! further request before its answers have left; past the bound those connections end that have
+//! held most for longest, and nobody adds to it until their bytes are gone. Never drops a frame of
+//! a connection that stays open.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ impl Outbound {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Whether the core has to end connections. Those that it ends give their bytes back later, so `seen` keeps it from
-    /// looking again for each event of an entry; it begins with 0.
+    /// Whether the core has to end connections. Those that it ends give their bytes back later, so
+    /// `seen` keeps it from looking again for each event of an entry; it begins with 0.
     pub(super) fn needs_relief(&self, seen: &mut usize) -> bool {
         let held_bytes = self.held_bytes();
         let needs = held_bytes > self.max_bytes && held_bytes >= *seen;
@@ -114,7 +115,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// A client that fetches much holds much for a moment; one that does not read holds it for long.
+    /// A client that fetches much holds much for a moment; one that does not read holds it for
+    /// long.
     fn weight(&self) -> u64 {
         let bytes = u64::try_from(self.bytes).unwrap_or(u64::MAX);
         bytes.saturating_mul(self.waits_ms.saturating_add(1))
@@ -141,8 +143,8 @@ pub(super) fn to_end(
 }
 
 impl Shared {
-    /// Ends connections until all others together are below the bound. The caller wakes those on `wake` once it holds no
-    /// outbox. Takes the lock of the connections.
+    /// Ends connections until all others together are below the bound. The caller wakes those on
+    /// `wake` once it holds no outbox. Takes the lock of the connections.
     pub(crate) fn relieve(&self, wake: &mut Vec<Arc<Conn>>) {
         let now_ms = self.time.now_ms();
         let connections = self.all_connections();

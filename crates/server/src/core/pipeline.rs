@@ -1,6 +1,6 @@
-//! The core: one thread that owns consensus, the log and every change of the tree. It takes all that waits, makes it
-//! one log entry, writes and syncs it once, and applies it once committed. Whatever it does is in the
-//! log first; it answers nothing that is not on disk.
+//! The core: one thread that owns consensus, the log and every change of the tree. It takes all
+//! that waits, makes it one log entry, writes and syncs it once, and applies it once committed.
+//! Whatever it does is in the log first; it answers nothing that is not on disk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,8 +31,8 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 /// How often a full disk is tried again, and how often the log says that it still is.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
-/// How long what was synced may go without an end mark. The mark costs a sync of its own, so it waits for a moment of
-/// rest, or for the next of these moments where there is none.
+/// How long what was synced may go without an end mark. The mark costs a sync of its own, so it
+/// waits for a moment of rest, or for the next of these moments where there is none.
 const END_MARK_PAUSE: Duration = Duration::from_millis(500);
 /// Containers and TTL znodes that one entry removes.
 const REAP_AT_ONCE: usize = 1000;
@@ -44,8 +44,8 @@ enum Hearing {
     Idle,
     /// The sockets' tasks have been asked for a round.
     Asked(Round),
-    /// They have made it. What they handed in by then is in the inbox, and is taken before a session ends: it may be the
-    /// session's return through another connection.
+    /// They have made it. What they handed in by then is in the inbox, and is taken before a
+    /// session ends: it may be the session's return through another connection.
     Heard,
 }
 
@@ -118,7 +118,8 @@ impl Core {
         Ok(core)
     }
 
-    /// Every session that is there gets a full timeout, whoever it was that it spoke to (protocol.md §2).
+    /// Every session that is there gets a full timeout, whoever it was that it spoke to
+    /// (protocol.md §2).
     fn start_clocks(&mut self) {
         let now_ms = self.shared.time.now_ms();
         let tree = self.shared.tree.read();
@@ -208,7 +209,8 @@ impl Core {
         }
     }
 
-    /// Ends the log in good order. Everything is synced by then, so a full disk keeps nobody from stopping.
+    /// Ends the log in good order. Everything is synced by then, so a full disk keeps nobody from
+    /// stopping.
     fn close_log(&mut self) -> Result<(), ServerError> {
         match self.wal.mark_closed() {
             Err(error @ WalError::NoSpace { .. }) => {
@@ -229,8 +231,8 @@ impl Core {
             Hearing::Asked(_) => None,
             Hearing::Heard => Some(now()),
         };
-        // What came due during a long sync is due now: not earlier, or the core would take itself for one that stood
-        // still.
+        // What came due during a long sync is due now: not earlier, or the core would take itself
+        // for one that stood still.
         let end_mark = self.next_end_mark.map(|due| due.max(now()));
         let snapshot = self.snapshots.next_look();
         [clock, self.next_reap, snapshot, end_mark]
@@ -272,7 +274,8 @@ impl Core {
         };
         let next = first + group.len;
         let session = group.conn.session();
-        // Only the connection that speaks for the session now may write in its name (hazards.md H02).
+        // Only the connection that speaks for the session now may write in its name (hazards.md
+        // H02).
         let speaks = self.clocks.get(session).is_none_or(|clocked| {
             clocked
                 .conn
@@ -358,8 +361,8 @@ impl Core {
         next
     }
 
-    /// From here on in the log, only `conn` speaks for the session: what the old connection still sends must not be
-    /// applied after the client has been told that it is re-attached.
+    /// From here on in the log, only `conn` speaks for the session: what the old connection still
+    /// sends must not be applied after the client has been told that it is re-attached.
     fn hand_over(
         &mut self,
         session: i64,
@@ -417,8 +420,8 @@ impl Core {
         self.commit_and_apply(builder, &Work::default())
     }
 
-    /// Whether what waited on the sockets has been read since the first session became due, and what they handed in has been
-    /// worked on. Otherwise sees to it that it will be.
+    /// Whether what waited on the sockets has been read since the first session became due, and
+    /// what they handed in has been worked on. Otherwise sees to it that it will be.
     fn sockets_are_heard(&mut self) -> bool {
         match self.hearing {
             Hearing::Idle => {
@@ -517,7 +520,8 @@ impl Core {
         Ok(())
     }
 
-    /// Stores what consensus hands out until it has nothing more; returns what was committed by that.
+    /// Stores what consensus hands out until it has nothing more; returns what was committed by
+    /// that.
     fn settle(&mut self) -> Result<Vec<Entry>, ServerError> {
         let mut committed = Vec::new();
         while let Some(effects) = self.consensus.drain() {
@@ -556,8 +560,9 @@ impl Core {
         Ok(committed)
     }
 
-    /// Does something to the log, as often as it takes until the disk has room for it. Meanwhile nothing else is written or
-    /// applied, so writes wait and reads show what is on the disk; whoever stops the server is not kept waiting.
+    /// Does something to the log, as often as it takes until the disk has room for it. Meanwhile
+    /// nothing else is written or applied, so writes wait and reads show what is on the disk;
+    /// whoever stops the server is not kept waiting.
     fn with_room<T>(
         &mut self,
         mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
@@ -590,7 +595,8 @@ impl Core {
         is_full.store(false, Relaxed);
         if let Some((begun, _)) = since {
             let waited = now().saturating_duration_since(begun);
-            // Sockets with writes that wait were not read further, so their sessions could not be heard.
+            // Sockets with writes that wait were not read further, so their sessions could not be
+            // heard.
             self.shared.time.forgive(mark, waited);
             if outcome.is_ok() {
                 tracing::info!(?waited, "there is room on the disk again; writes go on");
@@ -599,8 +605,8 @@ impl Core {
         Ok(outcome?)
     }
 
-    /// A disk that hung kept the sockets from being read once enough requests waited: their sessions could not be
-    /// heard, so the time is not counted against them.
+    /// A disk that hung kept the sockets from being read once enough requests waited: their
+    /// sessions could not be heard, so the time is not counted against them.
     fn forgive_stall(&self, mark: ForgivenBefore, sync_time: Duration) {
         let options = &self.shared.options;
         if sync_time > options.tick.max(options.min_session_timeout / 2) {

@@ -1,12 +1,14 @@
-//! Whether the core goes on: when it began the step that it is at. A disk that hangs keeps it at one sync, and all writes with
-//! it. Told to those who ask whether the server is ready, and why a session was not opened. Only reads and stores numbers.
+//! Whether the core goes on: when it began the step that it is at. A disk that hangs keeps it at
+//! one sync, and all writes with it. Told to those who ask whether the server is ready, and why a
+//! session was not opened. Only reads and stores numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::shared::Shared;
 
-/// A step that takes longer makes the server not ready. A sync that takes a second is counted as slow already.
+/// A step that takes longer makes the server not ready. A sync that takes a second is counted as
+/// slow already.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 const IDLE: u64 = u64::MAX;

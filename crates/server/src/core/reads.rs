@@ -1,6 +1,6 @@
-//! Answers reads from the tree, straight into the bytes that go out, and sets the watches that they ask for under the
-//! same lock. Runs on the socket's task, or in the core when the read's place is behind a write of its own session.
-//! Never waits, never writes the tree.
+//! Answers reads from the tree, straight into the bytes that go out, and sets the watches that they
+//! ask for under the same lock. Runs on the socket's task, or in the core when the read's place is
+//! behind a write of its own session. Never waits, never writes the tree.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -228,7 +228,8 @@ pub(crate) fn answer(
             Ok(Response::Empty)
         }
         Request::Sasl { .. } => {
-            // No mechanism is configured. A client that insists ends here, as with any wrong credentials.
+            // No mechanism is configured. A client that insists ends here, as with any wrong
+            // credentials.
             let what = format_args!(
                 "connection closed: it asked for SASL, which this server does not have; use digest"
             );
@@ -275,8 +276,8 @@ fn set_watch(
     outcome.is_ok()
 }
 
-/// Ends the connection: a client does not look at what setWatches is answered with, and would wait for events that never
-/// come.
+/// Ends the connection: a client does not look at what setWatches is answered with, and would wait
+/// for events that never come.
 fn not_set_again(
     shared: &Shared,
     asked: &Asked<'_>,

@@ -1,5 +1,5 @@
-//! From a data folder to a tree: the newest snapshot, then the log. Refuses whatever does not fit together; never
-//! repairs.
+//! From a data folder to a tree: the newest snapshot, then the log. Refuses whatever does not fit
+//! together; never repairs.
 
 use std::sync::Arc;
 

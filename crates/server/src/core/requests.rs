@@ -1,5 +1,6 @@
-//! How many requests of each kind came, and how large the answers were. A socket counts in a tally of its own and adds it
-//! up once for all requests that it found, so that counting costs no request anything.
+//! How many requests of each kind came, and how large the answers were. A socket counts in a tally
+//! of its own and adds it up once for all requests that it found, so that counting costs no request
+//! anything.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -59,7 +60,8 @@ fn place(op: i32) -> Option<usize> {
     }
 }
 
-/// Sizes of answers: the last, the smallest and the largest, in bytes. Nothing before the first one.
+/// Sizes of answers: the last, the smallest and the largest, in bytes. Nothing before the first
+/// one.
 #[derive(Debug)]
 pub(crate) struct ReplySizes {
     last: AtomicU64,
@@ -157,7 +159,8 @@ impl RequestCounts {
     }
 }
 
-/// What one socket, or one entry, has to add. Requests that follow each other are most often of one kind.
+/// What one socket, or one entry, has to add. Requests that follow each other are most often of one
+/// kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// A place, and how many requests in a row were of that kind.

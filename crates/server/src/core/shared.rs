@@ -1,5 +1,5 @@
-//! What the core and the sockets share: the tree and the watches under their locks, the inbox, the clocks, the
-//! connections. Locks are taken in one order: tree, watches, a connection's outbox.
+//! What the core and the sockets share: the tree and the watches under their locks, the inbox, the
+//! clocks, the connections. Locks are taken in one order: tree, watches, a connection's outbox.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -131,7 +131,8 @@ impl Shared {
 
     /// Strikes a connection out, and its watches.
     pub(crate) fn forget(&self, conn: &Conn) {
-        // First: watches that it asks for from now on are not set, those before are forgotten below.
+        // First: watches that it asks for from now on are not set, those before are forgotten
+        // below.
         let ended = conn.detach();
         self.release_unfinished(conn, ended);
         self.watches.lock().forget(conn.id);

@@ -1,7 +1,8 @@
-//! Snapshots without a pause: the core takes slices of the tree between batches, a thread of its own writes them to
-//! disk. The log is purged once the snapshot is durable. A snapshot that fails costs nothing but the segments that it
-//! would have made needless: its file is removed at once, the log still has everything, and it is tried again after a
-//! pause. Where the log finds no room while a snapshot is being written, the snapshot gives way.
+//! Snapshots without a pause: the core takes slices of the tree between batches, a thread of its
+//! own writes them to disk. The log is purged once the snapshot is durable. A snapshot that fails
+//! costs nothing but the segments that it would have made needless: its file is removed at once,
+//! the log still has everything, and it is tried again after a pause. Where the log finds no room
+//! while a snapshot is being written, the snapshot gives way.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -21,7 +22,8 @@ const SLICE_BYTES: usize = 64 << 10;
 const SLICES_WAITING: usize = 8;
 /// The kind of our chunks in the snapshot's file.
 const CHUNK_KIND: u8 = 0;
-/// How long after a failure a snapshot is tried again. Each further failure doubles it, up to the longest.
+/// How long after a failure a snapshot is tried again. Each further failure doubles it, up to the
+/// longest.
 const FIRST_RETRY: Duration = Duration::from_secs(60);
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
@@ -65,8 +67,8 @@ impl Snapshots {
         self.bytes_since += bytes as u64;
     }
 
-    /// When the core has to come back: at once while there are slices to take, soon while the disk is being waited for,
-    /// and for the next attempt after a failure.
+    /// When the core has to come back: at once while there are slices to take, soon while the disk
+    /// is being waited for, and for the next attempt after a failure.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let Some(writing) = &self.writing else {
             return self.retry.map(|(due, _)| due);
@@ -96,7 +98,8 @@ impl Snapshots {
     }
 
     fn begin(&mut self, shared: &Shared, point: SnapshotPoint, store: SnapshotStore) {
-        // Counted from here, so that a snapshot that fails is tried again only after its pause or when the next one is due.
+        // Counted from here, so that a snapshot that fails is tried again only after its pause or
+        // when the next one is due.
         self.entries_since = 0;
         self.bytes_since = 0;
         let index = point.index;
@@ -167,8 +170,9 @@ impl Snapshots {
         );
     }
 
-    /// Ends the snapshot under way, because the log has no room while it takes some. One whose slices are all handed over
-    /// is waited for: it may make segments needless. Does nothing where there is none.
+    /// Ends the snapshot under way, because the log has no room while it takes some. One whose
+    /// slices are all handed over is waited for: it may make segments needless. Does nothing where
+    /// there is none.
     pub(crate) fn give_way(&mut self, shared: &Shared, wal: &mut Wal) {
         let Some(mut writing) = self.writing.take() else {
             return;

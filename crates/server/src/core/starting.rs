@@ -1,5 +1,5 @@
-//! How far a server is that starts: what an operator is told until it serves. Written by the thread that recovers, read
-//! by whoever asks; decides nothing.
+//! How far a server is that starts: what an operator is told until it serves. Written by the thread
+//! that recovers, read by whoever asks; decides nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};

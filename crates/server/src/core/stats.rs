@@ -1,5 +1,6 @@
-//! What the server counts of itself, for the four-letter words and `/metrics`. Counters are relaxed: they order nothing.
-//! How a figure is called and what it means is in the table of `net::metrics`.
+//! What the server counts of itself, for the four-letter words and `/metrics`. Counters are
+//! relaxed: they order nothing. How a figure is called and what it means is in the table of
+//! `net::metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -52,7 +53,8 @@ pub(crate) struct Stats {
     pub(crate) slow_syncs: AtomicU64,
     /// Whether writes wait for room on the disk.
     pub(crate) disk_full: AtomicBool,
-    /// From the arrival of an entry's oldest request until the entry is made, and of its application.
+    /// From the arrival of an entry's oldest request until the entry is made, and of its
+    /// application.
     pub(crate) queue_time: Distribution,
     pub(crate) apply_time: Distribution,
     pub(crate) commands: AtomicU64,
@@ -205,7 +207,8 @@ pub(crate) struct ConnStats {
     /// Bytes of requests that are not whole or wait, and since when.
     pub(crate) unfinished: AtomicUsize,
     pub(crate) unfinished_since_ms: AtomicU64,
-    /// Since when bytes have waited that leave before this many have been sent: who reads, however much, starts anew often.
+    /// Since when bytes have waited that leave before this many have been sent: who reads, however
+    /// much, starts anew often.
     pub(crate) waits_since_ms: AtomicU64,
     pub(crate) waits_until_sent: AtomicU64,
     pub(crate) last_op: AtomicU64,

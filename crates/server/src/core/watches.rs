@@ -1,6 +1,7 @@
-//! Who watches what: every watch of every connection, of all four kinds, in one table (protocol.md §1.7).
-//! A path is stored once, a watch costs a few bytes. How many there may be, and how many bytes they may take, is bounded for
-//! each connection and for all. Never replicated, never logged: a watch ends with its connection.
+//! Who watches what: every watch of every connection, of all four kinds, in one table (protocol.md
+//! §1.7). A path is stored once, a watch costs a few bytes. How many there may be, and how many
+//! bytes they may take, is bounded for each connection and for all. Never replicated, never logged:
+//! a watch ends with its connection.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -385,7 +386,8 @@ impl WatchTable {
         }
     }
 
-    /// Puts into `hit` the connections that this event is for, each once, and removes the watches that fire once.
+    /// Puts into `hit` the connections that this event is for, each once, and removes the watches
+    /// that fire once.
     pub(crate) fn fire(&mut self, event: EventKind, path: &str, hit: &mut Vec<u32>) {
         hit.clear();
         if self.has.watches == 0 {
@@ -442,9 +444,9 @@ impl WatchTable {
         }
     }
 
-    /// Appends further watched paths with the sessions that watch them: a slice from the slot `from` on, as large as
-    /// one may be. The slot at which the next slice begins; `None`: there are no more. What changes between slices
-    /// may be found or not.
+    /// Appends further watched paths with the sessions that watch them: a slice from the slot
+    /// `from` on, as large as one may be. The slot at which the next slice begins; `None`: there
+    /// are no more. What changes between slices may be found or not.
     pub(crate) fn next_watched(&self, from: usize, found: &mut Vec<WatchedPath>) -> Option<usize> {
         let (mut items, mut bytes) = (0, 0);
         for (slot, watched) in self.watched.iter().enumerate().skip(from) {

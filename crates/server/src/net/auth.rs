@@ -1,5 +1,5 @@
-//! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its connection; never
-//! decides what an identity may do: that is the ACLs' matter.
+//! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its
+//! connection; never decides what an identity may do: that is the ACLs' matter.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,8 @@ use crate::core::notices::Notice;
 use crate::core::shared::Shared;
 use crate::options::Options;
 
-/// Bytes of all that one connection has proved to be: every log entry with a write of its own has them.
+/// Bytes of all that one connection has proved to be: every log entry with a write of its own has
+/// them.
 const MAX_IDENTITY_BYTES: usize = 64 << 10;
 
 /// Why credentials are refused. The answer is `AuthFailed`.
@@ -29,8 +30,8 @@ pub(super) enum Refusal {
     TooOften,
 }
 
-/// Whether the packet claims to come from the superuser: only that can be guessed at, as any other pair of name and password is
-/// an identity of its own.
+/// Whether the packet claims to come from the superuser: only that can be guessed at, as any other
+/// pair of name and password is an identity of its own.
 pub(super) fn claims_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
     let Some(digest) = options.super_digest.as_deref() else {
         return false;
@@ -47,8 +48,8 @@ pub(super) fn proves_superuser(packet: &AuthPacket<'_>, options: &Options) -> bo
     packet.scheme == "digest" && digest.is_some() && digest == options.super_digest
 }
 
-/// Counts and tells a wrong password of the superuser, who is nobody then but a user of that name; a right one ends the slowing
-/// of its address.
+/// Counts and tells a wrong password of the superuser, who is nobody then but a user of that name;
+/// a right one ends the slowing of its address.
 pub(super) fn judge_superuser(shared: &Shared, peer: &Peer, packet: &AuthPacket<'_>) {
     if proves_superuser(packet, &shared.options) {
         shared.guesses.was_right(peer);
@@ -71,7 +72,8 @@ pub(super) fn add(
     let mut more = identity.clone();
     match packet.scheme {
         "digest" => {
-            // As in ZooKeeper: null is refused, but without a colon it is a user without a password.
+            // As in ZooKeeper: null is refused, but without a colon it is a user without a
+            // password.
             let id = digest_id(packet.auth.ok_or(Refusal::Null)?);
             if options.super_digest.as_deref() == Some(id.as_str()) {
                 more.add("super", "");

@@ -20,7 +20,8 @@ impl Class {
     /// The class of a request.
     pub(super) fn of_request(op: i32, body: &[u8], limits: &Limits) -> Class {
         match Class::of(op) {
-            // As in ZooKeeper, a reconfiguration that cannot be decoded takes no zxid; other writes take one.
+            // As in ZooKeeper, a reconfiguration that cannot be decoded takes no zxid; other writes
+            // take one.
             Class::Write(op @ OpCode::Reconfig) if Request::decode(op, body, limits).is_err() => {
                 Class::Read(op)
             }

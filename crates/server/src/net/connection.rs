@@ -1,7 +1,7 @@
-//! The task of one connection: reads what has arrived, answers reads at once, hands writes to the core in one batch,
-//! writes what is ready with one system call. Keeps replies in request order and a watch event before the first reply
-//! that shows its state. Never waits for another connection; what it holds in memory has a bound (see
-//! [`Options`](crate::Options)).
+//! The task of one connection: reads what has arrived, answers reads at once, hands writes to the
+//! core in one batch, writes what is ready with one system call. Keeps replies in request order and
+//! a watch event before the first reply that shows its state. Never waits for another connection;
+//! what it holds in memory has a bound (see [`Options`](crate::Options)).
 
 use std::future::poll_fn;
 use std::io;
@@ -37,10 +37,11 @@ const READ_BYTES: usize = 16 << 10;
 const IDLE_BYTES: usize = 4 << 10;
 /// Reads answered under one hold of the tree's lock.
 const READS_PER_LOCK: usize = 32;
-/// Reads that may wait behind a write: they are answered together, before the client can fetch the first.
+/// Reads that may wait behind a write: they are answered together, before the client can fetch the
+/// first.
 const READS_BEHIND: usize = 32;
-/// What a connection may take in one turn, in bytes read and answered, and in time, before others get theirs. One request
-/// may go beyond it: it is not cut in two.
+/// What a connection may take in one turn, in bytes read and answered, and in time, before others
+/// get theirs. One request may go beyond it: it is not cut in two.
 const TURN_BYTES: usize = 256 << 10;
 const TURN_TIME: Duration = Duration::from_millis(2);
 /// An answer of more bytes than this has the clock read behind it.
@@ -54,9 +55,10 @@ const FREE_BYTES: usize = 4 << 10;
 /// How long a closed connection's last bytes may take to be fetched.
 pub(super) const LINGER: Duration = Duration::from_millis(250);
 
-/// The longest request that is answered with an error when it is over the limit, in limits: its bytes are read and thrown
-/// away, so that the connection goes on. What claims to be longer closes its connection, as clients expect of ZooKeeper:
-/// kazoo's own tests send two MiB where one is allowed, and want a lost connection.
+/// The longest request that is answered with an error when it is over the limit, in limits: its
+/// bytes are read and thrown away, so that the connection goes on. What claims to be longer closes
+/// its connection, as clients expect of ZooKeeper: kazoo's own tests send two MiB where one is
+/// allowed, and want a lost connection.
 const DISCARDED_LIMITS: usize = 2;
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
@@ -115,7 +117,8 @@ impl Turn {
     }
 }
 
-/// Ends a task's turn: it is polled again once all others that are ready have been, and the sockets have been asked.
+/// Ends a task's turn: it is polled again once all others that are ready have been, and the sockets
+/// have been asked.
 fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
     Poll::Pending
@@ -152,7 +155,8 @@ pub(crate) struct Connection {
     taken_on: bool,
     /// A reply after which the connection is to be closed has been put into `out`.
     close_after: Option<CloseReason>,
-    /// A request has been handed to the core after which the connection ends: none behind it counts.
+    /// A request has been handed to the core after which the connection ends: none behind it
+    /// counts.
     last_taken: bool,
 }
 
@@ -186,7 +190,8 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end. Cancelling drops the socket; what was handed to the core is still done.
+    /// Serves the connection to its end. Cancelling drops the socket; what was handed to the core
+    /// is still done.
     pub(crate) async fn serve(mut self) -> End {
         let opening = tokio::time::timeout(
             self.shared.options.handshake_timeout,
@@ -228,7 +233,8 @@ impl Connection {
         words::tell(shared, conn, &mut self.socket, &self.outlet, word, argument).await
     }
 
-    /// Why there is no session yet: the client has not named it, or the server has not written it down.
+    /// Why there is no session yet: the client has not named it, or the server has not written it
+    /// down.
     fn late(&self) -> End {
         let stats = &self.shared.stats;
         if self.phase != Phase::Attaching {
@@ -245,7 +251,8 @@ impl Connection {
         )
     }
 
-    /// Lets the client fetch the last bytes: closing with unread input would make the kernel throw them away.
+    /// Lets the client fetch the last bytes: closing with unread input would make the kernel throw
+    /// them away.
     async fn linger(&mut self) {
         let mut sink = [0_u8; 1024];
         let farewell = async {
@@ -414,8 +421,8 @@ impl Connection {
         }
     }
 
-    /// Counts what has just been read: for the turn, and for the session's clock if it ends a request. A client that sends
-    /// half of one, byte by byte, has not been heard.
+    /// Counts what has just been read: for the turn, and for the session's clock if it ends a
+    /// request. A client that sends half of one, byte by byte, has not been heard.
     fn count_input(&mut self, bytes: usize) -> Result<(), End> {
         self.read_at = now();
         self.turn.bytes += bytes;
@@ -482,7 +489,8 @@ impl Connection {
             && (self.may_hand_in_freely() || !self.shared.inbox.is_full())
     }
 
-    /// Whether it hands in so little that it may though as much is queued as may be: otherwise nothing would wake it.
+    /// Whether it hands in so little that it may though as much is queued as may be: otherwise
+    /// nothing would wake it.
     fn may_hand_in_freely(&self) -> bool {
         self.in_flight == 0 && self.work.data.len() < FREE_BYTES
     }
@@ -608,8 +616,8 @@ impl Connection {
                         Some(guard) => guard,
                         None => {
                             let guard = tree.insert(shared.tree.read());
-                            // Events up to the state that this read is about to show; some may be missing from a
-                            // connection that is to end.
+                            // Events up to the state that this read is about to show; some may be
+                            // missing from a connection that is to end.
                             if conn.take(&mut self.out, false).closing.is_some() {
                                 break Ok(Need::Room);
                             }
@@ -741,8 +749,8 @@ impl Connection {
         }
     }
 
-    /// Whether a large request has to wait until less is queued. One behind others of its connection is held by
-    /// [`Connection::has_room`].
+    /// Whether a large request has to wait until less is queued. One behind others of its
+    /// connection is held by [`Connection::has_room`].
     fn must_wait_in_queue(&self, head: &[u8]) -> bool {
         if self.in_flight > 0 || !self.shared.inbox.is_full() {
             return false;
@@ -769,7 +777,8 @@ impl Connection {
         self.work.push(xid, kind, body);
     }
 
-    /// Begins to throw a request away that is over the limit; what it asks for, once that has arrived.
+    /// Begins to throw a request away that is over the limit; what it asks for, once that has
+    /// arrived.
     fn discard_large(&mut self, rest: &mut &[u8], length: usize) -> Option<RequestHeader> {
         let (head, after) = rest.split_at_checked(HEAD_BYTES)?;
         let head = head.get(frame::LENGTH_BYTES..).unwrap_or_default();
@@ -792,8 +801,8 @@ impl Connection {
         Some(header)
     }
 
-    /// A reply that needs nothing from the core but its place behind the requests that went there. How many replies that
-    /// was at once.
+    /// A reply that needs nothing from the core but its place behind the requests that went there.
+    /// How many replies that was at once.
     fn in_turn(
         &mut self,
         xid: i32,

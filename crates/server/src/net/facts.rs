@@ -1,4 +1,5 @@
-//! What several of the words and commands tell: version, folder, sessions and when they end. Only reads.
+//! What several of the words and commands tell: version, folder, sessions and when they end. Only
+//! reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ const THING_BYTES: usize = 64;
 /// Connections that the system holds until they are accepted.
 pub(super) const BACKLOG: i32 = 1024;
 
-/// The version of ZooKeeper whose clients find what they expect, Baton's own, and the time of the build: parsers of ZooKeeper's
-/// line look for what is behind the comma.
+/// The version of ZooKeeper whose clients find what they expect, Baton's own, and the time of the
+/// build: parsers of ZooKeeper's line look for what is behind the comma.
 pub(super) fn version() -> String {
     let seconds = env!("BATON_BUILT_SECONDS").parse().unwrap_or(0);
     let at = moment(seconds);
@@ -71,7 +72,8 @@ pub(super) fn file_bytes(shared: &Shared) -> (u64, u64) {
     bytes
 }
 
-/// Bytes of the last, the smallest and the largest answer; -1 before the first, as ZooKeeper has it.
+/// Bytes of the last, the smallest and the largest answer; -1 before the first, as ZooKeeper has
+/// it.
 pub(super) fn reply_sizes(shared: &Shared) -> (i64, i64, i64) {
     let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
     match shared.stats.requests.sizes.seen() {
@@ -85,7 +87,8 @@ pub(super) fn namespace(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
 }
 
-/// Time until the first session of these connections expires if nothing more is heard of it; 0 if none has a session.
+/// Time until the first session of these connections expires if nothing more is heard of it; 0 if
+/// none has a session.
 pub(super) fn least_time_left_ms(shared: &Shared, connections: &[Arc<Conn>]) -> u64 {
     let now_ms = shared.time.now_ms();
     let attached = connections.iter().filter_map(|conn| conn.attached());

@@ -1,4 +1,5 @@
-//! The frames of one connection, in and out: where one ends in what has arrived, and replies that have no body. Pure.
+//! The frames of one connection, in and out: where one ends in what has arrived, and replies that
+//! have no body. Pure.
 
 use baton_proto::{ErrorCode, ReplyHeader, frame};
 

@@ -1,4 +1,5 @@
-//! A connection's first frame (protocol.md §1.2): what it asks for, and what is refused before the log is asked.
+//! A connection's first frame (protocol.md §1.2): what it asks for, and what is refused before the
+//! log is asked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,8 @@ pub(super) fn request(
         .map_err(|error| format!("its first frame is not a ConnectRequest: {error}"))?;
     let zxid = shared.zxid();
     if request.last_zxid_seen > zxid {
-        // It would see time go back. It has to find a server that is not behind (single system image).
+        // It would see time go back. It has to find a server that is not behind (single system
+        // image).
         return Err(format!(
             "it has seen zxid 0x{:x}, this server is at 0x{zxid:x}; is this the right server, with its right data?",
             request.last_zxid_seen

@@ -35,7 +35,8 @@ pub(crate) enum Listener {
     },
 }
 
-/// A unix socket's file, removed when the listener goes, unless somebody has put another in its place.
+/// A unix socket's file, removed when the listener goes, unless somebody has put another in its
+/// place.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -56,8 +57,8 @@ pub(crate) async fn tcp(address: &str) -> Result<(Listener, SocketAddr), StartEr
     Ok((Listener::Tcp(listener), local))
 }
 
-/// The socket of [`tcp`], and of the HTTP listener. The host `*` is every address: of IPv6 and IPv4, or of IPv4 alone where
-/// there is no IPv6.
+/// The socket of [`tcp`], and of the HTTP listener. The host `*` is every address: of IPv6 and
+/// IPv4, or of IPv4 alone where there is no IPv6.
 pub(crate) async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     let refused = |source| StartError::Listen {
         address: address.to_owned(),
@@ -95,7 +96,8 @@ fn is_without_ipv6(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// `only_v6`: whether a socket of IPv6 takes no connections of IPv4; `None` leaves that to the system.
+/// `only_v6`: whether a socket of IPv6 takes no connections of IPv4; `None` leaves that to the
+/// system.
 fn listen(at: SocketAddr, only_v6: Option<bool>) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = socket2::Socket::new(
         socket2::Domain::for_address(at),
@@ -115,7 +117,8 @@ fn listen(at: SocketAddr, only_v6: Option<bool>) -> io::Result<(TcpListener, Soc
     Ok((listener, local))
 }
 
-/// The address as it is when the socket is of IPv4: a socket for both shows such a peer as `::ffff:10.0.0.1`.
+/// The address as it is when the socket is of IPv4: a socket for both shows such a peer as
+/// `::ffff:10.0.0.1`.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -225,7 +228,8 @@ fn hidden_name(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{:x}.{number:x}", std::process::id()))
 }
 
-/// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go on.
+/// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go
+/// on.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
     loop {
         let accepted = match &listener {
@@ -253,7 +257,8 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
     }
 }
 
-/// Takes a connection into the books; what comes back is its life, to be driven. `None` where it is refused.
+/// Takes a connection into the books; what comes back is its life, to be driven. `None` where it is
+/// refused.
 pub(crate) fn take_on(
     shared: &Arc<Shared>,
     stream: Stream,

@@ -1,5 +1,5 @@
-//! Sockets: listeners, one task for each connection, and what an operator is told. Knows the wire, and of the core only its inbox, the tree
-//! behind its lock, and each connection's outbound bytes.
+//! Sockets: listeners, one task for each connection, and what an operator is told. Knows the wire,
+//! and of the core only its inbox, the tree behind its lock, and each connection's outbound bytes.
 
 mod auth;
 mod class;

@@ -1,5 +1,5 @@
-//! A connected socket, TCP or unix: the two differ in nothing that the connection's task has to know. Its halves are apart
-//! because the core may write to it while the task waits for input.
+//! A connected socket, TCP or unix: the two differ in nothing that the connection's task has to
+//! know. Its halves are apart because the core may write to it while the task waits for input.
 
 use std::io;
 use std::net::Shutdown;

@@ -1,9 +1,11 @@
-//! Stories: what sessions ask of a server, and all that they hear, as text that a reader can follow. Each `.txt` beside
-//! this file is played on a fresh server and must read as it is written. `BATON_UPDATE_STORIES=1` writes what was heard.
+//! Stories: what sessions ask of a server, and all that they hear, as text that a reader can
+//! follow. Each `.txt` beside this file is played on a fresh server and must read as it is written.
+//! `BATON_UPDATE_STORIES=1` writes what was heard.
 //!
-//! A line that is not indented is something that happens; the indented lines after it are what is heard, by whom. After
-//! each line every connection is listened to, so an event stands where it was caused. `(zxid 3)` is the zxid in the
-//! frame's header: the server's last decision when it was written. `#` begins a comment.
+//! A line that is not indented is something that happens; the indented lines after it are what is
+//! heard, by whom. After each line every connection is listened to, so an event stands where it was
+//! caused. `(zxid 3)` is the zxid in the frame's header: the server's last decision when it was
+//! written. `#` begins a comment.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

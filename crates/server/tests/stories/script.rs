@@ -1,8 +1,10 @@
-//! The words of a story: requests as a person would say them. Turns them into requests; sends nothing.
+//! The words of a story: requests as a person would say them. Turns them into requests; sends
+//! nothing.
 
 use baton_proto::{Acl, AuthPacket, Create, CreateOp, MultiOp, Perms, Request};
 
-/// The requests of one line, which are sent in one write: a semicolon and a space stand between them.
+/// The requests of one line, which are sent in one write: a semicolon and a space stand between
+/// them.
 pub(crate) fn requests(text: &str) -> Vec<Request<'_>> {
     text.split("; ")
         .map(|words| request(words.trim()))

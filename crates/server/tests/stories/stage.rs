@@ -18,7 +18,8 @@ const PROBE: Request<'static> = Request::Exists {
     watch: false,
 };
 
-/// What a session of this name is, and its connections: `a` and, once it has moved, `a's old connection`.
+/// What a session of this name is, and its connections: `a` and, once it has moved,
+/// `a's old connection`.
 pub(crate) struct Stage {
     server: Server,
     wires: BTreeMap<String, Wire>,

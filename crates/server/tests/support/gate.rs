@@ -1,4 +1,5 @@
-//! A storage in memory whose syncs wait while its gate is shut: a disk that hangs. So does what is opened.
+//! A storage in memory whose syncs wait while its gate is shut: a disk that hangs. So does what is
+//! opened.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,4 +1,5 @@
-//! Barriers: a gate that is closed and opened, a meeting of two or three, and a count that goes down.
+//! Barriers: a gate that is closed and opened, a meeting of two or three, and a count that goes
+//! down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -59,7 +60,8 @@ async fn gate(stage: Stage) {
     stage.crew(2, act).await;
 }
 
-/// Closes a gate that nobody else opens: again, too, where the answer was lost together with the session.
+/// Closes a gate that nobody else opens: again, too, where the answer was lost together with the
+/// session.
 async fn until_closed(stage: &Stage, gate: &Barrier) {
     loop {
         match stage.cancellable(gate.close()).await {
@@ -85,7 +87,8 @@ where
     }
 }
 
-/// Nobody is inside before all have come, nor out before all go, and all are told of the same round.
+/// Nobody is inside before all have come, nor out before all go, and all are told of the same
+/// round.
 async fn meeting(stage: Stage, members: u32) {
     let come = Arc::new(AtomicU32::new(0));
     let going = Arc::new(AtomicU32::new(0));
@@ -136,7 +139,8 @@ async fn meeting(stage: Stage, members: u32) {
     }
 }
 
-/// Each has about as much time as the other takes to come: what a round came to is the same for both.
+/// Each has about as much time as the other takes to come: what a round came to is the same for
+/// both.
 async fn short_of_time(stage: Stage) {
     let verdicts = Arc::new(std::sync::Mutex::new(Vec::new()));
     let act = |stage: Stage, number: usize| {

@@ -1,7 +1,8 @@
 //! Where a promise is at stake: what a scenario marks there, and plans that lead to it.
 //!
-//! Plans that are thinned out evenly rarely come to such a place. These are played each time, before all others, and each must
-//! come to its mark: where a change to a recipe moves the frames, `baton-sim --scenario NAME --find "MARK"` prints other plans.
+//! Plans that are thinned out evenly rarely come to such a place. These are played each time,
+//! before all others, and each must come to its mark: where a change to a recipe moves the frames,
+//! `baton-sim --scenario NAME --find "MARK"` prints other plans.
 
 /// One such place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -92,7 +92,8 @@ pub(super) async fn hold_for(
     let Some(guard) = stay(stage, who, rooms, guard, millis).await else {
         return;
     };
-    // What a release may come to under faults is the guard's matter; the checks afterwards see what it left.
+    // What a release may come to under faults is the guard's matter; the checks afterwards see what
+    // it left.
     let outcome = guard.give_back().await;
     stage.note(|| format!("{who} released: {outcome:?}"));
 }

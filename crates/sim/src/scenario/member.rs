@@ -1,4 +1,5 @@
-//! Who is there: members that stay registered through whatever happens, and a cache that ends up with what is in the tree.
+//! Who is there: members that stay registered through whatever happens, and a cache that ends up
+//! with what is in the tree.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -86,8 +87,8 @@ async fn come_and_go(stage: Stage) {
     stage.crew(2, act).await;
 }
 
-/// Two processes of one instance, as if the first had been given up for dead: one of them stays, with the data that it last
-/// asked for, and the other one is told.
+/// Two processes of one instance, as if the first had been given up for dead: one of them stays,
+/// with the data that it last asked for, and the other one is told.
 async fn succeed(stage: Stage) {
     let stayed = Arc::new(Mutex::new(Vec::new()));
     let act = |stage: Stage, number: usize| {
@@ -142,7 +143,8 @@ async fn succeed(stage: Stage) {
     stage.crew(2, act).await;
 }
 
-/// Two of one id, strangers to each other: one is registered at a time, and the other when that one has gone.
+/// Two of one id, strangers to each other: one is registered at a time, and the other when that one
+/// has gone.
 async fn contend(stage: Stage) {
     let room = stage.occupancy("the id", 1);
     let act = |stage: Stage, number: usize| {

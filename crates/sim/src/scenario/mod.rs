@@ -1,5 +1,5 @@
-//! What is played: one file per recipe. A scenario is a few clients that use a recipe, and what must hold however they were
-//! disturbed.
+//! What is played: one file per recipe. A scenario is a few clients that use a recipe, and what
+//! must hold however they were disturbed.
 
 use baton_client::BoxFuture;
 

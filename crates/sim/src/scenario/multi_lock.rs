@@ -61,8 +61,8 @@ async fn turns(stage: Stage) {
     stage.crew(3, act).await;
 }
 
-/// Somebody removes one of the lines, again and again, with all who stand in it. The other one is left alone, and who has it has it
-/// alone.
+/// Somebody removes one of the lines, again and again, with all who stand in it. The other one is
+/// left alone, and who has it has it alone.
 async fn removed(stage: Stage) {
     let room = stage.occupancy(ONE, 1);
     let act = |stage: Stage, number: usize| {

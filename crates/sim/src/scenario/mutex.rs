@@ -1,4 +1,5 @@
-//! The mutex, in each dialect: two clients that take turns; one that only tries; one whose time is limited.
+//! The mutex, in each dialect: two clients that take turns; one that only tries; one whose time is
+//! limited.
 
 use std::time::Duration;
 
@@ -67,7 +68,8 @@ impl<L> Round<L> {
     }
 }
 
-/// Two clients that each do `act` so often, with a lock of their own, which one of them may hold at a time.
+/// Two clients that each do `act` so often, with a lock of their own, which one of them may hold at
+/// a time.
 async fn rounds<L, A>(
     stage: Stage,
     count: usize,
@@ -137,7 +139,8 @@ async fn turns<L: Lock>(
     .await;
 }
 
-/// Each wants it twice at a time, in one session: what tells the two apart is in the node's data alone.
+/// Each wants it twice at a time, in one session: what tells the two apart is in the node's data
+/// alone.
 async fn shares(stage: Stage) {
     rounds(stage, 1, simple, |round| async move {
         let Round {
@@ -185,8 +188,8 @@ async fn requeues(stage: Stage) {
     .await;
 }
 
-/// Each stays for longer than its session lives without a word from the server: a guard that outlives its lease meets the
-/// next one's.
+/// Each stays for longer than its session lives without a word from the server: a guard that
+/// outlives its lease meets the next one's.
 async fn stays(stage: Stage) {
     rounds(stage, 1, mutex, |round| async move {
         let Round {

@@ -1,4 +1,5 @@
-//! The partitioner: each item is one member's at a time, and somebody's once all has passed; nobody has all of them then.
+//! The partitioner: each item is one member's at a time, and somebody's once all has passed; nobody
+//! has all of them then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -143,7 +143,8 @@ async fn consume(stage: &Stage, ledger: &Ledger, queue: &impl Queue, pause_ms: u
     }
 }
 
-/// Takes out what is there once all that was cancelled has come to its end: what came back to this handle is nobody else's.
+/// Takes out what is there once all that was cancelled has come to its end: what came back to this
+/// handle is nobody else's.
 async fn drain(stage: &Stage, ledger: &Ledger, queue: &impl Queue) {
     stage.pause(BACKGROUND_MS).await;
     loop {
@@ -249,7 +250,8 @@ async fn by_id(stage: Stage) {
     judge(&stage, &ledger, PATH);
 }
 
-/// Items are locked first and removed when done: one at a time has each, and a consumed one never comes back.
+/// Items are locked first and removed when done: one at a time has each, and a consumed one never
+/// comes back.
 async fn locked(stage: Stage, open: fn(&Client) -> Result<LockingQueue, QueueError>) {
     let ledger = Ledger::default();
     let act = |stage: Stage, number: usize| {

@@ -98,7 +98,8 @@ async fn downgrades(stage: Stage) {
     stage.crew(2, act).await;
 }
 
-/// One becomes a reader each time that it has written, one becomes a writer where it may, one only writes.
+/// One becomes a reader each time that it has written, one becomes a writer where it may, one only
+/// writes.
 async fn changes(stage: Stage) {
     let room = stage.occupancy("the lock", WHOLE);
     let writes = Arc::new(AtomicU64::new(0));

@@ -44,7 +44,8 @@ async fn turns(stage: Stage) {
     stage.crew(3, act).await;
 }
 
-/// The number goes down to one and up again, while others hold and wait. Who asks and is granted while it is one is alone.
+/// The number goes down to one and up again, while others hold and wait. Who asks and is granted
+/// while it is one is alone.
 async fn resized(stage: Stage) {
     let room = stage.occupancy("the permits", PERMITS as usize);
     // Odd while the number is known to be one.

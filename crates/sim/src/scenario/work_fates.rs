@@ -1,5 +1,5 @@
-//! The work queue's other fates: an item that is delayed, one that nobody can finish and that dies, one that is put twice under
-//! one id.
+//! The work queue's other fates: an item that is delayed, one that nobody can finish and that dies,
+//! one that is put twice under one id.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

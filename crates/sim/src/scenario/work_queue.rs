@@ -1,4 +1,5 @@
-//! The work queue: a producer, two consumers; an acknowledged item never comes back, and no item is lost.
+//! The work queue: a producer, two consumers; an acknowledged item never comes back, and no item is
+//! lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +28,8 @@ struct Known {
     certain: bool,
     /// Acknowledged for certain, how often.
     done: usize,
-    /// An acknowledgement whose outcome is not known, or a call that was cancelled after it had begun.
+    /// An acknowledgement whose outcome is not known, or a call that was cancelled after it had
+    /// begun.
     perhaps: usize,
 }
 

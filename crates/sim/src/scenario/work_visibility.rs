@@ -1,5 +1,5 @@
-//! The work queue with a time limit for each claim: a consumer that takes too long loses its item to the other one, knows it by
-//! its own clock before that, and cannot acknowledge it any more.
+//! The work queue with a time limit for each claim: a consumer that takes too long loses its item
+//! to the other one, knows it by its own clock before that, and cannot acknowledge it any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     }]
 }
 
-/// The tokens of an item's claims: the newest, those that were acknowledged, and whether one may have been.
+/// The tokens of an item's claims: the newest, those that were acknowledged, and whether one may
+/// have been.
 #[derive(Clone, Debug, Default)]
 struct Known {
     put: bool,

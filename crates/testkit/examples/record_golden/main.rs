@@ -1,11 +1,13 @@
-//! Records what real clients and a real Apache ZooKeeper say to each other, for `crates/proto/tests/golden`.
+//! Records what real clients and a real Apache ZooKeeper say to each other, for
+//! `crates/proto/tests/golden`.
 //!
 //! ```text
 //! cargo run -p baton-testkit --example record_golden -- java OUT.hex
 //! cargo run -p baton-testkit --example record_golden -- PYTHON-WITH-KAZOO OUT.hex
 //! ```
 //!
-//! Needs Java with its compiler and ZooKeeper's jars; for the second form a Python that can import kazoo.
+//! Needs Java with its compiler and ZooKeeper's jars; for the second form a Python that can import
+//! kazoo.
 
 use std::error::Error;
 use std::fmt::Write as _;

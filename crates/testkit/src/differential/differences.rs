@@ -1,5 +1,5 @@
-//! The differences that are meant: their names and reasons, read from `differences.txt`. What each name leaves out is
-//! in `generate` and `run`.
+//! The differences that are meant: their names and reasons, read from `differences.txt`. What each
+//! name leaves out is in `generate` and `run`.
 
 const TEXT: &str = include_str!("differences.txt");
 

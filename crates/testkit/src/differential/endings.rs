@@ -1,12 +1,14 @@
-//! How connections and sessions end badly in a program: a connection is lost with requests under way, a session falls
-//! silent until the server ends it. Owns the rules by which that can be compared at all; what is heard is in `run`.
+//! How connections and sessions end badly in a program: a connection is lost with requests under
+//! way, a session falls silent until the server ends it. Owns the rules by which that can be
+//! compared at all; what is heard is in `run`.
 //!
-//! How much of what is under way a server carries out is not determined: of one session's requests it is the first
-//! few, or all. So the answers are not compared. What counts is the state: when nothing more happens, which another
-//! session sees by the zxid, the session is taken up again, and sends once more those writes that no zxid was taken
-//! for. Then both servers must have carried out all of them, each once and in order, and everything that follows is
-//! compared as ever. That a server which saw all requests before the end of the stream carries out all of them is
-//! compared, too.
+//! How much of what is under way a server carries out is not determined: of one session's requests
+//! it is the first few, or all. So the answers are not compared. What counts is the state: when
+//! nothing more happens, which another session sees by the zxid, the session is taken up again, and
+//! sends once more those writes that no zxid was taken for. Then both servers must have carried out
+//! all of them, each once and in order, and everything that follows is compared as ever. That a
+//! server which saw all requests before the end of the stream carries out all of them is compared,
+//! too.
 
 use std::time::Duration;
 
@@ -19,7 +21,8 @@ use super::run::{PATIENCE, PROBE_XID, Run, probe_frame, refusal};
 /// Between two looks at the zxid.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// For so long no zxid is taken before the session is taken up again, which sees what was carried out in the end.
+/// For so long no zxid is taken before the session is taken up again, which sees what was carried
+/// out in the end.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
 /// Asked for by a session that is to expire: less is not granted.
@@ -43,7 +46,8 @@ impl Run<'_> {
         }
     }
 
-    /// What everybody was told up to now, so that it is apart from what comes; every session has a connection then.
+    /// What everybody was told up to now, so that it is apart from what comes; every session has a
+    /// connection then.
     async fn all_told(&mut self) -> Vec<String> {
         let mut heard = Vec::new();
         for session in 0..self.sessions() {
@@ -171,8 +175,8 @@ impl Run<'_> {
         }
     }
 
-    /// Sends again what was lost. The new connection's first reply comes after all that was carried out for the old
-    /// one.
+    /// Sends again what was lost. The new connection's first reply comes after all that was carried
+    /// out for the old one.
     async fn catch_up(&mut self, number: usize, begin: i64, writes: &[&Act], closing: bool) {
         let Some(before) = self.recall(number) else {
             return;
@@ -195,7 +199,8 @@ impl Run<'_> {
         }
     }
 
-    /// A session says nothing more, and the server ends it. Its ephemerals go in no particular order.
+    /// A session says nothing more, and the server ends it. Its ephemerals go in no particular
+    /// order.
     pub(super) async fn expire(&mut self, number: usize, how: Silence) -> Vec<String> {
         let mut heard = self.all_told().await;
         let Some(observer) = self.other_than(number) else {

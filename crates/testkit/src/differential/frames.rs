@@ -1,5 +1,5 @@
-//! The acts of a program as frames on a connection: whole, cut short, with a wrong length in them, or as long as a
-//! frame may be.
+//! The acts of a program as frames on a connection: whole, cut short, with a wrong length in them,
+//! or as long as a frame may be.
 
 use baton_proto::{OpCode, Request, frame, xid};
 
@@ -9,8 +9,8 @@ use super::program::Act;
 /// What ZooKeeper's `jute.maxbuffer`, and Baton's limit, leave behind a header of eight bytes.
 const LONGEST_BODY: usize = 1_048_575 - 8;
 
-/// Appends the act's frame, if it is one; returns the operation that the answer is to be read as. `next_xid` counts
-/// those that it takes.
+/// Appends the act's frame, if it is one; returns the operation that the answer is to be read as.
+/// `next_xid` counts those that it takes.
 pub(super) fn write(
     act: &Act,
     next_xid: &mut i32,

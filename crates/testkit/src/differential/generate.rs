@@ -1,5 +1,6 @@
-//! Random programs from a seed: every operation that a client may send, with valid and invalid arguments, on few
-//! paths so that sessions meet. Leaves out what the list of differences names, and nothing else.
+//! Random programs from a seed: every operation that a client may send, with valid and invalid
+//! arguments, on few paths so that sessions meet. Leaves out what the list of differences names,
+//! and nothing else.
 
 use baton_proto::{AddWatchMode, AuthPacket, Create, Request};
 
@@ -199,7 +200,8 @@ impl Generator {
             13..19 => self.wrong_length(),
             19 if self.random.one_in(4) => Act::Frame(self.random.pick(&[-1, i32::MIN, i32::MAX])),
             9..13 => match self.request() {
-                // Credentials that cannot be read end the connection in both, but not with one answer.
+                // Credentials that cannot be read end the connection in both, but not with one
+                // answer.
                 Request::Auth(_) | Request::WhoAmI | Request::Ping => Act::Ask(Request::WhoAmI),
                 request => Act::Cut(request, self.random.below(100)),
             },
@@ -281,7 +283,8 @@ impl Generator {
         }
     }
 
-    /// A path whose data, ACL or children may be changed: the server's own would spoil the programs that follow.
+    /// A path whose data, ACL or children may be changed: the server's own would spoil the programs
+    /// that follow.
     pub(super) fn own_path(&mut self) -> &'static str {
         let path = self.checked_path();
         if OF_THE_SERVER.contains(&path) {

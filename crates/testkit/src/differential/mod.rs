@@ -1,15 +1,16 @@
-//! The differential oracle: random programs of client operations run on Baton and on Apache ZooKeeper by raw frames.
-//! Every reply, error, Stat and watch event, and their order on each connection, must be the same; what may differ on
-//! purpose is listed in `differences.txt`. A difference is cut down to a program of a few lines.
+//! The differential oracle: random programs of client operations run on Baton and on Apache
+//! ZooKeeper by raw frames. Every reply, error, Stat and watch event, and their order on each
+//! connection, must be the same; what may differ on purpose is listed in `differences.txt`. A
+//! difference is cut down to a program of a few lines.
 //!
-//! Everything is compared but two things. Of requests that were under way when a connection was lost the answers are
-//! not: what a server then carries out is not determined, so the lost ones are sent again, see `endings`, and the state
-//! is compared. And of events by which others learn that a session's ephemerals went the order is not: ZooKeeper
-//! deletes them in the order of a hash set.
+//! Everything is compared but two things. Of requests that were under way when a connection was
+//! lost the answers are not: what a server then carries out is not determined, so the lost ones are
+//! sent again, see `endings`, and the state is compared. And of events by which others learn that a
+//! session's ephemerals went the order is not: ZooKeeper deletes them in the order of a hash set.
 //!
-//! `cargo xtask diff` runs it for long, the test `differential` for a moment; where there is no ZooKeeper, that test compares
-//! Baton with ZooKeeper's recorded answers. Owns the programs and the two servers;
-//! says nothing about what is right.
+//! `cargo xtask diff` runs it for long, the test `differential` for a moment; where there is no
+//! ZooKeeper, that test compares Baton with ZooKeeper's recorded answers. Owns the programs and the
+//! two servers; says nothing about what is right.
 
 mod differences;
 mod endings;

@@ -1,5 +1,5 @@
-//! The two servers side by side: runs a program on both, says where they differ, and cuts the program down to what
-//! shows it. Decides nothing about who is right.
+//! The two servers side by side: runs a program on both, says where they differ, and cuts the
+//! program down to what shows it. Decides nothing about who is right.
 
 use super::differences::Differences;
 use super::program::{Act, Program};
@@ -76,8 +76,8 @@ impl Oracle {
         }))
     }
 
-    /// The smallest program found that still shows a difference, with that difference; `None` if this one does not
-    /// show one again.
+    /// The smallest program found that still shows a difference, with that difference; `None` if
+    /// this one does not show one again.
     ///
     /// # Errors
     /// As [`Oracle::compare`].
@@ -144,8 +144,8 @@ impl Recorder {
         })
     }
 
-    /// Runs a program: what was asked, and all that was heard. Two servers that nobody can tell apart, with the same programs
-    /// before, give the same text.
+    /// Runs a program: what was asked, and all that was heard. Two servers that nobody can tell
+    /// apart, with the same programs before, give the same text.
     ///
     /// # Errors
     /// The server refused the program's folder or its sessions.
@@ -162,7 +162,8 @@ impl Recorder {
     }
 }
 
-/// Programs with one line simpler: not sent with the one before, or with one operation less in its multi.
+/// Programs with one line simpler: not sent with the one before, or with one operation less in its
+/// multi.
 fn simpler(program: &Program, at: usize) -> Vec<Program> {
     let mut all = Vec::new();
     let Some(line) = program.lines.get(at) else {

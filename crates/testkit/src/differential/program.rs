@@ -1,5 +1,5 @@
-//! A program: what several sessions ask of a server, one after another. Data only, so that it can be cut down and
-//! run again; running it is in `run`.
+//! A program: what several sessions ask of a server, one after another. Data only, so that it can
+//! be cut down and run again; running it is in `run`.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use baton_proto::{Request, frame};
 /// One thing that one session does.
 #[derive(Debug, Clone)]
 pub(super) enum Act {
-    /// A request. Its paths begin below the program's own folder, see `places`; a `relative_zxid` counts from the
-    /// program's begin.
+    /// A request. Its paths begin below the program's own folder, see `places`; a `relative_zxid`
+    /// counts from the program's begin.
     Ask(Request<'static>),
     /// A request of which only so many hundredths of the body are sent, in a frame of that length.
     Cut(Request<'static>, usize),
-    /// A request with another number in place of a length: of its first string, list or buffer, or of the one after.
-    /// In a multi the first such place is the operation's type.
+    /// A request with another number in place of a length: of its first string, list or buffer, or
+    /// of the one after. In a multi the first such place is the operation's type.
     Length {
         request: Request<'static>,
         place: usize,
@@ -32,7 +32,8 @@ pub(super) enum Act {
     Claim(Claim),
     /// The session is closed and another opened in its place.
     Reopen(Handshake),
-    /// Its connection is lost with the requests under way that were joined to this line, and taken up again.
+    /// Its connection is lost with the requests under way that were joined to this line, and taken
+    /// up again.
     Lose(Loss),
     /// It falls silent until the server ends it.
     Expire(Silence),
@@ -121,7 +122,8 @@ impl Program {
         self.lines.is_empty()
     }
 
-    /// The frames of its requests, with paths as they are written: something to start from for who sends broken ones.
+    /// The frames of its requests, with paths as they are written: something to start from for who
+    /// sends broken ones.
     #[must_use]
     pub fn frames(&self) -> Vec<Vec<u8>> {
         let requests = self.lines.iter().filter_map(|line| match &line.act {

@@ -1,12 +1,14 @@
-//! Quotas in random programs: the znodes of limits and of figures, in the steps and texts in which ZooKeeper's command
-//! line writes them, set, changed and removed, while other lines of the program write below them.
+//! Quotas in random programs: the znodes of limits and of figures, in the steps and texts in which
+//! ZooKeeper's command line writes them, set, changed and removed, while other lines of the program
+//! write below them.
 
 use baton_proto::{Acl, Create, CreateMode, Request};
 
 use super::generate::Generator;
 use super::places::QUOTA;
 
-/// Every znode of a quota: the folder, and in it the limits and the figures of each path that may have one.
+/// Every znode of a quota: the folder, and in it the limits and the figures of each path that may
+/// have one.
 pub(super) const PATHS: [&str; 13] = [
     QUOTA,
     "quota/zookeeper_limits",

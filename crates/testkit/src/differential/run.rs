@@ -1,5 +1,5 @@
-//! A program on one server: sends what it says and writes down all that each session hears, in the order in which it
-//! hears it. Compares nothing.
+//! A program on one server: sends what it says and writes down all that each session hears, in the
+//! order in which it hears it. Compares nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -50,8 +50,8 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Makes the program's folder, and one above it that is the program's own too, and opens its sessions; for a
-    /// program with quotas also the folder of these.
+    /// Makes the program's folder, and one above it that is the program's own too, and opens its
+    /// sessions; for a program with quotas also the folder of these.
     pub(super) async fn begin(
         addr: SocketAddr,
         folder: &str,
@@ -259,8 +259,8 @@ impl<'a> Run<'a> {
         heard
     }
 
-    /// Closes a session and opens another. Its ephemerals go in no particular order, so what the others hear of it is
-    /// sorted, apart from what they heard before.
+    /// Closes a session and opens another. Its ephemerals go in no particular order, so what the
+    /// others hear of it is sorted, apart from what they heard before.
     async fn reopen(&mut self, number: usize, how: Handshake) -> Vec<String> {
         let mut heard = self.close(number).await;
         heard.push(self.open(number, how).await);
@@ -309,7 +309,8 @@ impl<'a> Run<'a> {
         heard
     }
 
-    /// What a session was told since it was last heard: events are in front of the reply to whatever it asks next.
+    /// What a session was told since it was last heard: events are in front of the reply to
+    /// whatever it asks next.
     pub(super) async fn probe(&mut self, number: usize) -> Vec<String> {
         let mut heard = Vec::new();
         let Some(seat) = self.seats.get_mut(number) else {
@@ -472,7 +473,8 @@ fn tell(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
     )
 }
 
-/// How a connection ends says the system, a moment earlier or later: only that it ended is compared.
+/// How a connection ends says the system, a moment earlier or later: only that it ended is
+/// compared.
 pub(super) fn refusal(error: &RawError) -> String {
     match error {
         RawError::Io(_) | RawError::Closed => "the connection is closed".to_owned(),

@@ -1,4 +1,5 @@
-//! One of the two servers: in a state in which nothing happens by itself, so that a program has one outcome.
+//! One of the two servers: in a state in which nothing happens by itself, so that a program has one
+//! outcome.
 
 use std::net::SocketAddr;
 use std::time::Duration;

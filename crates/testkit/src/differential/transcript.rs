@@ -1,11 +1,13 @@
-//! A difference as text that a person reads. Owns the form; compares nothing but where the first difference is.
+//! A difference as text that a person reads. Owns the form; compares nothing but where the first
+//! difference is.
 
 use std::fmt::Write as _;
 
 use super::generate::LARGE;
 use super::program::Program;
 
-/// What was asked, line by line, and what was heard of each, up to the first line at which the servers differ.
+/// What was asked, line by line, and what was heard of each, up to the first line at which the
+/// servers differ.
 pub(super) fn transcript(
     program: &Program,
     ours: &[Vec<String>],

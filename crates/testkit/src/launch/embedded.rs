@@ -1,4 +1,5 @@
-//! Baton's server inside the test's own process: quick to start, and a drop is a crash. Owns the server and its folder.
+//! Baton's server inside the test's own process: quick to start, and a drop is a crash. Owns the
+//! server and its folder.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,8 +37,8 @@ impl Embedded {
         self.start_on((Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
-    /// Starts on `addr`, which a server that was killed a moment ago may still have: its runtime closes the listener
-    /// in its own time.
+    /// Starts on `addr`, which a server that was killed a moment ago may still have: its runtime
+    /// closes the listener in its own time.
     pub(super) async fn start_on(&mut self, addr: SocketAddr) -> Result<SocketAddr, LaunchError> {
         let mut patience = tokio::time::interval(LISTENER_PAUSE);
         let given_up = tokio::time::Instant::now() + LISTENER_LIMIT;

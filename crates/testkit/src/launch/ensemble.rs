@@ -1,5 +1,5 @@
-//! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers, their ports, and the wires
-//! on which they follow each other.
+//! Several Apache ZooKeeper servers that form one ensemble on loopback. Owns the servers, their
+//! ports, and the wires on which they follow each other.
 
 use super::wire::{Direction, Wire};
 use super::zookeeper::{self, Peer};
@@ -71,8 +71,8 @@ impl Ensemble {
         Ok(Self { servers, wires })
     }
 
-    /// Cuts the server with this index off from whichever other it follows, or mends that: nothing moves between them
-    /// and neither is told, while clients of both go on. Votes still pass.
+    /// Cuts the server with this index off from whichever other it follows, or mends that: nothing
+    /// moves between them and neither is told, while clients of both go on. Votes still pass.
     pub fn set_cut_off(&self, index: usize, cut: bool) {
         for direction in Direction::BOTH {
             self.set_cut_one_way(index, direction, cut);
@@ -86,7 +86,8 @@ impl Ensemble {
         }
     }
 
-    /// As [`Ensemble::set_cut_off`], for the wire on which one server follows one other, by their indices.
+    /// As [`Ensemble::set_cut_off`], for the wire on which one server follows one other, by their
+    /// indices.
     pub fn set_cut_from(&self, follower: usize, leader: usize, cut: bool) {
         // A server has no wire to itself, so those behind it are one place further on.
         let place = if leader > follower {
@@ -119,7 +120,8 @@ impl Ensemble {
 
     /// The servers, to be killed, paused and restarted one by one.
     ///
-    /// After [`TestServer::kill`] of one, [`TestServer::restart`] waits until it serves again, which needs a majority.
+    /// After [`TestServer::kill`] of one, [`TestServer::restart`] waits until it serves again,
+    /// which needs a majority.
     pub fn servers_mut(&mut self) -> &mut [TestServer] {
         &mut self.servers
     }

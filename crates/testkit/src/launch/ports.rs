@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::LaunchError;
 
-/// Below the ports that Linux (32768 and up) and others (49152 and up) give to outgoing connections, so that no
-/// connection takes a port between its choice here and the bind of the server that it is for.
+/// Below the ports that Linux (32768 and up) and others (49152 and up) give to outgoing
+/// connections, so that no connection takes a port between its choice here and the bind of the
+/// server that it is for.
 const PORTS: Range<u16> = 20_000..32_000;
 
 /// How many ports were tried in this process.
@@ -35,8 +36,9 @@ pub fn free_addr() -> Result<SocketAddr, LaunchError> {
 
 /// Takes the port for this process, if nobody has it.
 fn reserve(port: u16) -> bool {
-    // The UDP port of the same number, which nothing under test uses, is bound until the process ends: this tells
-    // other test processes, whoever runs them, that the TCP port is taken while its server is still to start.
+    // The UDP port of the same number, which nothing under test uses, is bound until the process
+    // ends: this tells other test processes, whoever runs them, that the TCP port is taken while
+    // its server is still to start.
     let Ok(mark) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else {
         return false;
     };

@@ -1,5 +1,5 @@
-//! A server in a process of its own: start, wait until it serves, signal, kill. Owns the child and its folder;
-//! kills by the child's own id only.
+//! A server in a process of its own: start, wait until it serves, signal, kill. Owns the child and
+//! its folder; kills by the child's own id only.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -83,7 +83,8 @@ impl Process {
     pub(super) async fn wait_serving(&mut self, addr: SocketAddr) -> Result<(), LaunchError> {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
-            // A server that has bound its port but does not serve yet may leave a question unanswered for good.
+            // A server that has bound its port but does not serve yet may leave a question
+            // unanswered for good.
             if let Ok(Ok(answer)) =
                 tokio::time::timeout(PROBE, four_letter_word(addr, "srvr")).await
                 && answer.contains("Mode:")
@@ -138,7 +139,8 @@ impl Process {
         kill_process(self.raw_pid()?, signal).map_err(self.failed_at("signal"))
     }
 
-    /// Stops it in its tracks. Sending the signal is not enough: threads run on until one of them has taken it.
+    /// Stops it in its tracks. Sending the signal is not enough: threads run on until one of them
+    /// has taken it.
     pub(super) fn pause(&self) -> Result<(), LaunchError> {
         self.signal(Signal::STOP)?;
         waitid(WaitId::Pid(self.raw_pid()?), WaitIdOptions::STOPPED)
@@ -240,8 +242,8 @@ pub(super) fn temp_dir() -> Result<TempDir, LaunchError> {
         .map_err(LaunchError::io("cannot make a temporary folder"))
 }
 
-/// A command whose process the kernel kills when the test that started it dies, where the system has
-/// `setpriv` for that. Otherwise only a drop kills it.
+/// A command whose process the kernel kills when the test that started it dies, where the system
+/// has `setpriv` for that. Otherwise only a drop kills it.
 fn dies_with_us(program: &PathBuf) -> Command {
     const SETPRIV: &str = "/usr/bin/setpriv";
     if cfg!(target_os = "linux") && std::path::Path::new(SETPRIV).exists() {
@@ -255,8 +257,9 @@ fn dies_with_us(program: &PathBuf) -> Command {
 
 type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
 
-/// Starts a child from a thread that lives as long as this process: the kernel counts the *thread* that started
-/// a child as the parent whose death kills it, and a test's threads end before the test does.
+/// Starts a child from a thread that lives as long as this process: the kernel counts the *thread*
+/// that started a child as the parent whose death kills it, and a test's threads end before the
+/// test does.
 fn spawn_on_lasting_thread(command: Command) -> Result<Child, LaunchError> {
     static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

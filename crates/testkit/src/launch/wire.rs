@@ -1,4 +1,5 @@
-//! A wire between two servers that can be cut. Forwards bytes and understands none; never tells either side of a cut.
+//! A wire between two servers that can be cut. Forwards bytes and understands none; never tells
+//! either side of a cut.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,7 +32,8 @@ impl Direction {
     pub const BOTH: [Self; 2] = [Self::ToLeader, Self::FromLeader];
 }
 
-/// Forwards connections on its own port to another, until it is cut: then nothing moves, and neither side is notified.
+/// Forwards connections on its own port to another, until it is cut: then nothing moves, and
+/// neither side is notified.
 #[derive(Debug)]
 pub(super) struct Wire {
     addr: SocketAddr,
@@ -102,8 +104,9 @@ async fn forward(listener: TcpListener, upstream: SocketAddr, cut: Arc<Cut>) {
     }
 }
 
-/// Connects, also to a server that begins to listen a moment later: a follower may find its leader before that is ready, and
-/// would take an accepted connection that ends at once for the leader's end, where it tries again if it is refused.
+/// Connects, also to a server that begins to listen a moment later: a follower may find its leader
+/// before that is ready, and would take an accepted connection that ends at once for the leader's
+/// end, where it tries again if it is refused.
 async fn reach(upstream: SocketAddr) -> Option<TcpStream> {
     for _ in 0..REACH_ATTEMPTS {
         if let Ok(server) = TcpStream::connect(upstream).await {

@@ -1,5 +1,5 @@
-//! Apache ZooKeeper from the distribution's jars: where they are, and a configuration for tests. Owns the files
-//! it writes into the temporary folder; starts nothing itself.
+//! Apache ZooKeeper from the distribution's jars: where they are, and a configuration for tests.
+//! Owns the files it writes into the temporary folder; starts nothing itself.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,8 +28,8 @@ pub(super) struct Peer {
     pub(super) election: SocketAddr,
 }
 
-/// A Java class path that runs ZooKeeper's server and command line: `BATON_ZOOKEEPER_CLASSPATH`, or Debian's
-/// jars.
+/// A Java class path that runs ZooKeeper's server and command line: `BATON_ZOOKEEPER_CLASSPATH`, or
+/// Debian's jars.
 ///
 /// # Errors
 /// [`LaunchError::NotInstalled`] names the packages.

@@ -1,5 +1,5 @@
-//! What the proxy knows of a frame, and the reading of both directions of one connection. Decodes only; a frame
-//! that it cannot decode is still a frame and passes.
+//! What the proxy knows of a frame, and the reading of both directions of one connection. Decodes
+//! only; a frame that it cannot decode is still a frame and passes.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Moves one connection's bytes, frame by frame, through the rules. Owns the two sockets and how they end;
-//! decides nothing itself.
+//! Moves one connection's bytes, frame by frame, through the rules. Owns the two sockets and how
+//! they end; decides nothing itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

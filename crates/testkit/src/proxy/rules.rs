@@ -16,9 +16,11 @@ pub enum Variant {
     Rst,
     /// Both sides get an orderly close.
     Fin,
-    /// Only the client gets a reset; the server believes the connection alive, until [`super::Proxy::heal`].
+    /// Only the client gets a reset; the server believes the connection alive, until
+    /// [`super::Proxy::heal`].
     RstClientOnly,
-    /// Only the server gets a reset; the client believes the connection alive, until [`super::Proxy::heal`].
+    /// Only the server gets a reset; the client believes the connection alive, until
+    /// [`super::Proxy::heal`].
     RstServerOnly,
     /// Nobody is told and nothing moves, until [`super::Proxy::heal`].
     BlackHole,
@@ -33,8 +35,8 @@ pub enum Variant {
 pub enum Action {
     /// Nothing: the frame passes and is counted.
     Pass,
-    /// Cut the connection before the frame is forwarded: the other side never sees it. (A black hole delivers it
-    /// after [`super::Proxy::heal`].)
+    /// Cut the connection before the frame is forwarded: the other side never sees it. (A black
+    /// hole delivers it after [`super::Proxy::heal`].)
     Cut(Variant),
     /// Forward the frame, then cut: the other side has it, and whatever follows is lost.
     ForwardThenCut(Variant),
@@ -140,7 +142,8 @@ impl Match {
         self
     }
 
-    /// Only frames about a path that contains `part`. Of a multi, the first operation's path counts.
+    /// Only frames about a path that contains `part`. Of a multi, the first operation's path
+    /// counts.
     #[must_use]
     pub fn path_contains(mut self, part: impl Into<String>) -> Self {
         self.path = Some(part.into());
@@ -264,8 +267,9 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Waits until the rule has acted, and returns the frame at which it did (the last, if more than one). The
-    /// frame has then arrived at the proxy; a cut follows at once. Returns at once if it has acted already.
+    /// Waits until the rule has acted, and returns the frame at which it did (the last, if more
+    /// than one). The frame has then arrived at the proxy; a cut follows at once. Returns at once
+    /// if it has acted already.
     pub async fn fired(&self) -> Frame {
         self.fired_times(1).await
     }

@@ -1,5 +1,5 @@
-//! What the tests of the tree share: a driver that sends requests as bytes, as the server does, and keeps the
-//! changes that it is told of.
+//! What the tests of the tree share: a driver that sends requests as bytes, as the server does, and
+//! keeps the changes that it is told of.
 #![allow(dead_code)]
 
 pub mod model;

@@ -1,4 +1,5 @@
-//! Reads one snapshot, chunk by chunk, and holds every byte against its checksum before it is handed out.
+//! Reads one snapshot, chunk by chunk, and holds every byte against its checksum before it is
+//! handed out.
 
 use bytes::{Bytes, BytesMut};
 

@@ -1,6 +1,6 @@
-//! Writes one snapshot, chunk by chunk, beside the log. Nothing is visible before [`SnapshotWriter::finish`];
-//! a writer that fails or is dropped removes its unfinished file at once: on a full disk, that room is the
-//! log's.
+//! Writes one snapshot, chunk by chunk, beside the log. Nothing is visible before
+//! [`SnapshotWriter::finish`]; a writer that fails or is dropped removes its unfinished file at
+//! once: on a full disk, that room is the log's.
 
 use std::sync::Arc;
 
@@ -75,7 +75,8 @@ impl SnapshotWriter {
     /// Adds a chunk. `kind` is the writer's own, 0 to 254; the log does not look.
     ///
     /// # Errors
-    /// [`WalError`] when the chunk is too large, `kind` is 255, or the disk refuses; the snapshot is then lost.
+    /// [`WalError`] when the chunk is too large, `kind` is 255, or the disk refuses; the snapshot
+    /// is then lost.
     pub fn chunk(&mut self, kind: u8, payload: &[u8]) -> Result<(), WalError> {
         if kind == FOOTER_KIND {
             return Err(WalError::Option {
@@ -156,7 +157,8 @@ impl SnapshotWriter {
     }
 }
 
-/// The log is usable whatever becomes of a snapshot: where there is no room, another one can be tried later.
+/// The log is usable whatever becomes of a snapshot: where there is no room, another one can be
+/// tried later.
 fn failure(
     action: &'static str,
     file: String,

@@ -1,7 +1,8 @@
 //! A real folder on a real disk.
 //!
-//! `File::sync_data` is `fdatasync` on Linux and the full flush on macOS; a folder is synced by syncing its
-//! handle. The lock is the system's own file lock, which ends with the process, on a file that tells the pid.
+//! `File::sync_data` is `fdatasync` on Linux and the full flush on macOS; a folder is synced by
+//! syncing its handle. The lock is the system's own file lock, which ends with the process, on a
+//! file that tells the pid.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -34,12 +35,13 @@ impl DirStorage {
         }
     }
 
-    /// The folder at `path`, for this user only. It and the folders above it are made, and made durable, where
-    /// they are missing. One that is there and that others may read is closed to them, with its files, if it
-    /// holds nothing but a log.
+    /// The folder at `path`, for this user only. It and the folders above it are made, and made
+    /// durable, where they are missing. One that is there and that others may read is closed to
+    /// them, with its files, if it holds nothing but a log.
     ///
     /// # Errors
-    /// [`FolderError`] for a folder that others own, may write to or share, and whatever the system says.
+    /// [`FolderError`] for a folder that others own, may write to or share, and whatever the system
+    /// says.
     pub fn create(path: impl Into<PathBuf>) -> Result<DirStorage, FolderError> {
         let path = path.into();
         let made = make(&path).and_then(|()| DirStorage::open(path.clone()));
@@ -218,8 +220,8 @@ impl StorageFile for DirFile {
 mod tests {
     use super::*;
 
-    /// No test can cut the power of a disk. But a device and a folder of the kernel's own refuse a sync, so one that says
-    /// "done" of them was never asked for.
+    /// No test can cut the power of a disk. But a device and a folder of the kernel's own refuse a
+    /// sync, so one that says "done" of them was never asked for.
     #[test]
     fn syncs_of_files_and_folders_reach_the_system() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A folder in memory, for a server that keeps nothing: the same log and snapshots on it, the same path
-//! through the code. Unwritten zeros at a file's end take no memory.
+//! A folder in memory, for a server that keeps nothing: the same log and snapshots on it, the same
+//! path through the code. Unwritten zeros at a file's end take no memory.
 
 use std::collections::BTreeMap;
 use std::io;

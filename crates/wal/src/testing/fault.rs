@@ -23,8 +23,8 @@ pub enum Fault {
     Error,
     /// A write gets half-way and reports an I/O error; later operations work. Others: as `Error`.
     PartialWrite,
-    /// A sync reports an error and throws away what waited to be written, as Linux does: the program still
-    /// reads it back, but no later sync brings it to the disk. Others: as `Error`.
+    /// A sync reports an error and throws away what waited to be written, as Linux does: the
+    /// program still reads it back, but no later sync brings it to the disk. Others: as `Error`.
     SyncLost,
     /// The operation does nothing and reports a full disk; later ones work.
     Full,
@@ -37,8 +37,8 @@ pub enum Loss {
     Nothing,
     /// None of it is there.
     Everything,
-    /// Any part of it is there, in any order, sector by sector, torn in the middle of a sector; and any of the
-    /// changes of names.
+    /// Any part of it is there, in any order, sector by sector, torn in the middle of a sector; and
+    /// any of the changes of names.
     Random(u64),
 }
 
@@ -155,8 +155,8 @@ impl FaultStorage {
         })
     }
 
-    /// The process is killed, the machine runs on: everything written is there to be read, and what was not
-    /// synced can still be lost.
+    /// The process is killed, the machine runs on: everything written is there to be read, and what
+    /// was not synced can still be lost.
     pub fn kill(&self) -> FaultStorage {
         let disk = self.disk();
         FaultStorage::with(Disk {

@@ -1,4 +1,5 @@
-//! A small seeded generator (SplitMix64), so that every run of a test can be repeated from its seed.
+//! A small seeded generator (SplitMix64), so that every run of a test can be repeated from its
+//! seed.
 
 /// Numbers that depend on the seed alone.
 #[derive(Debug, Clone)]

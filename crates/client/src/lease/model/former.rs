@@ -1,4 +1,5 @@
-//! Rules that Baton had or might have had, each wrong in its way. The model must find each of them wrong.
+//! Rules that Baton had or might have had, each wrong in its way. The model must find each of them
+//! wrong.
 
 use std::time::Duration;
 
@@ -9,16 +10,19 @@ use crate::lease::{LeaseBook, WriteProof};
 /// Which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Former {
-    /// An answer to anything: `S + T − tick/2 − syncLimit·tick`. Wrong where the leader's newest report is a ping interval old.
+    /// An answer to anything: `S + T − tick/2 − syncLimit·tick`. Wrong where the leader's newest
+    /// report is a ping interval old.
     ByPing,
-    /// As [`LeaseMode::Ping`](crate::LeaseMode::Ping), with room for one timeout of `syncLimit` ticks and not for two. Wrong
-    /// where the two directions of a link fail one after the other.
+    /// As [`LeaseMode::Ping`](crate::LeaseMode::Ping), with room for one timeout of `syncLimit`
+    /// ticks and not for two. Wrong where the two directions of a link fail one after the other.
     OneTimeout,
-    /// One acknowledged write instead of two. Wrong where the leader's pings were held up on the way, and the next report is lost.
+    /// One acknowledged write instead of two. Wrong where the leader's pings were held up on the
+    /// way, and the next report is lost.
     OneWrite,
     /// Two writes, the second sent before the first was acknowledged.
     PipelinedWrites,
-    /// Two writes, and all counts that had been answered when the first was sent: without the `tick/2` before it.
+    /// Two writes, and all counts that had been answered when the first was sent: without the
+    /// `tick/2` before it.
     NoReportInterval,
 }
 
@@ -57,7 +61,8 @@ impl Rules for FormerRules {
         match self.rule {
             Former::ByPing | Former::OneTimeout => proof.counted = None,
             Former::OneWrite => proof.counted = proof.counted.max(proof.reported),
-            // The report that the first write would have proved counts as soon as that is on its way.
+            // The report that the first write would have proved counts as soon as that is on its
+            // way.
             Former::PipelinedWrites => self.book.reported = self.book.reported.max(proof.reported),
             Former::NoReportInterval => proof.reported = self.answered_by(now),
         }

@@ -1,8 +1,9 @@
 //! The client's real schedule against real timing, cut at every phase of its ping interval.
 //!
-//! One run is a session that holds a lock on a follower: it pings and writes when `LeaseBook` wants it, and may read or write
-//! besides. At one instant the streams between follower and leader begin to fail in one of several ways. A run is sound where
-//! no deadline is ever later than the instant at which the leader may end the session. All instants are microseconds.
+//! One run is a session that holds a lock on a follower: it pings and writes when `LeaseBook` wants
+//! it, and may read or write besides. At one instant the streams between follower and leader begin
+//! to fail in one of several ways. A run is sound where no deadline is ever later than the instant
+//! at which the leader may end the session. All instants are microseconds.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -41,7 +42,8 @@ enum Failure {
     FromThenTo,
     /// To the leader; just before that gives the follower up, from the leader.
     ToThenFrom,
-    /// From the leader for nine tenths of `syncLimit` ticks, then to the leader, then from the leader again.
+    /// From the leader for nine tenths of `syncLimit` ticks, then to the leader, then from the
+    /// leader again.
     FromThenToThenFrom,
 }
 
@@ -316,7 +318,8 @@ fn book(run: &Run, mode: LeaseMode, stated: bool) -> LeaseBook {
 fn former(rule: Former, run: &Run) -> FormerRules {
     FormerRules {
         rule,
-        // Its own rule is the only one by which it takes answers: the book asks for writes where it would.
+        // Its own rule is the only one by which it takes answers: the book asks for writes where it
+        // would.
         book: book(run, LeaseMode::Strict, true),
         timeout: Duration::from_micros(run.timeout),
         tick: Duration::from_micros(run.tick),
@@ -324,7 +327,8 @@ fn former(rule: Former, run: &Run) -> FormerRules {
     }
 }
 
-/// All runs with these ticks and session timeouts, in seconds, and cuts at so many phases of the heartbeat.
+/// All runs with these ticks and session timeouts, in seconds, and cuts at so many phases of the
+/// heartbeat.
 fn runs(ticks: &[u64], timeouts: &[u64], phases: u64) -> impl Iterator<Item = Run> {
     let mut all = Vec::new();
     for tick in ticks.iter().map(|tick| tick * S) {
@@ -334,7 +338,8 @@ fn runs(ticks: &[u64], timeouts: &[u64], phases: u64) -> impl Iterator<Item = Ru
                     for load in [Load::Idle, Load::Reading, Load::Writing] {
                         for fast in [-10, 0, 10] {
                             for phase in 0..phases {
-                                // Behind one timeout, so that the schedule has settled; then over one and a half of its periods.
+                                // Behind one timeout, so that the schedule has settled; then over
+                                // one and a half of its periods.
                                 let cut = S
                                     + timeout
                                     + tick * sync_limit
@@ -404,7 +409,8 @@ fn h91_by_pings_no_cut_at_any_phase_leaves_a_lease_that_outlives_the_session() {
 fn while_nothing_fails_a_lease_by_writes_has_seven_sixteenths_of_the_timeout_left() {
     for run in runs(&[2], &[4, 10, 30, 60], 2) {
         let left = outcome(book(&run, LeaseMode::Auto, false), &run).least_left;
-        // Less what clocks and ways take: 1 % of the timeout, and of the span between reports, and some milliseconds.
+        // Less what clocks and ways take: 1 % of the timeout, and of the span between reports, and
+        // some milliseconds.
         let promised = run.timeout * 7 / 16 - run.timeout / 50 - 10 * MS;
         assert!(
             left >= Duration::from_micros(promised),

@@ -1,7 +1,7 @@
 //! Every schedule of a small world, up to a number of quanta.
 //!
-//! The present is always [`NOW`]: when a quantum passes, every other instant moves back by one. So states that differ by their
-//! date only are one state.
+//! The present is always [`NOW`]: when a quantum passes, every other instant moves back by one. So
+//! states that differ by their date only are one state.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -111,7 +111,8 @@ struct Setting {
     in_flight: usize,
     /// Whether connections break and leaders change.
     changes: bool,
-    /// The client's connection takes no time: a delay there only makes evidence older. Spares most of the states.
+    /// The client's connection takes no time: a delay there only makes evidence older. Spares most
+    /// of the states.
     near: bool,
 }
 
@@ -277,7 +278,8 @@ impl<R: Rules> World<R> {
                     }),
                     ToLeader::Revalidate => {
                         self.touch();
-                        // A deposed leader knows no better; one that has ended the session answers, and the client is gone.
+                        // A deposed leader knows no better; one that has ended the session answers,
+                        // and the client is gone.
                         may(!self.ended || self.deposed.is_some())?;
                         self.from_leader.push_back(FromLeader::Valid);
                     }
@@ -344,7 +346,8 @@ impl<R: Rules> World<R> {
             .retain(|what| matches!(what, ToLeader::Report(_)));
     }
 
-    /// The leader that the report reached counts the session, if it is the true one and has not ended it.
+    /// The leader that the report reached counts the session, if it is the true one and has not
+    /// ended it.
     fn touch(&mut self) {
         if self.deposed.is_none() && !self.ended {
             self.counted = at(NOW);
@@ -434,7 +437,8 @@ impl<R: Rules> World<R> {
         self.counted + QUANTUM * u32::try_from(setting.timeout).unwrap()
     }
 
-    /// Whether the lease may outlive the session. What was found sound stays so: sessions never end earlier than they could.
+    /// Whether the lease may outlive the session. What was found sound stays so: sessions never end
+    /// earlier than they could.
     fn broken(&mut self, setting: &Setting) -> bool {
         let broken = self.rules.deadline() > self.ends(setting);
         let book = self.rules.book();
@@ -455,7 +459,8 @@ impl<R: Rules> World<R> {
     }
 }
 
-/// Explores every schedule; returns how many states there are, or the story of the first that is broken.
+/// Explores every schedule; returns how many states there are, or the story of the first that is
+/// broken.
 fn explore<R: Rules>(rules: &R, setting: &Setting) -> Result<usize, String> {
     let mut states = 0;
     let mut level: Vec<World<R>> = (1..=setting.tick / 2)

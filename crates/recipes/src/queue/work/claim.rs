@@ -1,7 +1,8 @@
 //! An item in a consumer's hands.
 //!
-//! Owns its end: done, given back, put off, or dead, each one multi that ends claim and item together and is conditioned on this
-//! very claim (H67). How it ended is always told (H68). Must never settle an item under a claim that is not ours any more.
+//! Owns its end: done, given back, put off, or dead, each one multi that ends claim and item
+//! together and is conditioned on this very claim (H67). How it ended is always told (H68). Must
+//! never settle an item under a claim that is not ours any more.
 
 use super::error::WorkError;
 use super::held::Held;
@@ -33,9 +34,9 @@ impl Backoff {
 
 /// An item that is ours to work on, until it is settled or the claim ends.
 ///
-/// It belongs to one session, and cannot be cloned. Dropped without a word, the item goes back to the queue at once; the attempt
-/// counts. So it does when the lease has ended while the session lives, as soon as there is a connection, dropped or not
-/// ([`Claim::keep_node`] puts that off).
+/// It belongs to one session, and cannot be cloned. Dropped without a word, the item goes back to
+/// the queue at once; the attempt counts. So it does when the lease has ended while the session
+/// lives, as soon as there is a connection, dropped or not ([`Claim::keep_node`] puts that off).
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -99,7 +100,8 @@ impl Claim {
         self.held.since_ms
     }
 
-    /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event to have arrived.
+    /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event
+    /// to have arrived.
     ///
     /// # Errors
     /// Why it is not.
@@ -107,27 +109,30 @@ impl Claim {
         self.held.check()
     }
 
-    /// For how long the item is known to be ours if no server answers from now on: the lease of the session, or what is left
-    /// of the visibility timeout if that is less.
+    /// For how long the item is known to be ours if no server answers from now on: the lease of the
+    /// session, or what is left of the visibility timeout if that is less.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Resolves when the item is no longer ours, with the reason. It does not borrow the claim, can be made any number of times,
-    /// and may be dropped freely.
+    /// Resolves when the item is no longer ours, with the reason. It does not borrow the claim, can
+    /// be made any number of times, and may be dropped freely.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.held.lost()
     }
 
-    /// Resolves when the claim has ended: with what another process has made of the item by the claim's token
-    /// ([`WorkQueue::settle`](super::WorkQueue::settle)), or else with the reason why it is no longer ours. Cancel-safe.
+    /// Resolves when the claim has ended: with what another process has made of the item by the
+    /// claim's token ([`WorkQueue::settle`](super::WorkQueue::settle)), or else with the reason why
+    /// it is no longer ours. Cancel-safe.
     ///
-    /// Only a queue handle with [`WorkQueue::settled_elsewhere`](super::WorkQueue::settled_elsewhere) makes claims that learn it; any
-    /// other claim ends with [`LostReason::NodeGone`] then.
+    /// Only a queue handle with
+    /// [`WorkQueue::settled_elsewhere`](super::WorkQueue::settled_elsewhere) makes claims that
+    /// learn it; any other claim ends with [`LostReason::NodeGone`] then.
     ///
     /// # Errors
-    /// How the claim was lost. With the lease or the session, it is not known whether the item was settled just before.
+    /// How the claim was lost. With the lease or the session, it is not known whether the item was
+    /// settled just before.
     pub async fn settled(&self) -> Result<Settled, LostReason> {
         match (self.held.lost().await, &self.held.verdict) {
             // The same change that deleted the node has written the verdict.
@@ -138,8 +143,8 @@ impl Claim {
         }
     }
 
-    /// The fencing token: grows with every later claim of this item. Pass it along with side effects of one's own. Items that were
-    /// claimed in one change share it.
+    /// The fencing token: grows with every later claim of this item. Pass it along with side
+    /// effects of one's own. Items that were claimed in one change share it.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.held.guard.token()
@@ -174,8 +179,8 @@ impl Claim {
         self.held.standing()
     }
 
-    /// Leaves the claim's node in place when the claim is lost with its lease, until this is dropped: see
-    /// [`Guard::keep_node`](crate::Guard::keep_node).
+    /// Leaves the claim's node in place when the claim is lost with its lease, until this is
+    /// dropped: see [`Guard::keep_node`](crate::Guard::keep_node).
     ///
     /// # Errors
     /// Why the item is not ours any more, if it is not by then.
@@ -184,7 +189,8 @@ impl Claim {
         self.check()
     }
 
-    /// Drives `work`, and drops it the moment the claim ends. What `work` has spawned elsewhere goes on.
+    /// Drives `work`, and drops it the moment the claim ends. What `work` has spawned elsewhere
+    /// goes on.
     ///
     /// # Errors
     /// Why the claim ended, if it did before the work was done.
@@ -194,19 +200,20 @@ impl Claim {
 
     /// The item is done: removes it.
     ///
-    /// The server decides: where the visibility timeout is over by our clock, and nobody has taken the item over, this succeeds. Where
-    /// the lease had ended, the claim was given up as soon as that was noticed, and another gets the item. Dropping the future does not
-    /// take it back.
+    /// The server decides: where the visibility timeout is over by our clock, and nobody has taken
+    /// the item over, this succeeds. Where the lease had ended, the claim was given up as soon as
+    /// that was noticed, and another gets the item. Dropping the future does not take it back.
     ///
     /// # Errors
-    /// [`WorkError::ClaimLost`] where the item is another's by now, [`WorkError::Changed`] where it is not what was claimed,
-    /// [`WorkError::SettleUnknown`] where the session ended before the outcome was known.
+    /// [`WorkError::ClaimLost`] where the item is another's by now, [`WorkError::Changed`] where it
+    /// is not what was claimed, [`WorkError::SettleUnknown`] where the session ended before the
+    /// outcome was known.
     pub async fn ack(self) -> Result<(), WorkError> {
         self.settle(End::Done).await
     }
 
-    /// The attempt failed: puts the item off by the queue's back-off, or makes it a dead letter if this was its last attempt.
-    /// `reason` is noted in it.
+    /// The attempt failed: puts the item off by the queue's back-off, or makes it a dead letter if
+    /// this was its last attempt. `reason` is noted in it.
     ///
     /// # Errors
     /// As [`Claim::ack`].
@@ -241,10 +248,12 @@ impl Claim {
         self.settle(End::Dead { reason }).await
     }
 
-    /// Starts the visibility timeout anew. Without such a timeout there is nothing to do. Dropping the future does not take it back.
+    /// Starts the visibility timeout anew. Without such a timeout there is nothing to do. Dropping
+    /// the future does not take it back.
     ///
     /// # Errors
-    /// [`WorkError::ClaimLost`]; [`WorkError::Client`] where it could not be done and the old deadline stands.
+    /// [`WorkError::ClaimLost`]; [`WorkError::Client`] where it could not be done and the old
+    /// deadline stands.
     pub async fn extend(&self) -> Result<(), WorkError> {
         let lost = |reason| WorkError::ClaimLost {
             item: self.held.entry.clone(),
@@ -356,7 +365,8 @@ async fn settle(inner: Arc<Inner>, held: Held, end: End) -> Result<(), WorkError
     let session = held.guard.session().clone();
     let timed_out = held.check().err();
     let version = Arc::clone(&held.version).lock_owned().await;
-    // Here the item counts as let go of from now on. Whether it was still ours is the server's to say, except where it has.
+    // Here the item counts as let go of from now on. Whether it was still ours is the server's to
+    // say, except where it has.
     if let Err(reason @ (LostReason::NodeGone | LostReason::SessionLost)) = held.guard.retire() {
         return Err(lost(reason));
     }

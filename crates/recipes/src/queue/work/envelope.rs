@@ -1,6 +1,7 @@
 //! An item as it lies in the tree: one line of JSON that the queue keeps, then the caller's bytes.
 //!
-//! Owns that form. Bytes that do not have it are never thrown away: they are handed back as they are (H72).
+//! Owns that form. Bytes that do not have it are never thrown away: they are handed back as they
+//! are (H72).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The form's number, the first thing in the line.
 const FORM: u32 = 1;
 
-/// Bytes of a payload at most. The rest of what a server takes in one request is left for the line, which grows by what is
-/// noted in it, and must not make an item too large to be claimed.
+/// Bytes of a payload at most. The rest of what a server takes in one request is left for the line,
+/// which grows by what is noted in it, and must not make an item too large to be claimed.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 1_000_000;
 
 /// Bytes of an id at most.
@@ -33,7 +34,8 @@ pub(super) struct Envelope {
     /// Overrides the consumers' limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// When it was put, by the servers' clock; noted when it moves, until then the node's own ctime says it.
+    /// When it was put, by the servers' clock; noted when it moves, until then the node's own ctime
+    /// says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<i64>,
     /// Whose it is: the name of the claim node, which alone makes it true.

@@ -34,8 +34,8 @@ pub enum WorkError {
         /// What is there.
         found: String,
     },
-    /// Somebody has deleted a node of the queue's layout, and the call needs it: nothing was changed.
-    /// [`WorkQueue::repair`](super::WorkQueue::repair) makes it again.
+    /// Somebody has deleted a node of the queue's layout, and the call needs it: nothing was
+    /// changed. [`WorkQueue::repair`](super::WorkQueue::repair) makes it again.
     #[error(
         "{path}: the queue is damaged: somebody deleted its node {node}; WorkQueue::repair makes it again"
     )]
@@ -84,7 +84,8 @@ pub enum WorkError {
         /// The id.
         id: String,
     },
-    /// The session ended before it was known whether the items were queued. They were not queued twice.
+    /// The session ended before it was known whether the items were queued. They were not queued
+    /// twice.
     #[error(
         "{path}: it is not known whether the item was queued: {source}; list the queue, or offer it again under an id"
     )]
@@ -94,7 +95,8 @@ pub enum WorkError {
         /// What the client knows.
         source: Error,
     },
-    /// The claim had ended before. The item goes, or went, to another consumer; nothing was changed by this call (H67).
+    /// The claim had ended before. The item goes, or went, to another consumer; nothing was changed
+    /// by this call (H67).
     #[error("{item}: no longer ours: {reason}; another consumer gets the item")]
     ClaimLost {
         /// Full path of the item.
@@ -102,8 +104,8 @@ pub enum WorkError {
         /// How the claim ended.
         reason: LostReason,
     },
-    /// No such claim stands: the item was settled, or its claim has ended, or there never was one. Nothing was changed by this
-    /// call.
+    /// No such claim stands: the item was settled, or its claim has ended, or there never was one.
+    /// Nothing was changed by this call.
     #[error(
         "{path}: no claim has the token {token}: its item was settled, or it ended and the item goes to another; see the claims that there are"
     )]
@@ -113,13 +115,15 @@ pub enum WorkError {
         /// The token as given.
         token: u64,
     },
-    /// The item was changed by somebody who is no consumer while it was claimed. It is given back as it is now.
+    /// The item was changed by somebody who is no consumer while it was claimed. It is given back
+    /// as it is now.
     #[error("{item}: changed by somebody while it was claimed; it was given back to the queue")]
     Changed {
         /// Full path of the item.
         item: String,
     },
-    /// The session ended before the outcome was known: the item is settled, or goes to another consumer.
+    /// The session ended before the outcome was known: the item is settled, or goes to another
+    /// consumer.
     #[error(
         "{item}: it is not known whether the item was settled: {source}; if it was not, another consumer gets it"
     )]

@@ -1,8 +1,9 @@
 //! The capacity of a bounded queue.
 //!
-//! Owns the promise that puts never take the queue over its capacity. Each put to a bounded queue is one multi with an update of
-//! the gate, conditioned on the version that the count was read at, so puts have an order and each sees what those before it
-//! added. Between counts the gate holds an upper bound: consumers only ever take away, and need not touch it.
+//! Owns the promise that puts never take the queue over its capacity. Each put to a bounded queue
+//! is one multi with an update of the gate, conditioned on the version that the count was read at,
+//! so puts have an order and each sees what those before it added. Between counts the gate holds an
+//! upper bound: consumers only ever take away, and need not touch it.
 
 use super::error::WorkError;
 use super::inner::{Fault, Inner};
@@ -75,7 +76,8 @@ impl Inner {
         {
             return Ok(Count { version, items });
         }
-        // Behind the gate's version: what is put from now on fails on it, so the count can only be too large.
+        // Behind the gate's version: what is put from now on fails on it, so the count can only be
+        // too large.
         let items = self.count(session).await?;
         if fits(items) {
             Ok(Count { version, items })
@@ -88,7 +90,8 @@ impl Inner {
         }
     }
 
-    /// How many items there are, claimed and delayed ones among them. Without puts meanwhile it is never too small.
+    /// How many items there are, claimed and delayed ones among them. Without puts meanwhile it is
+    /// never too small.
     pub(super) async fn count(&self, session: &Session) -> Result<u64, Fault> {
         let mut lanes = self.lanes_to_count(session).await?;
         loop {
@@ -110,8 +113,9 @@ impl Inner {
         }
     }
 
-    /// An item may move while we count, but only to a lane that is counted later: from ready to delayed, and from delayed to
-    /// delayed longer. Or to a lane that was not there, which the next listing shows.
+    /// An item may move while we count, but only to a lane that is counted later: from ready to
+    /// delayed, and from delayed to delayed longer. Or to a lane that was not there, which the next
+    /// listing shows.
     async fn lanes_to_count(&self, session: &Session) -> Result<Vec<(Lane, String)>, Fault> {
         let mut lanes = self.lanes(session).await?;
         lanes.sort_by_key(|(lane, _)| (matches!(lane, Lane::Later { .. }), *lane));

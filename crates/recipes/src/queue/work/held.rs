@@ -1,7 +1,8 @@
 //! An item that is ours for now, without its queue.
 //!
-//! Owns when a claim stops being true: with its guard, or when its time is up, whichever comes first. The version that the item
-//! had when it was claimed goes with it: every change under the claim is conditioned on it (H67).
+//! Owns when a claim stops being true: with its guard, or when its time is up, whichever comes
+//! first. The version that the item had when it was claimed goes with it: every change under the
+//! claim is conditioned on it (H67).
 
 use super::envelope::Envelope;
 use super::settle::{Settled, read_word};
@@ -17,7 +18,8 @@ pub(super) struct Held {
     pub guard: Guard,
     /// Full path of the item.
     pub entry: String,
-    /// The item's version, which each extension raises. Held while a change under the claim is under way.
+    /// The item's version, which each extension raises. Held while a change under the claim is
+    /// under way.
     pub version: Arc<tokio::sync::Mutex<i32>>,
     pub envelope: Envelope,
     pub payload: Bytes,
@@ -28,7 +30,8 @@ pub(super) struct Held {
     pub verdict: Option<Verdict>,
 }
 
-/// A node of ours beside the claim's, for the word of whoever settles the claim by its token. Goes with the claim.
+/// A node of ours beside the claim's, for the word of whoever settles the claim by its token. Goes
+/// with the claim.
 #[derive(Debug)]
 pub(super) struct Verdict {
     session: Session,

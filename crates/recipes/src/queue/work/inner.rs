@@ -1,7 +1,7 @@
 //! What the handles of one work queue in one process share.
 //!
-//! Owns the queue's own node and its form, and the answer to "may this be tried again". Must never write below a node that is
-//! no work queue.
+//! Owns the queue's own node and its form, and the answer to "may this be tried again". Must never
+//! write below a node that is no work queue.
 
 use super::error::WorkError;
 use super::held::Held;
@@ -61,7 +61,8 @@ pub(super) struct Inner {
     /// Told when items were claimed by one who did not wait for the turn.
     pub handed: tokio::sync::Notify,
     pub waiting: AtomicUsize,
-    /// The count of a bounded queue as this process wrote it last; also makes its puts go one by one.
+    /// The count of a bounded queue as this process wrote it last; also makes its puts go one by
+    /// one.
     pub gate: Arc<tokio::sync::Mutex<Option<super::gate::Count>>>,
     state: Mutex<Local>,
 }
@@ -148,7 +149,8 @@ impl Inner {
         self.clock.now_ms(session, &self.layout.clock).await
     }
 
-    /// Returns once what failed may be tried again, on this session or the next; else says why it cannot.
+    /// Returns once what failed may be tried again, on this session or the next; else says why it
+    /// cannot.
     pub(super) async fn after(&self, session: &Session, fault: Fault) -> Result<(), WorkError> {
         let error = match fault {
             Fault::Final(error) => return Err(error),
@@ -186,7 +188,8 @@ impl Inner {
         self.receipts.apply(session, &self.layout.root, parts).await
     }
 
-    /// The terms of the queue, which is made if it does not exist. `asked` is the capacity that the caller insists on.
+    /// The terms of the queue, which is made if it does not exist. `asked` is the capacity that the
+    /// caller insists on.
     pub(super) async fn agreed(
         &self,
         session: &Session,
@@ -236,7 +239,8 @@ impl Inner {
         }
     }
 
-    /// Whether a node without data has nothing below it but what consumers make when they wait at a queue that was deleted.
+    /// Whether a node without data has nothing below it but what consumers make when they wait at a
+    /// queue that was deleted.
     async fn is_bare(&self, session: &Session, stat: &baton_proto::Stat) -> Result<bool, Error> {
         let layout = &self.layout;
         let helpers = [&layout.waiters, &layout.verdicts, &layout.clock];
@@ -288,11 +292,13 @@ impl Inner {
             let parts = bare.map_or(anew, |stat| adopt(stat.version));
             match session.multi(&parts).await {
                 Ok(_) => {}
-                // Nobody can make a queue below a root of the connection's paths that does not exist.
+                // Nobody can make a queue below a root of the connection's paths that does not
+                // exist.
                 Err(error) if error.is_no_node() && bare.is_none() && above == "/" => {
                     return Err(error.into());
                 }
-                // Made by somebody else, or by us without our knowing: what is there now decides, in the next round.
+                // Made by somebody else, or by us without our knowing: what is there now decides,
+                // in the next round.
                 Err(error)
                     if error.is_node_exists()
                         || error.is_no_node()

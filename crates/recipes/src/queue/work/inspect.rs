@@ -74,8 +74,8 @@ impl WorkQueue {
         }
     }
 
-    /// The dead letters, the oldest first, at most `most` of them. One that we may not read has no more than a name, and says so as its
-    /// reason.
+    /// The dead letters, the oldest first, at most `most` of them. One that we may not read has no
+    /// more than a name, and says so as its reason.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -89,10 +89,12 @@ impl WorkQueue {
         }
     }
 
-    /// Puts a dead letter back into the queue, with its id and priority, its attempts counted anew. Moved in one change.
+    /// Puts a dead letter back into the queue, with its id and priority, its attempts counted anew.
+    /// Moved in one change.
     ///
     /// # Errors
-    /// [`WorkError::NoDeadLetter`], [`WorkError::Full`]: nothing was changed. [`WorkError::OfferUnknown`].
+    /// [`WorkError::NoDeadLetter`], [`WorkError::Full`]: nothing was changed.
+    /// [`WorkError::OfferUnknown`].
     pub async fn replay(&self, name: &str) -> Result<(), WorkError> {
         loop {
             let session = self.inner.session().await?;
@@ -119,7 +121,8 @@ impl WorkQueue {
         }
     }
 
-    /// Changes the capacity agreed in the tree; `None`: no limit. What is in the queue stays, even if it is more.
+    /// Changes the capacity agreed in the tree; `None`: no limit. What is in the queue stays, even
+    /// if it is more.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -134,8 +137,8 @@ impl WorkQueue {
                     return Ok(());
                 }
                 let data = Terms::new(capacity).to_bytes();
-                // A gate that was not kept up while there was no limit says nothing: its count is made high, so that the next
-                // put counts for itself.
+                // A gate that was not kept up while there was no limit says nothing: its count is
+                // made high, so that the next put counts for itself.
                 let parts = [
                     Op::set_data(&*inner.layout.root, data, Some(agreed.version)),
                     Op::set_data(&*inner.layout.gate, Count::unknown(), None),
@@ -191,7 +194,8 @@ impl Inner {
         }))
     }
 
-    /// When the item was put that is first in its lane and older than the first of every other lane.
+    /// When the item was put that is first in its lane and older than the first of every other
+    /// lane.
     async fn first_since_ms(
         &self,
         session: &Session,
@@ -334,7 +338,8 @@ impl Inner {
         match session.multi(&parts).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_maybe_applied() && link::connected(session).await => {
-                // Dead letters do not change: gone, it was discarded, by us or by somebody with the same wish.
+                // Dead letters do not change: gone, it was discarded, by us or by somebody with the
+                // same wish.
                 Ok(session.exists(&path).await?.is_none())
             }
             Err(error) if error.is_no_node() || error.is_bad_version() => Ok(false),

@@ -59,8 +59,8 @@ impl WorkItem {
         self
     }
 
-    /// An id, at most 200 bytes, that one item at a time can have: another is refused until this one is acknowledged, or
-    /// discarded as a dead letter.
+    /// An id, at most 200 bytes, that one item at a time can have: another is refused until this
+    /// one is acknowledged, or discarded as a dead letter.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());

@@ -1,8 +1,9 @@
 //! The nodes of a work queue: their names, and the order that names give.
 //!
-//! Owns every path below the queue's own. Items stand in *lanes*, folders of bounded size, so that no listing grows with the
-//! depth of the queue (H75): one row of lanes for each priority, and one lane for each minute in which delayed items fall due.
-//! A name never grows, however often an item comes back (H71).
+//! Owns every path below the queue's own. Items stand in *lanes*, folders of bounded size, so that
+//! no listing grows with the depth of the queue (H75): one row of lanes for each priority, and one
+//! lane for each minute in which delayed items fall due. A name never grows, however often an item
+//! comes back (H71).
 
 use baton_proto::path::join;
 use std::sync::Arc;
@@ -129,7 +130,8 @@ impl Name {
         (parts.next()?.len() == 32).then_some(Self::Later { due_ms, priority })
     }
 
-    /// A name that no item ever had: a lane of delayed items may be removed and made again, and numbers would start anew (H09).
+    /// A name that no item ever had: a lane of delayed items may be removed and made again, and
+    /// numbers would start anew (H09).
     pub(super) fn later(due_ms: i64, priority: u16) -> String {
         let marker = uuid::Uuid::new_v4();
         format!("{due_ms:013}-{priority:03}-{}", marker.simple())
@@ -141,7 +143,8 @@ fn digits(text: &str, count: usize) -> Option<i64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// An id as a node's name: whatever could mean something to a path is written as `%` and two hex digits.
+/// An id as a node's name: whatever could mean something to a path is written as `%` and two hex
+/// digits.
 fn escape(id: &str) -> String {
     let mut name = String::with_capacity(id.len());
     for byte in id.bytes() {

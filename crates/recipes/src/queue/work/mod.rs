@@ -1,8 +1,9 @@
-//! A queue of work: each item is claimed, worked on and acknowledged; what is not acknowledged comes back.
+//! A queue of work: each item is claimed, worked on and acknowledged; what is not acknowledged
+//! comes back.
 //!
-//! Owns the layout that is Baton's own, described in `docs/recipes.md`. An item leaves the tree only by an acknowledgement under
-//! its claim, or as a dead letter by somebody's word: it must never be lost, nor settled by a consumer that has lost it
-//! (`docs/hazards.md` H67–H76).
+//! Owns the layout that is Baton's own, described in `docs/recipes.md`. An item leaves the tree
+//! only by an acknowledgement under its claim, or as a dead letter by somebody's word: it must
+//! never be lost, nor settled by a consumer that has lost it (`docs/hazards.md` H67–H76).
 
 mod claim;
 mod envelope;
@@ -37,11 +38,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use take::Manner;
 
-/// A queue of work at a path of the tree: items are claimed, acknowledged, and come back if they are not.
+/// A queue of work at a path of the tree: items are claimed, acknowledged, and come back if they
+/// are not.
 ///
-/// At least once: an item is delivered until some consumer acknowledges it under a claim that was still its own, or until its
-/// attempts are used up; then it is kept as a dead letter. Items of one priority come out in the order in which one producer put
-/// them; a more urgent priority comes first.
+/// At least once: an item is delivered until some consumer acknowledges it under a claim that was
+/// still its own, or until its attempts are used up; then it is kept as a dead letter. Items of one
+/// priority come out in the order in which one producer put them; a more urgent priority comes
+/// first.
 ///
 /// Cheap to clone; clones share what was read and claimed ahead.
 ///
@@ -69,7 +72,8 @@ pub struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// A queue at `path`. Nothing is sent; the first operation makes the queue if it does not exist.
+    /// A queue at `path`. Nothing is sent; the first operation makes the queue if it does not
+    /// exist.
     ///
     /// # Errors
     /// [`WorkError::BadPath`].
@@ -101,42 +105,47 @@ impl WorkQueue {
         })
     }
 
-    /// The most items that the queue takes, claimed and delayed ones counted, dead letters not. Agreed in the tree when the queue is
-    /// made; [`WorkError::CapacityDiffers`] tells whoever asks for another. Without this, what the tree says counts.
+    /// The most items that the queue takes, claimed and delayed ones counted, dead letters not.
+    /// Agreed in the tree when the queue is made; [`WorkError::CapacityDiffers`] tells whoever asks
+    /// for another. Without this, what the tree says counts.
     ///
-    /// No offer and no replay ever takes the queue over it, whoever else offers at the same time: each is one change conditioned on
-    /// the count before it.
+    /// No offer and no replay ever takes the queue over it, whoever else offers at the same time:
+    /// each is one change conditioned on the count before it.
     #[must_use]
     pub fn capacity(mut self, items: u64) -> Self {
         self.capacity = Some(items);
         self
     }
 
-    /// How long a claim that this handle makes lasts unless it is extended; then others may take the item over. Without it, as
-    /// long as the session. By the servers' clocks, which should agree among themselves: should they not, an item may be
-    /// worked on twice, but never settled twice.
+    /// How long a claim that this handle makes lasts unless it is extended; then others may take
+    /// the item over. Without it, as long as the session. By the servers' clocks, which should
+    /// agree among themselves: should they not, an item may be worked on twice, but never settled
+    /// twice.
     #[must_use]
     pub fn visibility(mut self, timeout: Duration) -> Self {
         self.manner.visibility = Some(timeout);
         self
     }
 
-    /// How often an item may be claimed before it becomes a dead letter, unless the item says otherwise (10).
+    /// How often an item may be claimed before it becomes a dead letter, unless the item says
+    /// otherwise (10).
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.manner.max_attempts = attempts.max(1);
         self
     }
 
-    /// How long an item waits after its first failed attempt (1 s), doubled with each further one up to `most` (10 min).
+    /// How long an item waits after its first failed attempt (1 s), doubled with each further one
+    /// up to `most` (10 min).
     #[must_use]
     pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
         self.backoff = Backoff { first, most };
         self
     }
 
-    /// How many items to claim at once (1, at most 64). What is claimed ahead waits in this process, its attempt and its visibility
-    /// timeout begun, until it is taken; [`WorkQueue::give_back`] returns it.
+    /// How many items to claim at once (1, at most 64). What is claimed ahead waits in this
+    /// process, its attempt and its visibility timeout begun, until it is taken;
+    /// [`WorkQueue::give_back`] returns it.
     #[must_use]
     pub fn prefetch(mut self, items: usize) -> Self {
         self.prefetch = items.clamp(1, take::MAX_CLAIMS);
@@ -150,8 +159,9 @@ impl WorkQueue {
         self
     }
 
-    /// Claims that this handle makes learn what others have made of the item by the claim's token: see [`Claim::settled`] and
-    /// [`WorkQueue::settle`]. Costs one more node for each claim, for as long as it stands.
+    /// Claims that this handle makes learn what others have made of the item by the claim's token:
+    /// see [`Claim::settled`] and [`WorkQueue::settle`]. Costs one more node for each claim, for as
+    /// long as it stands.
     #[must_use]
     pub fn settled_elsewhere(mut self) -> Self {
         self.manner.told = true;

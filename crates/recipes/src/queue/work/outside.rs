@@ -1,8 +1,10 @@
-//! Claims as others see them: who has what, and what another process than the claim's own may make of it.
+//! Claims as others see them: who has what, and what another process than the claim's own may make
+//! of it.
 //!
-//! Owns the settling of a claim by its token, for consumers that are not one process: a script that takes, works and acknowledges
-//! by separate commands. It is the very change that the claim's own process would make, conditioned on the same node (H67), after
-//! a look at a server that has caught up. Must never settle an item for what was read about an earlier claim of it.
+//! Owns the settling of a claim by its token, for consumers that are not one process: a script that
+//! takes, works and acknowledges by separate commands. It is the very change that the claim's own
+//! process would make, conditioned on the same node (H67), after a look at a server that has caught
+//! up. Must never settle an item for what was read about an earlier claim of it.
 
 use super::WorkQueue;
 use super::envelope::Envelope;
@@ -53,7 +55,8 @@ pub struct Claims {
 pub enum Settlement {
     /// The item is done: remove it, as [`Claim::ack`](super::Claim::ack) does.
     Ack,
-    /// The attempt failed, as [`Claim::nack`](super::Claim::nack) says: the item is put off, or a dead letter after its last attempt.
+    /// The attempt failed, as [`Claim::nack`](super::Claim::nack) says: the item is put off, or a
+    /// dead letter after its last attempt.
     Nack {
         /// How long the item waits; `None` for what the queue's back-off says.
         delay: Option<Duration>,
@@ -70,8 +73,8 @@ pub enum Settlement {
 }
 
 impl WorkQueue {
-    /// Who works on what. Reads every item's record: on a deep queue that takes a while. Items that we may not read are left out:
-    /// [`WorkQueue::all_claims`] names them.
+    /// Who works on what. Reads every item's record: on a deep queue that takes a while. Items that
+    /// we may not read are left out: [`WorkQueue::all_claims`] names them.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -87,8 +90,9 @@ impl WorkQueue {
         self.claims_since(0, false).await
     }
 
-    /// The claims with this token, as a server that has caught up knows them; more than one where items were claimed in one change.
-    /// Asks for the stat of every item, and reads what was claimed since.
+    /// The claims with this token, as a server that has caught up knows them; more than one where
+    /// items were claimed in one change. Asks for the stat of every item, and reads what was
+    /// claimed since.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -107,13 +111,15 @@ impl WorkQueue {
         }
     }
 
-    /// Settles an item that another process has claimed, by the claim's token: [`Claim::item`](super::Claim::item) and
-    /// [`Claim::token`](super::Claim::token) there, or [`WorkQueue::claims_of`] here, say what to pass.
+    /// Settles an item that another process has claimed, by the claim's token:
+    /// [`Claim::item`](super::Claim::item) and [`Claim::token`](super::Claim::token) there, or
+    /// [`WorkQueue::claims_of`] here, say what to pass.
     ///
-    /// One change, conditioned on that very claim: it settles the item or changes nothing, and no two settle it. A lost answer is
-    /// looked up. The process that holds the claim is told at once that it has ended, and what became of the item if its queue
-    /// handle was made with [`WorkQueue::settled_elsewhere`]. Where a claim's visibility timeout has passed and nobody has taken
-    /// the item over yet, this succeeds. Dropping the future does not take it back.
+    /// One change, conditioned on that very claim: it settles the item or changes nothing, and no
+    /// two settle it. A lost answer is looked up. The process that holds the claim is told at once
+    /// that it has ended, and what became of the item if its queue handle was made with
+    /// [`WorkQueue::settled_elsewhere`]. Where a claim's visibility timeout has passed and nobody
+    /// has taken the item over yet, this succeeds. Dropping the future does not take it back.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -134,8 +140,10 @@ impl WorkQueue {
     /// ```
     ///
     /// # Errors
-    /// [`WorkError::NotClaimed`] where that claim does not stand, or not any more, [`WorkError::Changed`] where somebody has made a
-    /// node below the item, which cannot go then: nothing was changed. [`WorkError::SettleUnknown`] where our session ended before the outcome was known.
+    /// [`WorkError::NotClaimed`] where that claim does not stand, or not any more,
+    /// [`WorkError::Changed`] where somebody has made a node below the item, which cannot go then:
+    /// nothing was changed. [`WorkError::SettleUnknown`] where our session ended before the outcome
+    /// was known.
     pub async fn settle(
         &self,
         item: &str,
@@ -331,7 +339,8 @@ impl Inner {
         Ok(seen)
     }
 
-    /// Those of these items that are claimed, with their claims. The first requests are queued before this is first awaited.
+    /// Those of these items that are claimed, with their claims. The first requests are queued
+    /// before this is first awaited.
     fn standing(
         &self,
         session: &Session,

@@ -1,8 +1,8 @@
 //! Emptying a queue by hand.
 //!
-//! Owns the removal of what nobody works on. Each item goes in one multi with the node of its id, under the version that was read,
-//! so that an id is never left behind without its item. Must never remove an item that is claimed, nor one that has changed since
-//! it was read.
+//! Owns the removal of what nobody works on. Each item goes in one multi with the node of its id,
+//! under the version that was read, so that an id is never left behind without its item. Must never
+//! remove an item that is claimed, nor one that has changed since it was read.
 
 use super::WorkQueue;
 use super::envelope::Envelope;
@@ -21,7 +21,8 @@ const AT_ONCE: usize = 32;
 pub struct Purged {
     /// What was removed; not all of it where the connection was lost on the way.
     pub removed: u64,
-    /// What was left, because somebody works on it or has changed it meanwhile, or because we may not read or remove it.
+    /// What was left, because somebody works on it or has changed it meanwhile, or because we may
+    /// not read or remove it.
     pub left: u64,
 }
 
@@ -35,10 +36,11 @@ enum Gone {
 }
 
 impl WorkQueue {
-    /// Removes all items that nobody has claimed, delayed ones and those that cannot be read among them, and frees their ids. Dead
-    /// letters stay: see [`WorkQueue::purge_dead`].
+    /// Removes all items that nobody has claimed, delayed ones and those that cannot be read among
+    /// them, and frees their ids. Dead letters stay: see [`WorkQueue::purge_dead`].
     ///
-    /// Items that are put meanwhile may stay. Dropping the future leaves removed what has been removed.
+    /// Items that are put meanwhile may stay. Dropping the future leaves removed what has been
+    /// removed.
     ///
     /// # Errors
     /// [`WorkError`]; some may have been removed.
@@ -178,7 +180,8 @@ impl Inner {
         Ok(all)
     }
 
-    /// What became of `node`, which `parts` remove together with the node of its id, after the first attempt's outcome.
+    /// What became of `node`, which `parts` remove together with the node of its id, after the
+    /// first attempt's outcome.
     async fn removed(
         &self,
         session: &Session,

@@ -1,7 +1,8 @@
 //! Putting items in.
 //!
-//! Owns the multi that makes items: all or none, once, under the queue's terms. A lost answer is resolved by a receipt (H66, H73);
-//! must never put an item twice, nor take the queue over its capacity.
+//! Owns the multi that makes items: all or none, once, under the queue's terms. A lost answer is
+//! resolved by a receipt (H66, H73); must never put an item twice, nor take the queue over its
+//! capacity.
 
 use super::WorkQueue;
 use super::envelope::Envelope;
@@ -45,14 +46,15 @@ impl WorkQueue {
     /// Dropping the future does not take back an offer that is under way.
     ///
     /// # Errors
-    /// [`WorkError::Full`], [`WorkError::Duplicate`], [`WorkError::BadItem`]: nothing was queued. [`WorkError::OfferUnknown`] where
-    /// the session ended before the outcome was known.
+    /// [`WorkError::Full`], [`WorkError::Duplicate`], [`WorkError::BadItem`]: nothing was queued.
+    /// [`WorkError::OfferUnknown`] where the session ended before the outcome was known.
     pub async fn offer(&self, item: impl Into<WorkItem>) -> Result<String, WorkError> {
         let ids = self.offer_all([item.into()]).await?;
         Ok(ids.into_iter().next().unwrap_or_default())
     }
 
-    /// Puts several items in, all or none, and returns their ids. Together they must fit into one request to a server.
+    /// Puts several items in, all or none, and returns their ids. Together they must fit into one
+    /// request to a server.
     ///
     /// # Errors
     /// As [`WorkQueue::offer`].
@@ -208,7 +210,8 @@ impl Inner {
         }
     }
 
-    /// The lane for a ready item: the newest of its priority, or a new one where that has had its share.
+    /// The lane for a ready item: the newest of its priority, or a new one where that has had its
+    /// share.
     pub(super) async fn lane_for(&self, session: &Session, priority: u16) -> Result<String, Fault> {
         loop {
             if let Some((lane, room)) = self.local().lanes.get_mut(&priority)
@@ -252,7 +255,8 @@ impl Inner {
                         .await
                     {
                         Ok(created) => (created.path, ASK_AFTER),
-                        // A lane too many does no harm: it is used, or removed once a newer one is there.
+                        // A lane too many does no harm: it is used, or removed once a newer one is
+                        // there.
                         Err(error) if error.is_maybe_applied() => {
                             if crate::link::connected(session).await {
                                 continue;

@@ -1,8 +1,10 @@
-//! A queue whose layout has lost a node, because somebody deleted it by hand: what is made again, and what is only named.
+//! A queue whose layout has lost a node, because somebody deleted it by hand: what is made again,
+//! and what is only named.
 //!
-//! Owns the rule of what may be made again without a word. Each repair is one multi that also writes the queue's own node, so that
-//! whatever another process read before it fails on the version of that node: numbers below a folder that was made anew begin
-//! anew (H09). Must never say of a queue that it is whole when it is not, nor take an id for free that an item may have.
+//! Owns the rule of what may be made again without a word. Each repair is one multi that also
+//! writes the queue's own node, so that whatever another process read before it fails on the
+//! version of that node: numbers below a folder that was made anew begin anew (H09). Must never say
+//! of a queue that it is whole when it is not, nor take an id for free that an item may have.
 
 use super::WorkQueue;
 use super::error::WorkError;
@@ -13,11 +15,12 @@ use crate::link;
 use baton_client::{CreateMode, Error, Op, Session};
 
 impl WorkQueue {
-    /// Makes again what somebody has deleted of the queue's layout, and returns the paths of the nodes that it made; none where the
-    /// queue is whole, or where there is no queue.
+    /// Makes again what somebody has deleted of the queue's layout, and returns the paths of the
+    /// nodes that it made; none where the queue is whole, or where there is no queue.
     ///
-    /// Offers and consumers do the same by themselves, with one exception: while there are items or dead letters, only this call
-    /// makes the node of the ids again. It cannot know which ids they have, so another item with such an id can then be put.
+    /// Offers and consumers do the same by themselves, with one exception: while there are items or
+    /// dead letters, only this call makes the node of the ids again. It cannot know which ids they
+    /// have, so another item with such an id can then be put.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -48,7 +51,8 @@ impl WorkQueue {
 }
 
 impl Inner {
-    /// The nodes of the layout that are not there. Those that come and go by themselves are none of them.
+    /// The nodes of the layout that are not there. Those that come and go by themselves are none of
+    /// them.
     async fn missing(&self, session: &Session) -> Result<Vec<&str>, Error> {
         let layout = &self.layout;
         let nodes = [&layout.items, &layout.dead, &layout.ids, &layout.gate];
@@ -70,7 +74,8 @@ impl Inner {
         .into()
     }
 
-    /// Refuses to tell what is in a queue that has lost a node; `false` where the queue itself is gone.
+    /// Refuses to tell what is in a queue that has lost a node; `false` where the queue itself is
+    /// gone.
     pub(super) async fn whole(&self, session: &Session, agreed: Agreed) -> Result<bool, Fault> {
         let mut missing = self.missing(session).await?;
         if agreed.terms.capacity.is_none() {
@@ -84,7 +89,8 @@ impl Inner {
         }
     }
 
-    /// Refuses to tell what is below a node of the layout that is missing, unless there is no queue at all.
+    /// Refuses to tell what is below a node of the layout that is missing, unless there is no queue
+    /// at all.
     pub(super) async fn has(&self, session: &Session, node: &str) -> Result<(), Fault> {
         if session.exists(node).await?.is_none() && self.read_terms(session).await?.is_some() {
             return Err(self.damaged(node));
@@ -92,8 +98,8 @@ impl Inner {
         Ok(())
     }
 
-    /// After a node was found missing: makes again what may be made again. `true` where the caller is to try once more, `false` where
-    /// nothing of the layout is missing.
+    /// After a node was found missing: makes again what may be made again. `true` where the caller
+    /// is to try once more, `false` where nothing of the layout is missing.
     pub(super) async fn mend(&self, session: &Session) -> Result<bool, Fault> {
         let known = {
             let mut local = self.local();
@@ -125,7 +131,8 @@ impl Inner {
         }
     }
 
-    /// Makes these nodes, all or none; `false` where the queue has changed meanwhile, or the answer was lost.
+    /// Makes these nodes, all or none; `false` where the queue has changed meanwhile, or the answer
+    /// was lost.
     async fn make_again(
         &self,
         session: &Session,
@@ -163,7 +170,8 @@ impl Inner {
         }
     }
 
-    /// Whether there is neither an item nor a dead letter. An item that moves to the dead letters meanwhile is seen there.
+    /// Whether there is neither an item nor a dead letter. An item that moves to the dead letters
+    /// meanwhile is seen there.
     async fn nobody_has_an_id(&self, session: &Session) -> Result<bool, Fault> {
         let dead = async || -> Result<bool, Error> {
             let stat = session.exists(&self.layout.dead).await?;
@@ -172,8 +180,9 @@ impl Inner {
         Ok(!dead().await? && self.count(session).await? == 0 && !dead().await?)
     }
 
-    /// Waits while the folder of items is not there. Whoever puts something makes it again; whoever only waits does not, because it
-    /// would make it under the hands of somebody who is deleting the queue.
+    /// Waits while the folder of items is not there. Whoever puts something makes it again; whoever
+    /// only waits does not, because it would make it under the hands of somebody who is deleting
+    /// the queue.
     pub(super) async fn until_items(&self, session: &Session) -> Result<(), Fault> {
         let _idling = Idling::new(self);
         let (stat, made) = session.exists_watch(&self.layout.items).await?;

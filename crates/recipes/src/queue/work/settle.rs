@@ -1,7 +1,7 @@
 //! The end of a claim, and of the item or of this attempt with it.
 //!
-//! Owns the one multi that does both, conditioned on this very claim (H67), and what it says of how it ended (H68). Must never
-//! touch an item whose claim is another one by now.
+//! Owns the one multi that does both, conditioned on this very claim (H67), and what it says of how
+//! it ended (H68). Must never touch an item whose claim is another one by now.
 
 use super::envelope::Envelope;
 use super::inner::{Fault, Inner, culprit};
@@ -115,7 +115,8 @@ pub(super) fn read_word(data: &[u8]) -> Option<Settled> {
         .map(|word| word.settled)
 }
 
-/// Where the parts are in the multi, counted from behind the receipt: first the claim, then the item, then what becomes of it.
+/// Where the parts are in the multi, counted from behind the receipt: first the claim, then the
+/// item, then what becomes of it.
 const CLAIM: usize = 0;
 const ITEM: usize = 1;
 const MORE: usize = 2;
@@ -175,7 +176,8 @@ pub(super) async fn conclude(
                     let lane = lane.unwrap_or_default();
                     match session.create(&lane, &[], CreateMode::Persistent).await {
                         Ok(_) => {}
-                        // Without a folder of items there is no claim either, as the next attempt shows.
+                        // Without a folder of items there is no claim either, as the next attempt
+                        // shows.
                         Err(error)
                             if error.is_node_exists()
                                 || error.is_no_node()

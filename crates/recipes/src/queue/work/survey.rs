@@ -1,7 +1,9 @@
-//! A look at the queue: which items can be claimed now, in what order, and what must change before there are more.
+//! A look at the queue: which items can be claimed now, in what order, and what must change before
+//! there are more.
 //!
-//! Owns the reading side. It lists lanes of bounded size, the most urgent first, and no more of them than are needed. Must never
-//! judge by this machine's wall clock what is due (H76), nor throw away what it cannot read (H72).
+//! Owns the reading side. It lists lanes of bounded size, the most urgent first, and no more of
+//! them than are needed. Must never judge by this machine's wall clock what is due (H76), nor throw
+//! away what it cannot read (H72).
 
 use super::envelope::Envelope;
 use super::inner::{Fault, Inner};
@@ -249,7 +251,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes a lane that nothing will be put into any more, in the background. The server refuses if it is not empty.
+    /// Removes a lane that nothing will be put into any more, in the background. The server refuses
+    /// if it is not empty.
     fn tidy(
         &self,
         session: &Session,

@@ -1,8 +1,9 @@
 //! From "there is an item" to a claim on it.
 //!
-//! Owns the claim: one multi that notes the attempt in the item, conditioned on the version that was read, and makes an ephemeral
-//! node under it. A lost answer is resolved by looking for that node (H69). An item that another consumer was quicker to claim
-//! is passed over for the next (H70). Must never hand out an item whose attempts are used up (H71), nor one that cannot be read
+//! Owns the claim: one multi that notes the attempt in the item, conditioned on the version that
+//! was read, and makes an ephemeral node under it. A lost answer is resolved by looking for that
+//! node (H69). An item that another consumer was quicker to claim is passed over for the next
+//! (H70). Must never hand out an item whose attempts are used up (H71), nor one that cannot be read
 //! (H72): those go to the dead letters.
 
 use super::envelope::{ClaimMark, Envelope};
@@ -24,13 +25,15 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what was read ahead counts as new. Within this time a more urgent item may be passed over.
+/// How long what was read ahead counts as new. Within this time a more urgent item may be passed
+/// over.
 const AHEAD_FOR: Duration = Duration::from_millis(500);
 
 /// Among how many of the first items to choose, at most.
 const MAX_SPREAD: usize = 64;
 
-/// Items too large to be claimed or moved that are kept in mind; with more of them, all are tried again.
+/// Items too large to be claimed or moved that are kept in mind; with more of them, all are tried
+/// again.
 const MAX_PASSED_OVER: usize = 1024;
 
 /// Items that one multi claims at most.
@@ -116,7 +119,8 @@ impl Inner {
         local.ahead_since = Some(session.clock().now());
     }
 
-    /// Takes up to `want` items from what was read ahead: the first, or some of the first where others contend.
+    /// Takes up to `want` items from what was read ahead: the first, or some of the first where
+    /// others contend.
     fn pick(&self, session: &Session, want: usize, terms: i32) -> Vec<Found> {
         let now = session.clock().now();
         let mut local = self.local();
@@ -145,7 +149,8 @@ impl Inner {
         local.ahead.drain(skip..end).collect()
     }
 
-    /// Claims of `picked` what it can: all in one multi, or where somebody was quicker for one of them, each by itself.
+    /// Claims of `picked` what it can: all in one multi, or where somebody was quicker for one of
+    /// them, each by itself.
     async fn claim_these(
         &self,
         session: &Session,
@@ -196,8 +201,8 @@ impl Inner {
             .into_iter()
             .map(|bid| send(session, vec![bid], manner, terms))
             .collect();
-        // Every one of them is seen to its end, whatever becomes of the others: a claim that nobody knows of would block
-        // its item for as long as the session lives.
+        // Every one of them is seen to its end, whatever becomes of the others: a claim that nobody
+        // knows of would block its item for as long as the session lives.
         for sent in each {
             match sent.finish(session, lease, &mut taken).await {
                 Rest::TooLarge(bids) => {
@@ -219,7 +224,8 @@ impl Inner {
         local.ahead.clear();
     }
 
-    /// Moves an item that nobody holds to the dead letters. That it is gone afterwards is all that is asked, whoever did it.
+    /// Moves an item that nobody holds to the dead letters. That it is gone afterwards is all that
+    /// is asked, whoever did it.
     async fn bury_unclaimed(
         &self,
         session: &Session,
@@ -257,7 +263,8 @@ impl Inner {
         }
     }
 
-    /// Lets an item lie that is too large for the request that would claim or move it, so that it holds up no other.
+    /// Lets an item lie that is too large for the request that would claim or move it, so that it
+    /// holds up no other.
     fn pass_over(&self, found: &Found) {
         tracing::warn!(
             item = found.entry,
@@ -378,8 +385,8 @@ struct Sent<'a> {
     manner: &'a Manner,
 }
 
-/// Queues the multi; nothing was awaited when this returns. `terms` is a condition on the queue's own node: a folder of items that was
-/// made again gives out its names again (H09).
+/// Queues the multi; nothing was awaited when this returns. `terms` is a condition on the queue's
+/// own node: a folder of items that was made again gives out its names again (H09).
 fn send<'a>(session: &Session, bids: Vec<Bid>, manner: &'a Manner, terms: &Op) -> Sent<'a> {
     let mut ops: Vec<Op> = bids.iter().flat_map(parts).collect();
     ops.push(terms.clone());
@@ -456,7 +463,8 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
     }
 }
 
-/// After a lost answer: the claim nodes tell, on a server that has caught up. Their names are ours alone, and were sent once.
+/// After a lost answer: the claim nodes tell, on a server that has caught up. Their names are ours
+/// alone, and were sent once.
 async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, Error> {
     'again: loop {
         if !link::connected(session).await {
@@ -475,8 +483,8 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
         for (item, claim) in asked {
             match (item.await, claim.await) {
                 (Ok(Some(item)), Ok(Some(claim))) => stats.push((item.version, claim.czxid)),
-                // All or none: one claim that is missing was never made, or was taken away since; either way all of them
-                // are let go of, and what is left of them is deleted.
+                // All or none: one claim that is missing was never made, or was taken away since;
+                // either way all of them are let go of, and what is left of them is deleted.
                 (Ok(_), Ok(_)) => stats.push((-1, 0)),
                 (Err(error), _) | (_, Err(error)) => {
                     link::restored(session, error).await?;

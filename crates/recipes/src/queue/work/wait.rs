@@ -1,8 +1,9 @@
 //! Taking items, and waiting while there are none.
 //!
-//! Owns the rule that a new item wakes one consumer, not all (H52): consumers with nothing to do stand in line, and only the
-//! first of them, the scout, watches the queue. Tasks of one process wait for one another, and one claims for all. Whatever a
-//! cancelled call has claimed goes to the next caller.
+//! Owns the rule that a new item wakes one consumer, not all (H52): consumers with nothing to do
+//! stand in line, and only the first of them, the scout, watches the queue. Tasks of one process
+//! wait for one another, and one claims for all. Whatever a cancelled call has claimed goes to the
+//! next caller.
 
 use super::WorkQueue;
 use super::claim::Claim;
@@ -23,7 +24,8 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinSet;
 
-/// Claims of others that a scout watches. With more of them, the end of one of the first makes it look again.
+/// Claims of others that a scout watches. With more of them, the end of one of the first makes it
+/// look again.
 const WATCHED_CLAIMS: usize = 256;
 
 /// Counts a caller that waits, so that whoever claims can claim for all.
@@ -64,8 +66,8 @@ impl Drop for Idling<'_> {
 impl WorkQueue {
     /// Claims the first item, and waits for one while there is none.
     ///
-    /// Cancel-safe: an item that was claimed for a future dropped meanwhile goes to the next caller of this handle or a clone.
-    /// Survives lost connections and lost sessions.
+    /// Cancel-safe: an item that was claimed for a future dropped meanwhile goes to the next caller
+    /// of this handle or a clone. Survives lost connections and lost sessions.
     ///
     /// # Errors
     /// [`WorkError`]; nothing is claimed then.
@@ -77,7 +79,8 @@ impl WorkQueue {
         }
     }
 
-    /// Claims the first item; `None` if there is none to be claimed now. Cancel-safe as [`WorkQueue::take`].
+    /// Claims the first item; `None` if there is none to be claimed now. Cancel-safe as
+    /// [`WorkQueue::take`].
     ///
     /// # Errors
     /// [`WorkError`]; nothing is claimed then.
@@ -98,8 +101,8 @@ impl WorkQueue {
         at_most(limit, &self.inner.client, self.take(), timed_out).await
     }
 
-    /// Claims the first items, at least one and at most `most` (or 64), in one change; waits while there is none. Cancel-safe as
-    /// [`WorkQueue::take`].
+    /// Claims the first items, at least one and at most `most` (or 64), in one change; waits while
+    /// there is none. Cancel-safe as [`WorkQueue::take`].
     ///
     /// # Errors
     /// [`WorkError`]; nothing is claimed then.
@@ -107,7 +110,8 @@ impl WorkQueue {
         self.gather(most.max(1), true).await
     }
 
-    /// Gives back what was claimed ahead and not taken; those attempts do not count. For the end of a consumer.
+    /// Gives back what was claimed ahead and not taken; those attempts do not count. For the end of
+    /// a consumer.
     ///
     /// # Errors
     /// The first that occurred; the other items are given back nevertheless.
@@ -196,7 +200,8 @@ impl WorkQueue {
         Claim::new(&self.inner, held, self.backoff, self.manner.max_attempts)
     }
 
-    /// Claims up to `want` items into this process's hands, in a task that goes on if the caller goes away.
+    /// Claims up to `want` items into this process's hands, in a task that goes on if the caller
+    /// goes away.
     async fn claim(
         &self,
         session: &Session,
@@ -230,8 +235,8 @@ impl WorkQueue {
         }
     }
 
-    /// Stands in line until first, then watches the queue until there is something to claim. The guard is the scout's place;
-    /// dropped, it goes to the next in line.
+    /// Stands in line until first, then watches the queue until there is something to claim. The
+    /// guard is the scout's place; dropped, it goes to the next in line.
     async fn idle(&self, session: &Session, scout: Option<Guard>) -> Result<Guard, Fault> {
         let inner = &self.inner;
         let _idling = Idling::new(inner);
@@ -273,7 +278,8 @@ enum News {
 }
 
 impl Inner {
-    /// The turn; or `None` where whoever has it has found nothing and waits, so that one who is not to wait needs none.
+    /// The turn; or `None` where whoever has it has found nothing and waits, so that one who is not
+    /// to wait needs none.
     async fn turn_or_idle(&self) -> Option<Turn> {
         let mut idling = self.idling.subscribe();
         tokio::select! {
@@ -331,7 +337,8 @@ impl Inner {
                     })),
                     None => return Ok(News::Queue),
                 },
-                // Its ACL does not let us read the claim: that it ends shows in its item's children.
+                // Its ACL does not let us read the claim: that it ends shows in its item's
+                // children.
                 Err(error) if error.is_no_auth() => match session.children_watch(&item).await {
                     Ok((children, watch)) if !children.names.is_empty() => {
                         changes.spawn(async move {
@@ -372,7 +379,8 @@ impl Inner {
                     return;
                 }
             }
-            // Without a lane there is nothing to watch but the folder of lanes, which is always watched: not reached.
+            // Without a lane there is nothing to watch but the folder of lanes, which is always
+            // watched: not reached.
         };
         tokio::select! {
             biased;
@@ -384,8 +392,8 @@ impl Inner {
     }
 }
 
-/// What is below an item whose claim is gone: a watch on it where it is none of ours, so that the item cannot be claimed before
-/// it has gone too; `None` where a new look at the queue shows more.
+/// What is below an item whose claim is gone: a watch on it where it is none of ours, so that the
+/// item cannot be claimed before it has gone too; `None` where a new look at the queue shows more.
 async fn below(session: &Session, item: &str) -> Result<Option<Watch>, Error> {
     let (children, watch) = match session.children_watch(item).await {
         Ok(read) => read,
@@ -400,7 +408,8 @@ async fn below(session: &Session, item: &str) -> Result<Option<Watch>, Error> {
     Ok(Some(watch))
 }
 
-/// Waits until a claim has ended; says whether its item is still there. One that was acknowledged wakes nobody.
+/// Waits until a claim has ended; says whether its item is still there. One that was acknowledged
+/// wakes nobody.
 async fn came_back(session: &Session, item: &str, watch: Watch) -> bool {
     match watch.await {
         Ok(event) if event.kind == EventKind::NodeDeleted => {

@@ -1,5 +1,5 @@
-//! The core on a thread of its own, with a clock that only the test moves and connections without sockets: what a
-//! stall costs sessions, and what others see while an entry is being applied.
+//! The core on a thread of its own, with a clock that only the test moves and connections without
+//! sockets: what a stall costs sessions, and what others see while an entry is being applied.
 
 use std::thread::JoinHandle;
 
@@ -111,7 +111,8 @@ impl Stage {
         conn
     }
 
-    /// Waits until the core has done all that is due, such as ending sessions behind the answer of the same turn.
+    /// Waits until the core has done all that is due, such as ending sessions behind the answer of
+    /// the same turn.
     fn until_core_sleeps(&self) {
         until("the core waits for work", || {
             self.shared.inbox.is_core_asleep()
@@ -167,7 +168,8 @@ fn time_in_which_the_core_stood_still_is_not_charged_to_sessions() {
     let short = stage.open(SHORT);
     let long = stage.open(LONG);
     stage.until_core_sleeps();
-    // The whole process stands still. The core was to look up when the first session's time is over.
+    // The whole process stands still. The core was to look up when the first session's time is
+    // over.
     stage.advance(STALL);
     stage.shared.inbox.nudge();
     until("the first session ends", || !stage.is_open(&short));
@@ -253,8 +255,8 @@ fn time_in_which_a_sync_hung_is_not_charged_to_sessions() {
     let shut = gate.shut();
     stage.submit(&writer, &[create("/a", 1)]);
     gate.until_reached();
-    // The log measures its syncs by the system's clock, so this stall is a real one, a little longer than what it may
-    // cost at most.
+    // The log measures its syncs by the system's clock, so this stall is a real one, a little
+    // longer than what it may cost at most.
     std::thread::sleep(SHORT);
     stage.advance(SHORT + 5 * TICK);
     drop(shut);
@@ -283,8 +285,8 @@ fn a_session_has_its_full_timeout_after_a_restart() {
     stage.stop();
 }
 
-/// Whoever holds a connection's outbox, as its task does to learn which zxid a ping's answer may carry, keeps the core
-/// from going on behind the next push to it.
+/// Whoever holds a connection's outbox, as its task does to learn which zxid a ping's answer may
+/// carry, keeps the core from going on behind the next push to it.
 fn while_held<T>(stage: &Stage, conn: &Conn, act: impl FnOnce() -> T) -> (Vec<u8>, T) {
     // It has woken everybody whom the entry before has told something.
     stage.until_core_sleeps();
@@ -346,8 +348,8 @@ fn turns(stage: &Stage) {
     });
 }
 
-/// For so long neither the sockets nor the core are late, so that nothing is forgiven. The beat is not done with its last
-/// round.
+/// For so long neither the sockets nor the core are late, so that nothing is forgiven. The beat is
+/// not done with its last round.
 fn beat_on(stage: &Stage, time: Duration) {
     let forgiven = stage.shared.time.forgiven();
     // The core that finds the sockets heard ends sessions with its next look.
@@ -375,7 +377,8 @@ fn no_session_ends_before_the_sockets_have_been_read() {
     let [first, second, third] = [SHORT, LONG, SHORT + LONG].map(|timeout| stage.open(timeout));
     beat_on(&stage, SHORT + TICK);
     assert!(stage.is_open(&first), "the sockets' tasks had no turn");
-    // While the core waits for their round, the session gets more time. That round does not count for its end then.
+    // While the core waits for their round, the session gets more time. That round does not count
+    // for its end then.
     let more = 5 * TICK;
     stage.shared.time.forgive(stage.shared.time.mark(), more);
     stage.shared.inbox.nudge();

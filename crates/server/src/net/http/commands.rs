@@ -1,5 +1,6 @@
-//! `/commands/NAME`: what the four-letter words tell, as JSON, under the names and with the fields of ZooKeeper's admin
-//! server (protocol.md §7.2). A command that changes something asks for credentials; see [`may_change`].
+//! `/commands/NAME`: what the four-letter words tell, as JSON, under the names and with the fields
+//! of ZooKeeper's admin server (protocol.md §7.2). A command that changes something asks for
+//! credentials; see [`may_change`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -350,8 +351,8 @@ fn permitted(shared: &Shared, access: Access, asked: &Asked) -> Result<(), (Stat
     Ok(())
 }
 
-/// Whether these credentials may change something: the superuser's may, and those that have every permission on `/`,
-/// unless everybody has.
+/// Whether these credentials may change something: the superuser's may, and those that have every
+/// permission on `/`, unless everybody has.
 fn may_change(shared: &Shared, authorization: &[u8]) -> bool {
     let Some(credentials) = authorization
         .split_at_checked(7)
@@ -530,8 +531,8 @@ fn set_trace_mask(shared: &Shared, asked: &Asked) -> Told {
     Ok(fields(json!({"tracemask": mask})))
 }
 
-/// Closes the given share of the connections that have a session, the oldest first: their clients connect again, here or
-/// elsewhere, and keep their sessions.
+/// Closes the given share of the connections that have a session, the oldest first: their clients
+/// connect again, here or elsewhere, and keep their sessions.
 fn shed(shared: &Shared, asked: &Asked) -> Told {
     let percentage = parameter(asked, "percentage")
         .and_then(|given| usize::try_from(given).ok())

@@ -1,5 +1,6 @@
-//! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus, `/healthz` and
-//! `/readyz`. Never hands out a znode's data. What one caller can take is [`crate::http`]'s to bound.
+//! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus,
+//! `/healthz` and `/readyz`. Never hands out a znode's data. What one caller can take is
+//! [`crate::http`]'s to bound.
 
 mod commands;
 

@@ -1,5 +1,5 @@
-//! Every figure that the server tells of itself, in three ways: `mntr`, `/commands/monitor` and `/metrics`. What the figures
-//! are is in [`table`].
+//! Every figure that the server tells of itself, in three ways: `mntr`, `/commands/monitor` and
+//! `/metrics`. What the figures are is in [`table`].
 
 mod table;
 
@@ -18,7 +18,8 @@ const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99
 const BOUNDS: std::ops::RangeInclusive<u32> = 4..=24;
 const MICROS_PER_SECOND: f64 = 1e6;
 
-/// The figures by name, without a prefix, as `mntr` and `/commands/monitor` tell them: a distribution becomes several.
+/// The figures by name, without a prefix, as `mntr` and `/commands/monitor` tell them: a
+/// distribution becomes several.
 fn flat(shared: &Shared) -> Vec<(String, Number)> {
     let sample = Sample::take(shared);
     let mut told = Vec::new();
@@ -168,7 +169,8 @@ mod tests {
         assert_eq!(names.len(), all().count(), "a name stands for two figures");
     }
 
-    /// Of ZooKeeper's figures, as a server of 3.8.0 told them and its source of 3.10 names them, none is passed over in silence.
+    /// Of ZooKeeper's figures, as a server of 3.8.0 told them and its source of 3.10 names them,
+    /// none is passed over in silence.
     #[test]
     fn every_figure_of_zookeepers_is_here_or_docs_operations_says_why_not() {
         let docs = include_str!("../../../../../docs/operations.md");

@@ -1,6 +1,7 @@
-//! Four-letter words: a client's first four bytes may be one of them instead of a frame's length (protocol.md §7.1).
-//! Answers in the shapes that ZooKeeper's tools parse. Never changes anything but counters and the trace mask, and never does
-//! anything on a socket's thread that takes longer with more connections, sessions or watches.
+//! Four-letter words: a client's first four bytes may be one of them instead of a frame's length
+//! (protocol.md §7.1). Answers in the shapes that ZooKeeper's tools parse. Never changes anything
+//! but counters and the trace mask, and never does anything on a socket's thread that takes longer
+//! with more connections, sessions or watches.
 
 mod lists;
 mod server;
@@ -27,7 +28,8 @@ impl std::fmt::Display for Word {
 }
 
 impl Word {
-    /// The number that follows the word, if it takes one; 0 if it takes none. `None`: it has not arrived yet.
+    /// The number that follows the word, if it takes one; 0 if it takes none. `None`: it has not
+    /// arrived yet.
     pub(super) fn argument(self, input: &[u8]) -> Option<i64> {
         if self.0 != "stmk" {
             return Some(0);
@@ -39,7 +41,8 @@ impl Word {
     }
 }
 
-/// The word that these bytes are, if they are one. No frame that the server would take has such a length.
+/// The word that these bytes are, if they are one. No frame that the server would take has such a
+/// length.
 pub(super) fn recognise(bytes: [u8; 4]) -> Option<Word> {
     HARMLESS_WORDS
         .iter()
@@ -64,8 +67,8 @@ impl Answer {
     }
 }
 
-/// Answers a word: at once what costs little, as a listing what costs more. A word that is not allowed, and a listing that
-/// there is not, are refused in one line.
+/// Answers a word: at once what costs little, as a listing what costs more. A word that is not
+/// allowed, and a listing that there is not, are refused in one line.
 pub(super) async fn answer(shared: &Arc<Shared>, word: Word, argument: i64) -> Answer {
     let Word(word) = word;
     let mut allowed = shared.options.four_letter_words.iter();

@@ -1,5 +1,5 @@
-//! Tells a connection what its four-letter word is answered with: the whole answer, or a connection that breaks. Never keeps
-//! an answer for a client that does not read it.
+//! Tells a connection what its four-letter word is answered with: the whole answer, or a connection
+//! that breaks. Never keeps an answer for a client that does not read it.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,7 +19,8 @@ use crate::net::stream::{Input, Output};
 
 /// Bytes that are written before other connections of the same thread get their turn.
 const PART_BYTES: usize = 64 << 10;
-/// How long a client gets to take a part, at least: where sessions have to be named sooner, answers may still take their time.
+/// How long a client gets to take a part, at least: where sessions have to be named sooner, answers
+/// may still take their time.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers `word` and closes the connection.
