@@ -183,3 +183,35 @@ pub(crate) fn decode(segment: &Bytes, place: Place) -> Option<Decoded> {
         bytes: end,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record with these bytes in its header, and a checksum that fits.
+    fn with_header(length: u32, kind: u8, entry_kind: u8) -> Bytes {
+        let mut bytes = vec![0; RECORD_HEADER_BYTES + padded(length as usize)];
+        put(&mut bytes, 0, &length.to_le_bytes());
+        put(&mut bytes, 24, &[kind, entry_kind]);
+        let crc = crc32c::crc32c_append(PLACE.seed(), &bytes[..28]);
+        let crc = crc32c::crc32c_append(crc, &bytes[RECORD_HEADER_BYTES..]);
+        put(&mut bytes, 28, &crc.to_le_bytes());
+        Bytes::from(bytes)
+    }
+
+    const PLACE: Place = Place {
+        segment_crc: 7,
+        offset: 0,
+    };
+
+    #[test]
+    fn only_an_entry_has_a_payload_and_a_kind_of_its_own() {
+        assert!(decode(&with_header(8, TYPE_ENTRY, 3), PLACE).is_some());
+        assert!(decode(&with_header(0, TYPE_COMMIT, 0), PLACE).is_some());
+        for kind in TYPE_HARD_STATE..=TYPE_SEALED {
+            assert!(decode(&with_header(8, kind, 0), PLACE).is_none(), "{kind}");
+            assert!(decode(&with_header(0, kind, 3), PLACE).is_none(), "{kind}");
+        }
+        assert!(decode(&with_header(0, TYPE_SEALED + 1, 0), PLACE).is_none());
+    }
+}
