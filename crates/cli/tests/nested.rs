@@ -76,7 +76,7 @@ fn a_wait_that_can_end_is_waited_for_under_another_lock() {
         (&["lock", "/x"], "baton lock -n /x -- echo inside", 124),
         (
             &["lock", "/x"],
-            "baton lock -w 100ms /x -- echo inside",
+            "baton lock -w 2s /x -- echo inside",
             124,
         ),
         // Of another server's lock the environment says nothing here.

@@ -239,7 +239,8 @@ async fn a_session_that_is_lost_with_what_it_held_is_told() {
         }
         let left = command(to, "monitor").await["baton_session_time_left_min_seconds"].clone();
         let left = left.as_f64().unwrap();
-        assert!((0.0..=0.1).contains(&left), "{left}");
+        // In seconds; what the server was late is added to a session's time.
+        assert!((0.0..5.0).contains(&left), "{left}");
     }
     let lost = async {
         while command(to, "monitor").await["stale_sessions_expired"] != 2 {

@@ -61,7 +61,26 @@ async fn figure(to: &str, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{name}: {mntr}"))
 }
 
-/// 200,000 watches and 150 connections that send four bytes each.
+/// Asks until the server has time for it: a listing that is not ready in time is refused.
+async fn listing(to: &str, name: &str) -> String {
+    let deadline = tokio::time::Instant::now() + 6 * PATIENCE;
+    loop {
+        let answer = word(to, name).await;
+        if !refused_as_late(name, &answer) {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{answer}");
+    }
+}
+
+fn refused_as_late(name: &str, answer: &str) -> bool {
+    answer.starts_with(&format!(
+        "{name} is not executed because it was not ready in time: "
+    ))
+}
+
+/// 200,000 watches and 150 connections that send four bytes each. On a busy machine some of them
+/// are refused as late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
     const WATCHES: usize = 200_000;
@@ -97,15 +116,31 @@ async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
     for other in &mut others {
         let first = tokio::time::timeout(PATIENCE, other.read_u8());
         let first = first.await.unwrap().unwrap();
-        assert!(b"/0".contains(&first), "{first}");
+        if first == b'w' {
+            let mut rest = String::new();
+            other.read_to_string(&mut rest).await.unwrap();
+            let refused = ["chp", "chc"].iter().any(|name| refused_as_late(name, &rest));
+            assert!(refused, "{rest}");
+        } else {
+            assert!(b"/0".contains(&first), "{first}");
+        }
     }
+    let mut answers = Vec::new();
     for asker in askers {
-        let (name, told) = asker.await.unwrap();
+        let (name, answer) = asker.await.unwrap();
+        if !refused_as_late(name, &answer) {
+            answers.push((name, answer));
+        }
+    }
+    for name in ["wchp", "wchc", "dump"] {
+        answers.push((name, listing(&to, name).await));
+    }
+    for (name, answer) in answers {
         match name {
             // A line for each path, and one for the session, of each or of all; and an empty one.
-            "wchp" => assert_eq!(told.lines().count(), 2 * WATCHES + 1),
-            "wchc" => assert_eq!(told.lines().count(), WATCHES + 2),
-            _ => assert!(told.contains("Sessions with Ephemerals (1):"), "{told}"),
+            "wchp" => assert_eq!(answer.lines().count(), 2 * WATCHES + 1),
+            "wchc" => assert_eq!(answer.lines().count(), WATCHES + 2),
+            _ => assert!(answer.contains("Sessions with Ephemerals (1):"), "{answer}"),
         }
     }
     stop.send(()).unwrap();

@@ -59,7 +59,7 @@ pub fn no_session() -> ConnectRequest<'static> {
     ConnectRequest {
         protocol_version: 0,
         last_zxid_seen: 0,
-        timeout_ms: 10_000,
+        timeout_ms: 40_000,
         session_id: 0,
         password: &[0; 16],
         read_only: Some(false),
