@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::{Result, machine, page, process, root, table};
 
-const PAGE: &str = "docs/mutants.md";
+const PAGE: &str = "docs/project/mutants.md";
 /// Of each crate, the files with the most functions that no test enters.
 const FILES: usize = 3;
 
-/// Measure which code the tests enter, and write the table of docs/mutants.md.
+/// Measure which code the tests enter, and write the table of docs/project/mutants.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Of this package only, and print the table only; may be given several times.

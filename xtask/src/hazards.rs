@@ -1,5 +1,5 @@
-//! `cargo xtask hazards`: which hazards of `docs/hazards.md` have a test, told from the tests'
-//! names. It reads sources; it never runs a test.
+//! `cargo xtask hazards`: which hazards of `docs/internals/hazards.md` have a test, told from the
+//! tests' names. It reads sources; it never runs a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,9 +53,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         show(without.iter().copied())
     );
     if let Some(unknown) = covered.keys().find(|id| !known.contains(id)) {
-        return Err(
-            format!("a test is named for H{unknown:02}, which is not in docs/hazards.md").into(),
-        );
+        return Err(format!(
+            "a test is named for H{unknown:02}, which is not in docs/internals/hazards.md"
+        )
+        .into());
     }
     let Some(list) = &args.check else {
         return Ok(());
@@ -123,9 +124,9 @@ fn test_in(line: &str) -> Option<(Vec<u8>, String)> {
     (!ids.is_empty()).then(|| (ids, name.to_owned()))
 }
 
-/// The hazards that `docs/hazards.md` lists in its tables.
+/// The hazards that `docs/internals/hazards.md` lists in its tables.
 fn known() -> Result<BTreeSet<u8>> {
-    let file = root().join("docs/hazards.md");
+    let file = root().join("docs/internals/hazards.md");
     let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
     let ids: BTreeSet<u8> = text
         .lines()

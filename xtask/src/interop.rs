@@ -22,10 +22,10 @@ use crate::process::{Kind, build_baton, work_dir};
 use crate::{Result, java};
 
 /// The page whose tables it writes.
-const PAGE: &str = "docs/peers.md";
+const PAGE: &str = "docs/project/peers.md";
 
 /// Check Baton against Apache ZooKeeper and beside Curator, kazoo and zookeeper-recipes, and write
-/// the tables of docs/peers.md.
+/// the tables of docs/project/peers.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Do only these parts.
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Mixed groups only on this server; the soak on this one instead of Baton's.
     #[arg(long, value_enum)]
     server: Option<OnServer>,
-    /// Leave docs/peers.md as it is.
+    /// Leave docs/project/peers.md as it is.
     #[arg(long)]
     dry: bool,
     /// Seed of the crashes and pauses in mixed groups.

@@ -18,7 +18,7 @@ use crate::peer::require;
 use crate::{Result, machine, page, table};
 use figures::Row;
 
-const PAGE: &str = "docs/why.md";
+const PAGE: &str = "docs/user/why.md";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_secs(2);
 
@@ -53,10 +53,11 @@ struct Subject {
     token: &'static str,
 }
 
-/// Repeat the experiments in which other libraries' locks are held twice, and write docs/why.md.
+/// Repeat the experiments in which other libraries' locks are held twice, and write
+/// docs/user/why.md.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these, and leave docs/why.md as it is.
+    /// Do only these, and leave docs/user/why.md as it is.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Experiment>,
     /// How often each is done.

@@ -371,12 +371,41 @@ fn libraries_forbid_unsafe_code() {
 
 /// The sections that a page has: `1.4` for a title "### 1.4 Op codes".
 fn sections(page: &str) -> Vec<String> {
-    let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
+    let text = fs::read_to_string(root().join("docs/internals").join(page)).unwrap();
     text.lines()
         .filter_map(|line| line.strip_prefix('#'))
         .filter_map(|line| line.trim_start_matches('#').split_whitespace().next())
         .map(|number| number.trim_end_matches('.').to_owned())
         .collect()
+}
+
+/// A link of a page to a file of this repository leads to one.
+#[test]
+fn links_of_pages_lead_to_files() {
+    let mut pages = Vec::new();
+    files(&root().join("docs"), ".md", &mut pages);
+    for page in fs::read_dir(root()).unwrap() {
+        let page = page.unwrap().path();
+        if page.extension().is_some_and(|extension| extension == "md") {
+            pages.push(page);
+        }
+    }
+    assert!(pages.len() > 10, "{pages:?}");
+    let mut problems = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap_or("");
+            if target.is_empty() || target.contains("://") || target.contains([' ', '=']) {
+                continue;
+            }
+            if !page.parent().unwrap().join(target).exists() {
+                let page = page.strip_prefix(root()).unwrap().display();
+                problems.push(format!("{page}: there is no {target}"));
+            }
+        }
+    }
+    refuse(&problems);
 }
 
 #[test]
@@ -394,7 +423,7 @@ fn what_code_cites_is_there() {
                     let end = section.find(|char: char| !char.is_ascii_digit() && char != '.');
                     let section = section[..end.unwrap_or(section.len())].trim_end_matches('.');
                     if !known.iter().any(|number| number == section) {
-                        problems.push(format!("{name}: docs/{page} has no §{section}"));
+                        problems.push(format!("{name}: docs/internals/{page} has no §{section}"));
                     }
                 }
             }

@@ -24,9 +24,9 @@ pub(crate) enum Found {
     },
 }
 
-/// Looks for the servers, in the order that `docs/cli.md` has. The first that is named counts,
-/// whether it answers or not; only the machine's socket, which nobody has named, counts if a server
-/// answers there.
+/// Looks for the servers, in the order that `docs/user/command.md` has. The first that is named
+/// counts, whether it answers or not; only the machine's socket, which nobody has named, counts if
+/// a server answers there.
 ///
 /// # Errors
 /// A file that is wrong, with its line.

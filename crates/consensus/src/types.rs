@@ -15,7 +15,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// The byte that stands for this kind on disk (`docs/format.md`).
+    /// The byte that stands for this kind on disk (`docs/internals/format.md`).
     pub fn as_byte(self) -> u8 {
         match self {
             EntryKind::Noop => 0,
@@ -97,7 +97,7 @@ pub struct Membership {
 impl Membership {
     const FORMAT: u8 = 1;
 
-    /// The bytes of a snapshot's membership field (`docs/format.md`).
+    /// The bytes of a snapshot's membership field (`docs/internals/format.md`).
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(8 + 8 * (self.voters.len() + self.learners.len()));
         out.put_u8(Self::FORMAT);

@@ -1,8 +1,9 @@
 //! From "wants it" to a [`Guard`]: what the mutex and the election do alike.
 //!
 //! Owns the loop over sessions and places in line, and the grant rule: a guard is made only of a
-//! node that is first, owned by our live session, under a lease that runs (`docs/hazards.md` §6.1).
-//! Must never carry a node or a marker from one session to the next (H04).
+//! node that is first, owned by our live session, under a lease that runs
+//! (`docs/internals/hazards.md` §6.1). Must never carry a node or a marker from one session to the
+//! next (H04).
 
 use crate::dialect::{Dialect, Grammar, Kind};
 use crate::guard::Guard;

@@ -16,8 +16,8 @@
 //! - [`Partitioner`]: items spread over members, each with a lock of its own.
 //!
 //! A [`Guard`] says when it stops being true *before* anyone else can hold the lock.
-//! `docs/recipes.md` tells which recipe to use when, `docs/guarantees.md` what is promised and what
-//! is not, `docs/hazards.md` which failures are tested.
+//! `docs/user/recipes.md` tells which recipe to use when, `docs/user/guarantees.md` what is
+//! promised and what is not, `docs/internals/hazards.md` which failures are tested.
 //!
 //! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the
 //! client; it must never guess.

@@ -2,8 +2,8 @@
 //!
 //! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one
 //! multi with an update of a receipt of its own, so the version of the receipt tells afterwards
-//! whether the multi was applied (`docs/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A receipt
-//! serves one change at a time and is then used again. Must never send a change twice.
+//! whether the multi was applied (`docs/internals/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A
+//! receipt serves one change at a time and is then used again. Must never send a change twice.
 
 use crate::line::{Parents, ensure_parents};
 use crate::link;

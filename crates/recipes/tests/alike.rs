@@ -1,5 +1,5 @@
-//! How the types are alike (`docs/recipes.md`): what every handle, guard, stream and error can be
-//! relied on for.
+//! How the types are alike (`docs/user/recipes.md`): what every handle, guard, stream and error can
+//! be relied on for.
 //!
 //! Most of it is decided by the compiler: what does not hold does not build.
 #![allow(

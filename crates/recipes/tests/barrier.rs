@@ -1,4 +1,4 @@
-//! The gate and the latch, and their hazards (`docs/hazards.md` §3.5).
+//! The gate and the latch, and their hazards (`docs/internals/hazards.md` §3.5).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Answers that must not be older than the question: a gate found open (`docs/hazards.md` H64), a
-//! view that has caught up (H82).
+//! Answers that must not be older than the question: a gate found open (`docs/internals/hazards.md`
+//! H64), a view that has caught up (H82).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

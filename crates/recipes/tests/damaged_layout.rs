@@ -53,7 +53,7 @@ async fn below(session: &Session, path: &str) -> Vec<String> {
     found.split_off(1)
 }
 
-/// The parts of a work queue's layout: `docs/recipes.md`.
+/// The parts of a work queue's layout: `docs/user/recipes.md`.
 const PARTS: [&str; 7] = [
     "items", "dead", "ids", "gate", "waiters", "verdicts", "clock",
 ];

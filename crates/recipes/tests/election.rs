@@ -1,4 +1,4 @@
-//! The election, and its hazards (`docs/hazards.md` §3.5).
+//! The election, and its hazards (`docs/internals/hazards.md` §3.5).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Hazards of creating, finding again and cleaning up our node (`docs/hazards.md` §3.1).
+//! Hazards of creating, finding again and cleaning up our node (`docs/internals/hazards.md` §3.1).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The hazards of the election (`docs/hazards.md` §3.5).
+//! The hazards of the election (`docs/internals/hazards.md` §3.5).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! Hazards that need several servers: a real ensemble of Apache ZooKeeper (`docs/hazards.md` §2.8).
+//! Hazards that need several servers: a real ensemble of Apache ZooKeeper
+//! (`docs/internals/hazards.md` §2.8).
 //!
 //! Where ZooKeeper is not installed they say so and pass.
 #![allow(

@@ -1,4 +1,4 @@
-//! Hazards of losing the session, of leases and of pauses (`docs/hazards.md` §3.3).
+//! Hazards of losing the session, of leases and of pauses (`docs/internals/hazards.md` §3.3).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

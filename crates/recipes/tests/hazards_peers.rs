@@ -1,5 +1,5 @@
-//! Hazards of one path used by several libraries (`docs/hazards.md` §2.1). Live groups with the
-//! libraries themselves are run by `cargo xtask interop`.
+//! Hazards of one path used by several libraries (`docs/internals/hazards.md` §2.1). Live groups
+//! with the libraries themselves are run by `cargo xtask interop`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

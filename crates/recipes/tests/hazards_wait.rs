@@ -1,5 +1,5 @@
-//! Hazards of waiting, of numbers past their end, and of guards as values (`docs/hazards.md` §3.2,
-//! §3.4, §3.7).
+//! Hazards of waiting, of numbers past their end, and of guards as values
+//! (`docs/internals/hazards.md` §3.2, §3.4, §3.7).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The work queue's hazards (`docs/hazards.md` §3.6).
+//! The work queue's hazards (`docs/internals/hazards.md` §3.6).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A session that lives under an application that does not (`docs/hazards.md` H39).
+//! A session that lives under an application that does not (`docs/internals/hazards.md` H39).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
 //! The queue whose items are locked first, in kazoo's and Curator's layouts, and its hazards
-//! (`docs/hazards.md` §3.6).
+//! (`docs/internals/hazards.md` §3.6).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

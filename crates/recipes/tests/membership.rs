@@ -1,4 +1,4 @@
-//! Groups, registrations, and their hazards (`docs/hazards.md` §3.6).
+//! Groups, registrations, and their hazards (`docs/internals/hazards.md` §3.6).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

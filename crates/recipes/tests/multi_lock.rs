@@ -1,4 +1,5 @@
-//! Several locks at once: all or none, in one order, under one deadline (`docs/hazards.md` H49).
+//! Several locks at once: all or none, in one order, under one deadline
+//! (`docs/internals/hazards.md` H49).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

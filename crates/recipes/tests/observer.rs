@@ -1,4 +1,4 @@
-//! Watching who leads without competing, while leaders go (`docs/hazards.md` H60).
+//! Watching who leads without competing, while leaders go (`docs/internals/hazards.md` H60).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The queue, and its hazards (`docs/hazards.md` §3.6).
+//! The queue, and its hazards (`docs/internals/hazards.md` §3.6).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

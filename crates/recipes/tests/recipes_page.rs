@@ -1,4 +1,4 @@
-//! The snippets of docs/recipes.md: each stands here as it stands there, so that it compiles.
+//! The snippets of docs/user/recipes.md: each stands here as it stands there, so that it compiles.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -186,7 +186,7 @@ fn squeezed(text: &str) -> String {
 
 #[test]
 fn every_snippet_of_the_page_compiles_here() {
-    let page = include_str!("../../../docs/recipes.md");
+    let page = include_str!("../../../docs/user/recipes.md");
     let compiled = squeezed(include_str!("recipes_page.rs"));
     let blocks: Vec<&str> = page
         .split("```rust\n")

@@ -1,4 +1,5 @@
-//! The semaphore: its permits, its number, its line (`docs/hazards.md` H41, H42, H46–H48).
+//! The semaphore: its permits, its number, its line (`docs/internals/hazards.md` H41, H42,
+//! H46–H48).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

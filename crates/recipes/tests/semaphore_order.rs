@@ -1,5 +1,5 @@
 //! The semaphore where its line and its node change hands: tokens in the order of the grants, and a
-//! node that was made anew (`docs/hazards.md` H48, §3.8).
+//! node that was made anew (`docs/internals/hazards.md` H48, §3.8).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

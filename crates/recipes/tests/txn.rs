@@ -1,4 +1,4 @@
-//! Guarded transactions whose answer is lost (`docs/hazards.md` §6.1, rule 3).
+//! Guarded transactions whose answer is lost (`docs/internals/hazards.md` §6.1, rule 3).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Counters and shared values, and their hazards (`docs/hazards.md` §3.6).
+//! Counters and shared values, and their hazards (`docs/internals/hazards.md` §3.6).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

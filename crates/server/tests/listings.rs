@@ -119,7 +119,9 @@ async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
         if first == b'w' {
             let mut rest = String::new();
             other.read_to_string(&mut rest).await.unwrap();
-            let refused = ["chp", "chc"].iter().any(|name| refused_as_late(name, &rest));
+            let refused = ["chp", "chc"]
+                .iter()
+                .any(|name| refused_as_late(name, &rest));
             assert!(refused, "{rest}");
         } else {
             assert!(b"/0".contains(&first), "{first}");

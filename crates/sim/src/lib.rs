@@ -5,8 +5,8 @@
 //! connection is cut, lost or late, and at which poll a future is dropped. The same plan gives the
 //! same run, to the last byte of its transcript. [`explore()`] runs a
 //! [`Scenario`](scenario::Scenario) under every such plan and judges each run: exclusion by token
-//! and by time, nothing left behind, nothing lost or doubled, nobody stuck. `docs/simulation.md`
-//! tells how to use it.
+//! and by time, nothing left behind, nothing lost or doubled, nobody stuck.
+//! `docs/project/simulation.md` tells how to use it.
 //!
 //! This crate is for development only, and must never decide anything that production code decides.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
 //! Every scenario under as many plans as fit into a test run, thinned out evenly over boundaries
-//! and kinds of faults. `docs/simulation.md` has the commands for the whole of it.
+//! and kinds of faults. `docs/project/simulation.md` has the commands for the whole of it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,7 +1,7 @@
 //! The payload of one log entry: what the leader decided to do, in order, and when
-//! (`docs/format.md`, "Log entry payload"). Owns the bytes; the reader is total, refuses what it
-//! does not know, and checks the whole payload before anything of it is applied, so that no replica
-//! stops in the middle of an entry.
+//! (`docs/internals/format.md`, "Log entry payload"). Owns the bytes; the reader is total, refuses
+//! what it does not know, and checks the whole payload before anything of it is applied, so that no
+//! replica stops in the middle of an entry.
 //!
 //! ```text
 //! payload  := version:u8=1  time_ms:zigzag  identities  commands

@@ -1,6 +1,6 @@
-//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot`], `docs/format.md`).
-//! Owns every check that the content is whole and consistent: what it hands out is exactly the tree
-//! that was written, or an error.
+//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot`],
+//! `docs/internals/format.md`). Owns every check that the content is whole and consistent: what it
+//! hands out is exactly the tree that was written, or an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

@@ -1,6 +1,6 @@
-//! A snapshot exactly at one zxid, taken while writes go on (bytes: `docs/format.md`, "Snapshot
-//! content"). Owns the walk and the content's bytes; files, checksums and compression are the
-//! log's.
+//! A snapshot exactly at one zxid, taken while writes go on (bytes: `docs/internals/format.md`,
+//! "Snapshot content"). Owns the walk and the content's bytes; files, checksums and compression are
+//! the log's.
 //!
 //! The walker goes over the slab from its beginning to where that ended when the snapshot began. A
 //! write that is about to change a znode which the walker has not reached writes that znode's

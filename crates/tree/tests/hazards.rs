@@ -1,4 +1,5 @@
-//! Hazards that the server's state machine decides (docs/hazards.md): numbers past their end.
+//! Hazards that the server's state machine decides (docs/internals/hazards.md): numbers past their
+//! end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,6 +1,6 @@
-//! End marks: how far the log was synced, recorded in a second place (`docs/format.md`, "End
-//! mark"). The records alone cannot tell a log whose end was cut off or zeroed from one that was
-//! never longer; a mark can.
+//! End marks: how far the log was synced, recorded in a second place (`docs/internals/format.md`,
+//! "End mark"). The records alone cannot tell a log whose end was cut off or zeroed from one that
+//! was never longer; a mark can.
 //!
 //! Owns the file `SYNCED`, its two slots and what they are held against. A mark is written after
 //! the sync that it speaks of, never before, into the slot that does not hold the newest one: a

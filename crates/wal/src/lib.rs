@@ -1,8 +1,8 @@
 //! Durable log segments and snapshots over a storage trait that tests can break.
 //!
-//! Owns the data folder: what is in it, in which bytes (`docs/format.md`), and when it is durable.
-//! It never interprets an entry's payload or a snapshot's chunks, and never repairs what was
-//! acknowledged: damage beyond a torn tail is refused with the file, the offset and what to do.
+//! Owns the data folder: what is in it, in which bytes (`docs/internals/format.md`), and when it is
+//! durable. It never interprets an entry's payload or a snapshot's chunks, and never repairs what
+//! was acknowledged: damage beyond a torn tail is refused with the file, the offset and what to do.
 //! Nothing outside this crate syncs a file.
 //!
 //! Everything here blocks; call it from a thread that may. Nothing is cancelled half-way: a call

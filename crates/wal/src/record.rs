@@ -1,4 +1,4 @@
-//! One record of a segment: what it can be, and its bytes (`docs/format.md`, "Record").
+//! One record of a segment: what it can be, and its bytes (`docs/internals/format.md`, "Record").
 //!
 //! Decoding never trusts a length before the checksum over it has been seen to fit.
 

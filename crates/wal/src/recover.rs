@@ -2,7 +2,7 @@
 //! trusted.
 //!
 //! Nothing here writes. It drops only what no one was ever told about: the torn end of the last
-//! write. For anything else that is not as it was written it refuses (`docs/format.md`,
+//! write. For anything else that is not as it was written it refuses (`docs/internals/format.md`,
 //! "Recovery").
 
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! Snapshot files: what their first bytes say, and where they are kept.
 //!
 //! A snapshot is written under another name and becomes one only whole and durable. This module
-//! never looks into a chunk; the tree's own format is in there (`docs/format.md`, "Snapshot
-//! content").
+//! never looks into a chunk; the tree's own format is in there (`docs/internals/format.md`,
+//! "Snapshot content").
 
 mod reader;
 mod writer;

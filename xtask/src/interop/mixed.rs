@@ -2,7 +2,8 @@
 //! random pauses of Baton's.
 //!
 //! The others are not paused: a paused holder of theirs goes on afterwards under another's turn
-//! (H25, `docs/why.md`), which is nothing that a group could prevent. Nothing may overlap (H90).
+//! (H25, `docs/user/why.md`), which is nothing that a group could prevent. Nothing may overlap
+//! (H90).
 
 use std::time::{Duration, Instant};
 
@@ -114,7 +115,7 @@ struct Outcome {
 }
 
 /// Runs every group on every server, tries every cell of the matrix, and writes both into
-/// `docs/peers.md`.
+/// `docs/project/peers.md`.
 pub(super) fn run(args: &Args) -> Result<()> {
     require()?;
     let runtime = Runtime::new()?;

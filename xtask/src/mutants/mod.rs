@@ -15,7 +15,7 @@
 //! | `tree` | the copy of the workspace and its build; mutants that do not compile |
 //! | `runner` | test executables: what each reaches, and whether one fails with a mutant |
 //! | `results` | the file from which an interrupted run is resumed |
-//! | `report` | scores, survivors, excuses, the section of `docs/mutants.md` |
+//! | `report` | scores, survivors, excuses, the section of `docs/project/mutants.md` |
 
 mod modules;
 mod mutant;
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     /// Fail only where less than this share is caught, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
     least: u8,
-    /// Write the section of docs/mutants.md.
+    /// Write the section of docs/project/mutants.md.
     #[arg(long)]
     write: bool,
     /// Test executables at a time.

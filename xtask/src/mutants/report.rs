@@ -1,4 +1,4 @@
-//! Scores, survivors and excuses: for the terminal and for `docs/mutants.md`.
+//! Scores, survivors and excuses: for the terminal and for `docs/project/mutants.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::tree::Chosen;
 use crate::{Result, page, table};
 
 pub(super) const EXCUSED: &str = "xtask/mutants-excused.txt";
-const PAGE: &str = "docs/mutants.md";
+const PAGE: &str = "docs/project/mutants.md";
 const HEAD: [&str; 10] = [
     "module",
     "seed",
@@ -231,7 +231,8 @@ impl Report<'_> {
         println!("seed {}, {}, {} s", self.seed, self.sample, took.as_secs());
     }
 
-    /// Writes the section of `docs/mutants.md`: this run's modules anew, the others as they are.
+    /// Writes the section of `docs/project/mutants.md`: this run's modules anew, the others as they
+    /// are.
     pub(super) fn write(&self) -> Result<()> {
         page::edit(PAGE, "scores", |before| self.section(before))
     }

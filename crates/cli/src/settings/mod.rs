@@ -2,8 +2,8 @@
 //!
 //! [`SETTINGS`] defines each once: its name in `baton.toml`, its flag, its key in ZooKeeper's
 //! `zoo.cfg`, its type and its help. Flags, both kinds of file, `--print-config` and the table in
-//! `docs/operations.md` are derived from that. A flag outweighs the file, the file the default.
-//! Starts nothing and makes no file.
+//! `docs/user/operations.md` are derived from that. A flag outweighs the file, the file the
+//! default. Starts nothing and makes no file.
 //!
 //! [`config_file`] is apart from that: the file that names the servers which commands use.
 

@@ -400,7 +400,7 @@ fn the_admin_server_and_the_metrics_of_a_zoo_cfg_become_http_addresses() {
     assert!(refused.unwrap_err().contains("no port"));
 }
 
-/// The tables of `docs/operations.md`.
+/// The tables of `docs/user/operations.md`.
 fn tables() -> [String; 3] {
     let mut settings = String::from(
         "| setting | flag | zoo.cfg | default | what it is |\n|---|---|---|---|---|\n",
@@ -461,12 +461,12 @@ fn tables() -> [String; 3] {
 
 #[test]
 fn the_documents_have_every_setting() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/user/operations.md");
     let text = std::fs::read_to_string(&file).unwrap();
     for table in tables() {
         assert!(
             text.contains(&table),
-            "docs/operations.md lacks this table, or has another state of it:\n{table}"
+            "docs/user/operations.md lacks this table, or has another state of it:\n{table}"
         );
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     leave_timeout: Option<Duration>,
     /// Meet with processes that use Curator or kazoo. Without a common outcome: see
-    /// docs/recipes.md.
+    /// docs/user/recipes.md.
     #[arg(long)]
     curator: bool,
     #[command(flatten)]

@@ -1,9 +1,9 @@
 //! The names of lock nodes: what we emit, what we read, what we refuse.
 //!
-//! Owns the grammar of every library that may stand in the same line (`docs/hazards.md`, "Names on
-//! the tree"). It must never guess: a child that may be a contender and cannot be ordered against
-//! ours is refused (H13), because treating it as "behind us" is how two clients come to hold one
-//! lock.
+//! Owns the grammar of every library that may stand in the same line (`docs/internals/hazards.md`,
+//! "Names on the tree"). It must never guess: a child that may be a contender and cannot be ordered
+//! against ours is refused (H13), because treating it as "behind us" is how two clients come to
+//! hold one lock.
 
 mod grammar;
 mod read_write;

@@ -3,8 +3,8 @@
 //! Owns the first part of the multi: a check of each own lock node. Its name carries a marker that
 //! no other node ever had, so a directory that was removed and made anew cannot satisfy it (H09).
 //! With the caller's parts travels an update of a receipt, by which the outcome is read back when
-//! the answer is lost (`docs/hazards.md` §6.1, rule 3). Must never send anything once the guard has
-//! ended, nor send again what may have been applied.
+//! the answer is lost (`docs/internals/hazards.md` §6.1, rule 3). Must never send anything once the
+//! guard has ended, nor send again what may have been applied.
 
 use super::core::{Core, LostReason};
 use crate::receipt::Outcome;

@@ -1,7 +1,7 @@
 //! A time after which others may take over what is held, although its node and session live.
 //!
-//! Owns the deadline by our own clock. It must never be later than the server's (`docs/hazards.md`
-//! §6.1).
+//! Owns the deadline by our own clock. It must never be later than the server's
+//! (`docs/internals/hazards.md` §6.1).
 
 use baton_client::{BootInstant, Clock};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Fencing tokens where the order of grants is not that of creation.
 //!
-//! Owns the change of our own node at its grant, whose zxid is the token (`docs/hazards.md`, the
-//! trap of fencing tokens). Must never overwrite a request to let go that somebody has written
-//! there.
+//! Owns the change of our own node at its grant, whose zxid is the token
+//! (`docs/internals/hazards.md`, the trap of fencing tokens). Must never overwrite a request to let
+//! go that somebody has written there.
 
 use super::{Contender, Trouble};
 use crate::link;

@@ -88,7 +88,7 @@ impl Mutex {
     /// It binds those who use this library and were waiting when the holder failed, each counting
     /// from when it saw that. Who joins later, or with another library, does not wait. Give all who
     /// use a lock the same delay: only then does it outlast a first waiter that fails too. See
-    /// `docs/recipes.md`.
+    /// `docs/user/recipes.md`.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,8 +1,8 @@
 //! The forms of queue that other libraries use: names, their order, and how a node holds its items.
 //!
-//! Owns the grammar of item names (`docs/hazards.md` §2.1). Must never take a name for an item that
-//! the library whose layout it is would not, nor the other way round: what one side skips the other
-//! must not hand out.
+//! Owns the grammar of item names (`docs/internals/hazards.md` §2.1). Must never take a name for an
+//! item that the library whose layout it is would not, nor the other way round: what one side skips
+//! the other must not hand out.
 
 use super::envelope;
 use crate::dialect::sequence_number;

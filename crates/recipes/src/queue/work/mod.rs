@@ -1,9 +1,9 @@
 //! A queue of work: each item is claimed, worked on and acknowledged; what is not acknowledged
 //! comes back.
 //!
-//! Owns the layout that is Baton's own, described in `docs/recipes.md`. An item leaves the tree
-//! only by an acknowledgement under its claim, or as a dead letter by somebody's word: it must
-//! never be lost, nor settled by a consumer that has lost it (`docs/hazards.md` H67–H76).
+//! Owns the layout that is Baton's own, described in `docs/user/recipes.md`. An item leaves the
+//! tree only by an acknowledgement under its claim, or as a dead letter by somebody's word: it must
+//! never be lost, nor settled by a consumer that has lost it (`docs/internals/hazards.md` H67–H76).
 
 mod claim;
 mod envelope;

@@ -169,7 +169,7 @@ static COMMANDS: &[Command] = &[
     does(&["shed_connections", "shed"], Access::TrustedPost, shed),
     does(&["snapshot", "snap"], Access::Anyone, |_, _| {
         Err(not_offered(
-            "the server writes snapshots by itself; back the data folder up as docs/operations.md says",
+            "the server writes snapshots by itself; back the data folder up as docs/user/operations.md says",
         ))
     }),
     lists(&["stats", "stat"], Source::Folder, |shared| {

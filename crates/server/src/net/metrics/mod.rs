@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn every_figure_has_one_name_and_docs_operations_shows_it() {
-        let docs = include_str!("../../../../../docs/operations.md");
+        let docs = include_str!("../../../../../docs/user/operations.md");
         let mut names: Vec<_> = all().map(|metric| metric.name).collect();
         for name in &names {
             assert!(
                 docs.contains(&format!("`{name}`")),
-                "docs/operations.md does not show {name}"
+                "docs/user/operations.md does not show {name}"
             );
         }
         names.sort_unstable();
@@ -173,7 +173,7 @@ mod tests {
     /// none is passed over in silence.
     #[test]
     fn every_figure_of_zookeepers_is_here_or_docs_operations_says_why_not() {
-        let docs = include_str!("../../../../../docs/operations.md");
+        let docs = include_str!("../../../../../docs/user/operations.md");
         let (_, absent) = docs.split_once("why it is not here").unwrap();
         let (absent, _) = absent.split_once("Worth an alarm").unwrap();
         let absent: Vec<&str> = absent.split('`').skip(1).step_by(2).collect();

@@ -1,6 +1,7 @@
 //! The table of figures, each defined once: its name, what it is, what it means, where it comes
 //! from. Names are ZooKeeper's where it has one (protocol.md §7.3); what only Baton has begins with
-//! `baton_`. docs/operations.md shows it to operators, with ZooKeeper's figures that are not here.
+//! `baton_`. docs/user/operations.md shows it to operators, with ZooKeeper's figures that are not
+//! here.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
