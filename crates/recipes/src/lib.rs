@@ -48,6 +48,7 @@ mod record;
 mod semaphore;
 mod server_time;
 mod value;
+mod work_queue;
 
 pub use barrier::{
     Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
@@ -76,13 +77,16 @@ pub use member::{
 pub use partition::{Partition, PartitionError, PartitionEvent, Partitioner};
 pub use progress::{QueuePosition, WaitProgress};
 pub use queue::{
-    Claim, ClaimInfo, Claims, DeadLetter, DelayQueue, Depth, DistributedQueue, IdItem, IdQueue,
-    LockedItem, LockingQueue, PriorityQueue, Purged, QueueError, QueueLayout, Settled, Settlement,
-    WorkError, WorkItem, WorkQueue,
+    DelayQueue, DistributedQueue, IdItem, IdQueue, LockedItem, LockingQueue, PriorityQueue,
+    QueueError, QueueLayout,
 };
 pub use record::Record;
 pub use semaphore::{Semaphore, SemaphoreError};
 pub use value::{Counter, CounterLayout, Numbers, SharedValue, ValueError, Values, Versioned};
+pub use work_queue::{
+    Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, Settled, Settlement, WorkError, WorkItem,
+    WorkQueue,
+};
 
 /// The README's program compiles.
 #[cfg(doctest)]

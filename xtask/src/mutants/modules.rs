@@ -89,7 +89,7 @@ pub(super) static MODULES: &[Module] = &[
     },
     Module {
         name: "recipes::work-queue",
-        paths: &["queue/work"],
+        paths: &["work_queue"],
         source: &RECIPES,
     },
     Module {

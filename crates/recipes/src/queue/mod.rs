@@ -17,7 +17,6 @@ mod local;
 mod locked;
 mod locking;
 mod priority;
-mod work;
 
 pub use delay::DelayQueue;
 pub use distributed::DistributedQueue;
@@ -27,7 +26,3 @@ pub use layout::QueueLayout;
 pub use locked::LockedItem;
 pub use locking::LockingQueue;
 pub use priority::PriorityQueue;
-pub use work::{
-    Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, Settled, Settlement, WorkError, WorkItem,
-    WorkQueue,
-};

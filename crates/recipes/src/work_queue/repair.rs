@@ -7,10 +7,10 @@
 //! of a queue that it is whole when it is not, nor take an id for free that an item may have.
 
 use super::WorkQueue;
+use super::capacity::Count;
+use super::context::{Agreed, Fault, Inner};
 use super::error::WorkError;
-use super::gate::Count;
-use super::inner::{Agreed, Fault, Inner};
-use super::wait::Idling;
+use super::take::Idling;
 use crate::link;
 use baton_client::{CreateMode, Error, Op, Session};
 

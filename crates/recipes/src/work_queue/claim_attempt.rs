@@ -6,11 +6,11 @@
 //! (H70). Must never hand out an item whose attempts are used up (H71), nor one that cannot be read
 //! (H72): those go to the dead letters.
 
+use super::context::{Fault, Inner};
 use super::envelope::{ClaimMark, Envelope};
-use super::held::{self, Held};
-use super::inner::{Fault, Inner};
+use super::held_item::{self, Held};
 use super::layout::{CLAIM_PREFIX, MAX_PRIORITY};
-use super::survey::{Found, READ_AHEAD};
+use super::scan::{Found, READ_AHEAD};
 use crate::campaign;
 use crate::guard::{Guard, Until};
 use crate::line::{Contender, Granted, OwnNode, Parents, ensure_parents};
@@ -533,7 +533,7 @@ async fn hold(
     let contender = Contender::adopt(session, &dir, bid.claim, token);
     let verdict = bid
         .verdict
-        .map(|path| held::Verdict::new(session, path, token));
+        .map(|path| held_item::Verdict::new(session, path, token));
     if campaign::needs_renewal(session) && campaign::renew(session, &contender).await.is_err() {
         return Err(task_gone(&bid.found.entry));
     }

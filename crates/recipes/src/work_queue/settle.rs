@@ -3,8 +3,8 @@
 //! Owns the one multi that does both, conditioned on this very claim (H67), and what it says of how
 //! it ended (H68). Must never touch an item whose claim is another one by now.
 
+use super::context::{Fault, Inner, culprit};
 use super::envelope::Envelope;
-use super::inner::{Fault, Inner, culprit};
 use super::item::MAX_DELAY;
 use super::layout::{Lane, Name};
 use crate::link;

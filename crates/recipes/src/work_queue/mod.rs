@@ -5,38 +5,38 @@
 //! tree only by an acknowledgement under its claim, or as a dead letter by somebody's word: it must
 //! never be lost, nor settled by a consumer that has lost it (`docs/internals/hazards.md` H67–H76).
 
+mod capacity;
 mod claim;
+mod claim_attempt;
+mod claims;
+mod context;
+mod dead_letter;
 mod envelope;
 mod error;
-mod gate;
-mod held;
-mod inner;
-mod inspect;
+mod held_item;
 mod item;
 mod layout;
-mod outside;
+mod offer;
 mod purge;
-mod put;
 mod repair;
+mod scan;
 mod settle;
-mod survey;
 mod take;
-mod wait;
 
 pub use claim::Claim;
+pub use claims::{ClaimInfo, Claims, Settlement};
+pub use dead_letter::{DeadLetter, Depth};
 pub use error::WorkError;
-pub use inspect::{DeadLetter, Depth};
 pub use item::WorkItem;
-pub use outside::{ClaimInfo, Claims, Settlement};
 pub use purge::Purged;
 pub use settle::Settled;
 
 use baton_client::Client;
 use claim::Backoff;
-use inner::Inner;
+use claim_attempt::Manner;
+use context::Inner;
 use std::sync::Arc;
 use std::time::Duration;
-use take::Manner;
 
 /// A queue of work at a path of the tree: items are claimed, acknowledged, and come back if they
 /// are not.
@@ -148,7 +148,7 @@ impl WorkQueue {
     /// [`WorkQueue::give_back`] returns it.
     #[must_use]
     pub fn prefetch(mut self, items: usize) -> Self {
-        self.prefetch = items.clamp(1, take::MAX_CLAIMS);
+        self.prefetch = items.clamp(1, claim_attempt::MAX_CLAIMS);
         self
     }
 

@@ -3,10 +3,10 @@
 //! Owns no state. A look is not of one instant: items move meanwhile.
 
 use super::WorkQueue;
+use super::capacity::Count;
+use super::context::{Fault, Inner, Terms};
 use super::envelope::Envelope;
 use super::error::WorkError;
-use super::gate::Count;
-use super::inner::{Fault, Inner, Terms};
 use super::layout::{Lane, Name, READY_PREFIX};
 use crate::link;
 use crate::receipt::Outcome;

@@ -5,8 +5,8 @@
 //! so puts have an order and each sees what those before it added. Between counts the gate holds an
 //! upper bound: consumers only ever take away, and need not touch it.
 
+use super::context::{Fault, Inner};
 use super::error::WorkError;
-use super::inner::{Fault, Inner};
 use super::layout::Lane;
 use baton_client::{Op, Session};
 use serde::{Deserialize, Serialize};

@@ -5,9 +5,9 @@
 //! remove an item that is claimed, nor one that has changed since it was read.
 
 use super::WorkQueue;
+use super::context::{Fault, Inner};
 use super::envelope::Envelope;
 use super::error::WorkError;
-use super::inner::{Fault, Inner};
 use crate::link;
 use baton_client::{Error, Op, OpResult, Session};
 use baton_proto::path;

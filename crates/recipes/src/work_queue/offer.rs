@@ -5,10 +5,10 @@
 //! capacity.
 
 use super::WorkQueue;
+use super::capacity::Count;
+use super::context::{Agreed, Fault, Inner, culprit};
 use super::envelope::Envelope;
 use super::error::WorkError;
-use super::gate::Count;
-use super::inner::{Agreed, Fault, Inner, culprit};
 use super::item::WorkItem;
 use super::layout::{LANE_ITEMS, Lane, Name, READY_PREFIX};
 use crate::receipt::Outcome;

@@ -4,9 +4,9 @@
 //! write below a node that is no work queue.
 
 use super::error::WorkError;
-use super::held::Held;
+use super::held_item::Held;
 use super::layout::Layout;
-use super::survey::Found;
+use super::scan::Found;
 use crate::line::{Parents, ensure_parents};
 use crate::link;
 use crate::receipt::{Outcome, Receipts, task_gone};
@@ -63,7 +63,7 @@ pub(super) struct Inner {
     pub waiting: AtomicUsize,
     /// The count of a bounded queue as this process wrote it last; also makes its puts go one by
     /// one.
-    pub gate: Arc<tokio::sync::Mutex<Option<super::gate::Count>>>,
+    pub gate: Arc<tokio::sync::Mutex<Option<super::capacity::Count>>>,
     state: Mutex<Local>,
 }
 
@@ -278,7 +278,7 @@ impl Inner {
                 folders
                     .iter()
                     .map(|path| make(path, Vec::new()))
-                    .chain([make(&layout.gate, super::gate::Count::empty())])
+                    .chain([make(&layout.gate, super::capacity::Count::empty())])
             };
             let anew: Vec<Op> = std::iter::once(make(&layout.root, terms.clone()))
                 .chain(folders())

@@ -7,10 +7,10 @@
 //! up. Must never settle an item for what was read about an earlier claim of it.
 
 use super::WorkQueue;
+use super::context::{Fault, Inner};
+use super::dead_letter::AT_ONCE;
 use super::envelope::Envelope;
 use super::error::WorkError;
-use super::inner::{Fault, Inner};
-use super::inspect::AT_ONCE;
 use super::layout::{Lane, Name};
 use super::settle::{Claimed, End, Refused, Settled, conclude};
 use crate::receipt::task_gone;

@@ -7,12 +7,12 @@
 
 use super::WorkQueue;
 use super::claim::Claim;
+use super::claim_attempt::MAX_CLAIMS;
+use super::context::{Fault, Inner};
 use super::error::WorkError;
-use super::held::Held;
-use super::inner::{Fault, Inner};
+use super::held_item::Held;
 use super::layout::CLAIM_PREFIX;
-use super::survey::Survey;
-use super::take::MAX_CLAIMS;
+use super::scan::Survey;
 use crate::guard::Guard;
 use crate::limit::at_most;
 use crate::lock::{LockError, Mutex};

@@ -4,9 +4,9 @@
 //! together and is conditioned on this very claim (H67). How it ended is always told (H68). Must
 //! never settle an item under a claim that is not ours any more.
 
+use super::context::Inner;
 use super::error::WorkError;
-use super::held::Held;
-use super::inner::Inner;
+use super::held_item::Held;
 use super::settle::{Claimed, End, Refused, Settled, conclude};
 use crate::guard::{LostReason, Standing, Txn, drive};
 use crate::link;

@@ -5,8 +5,8 @@
 //! them than are needed. Must never judge by this machine's wall clock what is due (H76), nor throw
 //! away what it cannot read (H72).
 
+use super::context::{Fault, Inner};
 use super::envelope::Envelope;
-use super::inner::{Fault, Inner};
 use super::layout::{Lane, Name};
 use baton_client::{Children, Data, Pending, Session, Watch};
 use bytes::Bytes;
