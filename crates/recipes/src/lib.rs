@@ -24,32 +24,33 @@
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
+mod acquire;
 mod backoff;
 mod barrier;
 mod cache;
-mod campaign;
-mod dialect;
 mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod fence;
 mod guard;
-mod limit;
-mod line;
-mod link;
 mod lock;
+mod lost_reason;
 mod member;
-mod order;
+mod naming;
+mod parents;
 mod partition;
-mod progress;
 mod queue;
 mod receipt;
 mod record;
+mod retry;
 mod semaphore;
-mod server_time;
+mod server_clock;
+mod time_limit;
 mod value;
+mod wait_queue;
 mod work_queue;
 
+pub use acquire::{LockError, QueuePosition, WaitProgress};
 pub use barrier::{
     Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
 };
@@ -58,30 +59,31 @@ pub use cache::{
     CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,
     TreeCacheBuilder, Update,
 };
-pub use dialect::{Dialect, Refusal, RwDialect, UnknownDialect};
 pub use election::{
     Departure, ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream,
     Term,
 };
 pub use fence::{Fence, StaleToken};
-pub use guard::{Committed, Guard, LostReason, ReleaseError, Releasing, Standing, Txn, TxnError};
-pub use limit::WaitedFor;
+pub use guard::{
+    Committed, Guard, GuardStatus, LostReason, ReleaseError, Releasing, Txn, TxnError,
+};
 pub use lock::{
-    LockError, MultiGuard, MultiLock, Mutex, OwnerId, ReadGuard, ReentrantGuard, ReentrantMutex,
-    RwLock, SimpleMutex, UpgradeRefused, WriteGuard,
+    MultiGuard, MultiLock, Mutex, OwnerId, ReadGuard, ReentrantGuard, ReentrantMutex, RwLock,
+    SimpleMutex, UpgradeRefused, WriteGuard,
 };
 pub use member::{
     GroupLayout, GroupUpdate, GroupView, Member, MemberError, Membership, NodeState,
     PersistentNode, Registered, Registration,
 };
+pub use naming::{Dialect, Refusal, RwDialect, UnknownDialect};
 pub use partition::{Partition, PartitionError, PartitionEvent, Partitioner};
-pub use progress::{QueuePosition, WaitProgress};
 pub use queue::{
     DelayQueue, DistributedQueue, IdItem, IdQueue, LockedItem, LockingQueue, PriorityQueue,
     QueueError, QueueLayout,
 };
 pub use record::Record;
 pub use semaphore::{Semaphore, SemaphoreError};
+pub use time_limit::WaitedFor;
 pub use value::{Counter, CounterLayout, Numbers, SharedValue, ValueError, Values, Versioned};
 pub use work_queue::{
     Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, Settled, Settlement, WorkError, WorkItem,

@@ -5,8 +5,8 @@
 //! whether the multi was applied (`docs/internals/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A
 //! receipt serves one change at a time and is then used again. Must never send a change twice.
 
-use crate::line::{Parents, ensure_parents};
-use crate::link;
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 use baton_client::{CreateMode, EndReason, Error, Op, OpCode, OpResult, Reason, Session};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -205,7 +205,7 @@ impl Receipt {
                 Err(error) if error.is_node_exists() || error.is_maybe_applied() => {
                     self.node = self.read(error).await?;
                 }
-                Err(error) => link::restored(&self.session, error).await?,
+                Err(error) => retry::until_retryable(&self.session, error).await?,
             }
         }
     }
@@ -214,7 +214,7 @@ impl Receipt {
     /// session has ended.
     async fn read(&self, cause: Error) -> Result<Option<(i32, i64)>, Error> {
         loop {
-            if !link::connected(&self.session).await {
+            if !retry::until_connected(&self.session).await {
                 return Err(cause);
             }
             let caught_up = self.session.sync(&self.dir);
@@ -225,7 +225,7 @@ impl Receipt {
             };
             match read {
                 Ok(stat) => return Ok(stat.map(|stat| (stat.version, stat.czxid))),
-                Err(error) => link::restored(&self.session, error).await?,
+                Err(error) => retry::until_retryable(&self.session, error).await?,
             }
         }
     }
@@ -270,7 +270,7 @@ impl Drop for Receipt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server_time::tests::started;
+    use crate::server_clock::tests::started;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn h24_a_receipt_that_has_come_to_version_minus_one_is_replaced() {

@@ -59,7 +59,7 @@ const _: () = {
     handle::<Counter>();
     handle::<SharedValue>();
     handle::<Partitioner>();
-    handle::<Standing>();
+    handle::<GuardStatus>();
     handle::<WorkItem>();
 
     guard::<Guard>();
@@ -121,7 +121,7 @@ macro_rules! answers {
             let guard = &$guard;
             let _: Result<(), LostReason> = guard.check();
             let _: Duration = guard.remaining();
-            let _: Standing = guard.standing();
+            let _: GuardStatus = guard.status();
             let _ = guard.session();
             let _ = guard.txn();
             spawned::<LostReason>(guard.lost());

@@ -115,7 +115,7 @@ async fn a_session_timeout_too_short_for_a_sound_lease_is_refused_with_the_small
     }
     let election = LeaderElection::new(client, path).unwrap();
     match within(election.campaign()).await.unwrap_err() {
-        ElectionError::Line(error) => of_lock(error),
+        ElectionError::Lock(error) => of_lock(error),
         error => panic!("{error}"),
     }
     let stat = session(client).await.exists(path).await.unwrap();
@@ -294,7 +294,7 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
     let stage = Stage::new("released").await;
     let client = stage.client().await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
-    let (standing, lost, asked) = (guard.standing(), guard.lost(), guard.on_revoke());
+    let (standing, lost, asked) = (guard.status(), guard.lost(), guard.on_revoke());
     assert_eq!(standing.check(), Ok(()));
     assert!(standing.remaining() > Duration::ZERO);
     let node = guard.node().to_owned();
@@ -308,14 +308,14 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
 
     let rw = RwLock::new(&client, &format!("{}-rw", stage.path)).unwrap();
     let reader = within(rw.read()).await.unwrap();
-    let (standing, lost) = (reader.standing(), reader.lost());
+    let (standing, lost) = (reader.status(), reader.lost());
     within(reader.release()).await.unwrap();
     assert_eq!(standing.check(), Err(LostReason::Released));
     assert_eq!(within(lost).await, LostReason::Released);
 
     let election = LeaderElection::new(&client, &format!("{}-e", stage.path)).unwrap();
     let leadership = within(election.campaign()).await.unwrap();
-    let (standing, lost) = (leadership.standing(), leadership.lost());
+    let (standing, lost) = (leadership.status(), leadership.lost());
     let asked = leadership.on_revoke();
     within(leadership.resign()).await.unwrap();
     assert_eq!(standing.check(), Err(LostReason::Released));

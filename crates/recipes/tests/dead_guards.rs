@@ -64,15 +64,15 @@ async fn h92_a_dead_guard_of_any_kind_gives_its_node_away_while_its_session_live
     let claim = within(work.take()).await.unwrap();
 
     let all = [
-        lock.standing(),
-        simple.standing(),
-        outer.standing(),
-        reader.standing(),
-        permits.standing(),
-        multi.standing(),
-        leadership.standing(),
-        locked.standing(),
-        claim.standing(),
+        lock.status(),
+        simple.status(),
+        outer.status(),
+        reader.status(),
+        permits.status(),
+        multi.status(),
+        leadership.status(),
+        locked.status(),
+        claim.status(),
     ];
     let lost = lock.lost();
     lapse(&client, &proxy, async {

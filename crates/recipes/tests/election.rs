@@ -223,7 +223,7 @@ async fn an_offer_for_leader_election_support_stands_in_line_with_theirs() {
         .await
         .unwrap_err();
     assert!(
-        matches!(error, ElectionError::Line(LockError::Foreign { .. })),
+        matches!(error, ElectionError::Lock(LockError::Foreign { .. })),
         "{error}"
     );
     admin.delete(&offer, None).await.unwrap();

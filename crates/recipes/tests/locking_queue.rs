@@ -277,7 +277,7 @@ async fn h67_a_transaction_is_applied_under_its_own_claim_alone() {
     let taken = within(next.take()).await.unwrap();
     assert_eq!(taken.node(), item.node());
     let sent = proxy.on(Match::request(OpCode::Multi)).observe();
-    let standing = item.standing();
+    let standing = item.status();
     assert_eq!(standing.check(), Ok(()), "the news is held back");
     let path = result.clone();
     let changing = tokio::spawn(async move {

@@ -148,7 +148,7 @@ async fn a_claim_is_known_to_be_ours_for_as_long_as_its_timeout_allows() {
     within(queue.offer("x")).await.unwrap();
     let before = Instant::now();
     let claim = within(queue.take()).await.unwrap();
-    let left = [claim.remaining(), claim.standing().remaining()];
+    let left = [claim.remaining(), claim.status().remaining()];
     // All of it, from the request on, but what servers' clocks may be too fast by.
     let at_least = (timeout - timeout / 100).saturating_sub(before.elapsed());
     assert!(left.iter().all(|left| *left >= at_least), "{left:?}");

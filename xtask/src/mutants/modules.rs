@@ -79,7 +79,13 @@ pub(super) static MODULES: &[Module] = &[
     },
     Module {
         name: "recipes::acquisition",
-        paths: &["campaign.rs", "line", "link.rs", "receipt.rs"],
+        paths: &[
+            "acquire/acquisition.rs",
+            "wait_queue",
+            "parents.rs",
+            "retry.rs",
+            "receipt.rs",
+        ],
         source: &RECIPES,
     },
     Module {

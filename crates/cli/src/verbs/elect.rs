@@ -420,7 +420,7 @@ pub(super) fn election(
 
 pub(super) fn failure(error: &ElectionError) -> Failure {
     match error {
-        ElectionError::Line(error) => tenure::not_acquired(error),
+        ElectionError::Lock(error) => tenure::not_acquired(error),
         error => Failure::baton(error.to_string()),
     }
 }

@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use baton::{LeaderElection, Leadership, Standing, Term};
+use baton::{GuardStatus, LeaderElection, Leadership, Term};
 use baton_client::{Client, Session};
 use baton_server::{StartError, http};
 use serde::Serialize;
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 struct Known {
     path: String,
     /// Our term, if we have had one.
-    term: Option<(Standing, Term)>,
+    term: Option<(GuardStatus, Term)>,
     /// Who led, as this session was told.
     seen: Option<(Session, Option<Seen>)>,
 }
@@ -103,7 +103,7 @@ impl Endpoint {
 
     /// We lead, as long as `leadership` says so.
     pub(super) fn leads(&self, leadership: &Leadership) {
-        known(&self.known).term = Some((leadership.standing(), leadership.term()));
+        known(&self.known).term = Some((leadership.status(), leadership.term()));
     }
 }
 

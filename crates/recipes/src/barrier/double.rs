@@ -5,14 +5,15 @@
 //! verdict there, whatever they saw on the way (H63). Must never conclude anything from an event or
 //! from a count alone.
 
-use super::ground::{Ground, Halt, Limit};
+use super::context::{BarrierContext, Halt, Limit};
 use super::leave::Inside;
 use super::member::Member;
-use super::record::{Newest, Phase, Round, round_name};
-use super::{BarrierError, Entered, shared};
-use crate::line::{Parents, ensure_parents, until_gone};
-use crate::order::{self, Rival};
+use super::round::{Newest, Phase, Round, round_name};
+use super::{BarrierError, Entered, curator_layout};
+use crate::parents::{Parents, ensure_parents};
 use crate::record::Record;
+use crate::wait_queue::order::{self, SequentialChild};
+use crate::wait_queue::until_gone;
 use baton_client::{Client, CreateMode, Error, Op, Session};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub enum BarrierLayout {
 /// ```
 #[derive(Clone, Debug)]
 pub struct DoubleBarrier {
-    ground: Ground,
+    context: BarrierContext,
     count: u32,
     layout: BarrierLayout,
     name: Option<Arc<str>>,
@@ -78,10 +79,10 @@ impl DoubleBarrier {
     /// # Errors
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
     pub fn new(client: &Client, path: &str, count: u32) -> Result<Self, BarrierError> {
-        let ground = Ground::new(client, path)?;
-        ground.fits(count, MOST)?;
+        let context = BarrierContext::new(client, path)?;
+        context.fits(count, MOST)?;
         Ok(Self {
-            ground,
+            context,
             count,
             layout: BarrierLayout::default(),
             name: None,
@@ -107,7 +108,7 @@ impl DoubleBarrier {
     /// The barrier's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.ground.path
+        &self.context.path
     }
 
     /// Waits until all have come, and enters with them.
@@ -135,13 +136,13 @@ impl DoubleBarrier {
     /// How many have come to the round that gathers now, for people who look. `None` where no round
     /// gathers, and where that cannot be read just now. Reads two nodes, whatever their number.
     pub async fn gathered(&self) -> Option<u32> {
-        let session = self.ground.session().await.ok()?;
+        let session = self.context.session().await.ok()?;
         let come = match self.layout {
-            BarrierLayout::Curator => shared::gathered(&self.ground, &session).await?,
+            BarrierLayout::Curator => curator_layout::gathered(&self.context, &session).await?,
             BarrierLayout::Rounds => {
                 let own = session.get_data(self.path()).await.ok()?;
                 let newest = Newest::from_bytes(&own.data)?.double_barrier_round;
-                let path = self.ground.child(&round_name(newest));
+                let path = self.context.child(&round_name(newest));
                 let read = session.get_data(&path).await.ok()?;
                 let round = parse(&path, &read.data).ok()?;
                 (round.phase == Phase::Gathering).then_some(read.stat.num_children)?
@@ -161,7 +162,7 @@ impl DoubleBarrier {
                 match self.layout {
                     BarrierLayout::Rounds => self.gather(limit, marker, nth).await,
                     BarrierLayout::Curator => {
-                        shared::enter(&self.ground, self.count, limit, &mut former).await
+                        curator_layout::enter(&self.context, self.count, limit, &mut former).await
                     }
                 }
             };
@@ -180,7 +181,7 @@ impl DoubleBarrier {
         attempt: u32,
     ) -> Result<Entered, Halt> {
         let finding = async {
-            let session = self.ground.session().await?;
+            let session = self.context.session().await?;
             let round = self.open_round(&session).await?;
             Ok::<_, Halt>((session, round))
         };
@@ -189,7 +190,7 @@ impl DoubleBarrier {
         let (session, round) = tokio::select! {
             biased;
             found = finding => found?,
-            () = Limit::passed(limit) => return Err(timed_out(&self.ground, limit)),
+            () = Limit::passed(limit) => return Err(timed_out(&self.context, limit)),
         };
         let record = Record::new(self.name.as_deref());
         let prefix = format!("m-{}-{attempt}-", marker.simple());
@@ -201,7 +202,7 @@ impl DoubleBarrier {
             // The round is over and cleared away.
             Err(error) if error.is_no_node() => return Err(Halt::Again),
             Err(error) => {
-                self.ground.after(&session, error).await?;
+                self.context.after(&session, error).await?;
                 return Err(Halt::Again);
             }
         };
@@ -214,9 +215,9 @@ impl DoubleBarrier {
 
     /// The round that gathers now; begins one if the newest is decided.
     async fn open_round(&self, session: &Session) -> Result<RoundNode, Halt> {
-        let ground = &self.ground;
+        let context = &self.context;
         loop {
-            let Some(own) = ground.read(session, self.path()).await? else {
+            let Some(own) = context.read(session, self.path()).await? else {
                 self.make(session).await?;
                 continue;
             };
@@ -224,14 +225,14 @@ impl DoubleBarrier {
                 Some(newest) => newest.double_barrier_round,
                 None if own.data.is_empty() && own.stat.num_children == 0 => 0,
                 None => {
-                    return Err(ground
+                    return Err(context
                         .foreign("it is not a double barrier with rounds")
                         .into());
                 }
             };
             if newest > 0 {
-                let path = ground.child(&round_name(newest));
-                if let Some(read) = ground.read(session, &path).await? {
+                let path = context.child(&round_name(newest));
+                if let Some(read) = context.read(session, &path).await? {
                     let round = parse(&path, &read.data)?;
                     if round.phase == Phase::Gathering {
                         if round.count != self.count {
@@ -275,13 +276,13 @@ impl DoubleBarrier {
             }
             Err(error) => error,
         };
-        self.ground.after(session, error).await
+        self.context.after(session, error).await
     }
 
     /// Begins the round after `newest`: one multi, so that one of several that try decides.
     async fn begin(&self, session: &Session, newest: u64, version: i32) -> Result<(), Halt> {
         let number = newest + 1;
-        let path = self.ground.child(&round_name(number));
+        let path = self.context.child(&round_name(number));
         let round = Round {
             count: self.count,
             phase: Phase::Gathering,
@@ -308,7 +309,7 @@ impl DoubleBarrier {
                 what: "it is in the way of the next round".to_owned(),
             }
             .into()),
-            Err(error) => self.ground.after(session, error).await,
+            Err(error) => self.context.after(session, error).await,
         }
     }
 
@@ -321,7 +322,7 @@ impl DoubleBarrier {
         let newest = round_name(number);
         for name in children.names {
             if name.starts_with("round-") && name < newest {
-                drop(session.delete(&self.ground.child(&name), None));
+                drop(session.delete(&self.context.child(&name), None));
             }
         }
     }
@@ -343,7 +344,7 @@ impl DoubleBarrier {
                 // Over without us, and cleared away.
                 Err(error) if error.is_no_node() => return Err(Halt::Again),
                 Err(error) => {
-                    self.ground.after(&session, error).await?;
+                    self.context.after(&session, error).await?;
                     continue;
                 }
             };
@@ -359,7 +360,7 @@ impl DoubleBarrier {
                         member,
                         members,
                     };
-                    return Ok(Entered::of_round(self.ground.clone(), inside, by));
+                    return Ok(Entered::of_round(self.context.clone(), inside, by));
                 }
                 Phase::Aborted { by } if member.czxid < stat.mzxid => {
                     member.withdraw().await;
@@ -409,12 +410,12 @@ impl DoubleBarrier {
         state: &Round,
         version: i32,
     ) -> Result<bool, Halt> {
-        let names = self.ground.children(session, &round.path).await?;
+        let names = self.context.children(session, &round.path).await?;
         let line = names.into_iter().filter_map(standing).collect();
         let line = match order::arrange_with(session, &round.path, line).await {
             Ok(line) => line,
             Err(error) => {
-                self.ground.after(session, error).await?;
+                self.context.after(session, error).await?;
                 return Ok(true);
             }
         };
@@ -449,18 +450,18 @@ impl DoubleBarrier {
     /// After an attempt to decide: whoever decided, the next look tells. So does a member that has
     /// gone meanwhile.
     async fn settled(&self, session: &Session, outcome: Result<(), Error>) -> Result<(), Halt> {
-        settled(&self.ground, session, outcome).await
+        settled(&self.context, session, outcome).await
     }
 }
 
 /// A member's place by its name: `m-<marker>-<attempt>-<number>`.
-fn standing(name: String) -> Option<Rival> {
+fn standing(name: String) -> Option<SequentialChild> {
     let (marker, rest) = name.strip_prefix("m-")?.split_once('-')?;
     let (attempt, number) = rest.split_once('-')?;
     Uuid::try_parse(marker).ok()?;
     attempt.parse::<u32>().ok()?;
     let number = number.parse().ok()?;
-    Some(Rival {
+    Some(SequentialChild {
         name,
         number,
         czxid: None,
@@ -469,13 +470,13 @@ fn standing(name: String) -> Option<Rival> {
 
 /// The newest node of each participant, in the order of creation. Older ones are left from sessions
 /// that are lost.
-fn newest_of_each(line: Vec<Rival>) -> Vec<String> {
+fn newest_of_each(line: Vec<SequentialChild>) -> Vec<String> {
     let marker = |name: &str| name.split('-').nth(1).map(str::to_owned);
     let mut seen = HashSet::new();
     let mut newest: Vec<String> = line
         .into_iter()
         .rev()
-        .map(|rival| rival.name)
+        .map(|child| child.name)
         .filter(|name| seen.insert(marker(name)))
         .collect();
     newest.reverse();
@@ -484,7 +485,7 @@ fn newest_of_each(line: Vec<Rival>) -> Vec<String> {
 
 /// See [`DoubleBarrier::settled`].
 pub(super) async fn settled(
-    ground: &Ground,
+    context: &BarrierContext,
     session: &Session,
     outcome: Result<(), Error>,
 ) -> Result<(), Halt> {
@@ -492,10 +493,10 @@ pub(super) async fn settled(
         Ok(()) => Ok(()),
         Err(error) if error.is_bad_version() || error.is_no_node() => {
             // Behind the change that was in our way, so that the next look shows it.
-            drop(session.sync(&ground.path));
+            drop(session.sync(&context.path));
             Ok(())
         }
-        Err(error) => ground.after(session, error).await,
+        Err(error) => context.after(session, error).await,
     }
 }
 
@@ -507,8 +508,8 @@ pub(super) fn parse(node: &str, data: &[u8]) -> Result<Round, BarrierError> {
     })
 }
 
-fn timed_out(ground: &Ground, limit: Option<Limit>) -> Halt {
-    limit.map_or(Halt::Again, |limit| ground.timed_out(limit).into())
+fn timed_out(context: &BarrierContext, limit: Option<Limit>) -> Halt {
+    limit.map_or(Halt::Again, |limit| context.timed_out(limit).into())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Why a meeting did not come about.
 
-use crate::limit::WaitedFor;
+use crate::time_limit::WaitedFor;
 use baton_client::{ConnectError, Error};
 use std::time::Duration;
 

@@ -5,9 +5,9 @@
 //! second one impossible.
 
 use super::BarrierError;
-use super::ground::{Ground, Halt, Limit};
+use super::context::{BarrierContext, Halt, Limit};
 use super::single::Barrier;
-use crate::line::{Parents, ensure_parents};
+use crate::parents::{Parents, ensure_parents};
 use baton_client::{Client, CreateMode, Op, Session};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -33,7 +33,7 @@ const MOST: u32 = 100_000;
 /// ```
 #[derive(Clone, Debug)]
 pub struct CountdownLatch {
-    ground: Ground,
+    context: BarrierContext,
     gate: Barrier,
     count: u32,
 }
@@ -59,11 +59,11 @@ impl CountdownLatch {
     /// # Errors
     /// [`BarrierError::BadPath`], [`BarrierError::BadCount`].
     pub fn new(client: &Client, path: &str, count: u32) -> Result<Self, BarrierError> {
-        let ground = Ground::new(client, path)?;
-        ground.fits(count, MOST)?;
-        let gate = Barrier::new(client, &ground.child("gate"))?;
+        let context = BarrierContext::new(client, path)?;
+        context.fits(count, MOST)?;
+        let gate = Barrier::new(client, &context.child("gate"))?;
         Ok(Self {
-            ground,
+            context,
             gate,
             count,
         })
@@ -72,7 +72,7 @@ impl CountdownLatch {
     /// The latch's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.ground.path
+        &self.context.path
     }
 
     /// Counts down by one, as `id`; does nothing if `id` has counted before. Returns how many are
@@ -85,7 +85,7 @@ impl CountdownLatch {
     /// [`BarrierError::CountMismatch`], [`BarrierError::Foreign`], …; calling it again with the
     /// same id is safe after each.
     pub async fn count_down(&self, id: &str) -> Result<u32, BarrierError> {
-        let marker = self.ground.child(&format!("done-{id}"));
+        let marker = self.context.child(&format!("done-{id}"));
         let legal = baton_proto::path::validate(&marker);
         if id.is_empty() || id.contains('/') || legal.is_err() {
             return Err(BarrierError::BadPath {
@@ -94,7 +94,7 @@ impl CountdownLatch {
             });
         }
         let marker = &*marker;
-        self.ground
+        self.context
             .run(|session| async move { self.count_once(&session, marker).await })
             .await
     }
@@ -112,7 +112,7 @@ impl CountdownLatch {
     /// # Errors
     /// [`BarrierError`].
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        self.ground
+        self.context
             .run(|session| async move { self.state(&session).await.map(drop) })
             .await?;
         self.gate.wait().await
@@ -128,7 +128,7 @@ impl CountdownLatch {
         };
         match tokio::time::timeout_at(limit.at, self.wait()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(self.ground.timed_out(limit)),
+            Err(_) => Err(self.context.timed_out(limit)),
         }
     }
 
@@ -137,7 +137,7 @@ impl CountdownLatch {
     /// # Errors
     /// [`BarrierError`].
     pub async fn left(&self) -> Result<u32, BarrierError> {
-        self.ground
+        self.context
             .run(|session| async move { Ok(self.state(&session).await?.0.left) })
             .await
     }
@@ -148,11 +148,11 @@ impl CountdownLatch {
     /// # Errors
     /// [`BarrierError`]; calling it again is safe.
     pub async fn remove(&self) -> Result<(), BarrierError> {
-        self.ground
+        self.context
             .run(|session| async move {
                 loop {
-                    let names = self.ground.children(&session, self.path()).await?;
-                    let nodes: Vec<_> = names.iter().map(|name| self.ground.child(name)).collect();
+                    let names = self.context.children(&session, self.path()).await?;
+                    let nodes: Vec<_> = names.iter().map(|name| self.context.child(name)).collect();
                     let answers: Vec<_> = nodes
                         .iter()
                         .map(|node| session.delete(node, None))
@@ -169,7 +169,7 @@ impl CountdownLatch {
                         Some(error) if error.is_no_node() => return Ok(()),
                         // Somebody counted meanwhile.
                         Some(error) if error.is_not_empty() => {}
-                        Some(error) => self.ground.after(&session, error).await?,
+                        Some(error) => self.context.after(&session, error).await?,
                     }
                 }
             })
@@ -179,7 +179,7 @@ impl CountdownLatch {
     async fn count_once(&self, session: &Session, marker: &str) -> Result<u32, Halt> {
         loop {
             let (count, version) = self.state(session).await?;
-            if self.ground.read(session, marker).await?.is_some() {
+            if self.context.read(session, marker).await?.is_some() {
                 return Ok(count.left);
             }
             if count.left == 0 {
@@ -208,7 +208,7 @@ impl CountdownLatch {
                     .into());
                 }
                 Err(error) if error.is_no_node() => {}
-                Err(error) => self.ground.after(session, error).await?,
+                Err(error) => self.context.after(session, error).await?,
             }
         }
     }
@@ -216,9 +216,9 @@ impl CountdownLatch {
     /// The count and its version; makes the latch if there is none.
     async fn state(&self, session: &Session) -> Result<(Count, i32), Halt> {
         loop {
-            if let Some(read) = self.ground.read(session, self.path()).await? {
+            if let Some(read) = self.context.read(session, self.path()).await? {
                 let Ok(count) = serde_json::from_slice::<Count>(&read.data) else {
-                    return Err(self.ground.foreign("it is not a countdown latch").into());
+                    return Err(self.context.foreign("it is not a countdown latch").into());
                 };
                 if count.latch_count != self.count {
                     return Err(BarrierError::CountMismatch {
@@ -245,10 +245,10 @@ impl CountdownLatch {
                     let above = baton_proto::path::parent(self.path());
                     let made = ensure_parents(session, above, Parents::Container).await;
                     if let Err(error) = made {
-                        self.ground.after(session, error).await?;
+                        self.context.after(session, error).await?;
                     }
                 }
-                Err(error) => self.ground.after(session, error).await?,
+                Err(error) => self.context.after(session, error).await?,
             }
         }
     }

@@ -5,12 +5,12 @@
 //! any more is a fact that cannot be undone, because a round's members are fixed.
 
 use super::BarrierError;
+use super::context::{BarrierContext, Halt, Limit};
+use super::curator_layout::CuratorInside;
 use super::double::{RoundNode, parse, settled};
-use super::ground::{Ground, Halt, Limit};
 use super::member::Member;
-use super::record::{Phase, Round};
-use super::shared::SharedInside;
-use crate::line::until_gone;
+use super::round::{Phase, Round};
+use crate::wait_queue::until_gone;
 use baton_client::{CreateMode, Op, Session};
 use std::future::Future;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use std::time::Duration;
 #[must_use = "dropping it leaves the barrier at once, and the others count it as lost"]
 #[derive(Debug)]
 pub struct Entered {
-    ground: Ground,
+    context: BarrierContext,
     place: Place,
     /// What the others read if our time is up.
     by: String,
@@ -29,7 +29,7 @@ pub struct Entered {
 #[derive(Debug)]
 enum Place {
     Round(Inside),
-    Shared(SharedInside),
+    Curator(CuratorInside),
 }
 
 #[derive(Debug)]
@@ -49,18 +49,18 @@ pub struct Left {
 }
 
 impl Entered {
-    pub(super) fn of_round(ground: Ground, inside: Inside, by: String) -> Self {
+    pub(super) fn of_round(context: BarrierContext, inside: Inside, by: String) -> Self {
         Self {
-            ground,
+            context,
             place: Place::Round(inside),
             by,
         }
     }
 
-    pub(super) fn of_shared(ground: Ground, inside: SharedInside) -> Self {
+    pub(super) fn of_curator(context: BarrierContext, inside: CuratorInside) -> Self {
         Self {
-            ground,
-            place: Place::Shared(inside),
+            context,
+            place: Place::Curator(inside),
             by: String::new(),
         }
     }
@@ -71,7 +71,7 @@ impl Entered {
     pub fn round(&self) -> Option<u64> {
         match &self.place {
             Place::Round(inside) => Some(inside.round.number),
-            Place::Shared(_) => None,
+            Place::Curator(_) => None,
         }
     }
 
@@ -90,7 +90,7 @@ impl Entered {
     fn member(&self) -> &Member {
         match &self.place {
             Place::Round(inside) => &inside.member,
-            Place::Shared(inside) => &inside.member,
+            Place::Curator(inside) => &inside.member,
         }
     }
 
@@ -131,8 +131,10 @@ impl Entered {
     async fn leave_by(self, limit: Option<Limit>) -> Result<Left, BarrierError> {
         let node = self.node().to_owned();
         let outcome = match self.place {
-            Place::Round(inside) => leave_round(&self.ground, inside, limit, &self.by).await,
-            Place::Shared(inside) => super::shared::leave(&self.ground, inside, limit).await,
+            Place::Round(inside) => leave_round(&self.context, inside, limit, &self.by).await,
+            Place::Curator(inside) => {
+                super::curator_layout::leave(&self.context, inside, limit).await
+            }
         };
         outcome.map_err(|halt| match halt {
             Halt::Again => BarrierError::Lost { node },
@@ -143,7 +145,7 @@ impl Entered {
 
 /// [`Halt::Again`] here means: lost.
 async fn leave_round(
-    ground: &Ground,
+    context: &BarrierContext,
     inside: Inside,
     limit: Option<Limit>,
     by: &str,
@@ -155,9 +157,9 @@ async fn leave_round(
     } = inside;
     let session = member.session.clone();
     let place = members.iter().position(|name| *name == member.name());
-    let out = go_out(ground, &round, member).await?;
+    let out = go_out(context, &round, member).await?;
     let verdict = until_empty(
-        ground,
+        context,
         &round,
         &out,
         &members,
@@ -174,7 +176,11 @@ async fn leave_round(
 }
 
 /// Exchanges our node for one that says that we have left.
-async fn go_out(ground: &Ground, round: &RoundNode, mut member: Member) -> Result<Member, Halt> {
+async fn go_out(
+    context: &BarrierContext,
+    round: &RoundNode,
+    mut member: Member,
+) -> Result<Member, Halt> {
     let session = member.session.clone();
     let name = member.name().replacen("m-", "out-", 1);
     let path = baton_proto::path::join(&round.path, &name);
@@ -194,9 +200,9 @@ async fn go_out(ground: &Ground, round: &RoundNode, mut member: Member) -> Resul
             // lost.
             let ours_was_gone = error.multi_index() == Some(0) && error.is_no_node();
             if !ours_was_gone {
-                ground.after(&session, error).await?;
+                context.after(&session, error).await?;
             }
-            match ground.read(&session, &path).await? {
+            match context.read(&session, &path).await? {
                 Some(_) => {}
                 None if ours_was_gone => {
                     member.disown();
@@ -205,7 +211,7 @@ async fn go_out(ground: &Ground, round: &RoundNode, mut member: Member) -> Resul
                 None => continue,
             }
         }
-        let Some(out) = ground.read(&session, &path).await? else {
+        let Some(out) = context.read(&session, &path).await? else {
             return Err(Halt::Again);
         };
         member.disown();
@@ -215,7 +221,7 @@ async fn go_out(ground: &Ground, round: &RoundNode, mut member: Member) -> Resul
 }
 
 async fn until_empty(
-    ground: &Ground,
+    context: &BarrierContext,
     round: &RoundNode,
     out: &Member,
     members: &[String],
@@ -231,7 +237,7 @@ async fn until_empty(
             Ok(read) => read,
             Err(error) if error.is_no_node() => return Err(Halt::Again),
             Err(error) => {
-                ground.after(session, error).await?;
+                context.after(session, error).await?;
                 continue;
             }
         };
@@ -241,7 +247,7 @@ async fn until_empty(
             Phase::Left { lost } => return Ok(Left { lost: *lost }),
             Phase::Broken { by, .. } => {
                 return Err(BarrierError::Broken {
-                    path: ground.path.to_string(),
+                    path: context.path.to_string(),
                     round: round.number,
                     by: by.clone(),
                 }
@@ -249,7 +255,7 @@ async fn until_empty(
             }
             _ => {}
         }
-        let names = ground.children(session, &round.path).await?;
+        let names = context.children(session, &round.path).await?;
         // The next one after us who is inside: so each exit wakes few, and the last one all.
         let next = members
             .iter()
@@ -261,7 +267,7 @@ async fn until_empty(
             let left = names.iter().filter(|name| name.starts_with("out-")).count();
             let lost = u32::try_from(members.len().saturating_sub(left)).unwrap_or(u32::MAX);
             conclude(
-                ground,
+                context,
                 session,
                 round,
                 &state,
@@ -276,7 +282,7 @@ async fn until_empty(
                 members: members.to_vec(),
                 by: by.to_owned(),
             };
-            conclude(ground, session, round, &state, broken, version).await?;
+            conclude(context, session, round, &state, broken, version).await?;
             continue;
         }
         let next = baton_proto::path::join(&round.path, next);
@@ -285,8 +291,8 @@ async fn until_empty(
             _ = watch => {}
             _ = &mut gone => return Err(Halt::Again),
             left = until_gone(session, &next, || {}) => {
-                if let Err(trouble) = left {
-                    ground.after_trouble(session, trouble).await?;
+                if let Err(error) = left {
+                    context.after_acquire_error(session, error).await?;
                 }
             }
             () = Limit::passed(limit) => time_is_up = true,
@@ -295,7 +301,7 @@ async fn until_empty(
 }
 
 async fn conclude(
-    ground: &Ground,
+    context: &BarrierContext,
     session: &Session,
     round: &RoundNode,
     state: &Round,
@@ -303,7 +309,7 @@ async fn conclude(
     version: i32,
 ) -> Result<(), Halt> {
     let changed = session.set_data(&round.path, &state.to_bytes(phase), Some(version));
-    settled(ground, session, changed.await.map(drop)).await
+    settled(context, session, changed.await.map(drop)).await
 }
 
 /// Takes the node away again that says that we have left, if the exchange was dropped before its

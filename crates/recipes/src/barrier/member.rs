@@ -3,7 +3,7 @@
 //! Owns it until it is deleted: dropped at any point it is taken away, now or as soon as the server
 //! can be reached (H10).
 
-use crate::line::{self, Trouble};
+use crate::wait_queue::{self, AcquireError};
 use baton_client::{CreateMode, Error, Session};
 use baton_proto::Acl;
 
@@ -52,8 +52,8 @@ impl Member {
     }
 
     /// Resolves when the node is gone.
-    pub(super) async fn gone(&self) -> Result<(), Trouble> {
-        line::until_gone(&self.session, &self.path, || {}).await
+    pub(super) async fn gone(&self) -> Result<(), AcquireError> {
+        wait_queue::until_gone(&self.session, &self.path, || {}).await
     }
 
     /// Deletes the node, and waits for the answer if one can be had soon; else it is deleted in the

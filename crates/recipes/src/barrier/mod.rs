@@ -3,14 +3,14 @@
 //! Owns their layouts on the tree. Must never let two members of one meeting come to different
 //! verdicts: whatever all of them have to agree on is one change of one node (H63).
 
+mod context;
+mod curator_layout;
 mod double;
 mod error;
-mod ground;
 mod latch;
 mod leave;
 mod member;
-mod record;
-mod shared;
+mod round;
 mod single;
 
 pub use double::{BarrierLayout, DoubleBarrier};

@@ -4,8 +4,8 @@
 //! never takes an event for the answer. Must never close or open a gate twice for one call.
 
 use super::BarrierError;
-use super::ground::{Ground, Halt, Limit};
-use crate::line::{Parents, ensure_parents};
+use super::context::{BarrierContext, Halt, Limit};
+use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
 use baton_client::{CleanupError, Client, CreateMode, Op};
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Barrier {
-    ground: Ground,
+    context: BarrierContext,
     receipts: Arc<Receipts>,
 }
 
@@ -41,7 +41,7 @@ impl Barrier {
     /// [`BarrierError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
         Ok(Self {
-            ground: Ground::new(client, path)?,
+            context: BarrierContext::new(client, path)?,
             receipts: Arc::default(),
         })
     }
@@ -49,7 +49,7 @@ impl Barrier {
     /// The gate's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.ground.path
+        &self.context.path
     }
 
     /// Closes the gate: when this returns `Ok` it was closed, by us or by another. It stays closed
@@ -63,11 +63,11 @@ impl Barrier {
     /// open, the source says "maybe applied".
     pub async fn close(&self) -> Result<(), BarrierError> {
         let data = &Bytes::from(Record::new(None).to_bytes());
-        self.ground
+        self.context
             .run(|session| async move {
                 loop {
                     let gate = Op::create(self.path(), data.clone(), CreateMode::Persistent);
-                    let path = &self.ground.path;
+                    let path = &self.context.path;
                     match self.receipts.apply(&session, path, vec![gate]).await {
                         Outcome::Applied => return Ok(()),
                         Outcome::NotApplied => {}
@@ -76,10 +76,10 @@ impl Barrier {
                             let above = baton_proto::path::parent(path);
                             let made = ensure_parents(&session, above, Parents::Container).await;
                             if let Err(error) = made {
-                                self.ground.after(&session, error).await?;
+                                self.context.after(&session, error).await?;
                             }
                         }
-                        Outcome::Failed(error) => self.ground.after(&session, error).await?,
+                        Outcome::Failed(error) => self.context.after(&session, error).await?,
                         // Closed is closed, whoever did it.
                         Outcome::Unknown(_) if self.is_closed().await? => return Ok(()),
                         Outcome::Refused(source) | Outcome::Unknown(source) => {
@@ -100,9 +100,9 @@ impl Barrier {
     /// # Errors
     /// [`BarrierError`]; for example where the node has children, and so is no gate.
     pub async fn open(&self) -> Result<(), BarrierError> {
-        self.ground
+        self.context
             .run(|session| async move {
-                let Some(seen) = self.ground.read(&session, self.path()).await? else {
+                let Some(seen) = self.context.read(&session, self.path()).await? else {
                     return Ok(());
                 };
                 // Bound to the node that was seen: a lost answer never makes it open a gate that
@@ -128,8 +128,8 @@ impl Barrier {
     /// # Errors
     /// [`BarrierError`] where it cannot be found out.
     pub async fn is_closed(&self) -> Result<bool, BarrierError> {
-        self.ground
-            .run(|session| async move { Ok(self.ground.read(&session, self.path()).await?.is_some()) })
+        self.context
+            .run(|session| async move { Ok(self.context.read(&session, self.path()).await?.is_some()) })
             .await
     }
 
@@ -139,7 +139,7 @@ impl Barrier {
     /// # Errors
     /// [`BarrierError`].
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        self.ground
+        self.context
             .run(|session| async move {
                 loop {
                     // Not older than this call: a server that lags behind could take a gate just
@@ -154,7 +154,7 @@ impl Barrier {
                         // Whatever it tells, the next look decides.
                         Ok((_, watch)) => drop(watch.await),
                         Err(error) if error.is_no_node() => return Ok(()),
-                        Err(error) => self.ground.after(&session, error).await?,
+                        Err(error) => self.context.after(&session, error).await?,
                     }
                 }
             })
@@ -171,7 +171,7 @@ impl Barrier {
         };
         match tokio::time::timeout_at(limit.at, self.wait()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(self.ground.timed_out(limit)),
+            Err(_) => Err(self.context.timed_out(limit)),
         }
     }
 }

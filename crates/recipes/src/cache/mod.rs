@@ -5,16 +5,16 @@
 
 mod draft;
 mod error;
-mod shared;
-mod sync;
+mod follower;
+mod state;
 mod view;
 
 pub use error::CacheError;
-pub use shared::{CacheEvents, CacheStatus};
+pub use state::{CacheEvents, CacheStatus};
 pub use view::{CacheEvent, CachedNode, Change, Snapshot, Update};
 
 use baton_client::{Client, ConnectError};
-use shared::{Limits, Shared};
+use state::{CacheState, Limits};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -60,8 +60,8 @@ pub struct TreeCache {
 
 #[derive(Debug)]
 struct Inner {
-    shared: Arc<Shared>,
-    asks: mpsc::Sender<sync::CatchUp>,
+    state: Arc<CacheState>,
+    asks: mpsc::Sender<follower::CatchUp>,
     task: AbortHandle,
 }
 
@@ -126,11 +126,11 @@ impl TreeCacheBuilder {
             path: self.path.to_string(),
             source: ConnectError::NoRuntime,
         })?;
-        let shared = Arc::new(Shared::new(self.path, self.limits, self.backlog));
+        let state = Arc::new(CacheState::new(self.path, self.limits, self.backlog));
         let (asks, asked) = mpsc::channel(ASKS);
-        let task = runtime.spawn(sync::run(Arc::clone(&shared), self.client, asked));
+        let task = runtime.spawn(follower::run(Arc::clone(&state), self.client, asked));
         let inner = Inner {
-            shared,
+            state,
             asks,
             task: task.abort_handle(),
         };
@@ -166,13 +166,13 @@ impl TreeCache {
     /// The path of the subtree's root.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.inner.shared.path
+        &self.inner.state.path
     }
 
     /// The view now. Empty before the tree was read first; see [`TreeCache::ready`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.inner.shared.snapshot()
+        self.inner.state.snapshot()
     }
 
     /// The node at this full path as it is in the view, if it is.
@@ -184,13 +184,13 @@ impl TreeCache {
     /// How far the cache is now.
     #[must_use]
     pub fn status(&self) -> CacheStatus {
-        self.inner.shared.status.borrow().clone()
+        self.inner.state.status.borrow().clone()
     }
 
     /// Waits until the status is another than `seen`, and returns it. Statuses in between may be
     /// skipped. Cancel-safe.
     pub async fn status_other_than(&self, seen: &CacheStatus) -> CacheStatus {
-        let mut status = self.inner.shared.status.subscribe();
+        let mut status = self.inner.state.status.subscribe();
         match status.wait_for(|status| status != seen).await {
             Ok(status) => status.clone(),
             Err(_) => CacheStatus::Stopped,
@@ -203,9 +203,9 @@ impl TreeCache {
     /// # Errors
     /// [`CacheError::Stopped`].
     pub async fn ready(&self) -> Result<Snapshot, CacheError> {
-        let mut status = self.inner.shared.status.subscribe();
+        let mut status = self.inner.state.status.subscribe();
         let settled =
-            |status: &CacheStatus| *status == CacheStatus::Stopped || self.inner.shared.is_read();
+            |status: &CacheStatus| *status == CacheStatus::Stopped || self.inner.state.is_read();
         let stopped = match status.wait_for(settled).await {
             Ok(status) => *status == CacheStatus::Stopped,
             Err(_) => true,
@@ -233,7 +233,7 @@ impl TreeCache {
     /// Listens: first the whole view, then each step.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
-        self.inner.shared.listen()
+        self.inner.state.listen()
     }
 
     fn stopped(&self) -> CacheError {

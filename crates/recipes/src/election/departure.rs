@@ -6,7 +6,7 @@
 //! the leader's habit, the answer is [`Departure::Unknown`].
 
 use super::Leader;
-use crate::line::herald;
+use crate::wait_queue::release_marker;
 use baton_client::{Error, EventKind, Op, Session, State, Watch};
 
 /// Why a leader went.
@@ -41,7 +41,7 @@ pub(super) fn removal_of(node: &str, version: i32) -> Vec<Op> {
 
 /// The watches for the word of one leader's end.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct DepartureWatches {
     session: Session,
     /// Fencing token and offer of the leader.
     of: (u64, String),
@@ -54,7 +54,7 @@ pub(super) struct Words {
     announces: bool,
 }
 
-impl Words {
+impl DepartureWatches {
     /// Watches for the word of `leader`, whose offer is to be read again behind that. `before`:
     /// what served for it until now.
     pub(super) async fn of(
@@ -66,11 +66,11 @@ impl Words {
         let asking = session.fail_fast();
         let connection = session.state();
         let (resigned, removed) = (
-            asking.exists_watch(&herald(&leader.node)),
+            asking.exists_watch(&release_marker(&leader.node)),
             asking.exists_watch(&removal(&leader.node)),
         );
         let ((_, resigned), (_, removed)) = (resigned.await?, removed.await?);
-        let mut words = Self {
+        let mut departure_watches = Self {
             session: session.clone(),
             of: (leader.token, leader.node.clone()),
             connection,
@@ -78,8 +78,8 @@ impl Words {
             removed,
             announces: before.is_some_and(|before| before.announces),
         };
-        words.note(leader);
-        Ok(words)
+        departure_watches.note(leader);
+        Ok(departure_watches)
     }
 
     /// Whether these are for this leader.

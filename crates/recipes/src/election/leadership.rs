@@ -3,7 +3,7 @@
 //! Owns the way out of it: first this process no longer takes itself for the leader, then the offer
 //! is deleted (H59).
 
-use super::{Shared, Stage, Term};
+use super::{Participant, Stage, Term};
 use crate::guard::{Guard, ReleaseError};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    pub(super) fn new(guard: Guard, term: Term, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(guard: Guard, term: Term, participant: Arc<Participant>) -> Self {
         Self {
             term,
-            _stopping: Stopping(Arc::clone(&shared)),
+            _stopping: Stopping(Arc::clone(&participant)),
             guard,
-            _stopped: Stopped(shared),
+            _stopped: Stopped(participant),
         }
     }
 
@@ -69,7 +69,7 @@ impl Deref for Leadership {
 }
 
 #[derive(Debug)]
-struct Stopping(Arc<Shared>);
+struct Stopping(Arc<Participant>);
 
 impl Drop for Stopping {
     fn drop(&mut self) {
@@ -78,7 +78,7 @@ impl Drop for Stopping {
 }
 
 #[derive(Debug)]
-struct Stopped(Arc<Shared>);
+struct Stopped(Arc<Participant>);
 
 impl Drop for Stopped {
     fn drop(&mut self) {

@@ -5,25 +5,23 @@
 
 mod departure;
 mod leadership;
-mod observe;
+mod observer;
 mod resignation;
 mod stage;
 mod term;
 
 pub use departure::Departure;
 pub use leadership::Leadership;
-pub use observe::{Leader, Observer};
+pub use observer::{Leader, Observer};
 pub use stage::{Stage, StageStream};
 pub use term::Term;
 
-use crate::campaign::{Campaign, Grant, Report};
-use crate::dialect::{Dialect, Grammar};
+use crate::acquire::{Acquisition, Grant, LockError, Report, WaitProgress};
 use crate::guard::{Guard, LostReason, TxnError};
-use crate::limit::{WaitedFor, at_most};
-use crate::line::Step;
-use crate::link;
-use crate::lock::LockError;
-use crate::progress::WaitProgress;
+use crate::naming::{Dialect, NamingScheme};
+use crate::retry;
+use crate::time_limit::{WaitedFor, at_most};
+use crate::wait_queue::Step;
 use baton_client::{Client, CreateMode, Error};
 use stage::Announcer;
 use std::future::Future;
@@ -55,18 +53,18 @@ use uuid::Uuid;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LeaderElection {
-    campaign: Campaign,
+    acquisition: Acquisition,
     rejoin_delay: Duration,
-    shared: Arc<Shared>,
+    participant: Arc<Participant>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct Participant {
     announcer: Announcer,
     stepped_down: Mutex<Option<Instant>>,
 }
 
-impl Shared {
+impl Participant {
     fn stepped_down(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.stepped_down
             .lock()
@@ -80,7 +78,7 @@ impl Shared {
 pub enum ElectionError {
     /// The offer did not come to lead.
     #[error(transparent)]
-    Line(#[from] LockError),
+    Lock(#[from] LockError),
     /// The time was up.
     #[error("{path}: not elected within {limit:?}: {}", .waited_for.because("somebody else leads"))]
     TimedOut {
@@ -129,14 +127,14 @@ impl LeaderElection {
     /// An election at `path`, with the names of Curator's `LeaderLatch`. Nothing is sent.
     ///
     /// # Errors
-    /// [`LockError::BadPath`], as [`ElectionError::Line`].
+    /// [`LockError::BadPath`], as [`ElectionError::Lock`].
     pub fn new(client: &Client, path: &str) -> Result<Self, ElectionError> {
-        let mut campaign = Campaign::new(client, path, Dialect::CuratorLatch)?;
-        campaign.announces = true;
+        let mut acquisition = Acquisition::new(client, path, Dialect::CuratorLatch)?;
+        acquisition.announces = true;
         Ok(Self {
-            campaign,
+            acquisition,
             rejoin_delay: Duration::ZERO,
-            shared: Arc::default(),
+            participant: Arc::default(),
         })
     }
 
@@ -145,14 +143,14 @@ impl LeaderElection {
     /// zookeeper-recipes' `LeaderElectionSupport`.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.campaign.grammar = Grammar::Exclusive(dialect);
+        self.acquisition.naming = NamingScheme::Exclusive(dialect);
         self
     }
 
     /// What this participant calls itself, for those who look who leads.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
-        self.campaign.name = Some(Arc::from(name));
+        self.acquisition.name = Some(Arc::from(name));
         self
     }
 
@@ -161,7 +159,7 @@ impl LeaderElection {
     /// for which it is this machine's name unless set). Observers get it as [`Leader::data`].
     #[must_use]
     pub fn data(mut self, data: &[u8]) -> Self {
-        self.campaign.data = Some(Arc::from(data));
+        self.acquisition.data = Some(Arc::from(data));
         self
     }
 
@@ -176,20 +174,20 @@ impl LeaderElection {
     /// Shows in `progress` where a campaign of this handle waits. Let only one at a time use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.campaign.progress = Some(progress.clone());
+        self.acquisition.progress = Some(progress.clone());
         self
     }
 
     /// The election's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.campaign.path
+        &self.acquisition.path
     }
 
     /// Every stage from now on, in order.
     #[must_use]
     pub fn stages(&self) -> StageStream {
-        self.shared.announcer.subscribe()
+        self.participant.announcer.subscribe()
     }
 
     /// Stands for election, and waits until elected. Follows through lost connections and sessions.
@@ -227,9 +225,9 @@ impl LeaderElection {
     /// # Errors
     /// [`ElectionError::TimedOut`] when the time is up; else as `campaign`.
     pub async fn campaign_timeout(&self, limit: Duration) -> Result<Leadership, ElectionError> {
-        let (campaign, progress) = self.campaign.observed();
+        let (acquisition, progress) = self.acquisition.observed();
         let election = Self {
-            campaign,
+            acquisition,
             ..self.clone()
         };
         let timed_out = |waited_for| ElectionError::TimedOut {
@@ -237,17 +235,23 @@ impl LeaderElection {
             limit,
             waited_for: progress.waited_for(waited_for, limit),
         };
-        at_most(limit, &self.campaign.client, election.campaign(), timed_out).await
+        at_most(
+            limit,
+            &self.acquisition.client,
+            election.campaign(),
+            timed_out,
+        )
+        .await
     }
 
     /// `None` where somebody else leads and this is `only_if_free`.
     async fn stand(&self, only_if_free: bool) -> Result<Option<Leadership>, ElectionError> {
-        let entered = Entered::new(&self.shared);
+        let entered = Entered::new(&self.participant);
         match self.elect(only_if_free).await {
             Ok(Some((guard, term))) => {
                 entered.left();
                 self.announce(&Stage::ElectedComplete { term });
-                let leadership = Leadership::new(guard, term, Arc::clone(&self.shared));
+                let leadership = Leadership::new(guard, term, Arc::clone(&self.participant));
                 Ok(Some(leadership))
             }
             Ok(None) => Ok(None),
@@ -308,7 +312,7 @@ impl LeaderElection {
     /// [`Observer::with_reasons`] also tells why one went.
     #[must_use]
     pub fn leaders(&self) -> Observer {
-        Observer::new(self.campaign.clone())
+        Observer::new(self.acquisition.clone())
     }
 
     /// Who leads now, or is about to; `None` where nobody stands for election.
@@ -321,13 +325,13 @@ impl LeaderElection {
 
     /// Until when the rejoin delay keeps this participant out.
     fn sits_out(&self) -> Option<Instant> {
-        let stepped_down = *self.shared.stepped_down();
+        let stepped_down = *self.participant.stepped_down();
         stepped_down.map(|since| since + self.rejoin_delay)
     }
 
     async fn elect(&self, only_if_free: bool) -> Result<Option<(Guard, Term)>, ElectionError> {
         loop {
-            let announcer = &self.shared.announcer;
+            let announcer = &self.participant.announcer;
             let mut report = |report: Report<'_>| {
                 let stage = match report {
                     Report::Offering => Stage::OfferStart,
@@ -343,7 +347,7 @@ impl LeaderElection {
                 };
                 announcer.announce(&stage);
             };
-            let grant = self.campaign.run(only_if_free, &mut report).await?;
+            let grant = self.acquisition.run(only_if_free, &mut report).await?;
             let Grant::Held(guard, offer) = grant else {
                 return Ok(None);
             };
@@ -376,7 +380,7 @@ impl LeaderElection {
                 Err(error) if error.is_no_node() => None,
                 Err(error) if error.is_session_ended() => return Ok(None),
                 Err(error) => {
-                    link::restored(guard.session(), error)
+                    retry::until_retryable(guard.session(), error)
                         .await
                         .map_err(client)?;
                     continue;
@@ -409,11 +413,11 @@ impl LeaderElection {
                         || source.is_no_node() => {}
                 Err(TxnError::Unknown(error)) if error.is_session_ended() => return Ok(None),
                 Err(TxnError::Unknown(_)) => {
-                    let _ = link::connected(guard.session()).await;
+                    let _ = retry::until_connected(guard.session()).await;
                 }
                 Err(TxnError::Conflict { source, .. }) => return Err(client(source)),
                 Err(TxnError::NotApplied(error)) => {
-                    link::restored(guard.session(), error)
+                    retry::until_retryable(guard.session(), error)
                         .await
                         .map_err(client)?;
                 }
@@ -422,17 +426,17 @@ impl LeaderElection {
     }
 
     fn announce(&self, stage: &Stage) {
-        self.shared.announcer.announce(stage);
+        self.participant.announcer.announce(stage);
     }
 }
 
 /// A campaign under way: announces its end if it is dropped.
-struct Entered<'a>(Option<&'a Shared>);
+struct Entered<'a>(Option<&'a Participant>);
 
 impl<'a> Entered<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        shared.announcer.announce(&Stage::Start);
-        Self(Some(shared))
+    fn new(participant: &'a Participant) -> Self {
+        participant.announcer.announce(&Stage::Start);
+        Self(Some(participant))
     }
 
     fn left(mut self) {
@@ -442,9 +446,9 @@ impl<'a> Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        if let Some(shared) = self.0 {
-            shared.announcer.announce(&Stage::StopStart);
-            shared.announcer.announce(&Stage::StopComplete);
+        if let Some(participant) = self.0 {
+            participant.announcer.announce(&Stage::StopStart);
+            participant.announcer.announce(&Stage::StopComplete);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! of. Both are bound to the leader that was seen: whoever leads by then is left alone (H18).
 
 use super::{ElectionError, Leader, LeaderElection, departure};
-use crate::link;
-use crate::lock::LockError;
+use crate::acquire::LockError;
+use crate::retry;
 use baton_client::{CleanupError, Error, Session};
 
 /// What Curator's revocable locks take for a request to let go; Baton's leaders do too.
@@ -77,7 +77,7 @@ impl LeaderElection {
     }
 
     async fn session(&self) -> Result<Session, ElectionError> {
-        let session = self.campaign.client.session().await;
+        let session = self.acquisition.client.session().await;
         Ok(session.map_err(|source| LockError::Connect {
             path: self.path().to_owned(),
             source,
@@ -93,10 +93,10 @@ impl LeaderElection {
 
     async fn after(&self, session: &Session, error: Error) -> Result<(), ElectionError> {
         if session.state().is_final() || error.is_maybe_applied() {
-            let _ = link::connected(session).await;
+            let _ = retry::until_connected(session).await;
             return Ok(());
         }
-        match link::restored(session, error).await {
+        match retry::until_retryable(session, error).await {
             Err(error) if !session.state().is_final() => Err(self.client_error(error)),
             _ => Ok(()),
         }

@@ -6,7 +6,8 @@
 //! its nodes are deleted.
 
 use super::Guard;
-use super::core::{Core, LostReason};
+use super::state::GuardState;
+use crate::lost_reason::LostReason;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +46,8 @@ impl Guard {
         F: Future<Output = bool> + Send + 'static,
     {
         let session_runs_on = self.session().runtime();
-        let watch = Watch {
-            core: Arc::clone(&self.core),
+        let watch = LivenessProbe {
+            state: Arc::clone(&self.state),
             application: Handle::try_current().unwrap_or_else(|_| session_runs_on.clone()),
             period,
         };
@@ -55,13 +56,13 @@ impl Guard {
     }
 }
 
-struct Watch {
-    core: Arc<Core>,
+struct LivenessProbe {
+    state: Arc<GuardState>,
     application: Handle,
     period: Duration,
 }
 
-impl Watch {
+impl LivenessProbe {
     async fn keep<P, F>(self, mut probe: P)
     where
         P: FnMut() -> F + Send + 'static,
@@ -72,7 +73,7 @@ impl Watch {
             let mut answer = self.application.spawn(probe());
             let alive = tokio::select! {
                 biased;
-                _ = self.core.ended() => None,
+                _ = self.state.ended() => None,
                 answered = tokio::time::timeout(self.period, &mut answer) => {
                     Some(matches!(answered, Ok(Ok(true))))
                 }
@@ -82,13 +83,13 @@ impl Watch {
                 Some(false) => {
                     answer.abort();
                     // Which deletes its nodes.
-                    return self.core.end(LostReason::NotAlive);
+                    return self.state.end(LostReason::NotAlive);
                 }
                 None => return answer.abort(),
             }
             tokio::select! {
                 biased;
-                _ = self.core.ended() => return,
+                _ = self.state.ended() => return,
                 () = tokio::time::sleep_until(asked_at + self.period) => {}
             }
         }

@@ -4,25 +4,25 @@
 //! released. Its answer needs no event to have been delivered first (H25). It must never outlive
 //! its session, revive, be copied (H89), or panic on drop (H88).
 
-mod core;
+mod claim_deadline;
 mod liveness;
 mod releasing;
-mod standing;
+mod state;
+mod status;
 mod txn;
-mod until;
 
-pub(crate) use self::core::Core;
-use crate::line::{Contender, Granted, News, OwnNode, Trouble};
+pub(crate) use self::state::GuardState;
+use crate::wait_queue::{AcquireError, GrantedNode, NodeNotification, OwnNodeWatch, WaiterNode};
 use baton_client::{LeaseHold, Session};
+pub(crate) use claim_deadline::ClaimDeadline;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-pub(crate) use until::Until;
 
-pub use self::core::LostReason;
+pub use crate::lost_reason::LostReason;
 pub use releasing::{ReleaseError, Releasing};
-pub use standing::Standing;
+pub use status::GuardStatus;
 pub use txn::{Committed, Txn, TxnError};
 
 /// The lock is held while this lives and [`Guard::check`] says so.
@@ -51,9 +51,9 @@ pub use txn::{Committed, Txn, TxnError};
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct Guard {
-    core: Arc<Core>,
+    state: Arc<GuardState>,
     /// Taken by `release`.
-    nodes: Vec<Contender>,
+    nodes: Vec<WaiterNode>,
     lease: LeaseHold,
 }
 
@@ -62,22 +62,31 @@ impl Guard {
     /// ended already: the caller checks (H29). It ends with the first of its nodes that goes.
     ///
     /// `token` must grow with every later grant: the node's `czxid` in a line that is served in
-    /// order of creation, elsewhere what [`line::mint`](crate::line::mint) yields. The owner of the
-    /// nodes is our session by construction: they were created on it, and found again only under
-    /// it.
-    pub(crate) fn new(granted: Granted, more: Vec<Granted>, token: i64, lease: LeaseHold) -> Self {
-        let session = granted.contender.session().clone();
+    /// order of creation, elsewhere what [`wait_queue::mint_token`](crate::wait_queue::mint_token)
+    /// yields. The owner of the nodes is our session by construction: they were created on it, and
+    /// found again only under it.
+    pub(crate) fn new(
+        granted: GrantedNode,
+        more: Vec<GrantedNode>,
+        token: i64,
+        lease: LeaseHold,
+    ) -> Self {
+        let session = granted.waiter.session().clone();
         let (nodes, watches): (Vec<_>, Vec<_>) = std::iter::once(granted)
             .chain(more)
-            .map(|granted| (granted.contender, granted.own_node))
+            .map(|granted| (granted.waiter, granted.own_node))
             .unzip();
-        let removals = nodes.iter().map(Contender::removal).collect();
+        let removals = nodes.iter().map(WaiterNode::removal).collect();
         let token = u64::try_from(token).unwrap_or_default();
-        let core = Arc::new(Core::new(session, removals, token));
+        let state = Arc::new(GuardState::new(session, removals, token));
         for own_node in watches {
-            tokio::spawn(watch(own_node, Arc::clone(&core)));
+            tokio::spawn(watch(own_node, Arc::clone(&state)));
         }
-        Self { core, nodes, lease }
+        Self {
+            state,
+            nodes,
+            lease,
+        }
     }
 
     /// Whether the lock is held, at this instant, by our own clock. Never waits, and needs no event
@@ -86,7 +95,7 @@ impl Guard {
     /// # Errors
     /// Why it is not; from then on for ever.
     pub fn check(&self) -> Result<(), LostReason> {
-        self.core.check()
+        self.state.check()
     }
 
     /// For how long the lock is known to be held if no server answers from now on. Zero once it is
@@ -96,15 +105,15 @@ impl Guard {
     /// time.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.core.remaining()
+        self.state.remaining()
     }
 
     /// Resolves when the lock is no longer held, with the reason; at the latest when the lease ends
     /// by our own clock. It does not borrow the guard, can be made any number of times, and may be
     /// dropped freely.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let core = Arc::clone(&self.core);
-        async move { core.ended().await }
+        let state = Arc::clone(&self.state);
+        async move { state.ended().await }
     }
 
     /// The fencing token: grows with every later grant of this lock, across crashes and restarts.
@@ -112,14 +121,14 @@ impl Guard {
     /// seen.
     #[must_use]
     pub fn token(&self) -> u64 {
-        self.core.token()
+        self.state.token()
     }
 
     /// Whether somebody has asked for the lock back, by writing Curator's `__REVOKE__` to its node.
     /// The lock stays held: it is for the holder to finish what it does and release. Never waits.
     #[must_use]
     pub fn revoke_requested(&self) -> bool {
-        self.core.is_asked_back()
+        self.state.is_asked_back()
     }
 
     /// Resolves when somebody asks for the lock back: see [`Guard::revoke_requested`]. It does not
@@ -128,14 +137,14 @@ impl Guard {
     /// # Errors
     /// How the guard ended, if nobody asked before.
     pub fn on_revoke(&self) -> impl Future<Output = Result<(), LostReason>> + Send + 'static {
-        let core = Arc::clone(&self.core);
-        async move { core.asked_back().await }
+        let state = Arc::clone(&self.state);
+        async move { state.asked_back().await }
     }
 
     /// How to ask for the lock back from within this process: see [`Guard::on_revoke`].
     pub(crate) fn asking_back(&self) -> impl Fn() + Send + Sync + 'static {
-        let core = Arc::clone(&self.core);
-        move || core.ask_back()
+        let state = Arc::clone(&self.state);
+        move || state.ask_back()
     }
 
     /// Leaves the lock node in place when the guard is lost, until the guard is released or
@@ -152,41 +161,41 @@ impl Guard {
     /// # Errors
     /// How the guard has ended, if it has by then; its nodes may be given away already.
     pub fn keep_node(&self) -> Result<(), LostReason> {
-        self.core.keep_nodes();
-        self.core.check()
+        self.state.keep_nodes();
+        self.state.check()
     }
 
     /// The same answers for those who do not have the guard. It does not borrow the guard.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        Standing::new(&self.core)
+    pub fn status(&self) -> GuardStatus {
+        GuardStatus::new(&self.state)
     }
 
     /// The same of what counts as lost at a time, too.
-    pub(crate) fn standing_until(&self, until: &Arc<Until>) -> Standing {
-        Standing::new(&self.core).until(until)
+    pub(crate) fn status_until(&self, until: &Arc<ClaimDeadline>) -> GuardStatus {
+        GuardStatus::new(&self.state).until(until)
     }
 
     /// Full path of the lock node.
     #[must_use]
     pub fn node(&self) -> &str {
-        self.core.path()
+        self.state.path()
     }
 
     /// The zxid of the creation of [`Guard::node`].
     pub(crate) fn node_czxid(&self) -> Option<i64> {
-        self.nodes.first().map(Contender::czxid)
+        self.nodes.first().map(WaiterNode::czxid)
     }
 
     /// The session that the guard belongs to.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.core.session()
+        self.state.session()
     }
 
     /// Begins a set of changes to the tree that is applied whole, and only while the lock is held.
     pub fn txn(&self) -> Txn<'_> {
-        Txn::new(&self.core)
+        Txn::new(&self.state)
     }
 
     /// Drives `work`, and drops it the moment the guard ends. The guard is asked before each step
@@ -204,19 +213,16 @@ impl Guard {
     /// ended, whatever the outcome.
     ///
     /// Cancel-safe: dropping the future leaves neither node.
-    pub(crate) async fn exchange(self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
+    pub(crate) async fn exchange(self, name: &str, data: &[u8]) -> Result<Self, AcquireError> {
         let lease = self.lease.clone();
-        let contender = self
+        let waiter = self
             .surrender()
-            .map_err(|_| Trouble::OwnNodeGone)?
-            .ok_or(Trouble::OwnNodeGone)?;
-        let contender = contender.exchange(name, data).await?;
-        let token = contender.czxid();
-        let own_node = OwnNode::watch(&contender);
-        let granted = Granted {
-            contender,
-            own_node,
-        };
+            .map_err(|_| AcquireError::OwnNodeGone)?
+            .ok_or(AcquireError::OwnNodeGone)?;
+        let waiter = waiter.exchange(name, data).await?;
+        let token = waiter.czxid();
+        let own_node = OwnNodeWatch::watch(&waiter);
+        let granted = GrantedNode { waiter, own_node };
         Ok(Self::new(granted, Vec::new(), token, lease))
     }
 
@@ -225,7 +231,7 @@ impl Guard {
     ///
     /// # Errors
     /// How the guard had ended before. What is left of it is deleted.
-    pub(crate) fn surrender(mut self) -> Result<Option<Contender>, LostReason> {
+    pub(crate) fn surrender(mut self) -> Result<Option<WaiterNode>, LostReason> {
         self.retire()?;
         Ok(self.nodes.pop())
     }
@@ -251,22 +257,22 @@ impl Guard {
     }
 
     fn end(&mut self) -> Releasing {
-        let before = self.core.end_and_see(LostReason::Released);
+        let before = self.state.end_and_see(LostReason::Released);
         let nodes = std::mem::take(&mut self.nodes);
-        Releasing::new(nodes, before, &self.core)
+        Releasing::new(nodes, before, &self.state)
     }
 }
 
 impl Guard {
     /// Counts as released in this process from now on; the caller has the server end it.
     pub(crate) fn retire(&self) -> Result<(), LostReason> {
-        self.core.end_and_see(LostReason::Released)
+        self.state.end_and_see(LostReason::Released)
     }
 
     /// The server says that the only node is gone; how the guard has ended.
     pub(crate) fn node_gone(&self) -> LostReason {
-        self.core.end(LostReason::NodeGone);
-        self.core.check().err().unwrap_or(LostReason::NodeGone)
+        self.state.end(LostReason::NodeGone);
+        self.state.check().err().unwrap_or(LostReason::NodeGone)
     }
 
     /// The node went in a change of the caller's: nothing is left to release.
@@ -284,14 +290,14 @@ impl Drop for Guard {
 }
 
 /// Tells the guard what becomes of its node, to the end.
-pub(crate) async fn watch(mut own_node: OwnNode, core: Arc<Core>) {
+pub(crate) async fn watch(mut own_node: OwnNodeWatch, state: Arc<GuardState>) {
     if own_node.is_asked_back() {
-        core.ask_back();
+        state.ask_back();
     }
     loop {
         match own_node.next().await {
-            News::AskedBack => core.ask_back(),
-            News::Gone(reason) => return core.end(reason),
+            NodeNotification::AskedBack => state.ask_back(),
+            NodeNotification::Gone(reason) => return state.end(reason),
         }
     }
 }

@@ -3,8 +3,9 @@
 //! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node
 //! that was gone before (H09).
 
-use super::core::{Core, LostReason};
-use crate::line::Contender;
+use super::state::GuardState;
+use crate::lost_reason::LostReason;
+use crate::wait_queue::WaiterNode;
 use baton_client::{CleanupError, Deletion, Error};
 use std::future::Future;
 use std::pin::Pin;
@@ -66,7 +67,11 @@ impl Releasing {
     }
 
     /// Queues the deletes of `nodes`, whose guard was held until now or had ended `before`.
-    pub(super) fn new(nodes: Vec<Contender>, before: Result<(), LostReason>, core: &Core) -> Self {
+    pub(super) fn new(
+        nodes: Vec<WaiterNode>,
+        before: Result<(), LostReason>,
+        state: &GuardState,
+    ) -> Self {
         let trouble = before.err().map(|reason| ReleaseError::Lost {
             node: nodes
                 .first()
@@ -76,7 +81,7 @@ impl Releasing {
         // A single node that is gone leaves nothing to delete; what stands at its path now is not
         // ours (H09). What was given away at the loss is being deleted.
         let gone = before == Err(LostReason::NodeGone) && nodes.len() == 1;
-        let gone = !core.take_over_removal() || gone;
+        let gone = !state.take_over_removal() || gone;
         let mut deletions = Vec::with_capacity(nodes.len());
         for mut node in nodes {
             if gone {

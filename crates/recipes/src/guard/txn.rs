@@ -6,7 +6,8 @@
 //! the answer is lost (`docs/internals/hazards.md` §6.1, rule 3). Must never send anything once the
 //! guard has ended, nor send again what may have been applied.
 
-use super::core::{Core, LostReason};
+use super::state::GuardState;
+use crate::lost_reason::LostReason;
 use crate::receipt::Outcome;
 use baton_client::{CreateMode, Error, Op, OpResult};
 use bytes::Bytes;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 #[must_use = "nothing is sent before commit"]
 #[derive(Debug)]
 pub struct Txn<'g> {
-    core: &'g Arc<Core>,
+    state: &'g Arc<GuardState>,
     parts: Vec<Op>,
     /// How many of the parts, the first ones, say that what is held is ours.
     own: usize,
@@ -89,16 +90,16 @@ pub enum TxnError {
 }
 
 impl<'g> Txn<'g> {
-    pub(super) fn new(core: &'g Arc<Core>) -> Self {
-        let own = core.nodes().map(|node| Op::check(node, None));
-        Self::under(core, own.collect())
+    pub(super) fn new(state: &'g Arc<GuardState>) -> Self {
+        let own = state.nodes().map(|node| Op::check(node, None));
+        Self::under(state, own.collect())
     }
 
     /// Where it takes more than the names of our own nodes to tell that what is held is ours: `own`
     /// are the checks that do.
-    pub(crate) fn under(core: &'g Arc<Core>, own: Vec<Op>) -> Self {
+    pub(crate) fn under(state: &'g Arc<GuardState>, own: Vec<Op>) -> Self {
         Self {
-            core,
+            state,
             own: own.len(),
             parts: own,
         }
@@ -141,12 +142,12 @@ impl<'g> Txn<'g> {
     /// # Errors
     /// See [`TxnError`].
     pub async fn commit(self) -> Result<Committed, TxnError> {
-        let session = self.core.session();
-        let beside = baton_proto::path::parent(self.core.path());
+        let session = self.state.session();
+        let beside = baton_proto::path::parent(self.state.path());
         loop {
-            self.core.check().map_err(|reason| self.lost(reason))?;
+            self.state.check().map_err(|reason| self.lost(reason))?;
             let parts = self.parts.clone();
-            let (outcome, results) = self.core.receipts().transact(session, beside, parts).await;
+            let (outcome, results) = self.state.receipts().transact(session, beside, parts).await;
             return match outcome {
                 Outcome::Applied => Ok(Committed::new(results, self.own)),
                 Outcome::NotApplied => continue,
@@ -163,8 +164,8 @@ impl<'g> Txn<'g> {
     /// # Errors
     /// See [`TxnError`]. Nothing is tried twice.
     pub(crate) async fn send(self) -> Result<(), TxnError> {
-        self.core.check().map_err(|reason| self.lost(reason))?;
-        match self.core.session().multi(&self.parts).await {
+        self.state.check().map_err(|reason| self.lost(reason))?;
+        match self.state.session().multi(&self.parts).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_maybe_applied() => Err(TxnError::Unknown(error)),
             Err(error) => Err(self.refused(error, 0)),
@@ -195,13 +196,13 @@ impl<'g> Txn<'g> {
 
     /// The guard has ended, for `reason` or for one before it.
     fn ended(&self, reason: LostReason) -> TxnError {
-        self.core.end(reason);
-        self.lost(self.core.check().err().unwrap_or(reason))
+        self.state.end(reason);
+        self.lost(self.state.check().err().unwrap_or(reason))
     }
 
     fn lost(&self, reason: LostReason) -> TxnError {
         TxnError::Lost {
-            node: self.core.path().to_owned(),
+            node: self.state.path().to_owned(),
             reason,
         }
     }

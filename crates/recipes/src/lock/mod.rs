@@ -1,13 +1,11 @@
 //! Locks.
 
-mod error;
 mod multi;
 mod mutex;
 mod reentrant;
 mod rw_lock;
 mod simple;
 
-pub use error::LockError;
 pub use multi::{MultiGuard, MultiLock};
 pub use mutex::Mutex;
 pub use reentrant::{OwnerId, ReentrantGuard, ReentrantMutex};

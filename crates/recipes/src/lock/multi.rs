@@ -4,13 +4,14 @@
 //! (H49). Where all are free it is one multi. Must never wait for one lock while it stands in the
 //! line of a later one: two callers could then wait for each other.
 
-use super::LockError;
-use crate::campaign::{Attempt, Campaign};
-use crate::dialect::{Dialect, Grammar};
-use crate::guard::{Guard, LostReason, Releasing, Standing, Txn};
-use crate::limit::{WaitedFor, at_most};
-use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Seat};
+use crate::acquire::{Acquisition, AttemptError, LockError};
+use crate::guard::{Guard, GuardStatus, LostReason, Releasing, Txn};
+use crate::naming::{Dialect, NamingScheme};
 use crate::record::Record;
+use crate::time_limit::{WaitedFor, at_most};
+use crate::wait_queue::{
+    self, DelayedUntil, GrantedNode, NewNode, OwnNodeWatch, Position, WaiterNode,
+};
 use baton_client::{Client, Session};
 use std::future::Future;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ const MOST_IN_ONE_MULTI: usize = 64;
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     /// In the order of taking; at least one.
-    lines: Arc<[Campaign]>,
+    lines: Arc<[Acquisition]>,
 }
 
 impl MultiLock {
@@ -62,7 +63,7 @@ impl MultiLock {
     ) -> Result<Self, LockError> {
         let mut lines = paths
             .into_iter()
-            .map(|path| Campaign::new(client, path.as_ref(), Dialect::Curator))
+            .map(|path| Acquisition::new(client, path.as_ref(), Dialect::Curator))
             .collect::<Result<Vec<_>, _>>()?;
         if lines.is_empty() {
             return Err(LockError::BadPath {
@@ -80,7 +81,7 @@ impl MultiLock {
     /// Uses the names of another library on all paths, to stand in line with its processes.
     #[must_use]
     pub fn dialect(self, dialect: Dialect) -> Self {
-        self.with(|line| line.grammar = Grammar::Exclusive(dialect))
+        self.with(|line| line.naming = NamingScheme::Exclusive(dialect))
     }
 
     /// What this program calls itself in the data of the lock nodes, for people who look who holds
@@ -91,7 +92,7 @@ impl MultiLock {
         self.with(|line| line.name = Some(Arc::clone(&name)))
     }
 
-    fn with(self, change: impl Fn(&mut Campaign)) -> Self {
+    fn with(self, change: impl Fn(&mut Acquisition)) -> Self {
         let lines = self.lines.iter().cloned().map(|mut line| {
             change(&mut line);
             line
@@ -167,12 +168,12 @@ impl MultiLock {
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, LockError> {
         // One for each line.
-        let mut held_off = vec![HeldOff::default(); self.lines.len()];
+        let mut held_off = vec![DelayedUntil::default(); self.lines.len()];
         loop {
             match self.attempt(only_if_free, &mut held_off, at).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(Attempt::Again) => {}
-                Err(Attempt::Failed(error)) => return Err(error),
+                Err(AttemptError::Again) => {}
+                Err(AttemptError::Failed(error)) => return Err(error),
             }
         }
     }
@@ -180,9 +181,9 @@ impl MultiLock {
     async fn attempt(
         &self,
         only_if_free: bool,
-        held_off: &mut [HeldOff],
+        held_off: &mut [DelayedUntil],
         at: &AtomicUsize,
-    ) -> Result<Option<MultiGuard>, Attempt> {
+    ) -> Result<Option<MultiGuard>, AttemptError> {
         at.store(0, Ordering::Relaxed);
         let Some(first) = self.lines.first() else {
             return Ok(None);
@@ -193,7 +194,7 @@ impl MultiLock {
         let all = match all.await {
             Ok(all) => all,
             Err(stop) => {
-                let taken = taken.into_iter().map(|granted| granted.contender);
+                let taken = taken.into_iter().map(|granted| granted.waiter);
                 return Err(stop.leaving(taken).await);
             }
         };
@@ -201,11 +202,11 @@ impl MultiLock {
             return Ok(None);
         }
         let tokens = self.lines.iter().zip(&taken).map(|(line, granted)| {
-            let token = u64::try_from(granted.contender.czxid()).unwrap_or_default();
+            let token = u64::try_from(granted.waiter.czxid()).unwrap_or_default();
             (Arc::clone(&line.path), token)
         });
         let tokens: Vec<_> = tokens.collect();
-        let greatest = taken.iter().map(|granted| granted.contender.czxid()).max();
+        let greatest = taken.iter().map(|granted| granted.waiter.czxid()).max();
         let guard = first
             .hold(taken, greatest.unwrap_or_default(), lease)
             .await?;
@@ -217,10 +218,10 @@ impl MultiLock {
         &self,
         session: &Session,
         only_if_free: bool,
-        held_off: &mut [HeldOff],
+        held_off: &mut [DelayedUntil],
         at: &AtomicUsize,
-        taken: &mut Vec<Granted>,
-    ) -> Result<bool, Attempt> {
+        taken: &mut Vec<GrantedNode>,
+    ) -> Result<bool, AttemptError> {
         let mut place = None;
         if only_if_free || self.lines.len() <= MOST_IN_ONE_MULTI {
             place = self.take_free(session, held_off, at, taken).await?;
@@ -230,10 +231,10 @@ impl MultiLock {
         }
         for (line, held_off) in self.lines.iter().zip(held_off).skip(taken.len()) {
             at.store(taken.len(), Ordering::Relaxed);
-            let standing = stand(line, session, place.take(), held_off);
+            let standing = wait_for_turn(line, session, place.take(), held_off);
             let granted = tokio::select! {
                 biased;
-                () = one_gone(taken) => return Err(Attempt::Again),
+                () = one_gone(taken) => return Err(AttemptError::Again),
                 granted = standing => granted?,
             };
             taken.push(granted);
@@ -246,39 +247,39 @@ impl MultiLock {
     async fn take_free(
         &self,
         session: &Session,
-        held_off: &[HeldOff],
+        held_off: &[DelayedUntil],
         at: &AtomicUsize,
-        taken: &mut Vec<Granted>,
-    ) -> Result<Option<Contender>, Attempt> {
+        taken: &mut Vec<GrantedNode>,
+    ) -> Result<Option<WaiterNode>, AttemptError> {
         let failed = |error: baton_client::Error| self.failed(session, error);
         let dirs: Vec<&str> = self.paths().collect();
         let name = self.lines.first().and_then(|line| line.name.as_deref());
         let record = Record::new(name);
         let seats = || self.seats(session);
-        let group = line::join_all(session, &[], &seats, &record.to_bytes(), &dirs)
+        let group = wait_queue::join_all(session, &[], &seats, &record.to_bytes(), &dirs)
             .await
             .map_err(failed)?;
         let mut place = None;
         let lines = self.lines.iter().zip(held_off);
-        let mut stands = lines.zip(group.contenders).zip(group.listings);
-        while let Some((((line, held_off), contender), listing)) = stands.next() {
+        let mut stands = lines.zip(group.waiters).zip(group.listings);
+        while let Some((((line, held_off), waiter), listing)) = stands.next() {
             if place.is_some() {
-                // Standing there any longer, it could be waited for by the one that we are going to
-                // wait for.
-                drop(contender.withdraw());
+                // GuardStatus there any longer, it could be waited for by the one that we are going
+                // to wait for.
+                drop(waiter.withdraw());
                 continue;
             }
             at.store(taken.len(), Ordering::Relaxed);
             let listing = listing.ok().map(|listing| listing.names);
-            match line::look_or_leave(contender, listing, line.stance()).await {
-                Ok((contender, Place::First)) if held_off.has_passed() => taken.push(Granted {
-                    own_node: OwnNode::watch(&contender),
-                    contender,
+            match wait_queue::position_or_withdraw(waiter, listing, line.contention()).await {
+                Ok((waiter, Position::First)) if held_off.has_passed() => taken.push(GrantedNode {
+                    own_node: OwnNodeWatch::watch(&waiter),
+                    waiter,
                 }),
-                Ok((contender, _)) => place = Some(contender),
+                Ok((waiter, _)) => place = Some(waiter),
                 Err(trouble) => {
-                    let later = stands.map(|((_, contender), _)| contender);
-                    return Err(line.trouble(session, trouble).leaving(later).await);
+                    let later = stands.map(|((_, waiter), _)| waiter);
+                    return Err(line.attempt_error(session, trouble).leaving(later).await);
                 }
             }
         }
@@ -286,8 +287,8 @@ impl MultiLock {
     }
 
     /// One seat in each line, under a marker of its own.
-    fn seats(&self, session: &Session) -> Vec<Seat> {
-        let seats = self.lines.iter().map(|line| Seat {
+    fn seats(&self, session: &Session) -> Vec<NewNode> {
+        let seats = self.lines.iter().map(|line| NewNode {
             dir: Arc::clone(&line.path),
             prefix: line.own_prefix(&Uuid::new_v4(), session),
         });
@@ -295,46 +296,46 @@ impl MultiLock {
     }
 
     /// The line that `error` is about.
-    fn failed(&self, session: &Session, error: baton_client::Error) -> Attempt {
+    fn failed(&self, session: &Session, error: baton_client::Error) -> AttemptError {
         let about = error.path().to_owned();
-        let of = |line: &&Campaign| {
+        let of = |line: &&Acquisition| {
             let below = about.strip_prefix(&*line.path);
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let line = self.lines.iter().rev().find(of);
         let line = line.or_else(|| self.lines.first());
         match line {
-            Some(line) => line.trouble(session, error.into()),
-            None => Attempt::Again,
+            Some(line) => line.attempt_error(session, error.into()),
+            None => AttemptError::Again,
         }
     }
 }
 
 /// Stands in one line until first: from `place`, or else from its end.
-async fn stand(
-    line: &Campaign,
+async fn wait_for_turn(
+    line: &Acquisition,
     session: &Session,
-    place: Option<Contender>,
-    held_off: &mut HeldOff,
-) -> Result<Granted, Attempt> {
-    let trouble = |trouble| line.trouble(session, trouble);
-    let (contender, listing) = match place {
-        Some(contender) => (contender, None),
+    place: Option<WaiterNode>,
+    held_off: &mut DelayedUntil,
+) -> Result<GrantedNode, AttemptError> {
+    let trouble = |trouble| line.attempt_error(session, trouble);
+    let (waiter, listing) = match place {
+        Some(waiter) => (waiter, None),
         None => {
             let record = Record::new(line.name.as_deref());
             let prefix = line.own_prefix(&record.id, session);
-            line::join(session, &line.path, &prefix, &record.to_bytes())
+            wait_queue::join(session, &line.path, &prefix, &record.to_bytes())
                 .await
                 .map_err(|error| trouble(error.into()))?
         }
     };
-    line::stand_off(contender, listing, line.stance(), held_off, |_| {})
+    wait_queue::wait_for_turn_delayed(waiter, listing, line.contention(), held_off, |_| {})
         .await
         .map_err(trouble)
 }
 
 /// Resolves when one of the nodes is gone, or the session of all. Cancel-safe.
-async fn one_gone(taken: &mut [Granted]) {
+async fn one_gone(taken: &mut [GrantedNode]) {
     let mut watches: Vec<_> = taken
         .iter_mut()
         .map(|granted| Box::pin(granted.own_node.gone()))
@@ -422,10 +423,10 @@ impl MultiGuard {
         self.guard.on_revoke()
     }
 
-    /// Whether all locks are held, for those who do not have the guard: see [`Guard::standing`].
+    /// Whether all locks are held, for those who do not have the guard: see [`Guard::status`].
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.guard.standing()
+    pub fn status(&self) -> GuardStatus {
+        self.guard.status()
     }
 
     /// The session that the locks belong to.

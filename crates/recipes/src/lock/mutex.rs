@@ -3,13 +3,11 @@
 //! Owns the loop from "wants the lock" to a [`Guard`]: a session, a place in line, a grant.
 //! Everything that can go wrong on the way is decided in `line`; here is only what to do about it.
 
-use super::LockError;
-use crate::campaign::{Campaign, Grant};
-use crate::dialect::{Dialect, Grammar};
+use crate::acquire::{Acquisition, Grant, LockError, WaitProgress};
 use crate::guard::Guard;
-use crate::limit::{WaitedFor, at_most};
-use crate::progress::WaitProgress;
+use crate::naming::{Dialect, NamingScheme};
 use crate::record::LONGEST_LOCK_DELAY;
+use crate::time_limit::{WaitedFor, at_most};
 use baton_client::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +37,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    pub(super) campaign: Campaign,
+    pub(super) acquisition: Acquisition,
 }
 
 impl Mutex {
@@ -53,14 +51,14 @@ impl Mutex {
     /// [`LockError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
         Ok(Self {
-            campaign: Campaign::new(client, path, Dialect::Curator)?,
+            acquisition: Acquisition::new(client, path, Dialect::Curator)?,
         })
     }
 
     /// Uses the names of another library, to stand in line with its processes.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.campaign.grammar = Grammar::Exclusive(dialect);
+        self.acquisition.naming = NamingScheme::Exclusive(dialect);
         self
     }
 
@@ -68,14 +66,14 @@ impl Mutex {
     /// who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
-        self.campaign.name = Some(Arc::from(name));
+        self.acquisition.name = Some(Arc::from(name));
         self
     }
 
     /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.campaign.progress = Some(progress.clone());
+        self.acquisition.progress = Some(progress.clone());
         self
     }
 
@@ -109,14 +107,14 @@ impl Mutex {
                 longest: LONGEST_LOCK_DELAY,
             });
         }
-        self.campaign.lock_delay = delay;
+        self.acquisition.lock_delay = delay;
         Ok(self)
     }
 
     /// The lock's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.campaign.path
+        &self.acquisition.path
     }
 
     /// Waits until the lock is ours.
@@ -128,7 +126,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn acquire(&self) -> Result<Guard, LockError> {
-        self.held(self.campaign.run(false, &mut |_| {}).await?)
+        self.held(self.acquisition.run(false, &mut |_| {}).await?)
     }
 
     /// Releases `guard`, goes to the end of the line and waits there until the lock is ours again:
@@ -156,7 +154,7 @@ impl Mutex {
     /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs a
     /// look; else as `acquire`. Nothing of ours stays in the line.
     pub async fn requeue(&self, guard: Guard) -> Result<Guard, LockError> {
-        self.held(self.campaign.run_again(guard, &mut |_| {}).await?)
+        self.held(self.acquisition.run_again(guard, &mut |_| {}).await?)
     }
 
     /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
@@ -164,7 +162,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
-        match self.campaign.run(true, &mut |_| {}).await? {
+        match self.acquisition.run(true, &mut |_| {}).await? {
             Grant::Held(guard, _) => Ok(Some(guard)),
             Grant::Busy => Ok(None),
         }
@@ -178,7 +176,7 @@ impl Mutex {
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
         let (mutex, progress) = self.observed();
         let timed_out = |waited_for| self.timed_out(limit, progress.waited_for(waited_for, limit));
-        at_most(limit, &self.campaign.client, mutex.acquire(), timed_out).await
+        at_most(limit, &self.acquisition.client, mutex.acquire(), timed_out).await
     }
 
     fn held(&self, grant: Grant) -> Result<Guard, LockError> {
@@ -201,7 +199,7 @@ impl Mutex {
 
     /// The same, with somewhere to read the position from.
     pub(super) fn observed(&self) -> (Self, WaitProgress) {
-        let (campaign, progress) = self.campaign.observed();
-        (Self { campaign }, progress)
+        let (acquisition, progress) = self.acquisition.observed();
+        (Self { acquisition }, progress)
     }
 }

@@ -3,10 +3,11 @@
 //! Owns the table of who holds, by logical owner, and the count of each. Must never take the
 //! table's word for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
 
-use super::{LockError, Mutex};
-use crate::dialect::Dialect;
+use super::Mutex;
+use crate::acquire::LockError;
 use crate::guard::{Guard, Releasing};
-use crate::limit::{WaitedFor, at_most};
+use crate::naming::Dialect;
+use crate::time_limit::{WaitedFor, at_most};
 use baton_client::Client;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -69,10 +70,10 @@ pub struct ReentrantMutex {
 struct Owners(StdMutex<HashMap<OwnerId, Arc<Slot>>>);
 
 /// What an owner holds. Locked while it acquires, so that its acquires come one after the other.
-type Slot = tokio::sync::Mutex<Weak<Held>>;
+type Slot = tokio::sync::Mutex<Weak<OwnerHold>>;
 
 #[derive(Debug)]
-struct Held {
+struct OwnerHold {
     guard: Guard,
     _entry: Entry,
 }
@@ -223,14 +224,14 @@ impl ReentrantMutex {
         };
         at_most(
             limit,
-            &self.mutex.campaign.client,
+            &self.mutex.acquisition.client,
             observed.acquire(owner),
             timed_out,
         )
         .await
     }
 
-    fn again(&self, slot: &Weak<Held>) -> Result<Option<ReentrantGuard>, LockError> {
+    fn again(&self, slot: &Weak<OwnerHold>) -> Result<Option<ReentrantGuard>, LockError> {
         let Some(held) = slot.upgrade() else {
             return Ok(None);
         };
@@ -241,8 +242,8 @@ impl ReentrantMutex {
         Ok(Some(ReentrantGuard { held }))
     }
 
-    fn first(&self, owner: &OwnerId, slot: &mut Weak<Held>, guard: Guard) -> ReentrantGuard {
-        let held = Arc::new(Held {
+    fn first(&self, owner: &OwnerId, slot: &mut Weak<OwnerHold>, guard: Guard) -> ReentrantGuard {
+        let held = Arc::new(OwnerHold {
             guard,
             _entry: Entry {
                 owners: Arc::clone(&self.owners),
@@ -259,7 +260,7 @@ impl ReentrantMutex {
 #[must_use = "dropping the owner's last guard releases the lock"]
 #[derive(Debug)]
 pub struct ReentrantGuard {
-    held: Arc<Held>,
+    held: Arc<OwnerHold>,
 }
 
 impl Deref for ReentrantGuard {

@@ -3,14 +3,12 @@
 //! Owns the two kinds of acquire, and the changes between them. Must never let a reader wait to
 //! become the writer: two that did so would wait for each other (H44).
 
-use super::LockError;
-use crate::campaign::{Campaign, Grant};
-use crate::dialect::{Grammar, Kind, RwDialect};
+use crate::acquire::{Acquisition, Grant, LockError, WaitProgress};
 use crate::guard::{Guard, LostReason, Releasing};
-use crate::limit::at_most;
-use crate::line::Trouble;
-use crate::progress::WaitProgress;
+use crate::naming::{LockMode, NamingScheme, RwDialect};
 use crate::record::Record;
+use crate::time_limit::at_most;
+use crate::wait_queue::AcquireError;
 use baton_client::Client;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,7 +34,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    campaign: Campaign,
+    acquisition: Acquisition,
     dialect: RwDialect,
 }
 
@@ -47,9 +45,9 @@ impl RwLock {
     /// [`LockError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
         let dialect = RwDialect::Curator;
-        let grammar = Grammar::ReadWrite(dialect);
+        let naming = NamingScheme::ReadWrite(dialect);
         Ok(Self {
-            campaign: Campaign::of(client, path, grammar, Kind::Exclusive)?,
+            acquisition: Acquisition::of(client, path, naming, LockMode::Exclusive)?,
             dialect,
         })
     }
@@ -58,7 +56,7 @@ impl RwLock {
     #[must_use]
     pub fn dialect(mut self, dialect: RwDialect) -> Self {
         self.dialect = dialect;
-        self.campaign.grammar = Grammar::ReadWrite(dialect);
+        self.acquisition.naming = NamingScheme::ReadWrite(dialect);
         self
     }
 
@@ -66,21 +64,21 @@ impl RwLock {
     /// who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
-        self.campaign.name = Some(Arc::from(name));
+        self.acquisition.name = Some(Arc::from(name));
         self
     }
 
     /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
-        self.campaign.progress = Some(progress.clone());
+        self.acquisition.progress = Some(progress.clone());
         self
     }
 
     /// The lock's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.campaign.path
+        &self.acquisition.path
     }
 
     /// Waits until no writer holds the lock, or waits for it since before us.
@@ -91,7 +89,7 @@ impl RwLock {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn read(&self) -> Result<ReadGuard, LockError> {
-        let guard = self.waiting(Kind::Shared).await?;
+        let guard = self.waiting(LockMode::Shared).await?;
         Ok(self.reader(guard))
     }
 
@@ -101,7 +99,7 @@ impl RwLock {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, LockError> {
-        let guard = self.at_once(Kind::Shared).await?;
+        let guard = self.at_once(LockMode::Shared).await?;
         Ok(guard.map(|guard| self.reader(guard)))
     }
 
@@ -111,7 +109,7 @@ impl RwLock {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `read`.
     pub async fn read_timeout(&self, limit: Duration) -> Result<ReadGuard, LockError> {
-        let guard = self.limited(limit, Kind::Shared).await?;
+        let guard = self.limited(limit, LockMode::Shared).await?;
         Ok(self.reader(guard))
     }
 
@@ -123,7 +121,7 @@ impl RwLock {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn write(&self) -> Result<WriteGuard, LockError> {
-        let guard = self.waiting(Kind::Exclusive).await?;
+        let guard = self.waiting(LockMode::Exclusive).await?;
         Ok(self.writer(guard))
     }
 
@@ -133,7 +131,7 @@ impl RwLock {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, LockError> {
-        let guard = self.at_once(Kind::Exclusive).await?;
+        let guard = self.at_once(LockMode::Exclusive).await?;
         Ok(guard.map(|guard| self.writer(guard)))
     }
 
@@ -143,7 +141,7 @@ impl RwLock {
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `write`.
     pub async fn write_timeout(&self, limit: Duration) -> Result<WriteGuard, LockError> {
-        let guard = self.limited(limit, Kind::Exclusive).await?;
+        let guard = self.limited(limit, LockMode::Exclusive).await?;
         Ok(self.writer(guard))
     }
 
@@ -161,33 +159,33 @@ impl RwLock {
         }
     }
 
-    fn campaign(&self, kind: Kind) -> Campaign {
-        Campaign {
-            kind,
-            ..self.campaign.clone()
+    fn acquisition(&self, mode: LockMode) -> Acquisition {
+        Acquisition {
+            lock_mode: mode,
+            ..self.acquisition.clone()
         }
     }
 
-    async fn waiting(&self, kind: Kind) -> Result<Guard, LockError> {
-        let campaign = self.campaign(kind);
+    async fn waiting(&self, mode: LockMode) -> Result<Guard, LockError> {
+        let acquisition = self.acquisition(mode);
         loop {
-            if let Grant::Held(guard, _) = campaign.run(false, &mut |_| {}).await? {
+            if let Grant::Held(guard, _) = acquisition.run(false, &mut |_| {}).await? {
                 return Ok(guard);
             }
         }
     }
 
-    async fn at_once(&self, kind: Kind) -> Result<Option<Guard>, LockError> {
-        match self.campaign(kind).run(true, &mut |_| {}).await? {
+    async fn at_once(&self, mode: LockMode) -> Result<Option<Guard>, LockError> {
+        match self.acquisition(mode).run(true, &mut |_| {}).await? {
             Grant::Held(guard, _) => Ok(Some(guard)),
             Grant::Busy => Ok(None),
         }
     }
 
-    async fn limited(&self, limit: Duration, kind: Kind) -> Result<Guard, LockError> {
-        let (campaign, progress) = self.campaign.observed();
+    async fn limited(&self, limit: Duration, mode: LockMode) -> Result<Guard, LockError> {
+        let (acquisition, progress) = self.acquisition.observed();
         let observed = Self {
-            campaign,
+            acquisition,
             ..self.clone()
         };
         let timed_out = |waited_for| LockError::TimedOut {
@@ -195,8 +193,8 @@ impl RwLock {
             limit,
             waited_for: progress.waited_for(waited_for, limit),
         };
-        let client = &self.campaign.client;
-        at_most(limit, client, observed.waiting(kind), timed_out).await
+        let client = &self.acquisition.client;
+        at_most(limit, client, observed.waiting(mode), timed_out).await
     }
 }
 
@@ -264,8 +262,8 @@ impl ReadGuard {
     /// # Errors
     /// [`UpgradeRefused`], which has the guard.
     pub async fn upgrade(self) -> Result<WriteGuard, Box<UpgradeRefused>> {
-        let campaign = self.lock.campaign(Kind::Exclusive);
-        let source = match campaign.run_beside(&self.guard).await {
+        let acquisition = self.lock.acquisition(LockMode::Exclusive);
+        let source = match acquisition.run_beside(&self.guard).await {
             Ok(Grant::Held(guard, _)) => {
                 // Behind the new node in the session's order: the line is never without one of
                 // ours.
@@ -311,7 +309,7 @@ impl WriteGuard {
             reason,
         };
         guard.check().map_err(lost)?;
-        let mut record = Record::new(lock.campaign.name.as_deref());
+        let mut record = Record::new(lock.acquisition.name.as_deref());
         record.place = guard.node_czxid();
         let session = guard.session().clone();
         let writer = baton_proto::path::name(guard.node()).to_owned();
@@ -321,7 +319,7 @@ impl WriteGuard {
         match guard.exchange(&reader, &record.to_bytes()).await {
             Ok(guard) => Ok(lock.reader(guard)),
             Err(_) if session.state().is_final() => Err(lost(LostReason::SessionLost)),
-            Err(Trouble::Client(source)) => Err(LockError::Client {
+            Err(AcquireError::Client(source)) => Err(LockError::Client {
                 path: path(),
                 source,
             }),

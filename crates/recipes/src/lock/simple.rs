@@ -4,14 +4,14 @@
 //! session for its own by the session alone: two acquires of one session exclude each other, and
 //! are told apart by the node's data (H06, H16).
 
-use super::LockError;
-use crate::campaign::{Attempt, Campaign};
-use crate::dialect::{Child, Dialect, Grammar, Refusal};
+use crate::acquire::{Acquisition, AttemptError, LockError};
 use crate::guard::Guard;
-use crate::limit::{WaitedFor, at_most};
-use crate::line::{self, Contender, Granted, OwnNode, Parents, Trouble, until_gone};
-use crate::link;
+use crate::naming::{Child, Dialect, NamingScheme, Refusal};
+use crate::parents::{Parents, ensure_parents};
 use crate::record::Record;
+use crate::retry;
+use crate::time_limit::{WaitedFor, at_most};
+use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNode, until_gone};
 use baton_client::{Client, CreateMode, Error, Session};
 use baton_proto::Stat;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const NODE: &str = "lock";
 /// ```
 #[derive(Clone, Debug)]
 pub struct SimpleMutex {
-    campaign: Campaign,
+    acquisition: Acquisition,
     node: Arc<str>,
 }
 
@@ -58,7 +58,7 @@ impl SimpleMutex {
     /// [`LockError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, LockError> {
         Ok(Self {
-            campaign: Campaign::new(client, path, Dialect::Curator)?,
+            acquisition: Acquisition::new(client, path, Dialect::Curator)?,
             node: Arc::from(baton_proto::path::join(path, NODE)),
         })
     }
@@ -66,14 +66,14 @@ impl SimpleMutex {
     /// What this program calls itself in the lock node's data, for people who look who holds.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
-        self.campaign.name = Some(Arc::from(name));
+        self.acquisition.name = Some(Arc::from(name));
         self
     }
 
     /// The lock's path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.campaign.path
+        &self.acquisition.path
     }
 
     /// Waits until the lock is ours. Survives lost connections and sessions; cancel-safe at every
@@ -108,28 +108,28 @@ impl SimpleMutex {
             limit,
             waited_for: waited_for.held_by(Some(self.node.to_string())),
         };
-        at_most(limit, &self.campaign.client, self.acquire(), timed_out).await
+        at_most(limit, &self.acquisition.client, self.acquire(), timed_out).await
     }
 
     async fn run(&self, only_if_free: bool) -> Result<Option<Guard>, LockError> {
         loop {
             match self.attempt(only_if_free).await {
-                Err(Attempt::Again) => {}
-                Err(Attempt::Failed(error)) => return Err(error),
+                Err(AttemptError::Again) => {}
+                Err(AttemptError::Failed(error)) => return Err(error),
                 Ok(guard) => return Ok(guard),
             }
         }
     }
 
-    async fn attempt(&self, only_if_free: bool) -> Result<Option<Guard>, Attempt> {
-        let (session, lease) = self.campaign.enter().await?;
-        let trouble = |trouble| self.campaign.trouble(&session, trouble);
+    async fn attempt(&self, only_if_free: bool) -> Result<Option<Guard>, AttemptError> {
+        let (session, lease) = self.acquisition.enter().await?;
+        let trouble = |trouble| self.acquisition.attempt_error(&session, trouble);
         loop {
             match self.take(&session).await.map_err(trouble)? {
                 Some(granted) => {
-                    let token = granted.contender.czxid();
+                    let token = granted.waiter.czxid();
                     return self
-                        .campaign
+                        .acquisition
                         .hold(vec![granted], token, lease)
                         .await
                         .map(Some);
@@ -143,52 +143,49 @@ impl SimpleMutex {
     }
 
     /// The node, if nobody had it.
-    async fn take(&self, session: &Session) -> Result<Option<Granted>, Trouble> {
-        let record = Record::new(self.campaign.name.as_deref());
+    async fn take(&self, session: &Session) -> Result<Option<GrantedNode>, AcquireError> {
+        let record = Record::new(self.acquisition.name.as_deref());
         loop {
-            let offer = offer(session, &self.campaign.path, &self.node, &record);
+            let offer = offer(session, &self.acquisition.path, &self.node, &record);
             let Ok(settled) = offer.await else {
-                return Err(Trouble::SessionLost);
+                return Err(AcquireError::SessionLost);
             };
             match settled {
-                Ok(Some(contender)) => {
+                Ok(Some(waiter)) => {
                     if let Err(trouble) = self.alone(self.children(session).await?) {
-                        return Err(line::leave(contender, trouble).await);
+                        return Err(wait_queue::withdraw_after(waiter, trouble).await);
                     }
-                    let own_node = OwnNode::watch(&contender);
-                    return Ok(Some(Granted {
-                        contender,
-                        own_node,
-                    }));
+                    let own_node = OwnNodeWatch::watch(&waiter);
+                    return Ok(Some(GrantedNode { waiter, own_node }));
                 }
                 Ok(None) => {}
                 Err(error) if error.is_node_exists() => return Ok(None),
                 Err(error) if error.is_no_node() => {
-                    line::ensure_parents(session, &self.campaign.path, Parents::Container).await?;
+                    ensure_parents(session, &self.acquisition.path, Parents::Container).await?;
                 }
-                Err(error) => link::restored(session, error).await?,
+                Err(error) => retry::until_retryable(session, error).await?,
             }
         }
     }
 
     async fn children(&self, session: &Session) -> Result<Vec<String>, Error> {
         loop {
-            match session.children(&self.campaign.path).await {
+            match session.children(&self.acquisition.path).await {
                 Ok(children) => return Ok(children.names),
-                Err(error) => link::restored(session, error).await?,
+                Err(error) => retry::until_retryable(session, error).await?,
             }
         }
     }
 
     /// Refuses to hold beside a line of another lock at the same path, which would not wait for us.
-    fn alone(&self, children: Vec<String>) -> Result<(), Trouble> {
+    fn alone(&self, children: Vec<String>) -> Result<(), AcquireError> {
         for child in children.into_iter().filter(|child| child != NODE) {
-            match Grammar::Exclusive(Dialect::Curator).classify(&child) {
+            match NamingScheme::Exclusive(Dialect::Curator).classify(&child) {
                 Child::Bystander => {}
-                Child::Refused(why) => return Err(Trouble::Foreign { child, why }),
-                Child::Contender { .. } => {
+                Child::Refused(why) => return Err(AcquireError::Foreign { child, why }),
+                Child::Waiter { .. } => {
                     let why = Refusal::OtherDialect("a Curator or go-zk lock");
-                    return Err(Trouble::Foreign { child, why });
+                    return Err(AcquireError::Foreign { child, why });
                 }
             }
         }
@@ -206,7 +203,7 @@ fn offer(
     dir: &Arc<str>,
     node: &Arc<str>,
     record: &Record,
-) -> oneshot::Receiver<Result<Option<Contender>, Error>> {
+) -> oneshot::Receiver<Result<Option<WaiterNode>, Error>> {
     let data = record.to_bytes();
     let pending = session.create(node, &data, CreateMode::Ephemeral);
     let (to, outcome) = oneshot::channel();
@@ -225,7 +222,7 @@ fn offer(
             Err(error) => Err(error),
         };
         let ours =
-            |stat: Stat| Contender::unmarked(&session, &dir, node.as_ref().to_owned(), stat.czxid);
+            |stat: Stat| WaiterNode::unmarked(&session, &dir, node.as_ref().to_owned(), stat.czxid);
         // Where the acquire was dropped, so is the node.
         drop(to.send(settled.map(|stat| stat.map(ours))));
     });
@@ -235,7 +232,7 @@ fn offer(
 /// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id
 /// in its data, on a server that has caught up.
 async fn look(session: &Session, node: &str, id: Uuid, lost: Error) -> Result<Option<Stat>, Error> {
-    while link::connected(session).await {
+    while retry::until_connected(session).await {
         let synced = session.sync(node);
         let read = session.get_data(node);
         let read = match synced.await {
@@ -249,7 +246,7 @@ async fn look(session: &Session, node: &str, id: Uuid, lost: Error) -> Result<Op
                 return Ok(ours.then_some(read.stat));
             }
             Err(error) if error.is_no_node() => return Ok(None),
-            Err(error) => link::restored(session, error).await?,
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
     Err(lost)

@@ -4,14 +4,14 @@
 //! says that its session lived a moment ago, not that it holds anything.
 
 mod error;
-mod keep;
+mod keeper;
 mod layout;
-mod node;
+mod persistent_node;
 mod view;
 
 pub use error::MemberError;
 pub use layout::GroupLayout;
-pub use node::{NodeState, PersistentNode, Registered};
+pub use persistent_node::{NodeState, PersistentNode, Registered};
 pub use view::{GroupUpdate, GroupView, Member};
 
 use crate::cache::TreeCache;
@@ -138,8 +138,8 @@ impl Membership {
 
     /// Lets the views know of a registration of ours.
     fn announce(&self, node: &PersistentNode) {
-        self.own.add(node.shared());
-        let mut states = node.shared().subscribe();
+        self.own.add(node.control());
+        let mut states = node.control().subscribe();
         let own = Arc::clone(&self.own);
         tokio::spawn(async move {
             while states.changed().await.is_ok() {

@@ -5,7 +5,7 @@
 
 use super::error::MemberError;
 use super::layout::GroupLayout;
-use super::node::{NodeState, Shared};
+use super::persistent_node::{NodeControl, NodeState};
 use crate::cache::{CacheError, CacheEvents, CacheStatus, Snapshot, TreeCache};
 use crate::record::Record;
 use baton_proto::path;
@@ -56,7 +56,7 @@ pub struct GroupUpdate {
 /// The registrations made through one [`Membership`](super::Membership), for its views.
 #[derive(Debug)]
 pub(super) struct Own {
-    nodes: Mutex<Vec<Weak<Shared>>>,
+    nodes: Mutex<Vec<Weak<NodeControl>>>,
     changes: watch::Sender<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Own {
         }
     }
 
-    pub(super) fn add(&self, node: &Arc<Shared>) {
+    pub(super) fn add(&self, node: &Arc<NodeControl>) {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.retain(|node| node.strong_count() > 0);
         nodes.push(Arc::downgrade(node));

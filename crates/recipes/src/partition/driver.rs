@@ -5,9 +5,10 @@
 //! back from its user: it asks.
 
 use super::{PartitionError, PartitionEvent, hash};
+use crate::acquire::LockError;
 use crate::backoff::Backoff;
 use crate::guard::{Guard, LostReason};
-use crate::lock::{LockError, Mutex};
+use crate::lock::Mutex;
 use crate::member::{GroupUpdate, GroupView, NodeState, Registration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +25,12 @@ pub(super) struct Driver {
     /// What stands in line, or waits to stand there again.
     acquiring: BTreeMap<Arc<str>, AbortHandle>,
     /// What was handed out.
-    held: BTreeMap<Arc<str>, Held>,
+    held: BTreeMap<Arc<str>, AssignedItem>,
     pauses: BTreeMap<Arc<str>, Backoff>,
     tasks: JoinSet<Done>,
 }
 
-struct Held {
+struct AssignedItem {
     ask_back: Box<dyn Fn() + Send + Sync>,
     asked: bool,
 }
@@ -190,7 +191,7 @@ impl Driver {
         self.pauses.remove(&item);
         let (lost, of) = (guard.lost(), Arc::clone(&item));
         self.tasks.spawn(async move { Done::Ended(of, lost.await) });
-        let held = Held {
+        let held = AssignedItem {
             ask_back: Box::new(guard.asking_back()),
             asked: false,
         };

@@ -6,10 +6,11 @@
 mod driver;
 mod hash;
 
-use crate::dialect::Dialect;
+use crate::acquire::LockError;
 use crate::guard::{Guard, LostReason};
-use crate::lock::{LockError, Mutex};
+use crate::lock::Mutex;
 use crate::member::{MemberError, Membership};
+use crate::naming::Dialect;
 use baton_client::Client;
 use driver::Driver;
 use std::collections::BTreeMap;

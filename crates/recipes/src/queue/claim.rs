@@ -6,9 +6,10 @@
 
 use super::QueueError;
 use super::folder::Folder;
-use crate::guard::{self, Core, LostReason};
-use crate::line::{OwnNode, Parents, Removal, ensure_parents};
-use crate::link;
+use crate::guard::{self, GuardState, LostReason};
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
+use crate::wait_queue::{NodeDeletion, OwnNodeWatch};
 use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Session};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub(super) const VERSION: i32 = 1;
 /// An item that is ours for now.
 #[derive(Debug)]
 pub(super) struct Claim {
-    core: Arc<Core>,
+    state: Arc<GuardState>,
     czxid: i64,
     open: bool,
     _lease: Arc<LeaseHold>,
@@ -53,23 +54,23 @@ pub(super) struct Claimed {
 impl Claim {
     fn new(session: &Session, path: &str, czxid: i64, lease: Arc<LeaseHold>) -> Self {
         let token = u64::try_from(czxid).unwrap_or_default();
-        let core = Arc::new(Core::new(
+        let state = Arc::new(GuardState::new(
             session.clone(),
-            vec![Removal::unmarked(path, czxid)],
+            vec![NodeDeletion::unmarked(path, czxid)],
             token,
         ));
-        let own_node = OwnNode::at(session, path, czxid);
-        tokio::spawn(guard::watch(own_node, Arc::clone(&core)));
+        let own_node = OwnNodeWatch::at(session, path, czxid);
+        tokio::spawn(guard::watch(own_node, Arc::clone(&state)));
         Self {
-            core,
+            state,
             czxid,
             open: true,
             _lease: lease,
         }
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(super) fn state(&self) -> &Arc<GuardState> {
+        &self.state
     }
 
     /// The node is gone, by our own doing.
@@ -80,10 +81,10 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.core.end(LostReason::Released);
-        if self.open && self.core.take_over_removal() {
-            let session = self.core.session();
-            drop(session.delete_eventually(self.core.path(), self.czxid));
+        self.state.end(LostReason::Released);
+        if self.open && self.state.take_over_removal() {
+            let session = self.state.session();
+            drop(session.delete_eventually(self.state.path(), self.czxid));
         }
     }
 }
@@ -154,7 +155,7 @@ pub(super) async fn claim(
     let claim = Claim::new(session, &path, czxid, lease);
     // The news came after the lease had run out (H29): the claim is freed, and the next attempt
     // rests on newer evidence.
-    if claim.core().check().is_err() {
+    if claim.state().check().is_err() {
         return Ok(Attempt::Again);
     }
     Ok(Attempt::Claimed(Claimed {
@@ -179,7 +180,7 @@ async fn look(
     marker: &[u8],
 ) -> Result<Option<i64>, Error> {
     loop {
-        if !link::connected(session).await {
+        if !retry::until_connected(session).await {
             // Whatever there was goes with the session.
             return Ok(None);
         }
@@ -195,7 +196,7 @@ async fn look(
                 return Ok(ours.then_some(read.stat.czxid));
             }
             Err(error) if error.is_no_node() => return Ok(None),
-            Err(error) => link::restored(session, error).await?,
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
 }

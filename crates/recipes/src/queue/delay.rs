@@ -6,7 +6,7 @@
 use super::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, curator_delay_prefix};
-use crate::server_time::millis;
+use crate::server_clock::millis;
 use baton_client::Client;
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -157,7 +157,7 @@ impl DelayQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server_time::tests::{own_ms, started};
+    use crate::server_clock::tests::{own_ms, started};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn h76_a_machine_whose_clock_is_five_minutes_off_hands_out_nothing_early_or_late() {

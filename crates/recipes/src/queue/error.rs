@@ -1,7 +1,7 @@
 //! Why a queue operation did not end as asked.
 
 use crate::guard::LostReason;
-use crate::limit::WaitedFor;
+use crate::time_limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use bytes::Bytes;
 use std::time::Duration;

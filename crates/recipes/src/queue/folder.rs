@@ -7,12 +7,12 @@
 use super::QueueError;
 use super::layout::{Format, Key};
 use super::local::{Item, Relist, Returned, Shared};
-use crate::limit::at_most;
-use crate::line::{Parents, ensure_parents};
-use crate::link;
-use crate::order::{self, Rival};
+use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, folder_of_receipts};
-use crate::server_time::ServerClock;
+use crate::retry;
+use crate::server_clock::ServerClock;
+use crate::time_limit::at_most;
+use crate::wait_queue::order::{self, SequentialChild};
 use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -356,7 +356,7 @@ impl Folder {
             Ok(done) => Ok(Some(done)),
             // The next attempt is made on another session.
             Err(_) if session.state().is_final() => Ok(None),
-            Err(error) => match link::restored(session, error).await {
+            Err(error) => match retry::until_retryable(session, error).await {
                 Ok(()) => Ok(None),
                 Err(_) if session.state().is_final() => Ok(None),
                 Err(error) => Err(self.client_error(error)),
@@ -378,23 +378,25 @@ impl Folder {
             Err(error) if error.is_no_node() => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let mut classes: BTreeMap<i64, Vec<Rival>> = BTreeMap::new();
+        let mut classes: BTreeMap<i64, Vec<SequentialChild>> = BTreeMap::new();
         for name in children {
             match self.format.key(&name) {
-                Some(Key { class, number }) => classes.entry(class).or_default().push(Rival {
-                    name,
-                    number,
-                    czxid: None,
-                }),
+                Some(Key { class, number }) => {
+                    classes.entry(class).or_default().push(SequentialChild {
+                        name,
+                        number,
+                        czxid: None,
+                    })
+                }
                 None => tracing::warn!(queue = &*self.path, child = name, "no queue item: skipped"),
             }
         }
         let mut items = Vec::new();
         for (class, line) in classes {
             let line = order::arrange_with(session, &self.path, line).await?;
-            items.extend(line.into_iter().map(|rival| {
-                let number = rival.number;
-                (rival.name, Key { class, number })
+            items.extend(line.into_iter().map(|child| {
+                let number = child.number;
+                (child.name, Key { class, number })
             }));
         }
         Ok(items)

@@ -5,7 +5,7 @@
 //! the other must not hand out.
 
 use super::envelope;
-use crate::dialect::sequence_number;
+use crate::naming::sequence_number;
 use bytes::Bytes;
 
 /// Whose names and bytes a queue's path carries. All who use one path must use the same.

@@ -6,7 +6,7 @@
 use super::QueueError;
 use super::claim::{self, Claimed};
 use super::folder::Folder;
-use crate::guard::{Core, LostReason, Standing, Txn, drive};
+use crate::guard::{GuardState, GuardStatus, LostReason, Txn, drive};
 use crate::receipt::Outcome;
 use baton_client::{CreateMode, Op, Session};
 use bytes::Bytes;
@@ -70,13 +70,13 @@ impl LockedItem {
     /// Full path of the claim's node.
     #[must_use]
     pub fn node(&self) -> &str {
-        self.core().path()
+        self.state().path()
     }
 
     /// The session that the claim belongs to.
     #[must_use]
     pub fn session(&self) -> &Session {
-        self.core().session()
+        self.state().session()
     }
 
     /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event
@@ -85,39 +85,39 @@ impl LockedItem {
     /// # Errors
     /// Why it is not; from then on for ever.
     pub fn check(&self) -> Result<(), LostReason> {
-        self.core().check()
+        self.state().check()
     }
 
     /// For how long the item is known to be ours if no server answers from now on. Zero once it is
     /// not.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.core().remaining()
+        self.state().remaining()
     }
 
     /// Resolves when the item is no longer ours, with the reason. It does not borrow the item, and
     /// may be dropped freely.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
-        let core = Arc::clone(self.core());
-        async move { core.ended().await }
+        let state = Arc::clone(self.state());
+        async move { state.ended().await }
     }
 
     /// The fencing token: grows each time that this item is locked again. Pass it along with every
     /// side effect.
     #[must_use]
     pub fn token(&self) -> u64 {
-        self.core().token()
+        self.state().token()
     }
 
     /// Whether the item is ours, for those who do not have it. It does not borrow the item.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        Standing::new(self.core())
+    pub fn status(&self) -> GuardStatus {
+        GuardStatus::new(self.state())
     }
 
     /// Begins a set of changes to the tree that is applied whole, and only while the item is ours.
     pub fn txn(&self) -> Txn<'_> {
-        Txn::under(self.core(), self.ours().into())
+        Txn::under(self.state(), self.ours().into())
     }
 
     /// Leaves the claim's node in place when the item is lost with its lease, until this is
@@ -126,7 +126,7 @@ impl LockedItem {
     /// # Errors
     /// Why the item is not ours any more, if it is not by then.
     pub fn keep_node(&self) -> Result<(), LostReason> {
-        self.core().keep_nodes();
+        self.state().keep_nodes();
         self.check()
     }
 
@@ -148,8 +148,8 @@ impl LockedItem {
         ]
     }
 
-    fn core(&self) -> &Arc<Core> {
-        self.claimed.claim.core()
+    fn state(&self) -> &Arc<GuardState> {
+        self.claimed.claim.state()
     }
 
     /// Removes the item from the queue: it is done.
@@ -195,25 +195,25 @@ impl LockedItem {
     /// Applies `parts` together with the end of the claim, if the claim is ours.
     async fn end(self, mut parts: Vec<Op>) -> Result<(), QueueError> {
         let node = self.item();
-        let core = Arc::clone(self.core());
+        let state = Arc::clone(self.state());
         let lost = |reason| {
             Err(QueueError::ClaimLost {
                 node: node.clone(),
                 reason,
             })
         };
-        if let Err(reason) = core.check() {
+        if let Err(reason) = state.check() {
             return lost(reason);
         }
-        parts.push(Op::delete(core.path(), Some(claim::VERSION)));
+        parts.push(Op::delete(state.path(), Some(claim::VERSION)));
         // Here the item counts as let go of from now on, so that the end of its claim is not taken
         // for another's doing. Whether it was still ours is the server's to say.
-        core.end(LostReason::Released);
+        state.end(LostReason::Released);
         loop {
-            if core.session().state().is_final() {
+            if state.session().state().is_final() {
                 return lost(LostReason::SessionLost);
             }
-            match self.folder.apply(core.session(), parts.clone()).await {
+            match self.folder.apply(state.session(), parts.clone()).await {
                 Outcome::Applied => {
                     self.claimed.claim.settled();
                     return Ok(());
@@ -225,7 +225,7 @@ impl LockedItem {
                 Outcome::Refused(error) => return Err(self.folder.client_error(error)),
                 Outcome::Failed(error) => {
                     self.folder
-                        .after(core.session(), Err::<(), _>(error))
+                        .after(state.session(), Err::<(), _>(error))
                         .await?;
                 }
                 Outcome::Unknown(source) => return Err(QueueError::Unknown { node, source }),

@@ -1,7 +1,7 @@
 //! Why permits were not had.
 
-use crate::limit::WaitedFor;
-use crate::lock::LockError;
+use crate::acquire::LockError;
+use crate::time_limit::WaitedFor;
 use std::time::Duration;
 
 /// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours

@@ -5,14 +5,14 @@
 //! too, so both keep the maximum on one path. Must never leave out a child that it cannot read:
 //! others count it.
 
-use crate::dialect::{self, Child, Dialect};
-use crate::line::Contender;
-use crate::order::{self, Rival};
+use crate::naming::{self, Child, Dialect};
+use crate::wait_queue::WaiterNode;
+use crate::wait_queue::order::{self, SequentialChild};
 use baton_client::{Error, Session};
 
 /// How leases of ours stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum LeaseStatus {
     /// All of them count.
     Granted,
     /// Others must go first.
@@ -27,14 +27,14 @@ pub(super) async fn standing(
     session: &Session,
     dir: &str,
     names: Vec<String>,
-    mine: &[Contender],
+    mine: &[WaiterNode],
     permits: u32,
-) -> Result<Standing, Error> {
+) -> Result<LeaseStatus, Error> {
     let mut unreadable = 0;
     let mut line = Vec::with_capacity(names.len());
     for name in names {
-        match dialect::lease_number(&name) {
-            Some(number) => line.push(Rival {
+        match naming::lease_number(&name) {
+            Some(number) => line.push(SequentialChild {
                 name,
                 number,
                 czxid: None,
@@ -45,18 +45,18 @@ pub(super) async fn standing(
     let line = order::arrange_with(session, dir, line).await?;
     let mut found = 0;
     let mut up_to_last = 0;
-    for (before, rival) in line.iter().enumerate() {
-        if mine.iter().any(|lease| lease.name() == rival.name) {
+    for (before, child) in line.iter().enumerate() {
+        if mine.iter().any(|lease| lease.name() == child.name) {
             found += 1;
             up_to_last = before + 1;
         }
     }
     Ok(if found < mine.len() {
-        Standing::Gone
+        LeaseStatus::Gone
     } else if up_to_last + unreadable <= usize::try_from(permits).unwrap_or(usize::MAX) {
-        Standing::Granted
+        LeaseStatus::Granted
     } else {
-        Standing::Waiting
+        LeaseStatus::Waiting
     })
 }
 
@@ -66,7 +66,7 @@ pub(super) fn foreign(children: &[String]) -> Option<(&str, &'static str)> {
         let kazoo = child.len() == 32 && child.chars().all(|c| c.is_ascii_hexdigit());
         let whose = if kazoo {
             "a lease of kazoo's Semaphore"
-        } else if matches!(Dialect::Curator.classify(child), Child::Contender { .. }) {
+        } else if matches!(Dialect::Curator.classify(child), Child::Waiter { .. }) {
             "a lock, or a lease of Curator's first semaphore"
         } else {
             return None;

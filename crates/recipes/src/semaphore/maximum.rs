@@ -5,9 +5,9 @@
 //! overwrite a number that somebody else has stored meanwhile.
 
 use super::SemaphoreError;
-use crate::line::{Parents, ensure_parents};
-use crate::link;
-use crate::lock::LockError;
+use crate::acquire::LockError;
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 use baton_client::{CreateMode, Data, Error, Session};
 use baton_proto::Stat;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -208,7 +208,7 @@ impl Maximum {
     }
 
     async fn caught_up(&self, session: &Session, lost: &Error) -> Result<(), SemaphoreError> {
-        while link::connected(session).await {
+        while retry::until_connected(session).await {
             match session.sync(&self.path).await {
                 Ok(_) => return Ok(()),
                 Err(error) => self.passes(session, error).await?,
@@ -220,10 +220,10 @@ impl Maximum {
     /// Returns once the operation may be tried again. A create or a set whose outcome is open may,
     /// because the next look comes first.
     async fn passes(&self, session: &Session, error: Error) -> Result<(), SemaphoreError> {
-        if error.is_maybe_applied() && link::connected(session).await {
+        if error.is_maybe_applied() && retry::until_connected(session).await {
             return Ok(());
         }
-        link::restored(session, error)
+        retry::until_retryable(session, error)
             .await
             .map_err(|error| self.client(error))
     }

@@ -11,17 +11,15 @@ mod maximum;
 
 pub use error::SemaphoreError;
 
-use crate::campaign::{Attempt, Campaign};
-use crate::dialect::Dialect;
+use crate::acquire::{Acquisition, AttemptError, LockError, WaitProgress};
 use crate::guard::{Guard, LostReason};
-use crate::limit::{WaitedFor, at_most};
-use crate::line::{self, Contender, Granted, OwnNode, Seat, Step, Trouble};
-use crate::link;
-use crate::lock::LockError;
-use crate::progress::WaitProgress;
+use crate::naming::Dialect;
 use crate::record::Record;
+use crate::retry;
+use crate::time_limit::{WaitedFor, at_most};
+use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
 use baton_client::{Client, Error, Op, Session};
-use leases::Standing;
+use leases::LeaseStatus;
 use maximum::{Agreed, Maximum};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,27 +51,27 @@ const MOST_AT_ONCE: u32 = 500;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    base: Campaign,
+    base: Acquisition,
     locks: Arc<str>,
     leases: Arc<str>,
     maximum: Arc<Maximum>,
 }
 
 /// An attempt that led to no grant.
-type Stop = Attempt<SemaphoreError>;
+type Stop = AttemptError<SemaphoreError>;
 
-impl From<Attempt> for Stop {
-    fn from(attempt: Attempt) -> Self {
+impl From<AttemptError> for Stop {
+    fn from(attempt: AttemptError) -> Self {
         match attempt {
-            Attempt::Again => Self::Again,
-            Attempt::Failed(error) => Self::Failed(error.into()),
+            AttemptError::Again => Self::Again,
+            AttemptError::Failed(error) => Self::Failed(error.into()),
         }
     }
 }
 
 /// Leases that stand in the tree, and whether they count yet.
 struct Asked {
-    leases: Vec<Contender>,
+    leases: Vec<WaiterNode>,
     data: Vec<u8>,
     granted: bool,
     /// Whether nobody stood in line when they were created.
@@ -110,7 +108,7 @@ impl Semaphore {
     }
 
     fn with(client: &Client, path: &str, permits: Option<u32>) -> Result<Self, SemaphoreError> {
-        let base = Campaign::new(client, path, Dialect::Curator)?;
+        let base = Acquisition::new(client, path, Dialect::Curator)?;
         Ok(Self {
             locks: Arc::from(format!("{path}/locks")),
             leases: Arc::from(format!("{path}/leases")),
@@ -281,7 +279,7 @@ impl Semaphore {
         let mut place = self.first_in_line(&session).await?;
         let asked = match self.ask_and_wait(&session, permits, &mut place).await {
             Ok(asked) => asked,
-            Err(stop) => return Err(stop.leaving([place.contender]).await),
+            Err(stop) => return Err(stop.leaving([place.waiter]).await),
         };
         let (granted, token) = self.grant(&session, asked).await?;
         // Not before the token is minted: the next one's must be greater.
@@ -294,7 +292,7 @@ impl Semaphore {
         &self,
         session: &Session,
         permits: u32,
-        place: &mut Granted,
+        place: &mut GrantedNode,
     ) -> Result<Asked, Stop> {
         let mut asked = self.ask(session, permits).await?;
         if !asked.granted
@@ -320,7 +318,7 @@ impl Semaphore {
             let condition = [Op::check(self.path(), Some(agreed.version))];
             let seats = || (0..permits).map(|_| self.seat()).collect();
             let dirs = [&*self.leases, self.path(), &*self.locks];
-            let joined = line::join_all(session, &condition, &seats, &data, &dirs).await;
+            let joined = wait_queue::join_all(session, &condition, &seats, &data, &dirs).await;
             let group = match joined {
                 Ok(group) => group,
                 Err(error) if error.multi_index() == Some(0) => {
@@ -336,7 +334,7 @@ impl Semaphore {
                 return Err(Stop::Again);
             };
             let mut asked = Asked {
-                leases: group.contenders,
+                leases: group.waiters,
                 data,
                 granted: false,
                 nobody_waits: match line {
@@ -364,16 +362,16 @@ impl Semaphore {
             }
             let standing = self.standing(session, leases.names, &asked.leases, agreed);
             asked.granted = match standing.await {
-                Ok(Standing::Gone) => return Err(Stop::Again),
-                Ok(standing) => standing == Standing::Granted,
+                Ok(LeaseStatus::Gone) => return Err(Stop::Again),
+                Ok(standing) => standing == LeaseStatus::Granted,
                 Err(error) => return Err(self.restored(session, error).await),
             };
             return Ok(asked);
         }
     }
 
-    fn seat(&self) -> Seat {
-        Seat {
+    fn seat(&self) -> NewNode {
+        NewNode {
             dir: Arc::clone(&self.leases),
             prefix: format!("_c_{}-lease-", Uuid::new_v4().hyphenated()),
         }
@@ -383,31 +381,31 @@ impl Semaphore {
         &self,
         session: &Session,
         names: Vec<String>,
-        mine: &[Contender],
+        mine: &[WaiterNode],
         agreed: Agreed,
-    ) -> Result<Standing, Error> {
+    ) -> Result<LeaseStatus, Error> {
         leases::standing(session, &self.leases, names, mine, agreed.permits).await
     }
 
     /// Waits in the mutex's line until first.
-    async fn first_in_line(&self, session: &Session) -> Result<Granted, Stop> {
+    async fn first_in_line(&self, session: &Session) -> Result<GrantedNode, Stop> {
         let record = Record::new(self.base.name.as_deref());
         let prefix = self.base.own_prefix(&record.id, session);
-        let (contender, listing) = line::join(session, &self.locks, &prefix, &record.to_bytes())
+        let (waiter, listing) = wait_queue::join(session, &self.locks, &prefix, &record.to_bytes())
             .await
             .map_err(|error| self.failed(session, error))?;
         let progress = self.base.progress.as_ref();
         if let Some(progress) = progress {
-            progress.queued(contender.path());
+            progress.queued(waiter.path());
         }
         let report = |step: Step<'_>| {
             if let Some(progress) = progress {
                 progress.step(&step);
             }
         };
-        line::stand(contender, listing, self.base.stance(), report)
+        wait_queue::wait_for_turn(waiter, listing, self.base.contention(), report)
             .await
-            .map_err(|trouble| self.base.trouble(session, trouble).into())
+            .map_err(|trouble| self.base.attempt_error(session, trouble).into())
     }
 
     /// As the first in line: waits until the leases count. One watch on the leases, one on the
@@ -416,7 +414,7 @@ impl Semaphore {
         &self,
         session: &Session,
         asked: &mut Asked,
-        place: &mut Granted,
+        place: &mut GrantedNode,
     ) -> Result<(), Stop> {
         let permits = u32::try_from(asked.leases.len()).unwrap_or(u32::MAX);
         let mut kept;
@@ -432,7 +430,7 @@ impl Semaphore {
                     return Err(Stop::Again);
                 }
                 (Err(error), _) | (_, Err(error)) => {
-                    let passed = link::restored(session, error).await;
+                    let passed = retry::until_retryable(session, error).await;
                     passed.map_err(|error| self.failed(session, error))?;
                     continue;
                 }
@@ -442,11 +440,11 @@ impl Semaphore {
             self.fits(permits, agreed)?;
             let standing = self.standing(session, leases.names, &asked.leases, agreed);
             match standing.await {
-                Ok(Standing::Granted) => return Ok(()),
-                Ok(Standing::Waiting) => {}
-                Ok(Standing::Gone) => return Err(Stop::Again),
+                Ok(LeaseStatus::Granted) => return Ok(()),
+                Ok(LeaseStatus::Waiting) => {}
+                Ok(LeaseStatus::Gone) => return Err(Stop::Again),
                 Err(error) => {
-                    let passed = link::restored(session, error).await;
+                    let passed = retry::until_retryable(session, error).await;
                     passed.map_err(|error| self.failed(session, error))?;
                     continue;
                 }
@@ -458,7 +456,7 @@ impl Semaphore {
                 biased;
                 reason = place.own_node.gone() => {
                     if reason == LostReason::NodeGone {
-                        place.contender.disown();
+                        place.waiter.disown();
                     }
                     return Err(Stop::Again);
                 }
@@ -469,20 +467,24 @@ impl Semaphore {
     }
 
     /// Mints the token of leases that count.
-    async fn grant(&self, session: &Session, asked: Asked) -> Result<(Vec<Granted>, i64), Stop> {
+    async fn grant(
+        &self,
+        session: &Session,
+        asked: Asked,
+    ) -> Result<(Vec<GrantedNode>, i64), Stop> {
         let leases = asked.leases.into_iter();
         let granted: Vec<_> = leases
-            .map(|contender| Granted {
-                own_node: OwnNode::watch(&contender),
-                contender,
+            .map(|waiter| GrantedNode {
+                own_node: OwnNodeWatch::watch(&waiter),
+                waiter,
             })
             .collect();
-        let Some(first) = granted.first().map(|lease| &lease.contender) else {
+        let Some(first) = granted.first().map(|lease| &lease.waiter) else {
             return Err(Stop::Again);
         };
-        let token = line::mint(first, &asked.data)
+        let token = wait_queue::mint_token(first, &asked.data)
             .await
-            .map_err(|trouble| self.base.trouble(session, trouble))?;
+            .map_err(|trouble| self.base.attempt_error(session, trouble))?;
         Ok((granted, token))
     }
 
@@ -500,14 +502,16 @@ impl Semaphore {
 
     /// After a read that came to nothing: to be begun anew once it can be repeated.
     async fn restored(&self, session: &Session, error: Error) -> Stop {
-        match link::restored(session, error).await {
+        match retry::until_retryable(session, error).await {
             Ok(()) => Stop::Again,
             Err(error) => self.failed(session, error),
         }
     }
 
     fn failed(&self, session: &Session, error: Error) -> Stop {
-        self.base.trouble(session, Trouble::from(error)).into()
+        self.base
+            .attempt_error(session, AcquireError::from(error))
+            .into()
     }
 
     /// With the session over, whatever went wrong comes down to that.

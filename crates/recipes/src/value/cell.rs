@@ -5,9 +5,9 @@
 //! (H77, H78). Must never write twice for one call.
 
 use super::error::ValueError;
-use crate::line::{Parents, ensure_parents};
-use crate::link;
+use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
+use crate::retry;
 use baton_client::{Client, CreateMode, Data, Error, Op, Session, path};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Cell {
 
     /// Returns once it makes sense to try again, on another session where this one is over.
     async fn after(&self, session: &Session, error: Error) -> Result<(), ValueError> {
-        match link::restored(session, error).await {
+        match retry::until_retryable(session, error).await {
             Ok(()) => Ok(()),
             Err(_) if session.state().is_final() => Ok(()),
             Err(source) => Err(self.client_error(source)),

@@ -5,7 +5,7 @@
 
 use super::cell::{Cell, Expected};
 use super::error::ValueError;
-use super::shared::{SharedValue, Values};
+use super::shared_value::{SharedValue, Values};
 use baton_client::{Client, Data};
 use bytes::Bytes;
 use std::fmt;

@@ -6,8 +6,8 @@
 mod cell;
 mod counter;
 mod error;
-mod shared;
+mod shared_value;
 
 pub use counter::{Counter, CounterLayout, Numbers};
 pub use error::ValueError;
-pub use shared::{SharedValue, Values, Versioned};
+pub use shared_value::{SharedValue, Values, Versioned};

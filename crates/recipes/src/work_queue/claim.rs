@@ -8,9 +8,9 @@ use super::context::Inner;
 use super::error::WorkError;
 use super::held_item::Held;
 use super::settle::{Claimed, End, Refused, Settled, conclude};
-use crate::guard::{LostReason, Standing, Txn, drive};
-use crate::link;
+use crate::guard::{GuardStatus, LostReason, Txn, drive};
 use crate::receipt::task_gone;
+use crate::retry;
 use baton_client::{Error, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -175,8 +175,8 @@ impl Claim {
 
     /// Whether the item is ours, for those who do not have the claim. It does not borrow the claim.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.held.standing()
+    pub fn status(&self) -> GuardStatus {
+        self.held.status()
     }
 
     /// Leaves the claim's node in place when the claim is lost with its lease, until this is
@@ -297,7 +297,7 @@ impl Claim {
                             None => return Ok(false),
                         }
                     }
-                    Err(error) => link::restored(&session, error).await?,
+                    Err(error) => retry::until_retryable(&session, error).await?,
                 }
             }
         });
@@ -338,7 +338,7 @@ async fn seen(
     cause: Error,
 ) -> Result<Option<i32>, Error> {
     loop {
-        if !link::connected(session).await {
+        if !retry::until_connected(session).await {
             return Err(cause);
         }
         let caught_up = session.sync(entry);
@@ -350,7 +350,7 @@ async fn seen(
         match (read, item.await) {
             (Ok(Some(_)), Ok(Some(item))) => return Ok(Some(item.version)),
             (Ok(_), Ok(_)) => return Ok(None),
-            (Err(error), _) | (_, Err(error)) => link::restored(session, error).await?,
+            (Err(error), _) | (_, Err(error)) => retry::until_retryable(session, error).await?,
         }
     }
 }

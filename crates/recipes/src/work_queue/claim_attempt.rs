@@ -11,13 +11,14 @@ use super::envelope::{ClaimMark, Envelope};
 use super::held_item::{self, Held};
 use super::layout::{CLAIM_PREFIX, MAX_PRIORITY};
 use super::scan::{Found, READ_AHEAD};
-use crate::campaign;
-use crate::guard::{Guard, Until};
-use crate::line::{Contender, Granted, OwnNode, Parents, ensure_parents};
-use crate::link;
+use crate::acquire;
+use crate::guard::{ClaimDeadline, Guard};
+use crate::parents::{Parents, ensure_parents};
 use crate::receipt::task_gone;
 use crate::record::Record;
-use crate::server_time::millis;
+use crate::retry;
+use crate::server_clock::millis;
+use crate::wait_queue::{GrantedNode, OwnNodeWatch, WaiterNode};
 use baton_client::{
     BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Reason, Session,
 };
@@ -254,7 +255,9 @@ impl Inner {
                 Ok(())
             }
             // The item's version decides, should it be tried again.
-            Err(error) if error.is_maybe_applied() && link::connected(session).await => Ok(()),
+            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {
+                Ok(())
+            }
             Err(error) if error.is_too_large() => {
                 self.pass_over(&found);
                 Ok(())
@@ -467,7 +470,7 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
 /// alone, and were sent once.
 async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, Error> {
     'again: loop {
-        if !link::connected(session).await {
+        if !retry::until_connected(session).await {
             return Ok(Verdict::Failed(lost));
         }
         let caught_up = session.sync("/");
@@ -476,7 +479,7 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
             .map(|bid| (session.exists(&bid.found.entry), session.exists(&bid.claim)))
             .collect();
         if let Err(error) = caught_up.await {
-            link::restored(session, error).await?;
+            retry::until_retryable(session, error).await?;
             continue;
         }
         let mut stats = Vec::with_capacity(bids.len());
@@ -487,7 +490,7 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
                 // either way all of them are let go of, and what is left of them is deleted.
                 (Ok(_), Ok(_)) => stats.push((-1, 0)),
                 (Err(error), _) | (_, Err(error)) => {
-                    link::restored(session, error).await?;
+                    retry::until_retryable(session, error).await?;
                     continue 'again;
                 }
             }
@@ -530,19 +533,16 @@ async fn hold(
     manner: &Manner,
 ) -> Result<Held, Error> {
     let dir: Arc<str> = Arc::from(bid.found.entry.as_str());
-    let contender = Contender::adopt(session, &dir, bid.claim, token);
+    let waiter = WaiterNode::adopt(session, &dir, bid.claim, token);
     let verdict = bid
         .verdict
         .map(|path| held_item::Verdict::new(session, path, token));
-    if campaign::needs_renewal(session) && campaign::renew(session, &contender).await.is_err() {
+    if acquire::needs_renewal(session) && acquire::renew(session, &waiter).await.is_err() {
         return Err(task_gone(&bid.found.entry));
     }
-    let own_node = OwnNode::watch(&contender);
+    let own_node = OwnNodeWatch::watch(&waiter);
     let guard = Guard::new(
-        Granted {
-            contender,
-            own_node,
-        },
+        GrantedNode { waiter, own_node },
         Vec::new(),
         token,
         lease.clone(),
@@ -553,7 +553,7 @@ async fn hold(
         envelope: bid.envelope,
         payload: bid.found.payload,
         since_ms: bid.found.since_ms,
-        until: Arc::new(Until::new(sent, manner.visibility)),
+        until: Arc::new(ClaimDeadline::new(sent, manner.visibility)),
         verdict,
         entry: bid.found.entry,
     })

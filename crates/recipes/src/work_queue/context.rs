@@ -7,10 +7,10 @@ use super::error::WorkError;
 use super::held_item::Held;
 use super::layout::Layout;
 use super::scan::Found;
-use crate::line::{Parents, ensure_parents};
-use crate::link;
+use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts, task_gone};
-use crate::server_time::ServerClock;
+use crate::retry;
+use crate::server_clock::ServerClock;
 use baton_client::{BootInstant, Client, CreateMode, Error, LeaseHold, Op, Session};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -173,7 +173,7 @@ impl Inner {
         if session.state().is_final() || error.is_session_ended() {
             return Ok(());
         }
-        match link::restored(session, error).await {
+        match retry::until_retryable(session, error).await {
             Ok(()) => Ok(()),
             Err(_) if session.state().is_final() => Ok(()),
             Err(source) => Err(WorkError::Client {
@@ -306,7 +306,7 @@ impl Inner {
                         || error.is_maybe_applied() => {}
                 Err(error) => return Err(error.into()),
             }
-            if !link::connected(session).await {
+            if !retry::until_connected(session).await {
                 return Err(Fault::Client(task_gone(&layout.root)));
             }
         }

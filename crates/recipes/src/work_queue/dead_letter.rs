@@ -8,8 +8,8 @@ use super::context::{Fault, Inner, Terms};
 use super::envelope::Envelope;
 use super::error::WorkError;
 use super::layout::{Lane, Name, READY_PREFIX};
-use crate::link;
 use crate::receipt::Outcome;
+use crate::retry;
 use baton_client::{CreateMode, Data, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -152,7 +152,8 @@ impl WorkQueue {
                 // What the tree says now decides whether it is to be set again.
                 Err(Fault::Client(error))
                     if error.is_bad_version()
-                        || (error.is_maybe_applied() && link::connected(&session).await) => {}
+                        || (error.is_maybe_applied() && retry::until_connected(&session).await) => {
+                }
                 Err(fault) => inner.after(&session, fault).await?,
             }
         }
@@ -337,7 +338,7 @@ impl Inner {
         }
         match session.multi(&parts).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_maybe_applied() && link::connected(session).await => {
+            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {
                 // Dead letters do not change: gone, it was discarded, by us or by somebody with the
                 // same wish.
                 Ok(session.exists(&path).await?.is_none())

@@ -1,8 +1,8 @@
 //! Why an operation on a work queue did not end as asked.
 
+use crate::acquire::LockError;
 use crate::guard::LostReason;
-use crate::limit::WaitedFor;
-use crate::lock::LockError;
+use crate::time_limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
 

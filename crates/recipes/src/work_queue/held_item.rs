@@ -6,8 +6,8 @@
 
 use super::envelope::Envelope;
 use super::settle::{Settled, read_word};
-use crate::guard::{Guard, LostReason, Standing, Until};
-use crate::link;
+use crate::guard::{ClaimDeadline, Guard, GuardStatus, LostReason};
+use crate::retry;
 use baton_client::Session;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub payload: Bytes,
     /// When the item was put.
     pub since_ms: i64,
-    pub until: Arc<Until>,
+    pub until: Arc<ClaimDeadline>,
     /// Where others write what they have made of the item, if anybody is to learn it.
     pub verdict: Option<Verdict>,
 }
@@ -53,7 +53,7 @@ impl Verdict {
         loop {
             match self.session.get_data(&self.path).await {
                 Ok(read) => return read_word(&read.data),
-                Err(error) => link::restored(&self.session, error).await.ok()?,
+                Err(error) => retry::until_retryable(&self.session, error).await.ok()?,
             }
         }
     }
@@ -66,16 +66,16 @@ impl Drop for Verdict {
 }
 
 impl Held {
-    pub(super) fn standing(&self) -> Standing {
-        self.guard.standing_until(&self.until)
+    pub(super) fn status(&self) -> GuardStatus {
+        self.guard.status_until(&self.until)
     }
 
     pub(super) fn check(&self) -> Result<(), LostReason> {
-        self.standing().check()
+        self.status().check()
     }
 
     pub(super) fn remaining(&self) -> Duration {
-        self.standing().remaining()
+        self.status().remaining()
     }
 
     pub(super) fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {

@@ -12,7 +12,7 @@ use super::error::WorkError;
 use super::item::WorkItem;
 use super::layout::{LANE_ITEMS, Lane, Name, READY_PREFIX};
 use crate::receipt::Outcome;
-use crate::server_time::millis;
+use crate::server_clock::millis;
 use baton_client::{CreateMode, Op, Session};
 use bytes::Bytes;
 
@@ -258,7 +258,7 @@ impl Inner {
                         // A lane too many does no harm: it is used, or removed once a newer one is
                         // there.
                         Err(error) if error.is_maybe_applied() => {
-                            if crate::link::connected(session).await {
+                            if crate::retry::until_connected(session).await {
                                 continue;
                             }
                             return Err(error.into());

@@ -8,7 +8,7 @@ use super::WorkQueue;
 use super::context::{Fault, Inner};
 use super::envelope::Envelope;
 use super::error::WorkError;
-use crate::link;
+use crate::retry;
 use baton_client::{Error, Op, OpResult, Session};
 use baton_proto::path;
 
@@ -205,7 +205,7 @@ impl Inner {
                 parts = item;
             } else if error.is_not_empty() || error.is_bad_version() || error.is_no_auth() {
                 return Ok(Gone::Left);
-            } else if !error.is_maybe_applied() || !link::connected(session).await {
+            } else if !error.is_maybe_applied() || !retry::until_connected(session).await {
                 return Err(error.into());
             } else {
                 session.sync(node).await?;

@@ -11,7 +11,7 @@ use super::capacity::Count;
 use super::context::{Agreed, Fault, Inner};
 use super::error::WorkError;
 use super::take::Idling;
-use crate::link;
+use crate::retry;
 use baton_client::{CreateMode, Error, Op, Session};
 
 impl WorkQueue {
@@ -165,7 +165,9 @@ impl Inner {
             {
                 Ok(false)
             }
-            Err(error) if error.is_maybe_applied() && link::connected(session).await => Ok(false),
+            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {
+                Ok(false)
+            }
             Err(error) => Err(error.into()),
         }
     }

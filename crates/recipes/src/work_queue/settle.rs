@@ -7,9 +7,9 @@ use super::context::{Fault, Inner, culprit};
 use super::envelope::Envelope;
 use super::item::MAX_DELAY;
 use super::layout::{Lane, Name};
-use crate::link;
 use crate::receipt::Outcome;
-use crate::server_time::millis;
+use crate::retry;
+use crate::server_clock::millis;
 use baton_client::{CreateMode, Error, Op, Session};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -135,7 +135,7 @@ pub(super) async fn conclude(
         let mut parts = match parts(inner, session, claimed, end, id_stands, &mut lane).await {
             Ok(parts) => parts,
             Err(error) => {
-                link::restored(session, error)
+                retry::until_retryable(session, error)
                     .await
                     .map_err(Refused::Failed)?;
                 continue;
@@ -157,7 +157,7 @@ pub(super) async fn conclude(
             }
             Outcome::NotApplied => {}
             Outcome::Unknown(source) => return Err(Refused::Unknown(source)),
-            Outcome::Failed(error) => link::restored(session, error)
+            Outcome::Failed(error) => retry::until_retryable(session, error)
                 .await
                 .map_err(Refused::Failed)?,
             Outcome::Refused(error) => match culprit(&error) {
@@ -182,7 +182,7 @@ pub(super) async fn conclude(
                             if error.is_node_exists()
                                 || error.is_no_node()
                                 || error.is_maybe_applied() => {}
-                        Err(error) => link::restored(session, error)
+                        Err(error) => retry::until_retryable(session, error)
                             .await
                             .map_err(Refused::Failed)?,
                     }
@@ -191,7 +191,7 @@ pub(super) async fn conclude(
                     match inner.mend(session).await {
                         Ok(true) | Err(Fault::Missing) => {}
                         Ok(false) | Err(Fault::Final(_)) => return Err(Refused::Failed(error)),
-                        Err(Fault::Client(error)) => link::restored(session, error)
+                        Err(Fault::Client(error)) => retry::until_retryable(session, error)
                             .await
                             .map_err(Refused::Failed)?,
                     }

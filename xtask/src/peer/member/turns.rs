@@ -37,7 +37,7 @@ impl From<LockError> for Failed {
 impl From<ElectionError> for Failed {
     fn from(error: ElectionError) -> Self {
         match error {
-            ElectionError::Line(error) => error.into(),
+            ElectionError::Lock(error) => error.into(),
             _ => Self::Other(error.to_string()),
         }
     }

@@ -36,7 +36,7 @@ pub enum CacheStatus {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CacheState {
     pub(super) path: Arc<str>,
     pub(super) limits: Limits,
     state: Mutex<State>,
@@ -60,7 +60,7 @@ pub(super) struct Limits {
     pub(super) passes_over: bool,
 }
 
-impl Shared {
+impl CacheState {
     pub(super) fn new(path: Arc<str>, limits: Limits, backlog: usize) -> Self {
         let (updates, _) = broadcast::channel(backlog);
         let (status, _) = watch::channel(CacheStatus::Building);
@@ -151,7 +151,7 @@ impl Shared {
             .as_ref()
             .map(broadcast::Sender::subscribe);
         CacheEvents {
-            shared: Arc::clone(self),
+            state: Arc::clone(self),
             updates,
             behind: true,
         }
@@ -164,7 +164,7 @@ impl Shared {
 /// listeners (H84).
 #[derive(Debug)]
 pub struct CacheEvents {
-    shared: Arc<Shared>,
+    state: Arc<CacheState>,
     updates: Option<broadcast::Receiver<Arc<Update>>>,
     /// Whether the next event is the whole view.
     behind: bool,
@@ -181,7 +181,7 @@ impl CacheEvents {
         loop {
             let updates = self.updates.as_mut()?;
             if self.behind {
-                let state = self.shared.state();
+                let state = self.state.state();
                 if let Some(sender) = &state.updates {
                     *updates = sender.subscribe();
                 }
@@ -200,9 +200,9 @@ impl CacheEvents {
 
     /// Waits until there is a view to show; `false` if there never will be.
     async fn readable(&self) -> bool {
-        let mut status = self.shared.status.subscribe();
+        let mut status = self.state.status.subscribe();
         let settled =
-            |status: &CacheStatus| *status == CacheStatus::Stopped || self.shared.is_read();
-        status.wait_for(settled).await.is_ok() && self.shared.is_read()
+            |status: &CacheStatus| *status == CacheStatus::Stopped || self.state.is_read();
+        status.wait_for(settled).await.is_ok() && self.state.is_read()
     }
 }

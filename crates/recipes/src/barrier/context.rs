@@ -4,16 +4,16 @@
 //! that was perhaps applied, because every loop here looks at the tree before it changes it.
 
 use super::BarrierError;
-use crate::limit::WaitedFor;
-use crate::line::Trouble;
-use crate::link;
+use crate::retry;
+use crate::time_limit::WaitedFor;
+use crate::wait_queue::AcquireError;
 use baton_client::{Client, Data, Error, Session};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
-pub(super) struct Ground {
+pub(super) struct BarrierContext {
     client: Client,
     pub path: Arc<str>,
 }
@@ -54,7 +54,7 @@ impl Limit {
     }
 }
 
-impl Ground {
+impl BarrierContext {
     pub(super) fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
         let bad = |why: String| BarrierError::BadPath {
             path: path.to_owned(),
@@ -130,10 +130,10 @@ impl Ground {
 
     /// After `error`: returns once the tree may be looked at again on this session.
     pub(super) async fn after(&self, session: &Session, error: Error) -> Result<(), Halt> {
-        let passed = if error.is_maybe_applied() && link::connected(session).await {
+        let passed = if error.is_maybe_applied() && retry::until_connected(session).await {
             Ok(())
         } else {
-            link::restored(session, error).await
+            retry::until_retryable(session, error).await
         };
         match passed {
             Ok(()) => Ok(()),
@@ -146,14 +146,14 @@ impl Ground {
         }
     }
 
-    /// As [`Ground::after`], for a wait in a line.
-    pub(super) async fn after_trouble(
+    /// As [`BarrierContext::after`], for a wait in a line.
+    pub(super) async fn after_acquire_error(
         &self,
         session: &Session,
-        trouble: Trouble,
+        error: AcquireError,
     ) -> Result<(), Halt> {
-        match trouble {
-            Trouble::Client(error) => self.after(session, error).await,
+        match error {
+            AcquireError::Client(error) => self.after(session, error).await,
             _ => Err(Halt::Again),
         }
     }

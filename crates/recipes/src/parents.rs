@@ -18,7 +18,11 @@ pub(crate) enum Parents {
 
 /// Makes `dir` and what is missing above it. Succeeds where all of it exists already, whoever made
 /// it.
-pub(crate) async fn ensure(session: &Session, dir: &str, kind: Parents) -> Result<(), Error> {
+pub(crate) async fn ensure_parents(
+    session: &Session,
+    dir: &str,
+    kind: Parents,
+) -> Result<(), Error> {
     let mut missing = vec![dir];
     while let Some(&path) = missing.last() {
         match make(session, path, kind).await {

@@ -4,7 +4,7 @@
 //! session's (H81).
 
 use super::error::MemberError;
-use super::keep;
+use super::keeper;
 use baton_client::{Client, ConnectError, Session};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,11 +61,11 @@ pub struct Registered {
 #[must_use = "dropping the handle deletes the node"]
 #[derive(Debug)]
 pub struct PersistentNode {
-    shared: Arc<Shared>,
+    control: Arc<NodeControl>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct NodeControl {
     pub(super) path: Arc<str>,
     /// By which another process of ours may know the node for its own.
     pub(super) instance: Option<Uuid>,
@@ -82,7 +82,7 @@ pub(super) struct Wanted {
     pub(super) revision: u64,
 }
 
-impl Shared {
+impl NodeControl {
     pub(super) fn wanted(&self) -> Wanted {
         lock(&self.wanted).clone()
     }
@@ -157,7 +157,7 @@ impl PersistentNode {
             path: path.to_owned(),
             source: ConnectError::NoRuntime,
         })?;
-        let shared = Arc::new(Shared {
+        let control = Arc::new(NodeControl {
             path: Arc::from(path),
             instance,
             wanted: Mutex::new(Wanted { data, revision: 0 }),
@@ -166,30 +166,30 @@ impl PersistentNode {
             state: watch::channel(NodeState::Absent).0,
             session: Mutex::new(None),
         });
-        runtime.spawn(keep::keep(Arc::clone(&shared), client.clone()));
-        Ok(Self { shared })
+        runtime.spawn(keeper::keep(Arc::clone(&control), client.clone()));
+        Ok(Self { control })
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(super) fn control(&self) -> &Arc<NodeControl> {
+        &self.control
     }
 
     /// The node's full path.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.shared.path
+        &self.control.path
     }
 
     /// Where it stands now.
     #[must_use]
     pub fn state(&self) -> NodeState {
-        self.shared.state()
+        self.control.state()
     }
 
     /// Waits until the state is another than `seen`, and returns it. States in between may be
     /// skipped. Cancel-safe.
     pub async fn state_other_than(&self, seen: &NodeState) -> NodeState {
-        let mut states = self.shared.subscribe();
+        let mut states = self.control.subscribe();
         match states.wait_for(|state| state != seen).await {
             Ok(state) => state.clone(),
             Err(_) => self.state(),
@@ -202,7 +202,7 @@ impl PersistentNode {
     /// # Errors
     /// [`MemberError::Closed`], [`MemberError::Superseded`].
     pub async fn registered(&self) -> Result<Registered, MemberError> {
-        let mut states = self.shared.subscribe();
+        let mut states = self.control.subscribe();
         loop {
             match self.state() {
                 NodeState::Present(registered) => return Ok(registered),
@@ -210,7 +210,7 @@ impl PersistentNode {
                 NodeState::Absent | NodeState::Blocked(_) => {}
             }
             if states.changed().await.is_err() {
-                return Err(keep::closed(&self.shared));
+                return Err(keeper::closed(&self.control));
             }
         }
     }
@@ -218,7 +218,7 @@ impl PersistentNode {
     /// Resolves when the registration is given up for good: closed, superseded, or its client
     /// closed. Does not keep it.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut states = self.shared.subscribe();
+        let mut states = self.control.subscribe();
         async move {
             // An error means that the handle is gone.
             let _ = states
@@ -231,18 +231,18 @@ impl PersistentNode {
     /// again. Of several in a row, only the last may be written.
     pub fn set_data(&self, data: &[u8]) {
         {
-            let mut wanted = lock(&self.shared.wanted);
+            let mut wanted = lock(&self.control.wanted);
             wanted.data = Bytes::copy_from_slice(data);
             wanted.revision += 1;
         }
-        self.shared.changed.notify_one();
+        self.control.changed.notify_one();
     }
 
     /// Deletes the node and waits until it is certainly gone, with its session at the latest.
     /// Dropped half-way, it goes on in the background.
     pub async fn close(self) {
-        let mut states = self.shared.subscribe();
-        self.shared.stop();
+        let mut states = self.control.subscribe();
+        self.control.stop();
         // An error means that the task is gone, with the runtime.
         let _ = states
             .wait_for(|state| matches!(state, NodeState::Ended(_)))
@@ -252,6 +252,6 @@ impl PersistentNode {
 
 impl Drop for PersistentNode {
     fn drop(&mut self) {
-        self.shared.stop();
+        self.control.stop();
     }
 }

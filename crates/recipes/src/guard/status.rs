@@ -2,8 +2,9 @@
 //!
 //! Owns nothing of the guard: it can neither release it nor keep it from ending.
 
-use super::core::{Core, LostReason};
-use super::until::Until;
+use super::claim_deadline::ClaimDeadline;
+use super::state::GuardState;
+use crate::lost_reason::LostReason;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 ///
 /// ```no_run
 /// # async fn example(guard: baton::Guard) {
-/// let standing = guard.standing();
+/// let standing = guard.status();
 /// std::thread::spawn(move || {
 ///     while standing.check().is_ok() {
 ///         // One step of the work.
@@ -21,20 +22,20 @@ use std::time::Duration;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Standing {
-    core: Arc<Core>,
-    until: Option<Arc<Until>>,
+pub struct GuardStatus {
+    state: Arc<GuardState>,
+    until: Option<Arc<ClaimDeadline>>,
 }
 
-impl Standing {
-    pub(crate) fn new(core: &Arc<Core>) -> Self {
+impl GuardStatus {
+    pub(crate) fn new(state: &Arc<GuardState>) -> Self {
         Self {
-            core: Arc::clone(core),
+            state: Arc::clone(state),
             until: None,
         }
     }
 
-    pub(super) fn until(mut self, until: &Arc<Until>) -> Self {
+    pub(super) fn until(mut self, until: &Arc<ClaimDeadline>) -> Self {
         self.until = Some(Arc::clone(until));
         self
     }
@@ -44,7 +45,7 @@ impl Standing {
     /// # Errors
     /// How the guard ended.
     pub fn check(&self) -> Result<(), LostReason> {
-        self.core.check()?;
+        self.state.check()?;
         match self.left() {
             Some(left) if left.is_zero() => Err(LostReason::ClaimTimedOut),
             _ => Ok(()),
@@ -54,13 +55,13 @@ impl Standing {
     /// As [`Guard::remaining`](crate::Guard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let lease = self.core.remaining();
+        let lease = self.state.remaining();
         self.left().map_or(lease, |left| left.min(lease))
     }
 
     /// How long it is until others may take over what is held.
     fn left(&self) -> Option<Duration> {
         let until = self.until.as_ref()?;
-        until.remaining(self.core.session().clock().now())
+        until.remaining(self.state.session().clock().now())
     }
 }

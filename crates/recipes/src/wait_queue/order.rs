@@ -14,7 +14,7 @@ const COUNTER_END: i64 = i32::MAX as i64;
 
 /// One child that stands in line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rival {
+pub(crate) struct SequentialChild {
     /// Name without the directory.
     pub name: String,
     /// The number in the name.
@@ -32,8 +32,8 @@ pub(crate) struct NeedsStats;
 /// With every `czxid` known it always succeeds. Without, it succeeds where the numbers are distinct
 /// and lie before the end of the counter; there they were given out in order of creation, so both
 /// ways agree and clients that use either agree.
-pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
-    if line.iter().all(|contender| contender.czxid.is_some()) {
+pub(crate) fn arrange(line: &mut [SequentialChild]) -> Result<(), NeedsStats> {
+    if line.iter().all(|waiter| waiter.czxid.is_some()) {
         // Equal czxid: created in one multi, so neither can have been granted before the other
         // existed.
         line.sort_by(|a, b| {
@@ -48,11 +48,11 @@ pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
     }
     if line
         .iter()
-        .any(|contender| !(0..COUNTER_END).contains(&contender.number))
+        .any(|waiter| !(0..COUNTER_END).contains(&waiter.number))
     {
         return Err(NeedsStats);
     }
-    line.sort_by_key(|contender| contender.number);
+    line.sort_by_key(|waiter| waiter.number);
     let tied = line
         .iter()
         .zip(line.iter().skip(1))
@@ -65,8 +65,8 @@ pub(crate) fn arrange(line: &mut [Rival]) -> Result<(), NeedsStats> {
 pub(crate) async fn arrange_with(
     session: &Session,
     dir: &str,
-    line: Vec<Rival>,
-) -> Result<Vec<Rival>, Error> {
+    line: Vec<SequentialChild>,
+) -> Result<Vec<SequentialChild>, Error> {
     arrange_by(session, dir, line, |_, read| read.stat.czxid).await
 }
 
@@ -75,26 +75,26 @@ pub(crate) async fn arrange_with(
 pub(crate) async fn arrange_by(
     session: &Session,
     dir: &str,
-    mut line: Vec<Rival>,
-    place: impl Fn(&Rival, &Data) -> i64,
-) -> Result<Vec<Rival>, Error> {
+    mut line: Vec<SequentialChild>,
+    place: impl Fn(&SequentialChild, &Data) -> i64,
+) -> Result<Vec<SequentialChild>, Error> {
     if arrange(&mut line).is_ok() {
         return Ok(line);
     }
     let asked: Vec<_> = line
         .into_iter()
-        .map(|rival| {
-            let path = baton_proto::path::join(dir, &rival.name);
+        .map(|child| {
+            let path = baton_proto::path::join(dir, &child.name);
             let reply = session.get_data(&path);
-            (rival, reply)
+            (child, reply)
         })
         .collect();
     let mut known = Vec::with_capacity(asked.len());
-    for (rival, reply) in asked {
+    for (child, reply) in asked {
         match reply.await {
-            Ok(read) => known.push(Rival {
-                czxid: Some(place(&rival, &read)),
-                ..rival
+            Ok(read) => known.push(SequentialChild {
+                czxid: Some(place(&child, &read)),
+                ..child
             }),
             Err(error) if error.is_no_node() => {}
             Err(error) => return Err(error),
@@ -145,11 +145,11 @@ mod tests {
     }
 
     /// What a client does: by number where that is enough, else with every Stat.
-    fn as_a_client_sees(alive: &[Rival]) -> Vec<String> {
+    fn as_a_client_sees(alive: &[SequentialChild]) -> Vec<String> {
         let mut line: Vec<_> = alive
             .iter()
             .cloned()
-            .map(|c| Rival { czxid: None, ..c })
+            .map(|c| SequentialChild { czxid: None, ..c })
             .collect();
         if arrange(&mut line).is_err() {
             line = alive.to_vec();
@@ -174,7 +174,7 @@ mod tests {
                 if lives {
                     expected.push(name.clone());
                     let czxid = Some(1000 + i64::try_from(nth).unwrap());
-                    alive.push(Rival { name, number, czxid });
+                    alive.push(SequentialChild { name, number, czxid });
                 }
             }
             if !alive.is_empty() {
@@ -190,16 +190,16 @@ mod tests {
             start in (COUNTER_END - 8)..=COUNTER_END,
             made in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 2..16),
         ) {
-            let all: Vec<(Rival, bool, bool)> = made
+            let all: Vec<(SequentialChild, bool, bool)> = made
                 .into_iter()
                 .enumerate()
                 .map(|(nth, (in_flight, first, second))| {
                     let number = number(policy, start, nth, in_flight);
                     let czxid = Some(i64::try_from(nth).unwrap());
-                    (Rival { name: format!("{nth}"), number, czxid }, first, second)
+                    (SequentialChild { name: format!("{nth}"), number, czxid }, first, second)
                 })
                 .collect();
-            let seen = |pick: fn(&(Rival, bool, bool)) -> bool| {
+            let seen = |pick: fn(&(SequentialChild, bool, bool)) -> bool| {
                 let part: Vec<_> =
                     all.iter().filter(|c| pick(c)).map(|(c, _, _)| c.clone()).collect();
                 as_a_client_sees(&part)
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn h19_a_later_negative_number_stands_behind_the_holder_at_the_end() {
-        let at = |name: &str, number, czxid| Rival {
+        let at = |name: &str, number, czxid| SequentialChild {
             name: name.to_owned(),
             number,
             czxid: Some(czxid),
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn h21_equal_numbers_ask_for_the_stats_and_never_tie_by_name() {
-        let at = |name: &str, czxid| Rival {
+        let at = |name: &str, czxid| SequentialChild {
             name: name.to_owned(),
             number: 7,
             czxid,

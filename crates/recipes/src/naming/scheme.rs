@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 /// What a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum LockMode {
     /// To be alone: a mutex, a writer.
     Exclusive,
     /// To be with others of this kind: a reader.
     Shared,
 }
 
-impl Kind {
+impl LockMode {
     /// Whether a contender of this kind waits for one of the `other` kind that stands before it.
     pub(crate) fn waits_for(self, other: Self) -> bool {
         (self, other) != (Self::Shared, Self::Shared)
@@ -24,12 +24,12 @@ impl Kind {
 
 /// The names on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grammar {
+pub(crate) enum NamingScheme {
     Exclusive(Dialect),
     ReadWrite(RwDialect),
 }
 
-impl Grammar {
+impl NamingScheme {
     /// The name of these names, as options and messages spell it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -39,10 +39,10 @@ impl Grammar {
     }
 
     /// The name of our node without its number.
-    pub(crate) fn own_prefix(self, kind: Kind, marker: &Uuid, session_id: i64) -> String {
+    pub(crate) fn own_prefix(self, mode: LockMode, marker: &Uuid, session_id: i64) -> String {
         match self {
             Self::Exclusive(dialect) => dialect.own_prefix(marker, session_id),
-            Self::ReadWrite(dialect) => dialect.own_prefix(kind, marker),
+            Self::ReadWrite(dialect) => dialect.own_prefix(mode, marker),
         }
     }
 
@@ -55,17 +55,17 @@ impl Grammar {
     }
 
     /// What a child that was classified as a contender wants.
-    pub(crate) fn kind(self, child: &str) -> Kind {
+    pub(crate) fn mode_of(self, child: &str) -> LockMode {
         match self.classify(child) {
-            Child::Contender { kind, .. } => kind,
-            _ => Kind::Exclusive,
+            Child::Waiter { mode, .. } => mode,
+            _ => LockMode::Exclusive,
         }
     }
 
     /// Whether a node may come to stand before one of ours that was created earlier, and block it:
     /// a writer that becomes a reader keeps its number (H43).
-    pub(crate) fn is_overtaken(self, own: Kind) -> bool {
-        matches!((self, own), (Self::ReadWrite(_), Kind::Exclusive))
+    pub(crate) fn is_overtaken(self, own: LockMode) -> bool {
+        matches!((self, own), (Self::ReadWrite(_), LockMode::Exclusive))
     }
 
     /// Whether grants may come in another order than creations, so that a token is minted at the

@@ -4,12 +4,12 @@
 //! the nearest before it that it waits for, with `getData`, because an `exists` on a node that is
 //! gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
 
-use super::{Contender, OwnNode, contender};
-use crate::dialect::{Child, Grammar, Kind, Refusal};
-use crate::guard::LostReason;
-use crate::link;
-use crate::order::{self, Rival};
+use super::{OwnNodeWatch, WaiterNode, waiter_node};
+use crate::lost_reason::LostReason;
+use crate::naming::{Child, LockMode, NamingScheme, Refusal};
 use crate::record::Record;
+use crate::retry;
+use crate::wait_queue::order::{self, SequentialChild};
 use baton_client::{Data, Error, Session, Watch, WatchEvent};
 use baton_proto::EventKind;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 /// First in line: the node, and the watch on it.
 #[derive(Debug)]
-pub(crate) struct Granted {
-    pub contender: Contender,
-    pub own_node: OwnNode,
+pub(crate) struct GrantedNode {
+    pub waiter: WaiterNode,
+    pub own_node: OwnNodeWatch,
 }
 
 /// What happens on the way, for those who report it.
@@ -38,7 +38,7 @@ pub(crate) enum Step<'a> {
 /// Why a place in line came to nothing. Our node is deleted, or was already gone, whichever it is
 /// (H12).
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum AcquireError {
     /// Somebody deleted our node, or its directory (H14): join again.
     OwnNodeGone,
     /// A child that cannot be ordered against ours (H13).
@@ -49,7 +49,7 @@ pub(crate) enum Trouble {
     Client(Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for AcquireError {
     fn from(error: Error) -> Self {
         if error.is_session_ended() {
             Self::SessionLost
@@ -61,15 +61,15 @@ impl From<Error> for Trouble {
 
 /// As what we stand in the line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stance<'a> {
-    pub grammar: Grammar,
-    pub kind: Kind,
+pub(crate) struct Contention<'a> {
+    pub naming: NamingScheme,
+    pub mode: LockMode,
     /// The name of a node of ours that is not to stand in our own way.
     pub beside: Option<&'a str>,
 }
 
 /// How we stand.
-pub(crate) enum Place {
+pub(crate) enum Position {
     /// Nobody before us whom we wait for.
     First,
     /// So many stand before us whom we wait for; the nearest of them.
@@ -84,9 +84,9 @@ pub(crate) enum Place {
 /// Until when one who is first leaves the lock alone, because its last holder has failed and had
 /// asked for that. It outlives a place in line: who has lost its own while it waited still knows.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeldOff(Option<Instant>);
+pub(crate) struct DelayedUntil(Option<Instant>);
 
-impl HeldOff {
+impl DelayedUntil {
     fn extend(&mut self, until: Instant) {
         self.0 = self.0.max(Some(until));
     }
@@ -97,47 +97,52 @@ impl HeldOff {
     }
 }
 
-/// As [`stand_off`], for one that has not waited before.
-pub(crate) async fn stand(
-    contender: Contender,
+/// As [`wait_for_turn_delayed`], for one that has not waited before.
+pub(crate) async fn wait_for_turn(
+    waiter: WaiterNode,
     listing: Option<Vec<String>>,
-    stance: Stance<'_>,
+    contention: Contention<'_>,
     report: impl FnMut(Step<'_>),
-) -> Result<Granted, Trouble> {
-    stand_off(contender, listing, stance, &mut HeldOff::default(), report).await
+) -> Result<GrantedNode, AcquireError> {
+    wait_for_turn_delayed(
+        waiter,
+        listing,
+        contention,
+        &mut DelayedUntil::default(),
+        report,
+    )
+    .await
 }
 
 /// Waits until nobody stands before `contender` whom it waits for, and until `held_off` has passed.
 ///
 /// `listing` is what was seen right after its creation; without it the line is listed again.
 /// Cancel-safe: dropping the future deletes the node.
-pub(crate) async fn stand_off(
-    contender: Contender,
+pub(crate) async fn wait_for_turn_delayed(
+    waiter: WaiterNode,
     listing: Option<Vec<String>>,
-    stance: Stance<'_>,
-    held_off: &mut HeldOff,
+    contention: Contention<'_>,
+    held_off: &mut DelayedUntil,
     mut report: impl FnMut(Step<'_>),
-) -> Result<Granted, Trouble> {
+) -> Result<GrantedNode, AcquireError> {
     report(Step::Looking);
     // Boxed: what is over soon is not to make every wait larger.
-    let (mut contender, mut place) = Box::pin(look_or_leave(contender, listing, stance)).await?;
-    let mut own_node = OwnNode::watch(&contender);
+    let (mut waiter, mut place) =
+        Box::pin(position_or_withdraw(waiter, listing, contention)).await?;
+    let mut own_node = OwnNodeWatch::watch(&waiter);
     loop {
         let (position, predecessor, head) = match place {
-            Place::First => {
+            Position::First => {
                 report(Step::Placed(0));
                 if let Some(until) = held_off.0 {
                     let waited = tokio::time::timeout_at(until, own_node.gone());
                     if let Ok(reason) = Box::pin(waited).await {
-                        return Err(ended(contender, reason));
+                        return Err(ended(waiter, reason));
                     }
                 }
-                return Ok(Granted {
-                    contender,
-                    own_node,
-                });
+                return Ok(GrantedNode { waiter, own_node });
             }
-            Place::Behind {
+            Position::Behind {
                 position,
                 predecessor,
                 head,
@@ -146,19 +151,19 @@ pub(crate) async fn stand_off(
         report(Step::Placed(position));
         report(Step::Following { head: &head });
         drop(head);
-        let strict = !stance.grammar.is_overtaken(Kind::Exclusive);
+        let strict = !contention.naming.is_overtaken(LockMode::Exclusive);
         if strict {
-            contender.expect_followers();
+            waiter.expect_followers();
         }
-        let manner = match (strict, position) {
+        let wanted = match (strict, position) {
             (false, _) => Wait::End,
             (true, 1) => Wait::Turn,
             (true, _) => Wait::Herald,
         };
         let ending = tokio::select! {
             biased;
-            reason = own_node.gone() => return Err(ended(contender, reason)),
-            gone = until_ended(contender.session(), &predecessor, manner, || {
+            reason = own_node.gone() => return Err(ended(waiter, reason)),
+            gone = until_ended(waiter.session(), &predecessor, wanted, || {
                 report(Step::Waiting { predecessor: &predecessor });
             }) => gone?,
         };
@@ -166,109 +171,109 @@ pub(crate) async fn stand_off(
         // All that can ever stand before us was created before us, hence was in that list, but for
         // a writer that has become a reader. If the one that has gone was alone there, or has held,
         // nobody is before us now, and there is nothing left to list.
-        let alone = position == 1 && !stance.grammar.is_overtaken(stance.kind);
+        let alone = position == 1 && !contention.naming.is_overtaken(contention.mode);
         if alone || ending.was_held {
-            place = Place::First;
+            place = Position::First;
         } else {
-            (contender, place) = Box::pin(look_or_leave(contender, None, stance)).await?;
+            (waiter, place) = Box::pin(position_or_withdraw(waiter, None, contention)).await?;
         }
         // If somebody still stands before us, the one that has gone had not held.
-        if let (Some(until), Place::First) = (ending.held_off, &place) {
+        if let (Some(until), Position::First) = (ending.held_off, &place) {
             held_off.extend(until);
         }
     }
 }
 
 /// What it means that our node is gone.
-fn ended(mut contender: Contender, reason: LostReason) -> Trouble {
-    contender.disown();
+fn ended(mut waiter: WaiterNode, reason: LostReason) -> AcquireError {
+    waiter.disown();
     match reason {
-        LostReason::NodeGone => Trouble::OwnNodeGone,
-        _ => Trouble::SessionLost,
+        LostReason::NodeGone => AcquireError::OwnNodeGone,
+        _ => AcquireError::SessionLost,
     }
 }
 
-/// As [`look`]; one who cannot stand in the line leaves it.
-pub(crate) async fn look_or_leave(
-    contender: Contender,
+/// As [`position`]; one who cannot stand in the line leaves it.
+pub(crate) async fn position_or_withdraw(
+    waiter: WaiterNode,
     listing: Option<Vec<String>>,
-    stance: Stance<'_>,
-) -> Result<(Contender, Place), Trouble> {
-    match look(&contender, listing, stance).await {
-        Ok(place) => Ok((contender, place)),
-        Err(trouble) => Err(leave(contender, trouble).await),
+    contention: Contention<'_>,
+) -> Result<(WaiterNode, Position), AcquireError> {
+    match position(&waiter, listing, contention).await {
+        Ok(place) => Ok((waiter, place)),
+        Err(trouble) => Err(withdraw_after(waiter, trouble).await),
     }
 }
 
 /// Leaves the line because of `trouble`. A refusal is told when our node is gone, so that whoever
 /// asks again at once, in another dialect, does not meet it; no longer than the connection lasts,
 /// and it is deleted in any case.
-pub(crate) async fn leave(contender: Contender, trouble: Trouble) -> Trouble {
-    if matches!(trouble, Trouble::Foreign { .. }) {
-        let _ = contender.withdraw().await;
+pub(crate) async fn withdraw_after(waiter: WaiterNode, trouble: AcquireError) -> AcquireError {
+    if matches!(trouble, AcquireError::Foreign { .. }) {
+        let _ = waiter.withdraw().await;
     }
     trouble
 }
 
 /// Our place in the line right now, or as of `listing`, which must have been taken after our
 /// creation.
-async fn look(
-    contender: &Contender,
+async fn position(
+    waiter: &WaiterNode,
     listing: Option<Vec<String>>,
-    stance: Stance<'_>,
-) -> Result<Place, Trouble> {
-    let Stance {
-        grammar,
-        kind,
+    contention: Contention<'_>,
+) -> Result<Position, AcquireError> {
+    let Contention {
+        naming,
+        mode,
         beside,
-    } = stance;
+    } = contention;
     let mut listing = listing;
     loop {
         let children = match listing.take() {
             Some(children) => children,
-            None => match contender.session().children(contender.dir()).await {
+            None => match waiter.session().children(waiter.dir()).await {
                 Ok(children) => children.names,
-                Err(error) if error.is_no_node() => return Err(Trouble::OwnNodeGone),
+                Err(error) if error.is_no_node() => return Err(AcquireError::OwnNodeGone),
                 Err(error) => {
-                    link::restored(contender.session(), error).await?;
+                    retry::until_retryable(waiter.session(), error).await?;
                     continue;
                 }
             },
         };
-        let line = match arranged(contender.session(), contender.dir(), children, grammar).await {
-            Err(Trouble::Client(error)) => {
-                link::restored(contender.session(), error).await?;
+        let line = match arranged(waiter.session(), waiter.dir(), children, naming).await {
+            Err(AcquireError::Client(error)) => {
+                retry::until_retryable(waiter.session(), error).await?;
                 continue;
             }
             other => other?,
         };
         // Gone before we came: whoever held the lock meanwhile has left nothing to see.
-        if beside.is_some_and(|held| line.iter().all(|rival| rival.name != held)) {
-            return Err(Trouble::OwnNodeGone);
+        if beside.is_some_and(|held| line.iter().all(|child| child.name != held)) {
+            return Err(AcquireError::OwnNodeGone);
         }
-        let own = contender.name();
+        let own = waiter.name();
         let mut before = 0;
         let mut nearest = None;
         let mut head = None;
         let mut there = false;
-        for rival in &line {
-            if rival.name == own {
+        for child in &line {
+            if child.name == own {
                 there = true;
                 break;
             }
-            if kind.waits_for(grammar.kind(&rival.name)) && beside != Some(&*rival.name) {
+            if mode.waits_for(naming.mode_of(&child.name)) && beside != Some(&*child.name) {
                 before += 1;
-                nearest = Some(rival);
+                nearest = Some(child);
                 head = head.or(nearest);
             }
         }
         if !there {
-            return Err(Trouble::OwnNodeGone);
+            return Err(AcquireError::OwnNodeGone);
         }
-        let path_of = |rival: &Rival| baton_proto::path::join(contender.dir(), &rival.name);
+        let path_of = |child: &SequentialChild| baton_proto::path::join(waiter.dir(), &child.name);
         return Ok(match nearest.zip(head) {
-            None => Place::First,
-            Some((nearest, head)) => Place::Behind {
+            None => Position::First,
+            Some((nearest, head)) => Position::Behind {
                 position: before,
                 predecessor: path_of(nearest),
                 head: path_of(head),
@@ -282,29 +287,29 @@ pub(crate) async fn arranged(
     session: &Session,
     dir: &str,
     children: Vec<String>,
-    grammar: Grammar,
-) -> Result<Vec<Rival>, Trouble> {
+    naming: NamingScheme,
+) -> Result<Vec<SequentialChild>, AcquireError> {
     let mut line = Vec::with_capacity(children.len());
     for name in children {
-        match grammar.classify(&name) {
-            Child::Contender { number, .. } => line.push(Rival {
+        match naming.classify(&name) {
+            Child::Waiter { number, .. } => line.push(SequentialChild {
                 name,
                 number,
                 czxid: None,
             }),
-            Child::Bystander => tracing::debug!(dir, child = name, "not a contender: skipped"),
-            Child::Refused(why) => return Err(Trouble::Foreign { child: name, why }),
+            Child::Bystander => tracing::debug!(dir, child = name, "not a waiter: skipped"),
+            Child::Refused(why) => return Err(AcquireError::Foreign { child: name, why }),
         }
     }
-    let place = |rival: &Rival, read: &Data| kept_place(grammar, &rival.name, read);
+    let place = |child: &SequentialChild, read: &Data| kept_place(naming, &child.name, read);
     Ok(order::arrange_by(session, dir, line, place).await?)
 }
 
 /// The `czxid` that counts for the order: that of the node, or of the writer in whose place a
 /// reader stands.
-fn kept_place(grammar: Grammar, name: &str, read: &Data) -> i64 {
+fn kept_place(naming: NamingScheme, name: &str, read: &Data) -> i64 {
     let czxid = read.stat.czxid;
-    if grammar.kind(name) == Kind::Exclusive {
+    if naming.mode_of(name) == LockMode::Exclusive {
         return czxid;
     }
     let kept = Record::from_bytes(&read.data).and_then(|record| record.place);
@@ -349,7 +354,7 @@ pub(crate) async fn until_gone(
     session: &Session,
     path: &str,
     watching: impl FnMut(),
-) -> Result<(), Trouble> {
+) -> Result<(), AcquireError> {
     until_ended(session, path, Wait::End, watching)
         .await
         .map(drop)
@@ -359,15 +364,15 @@ pub(crate) async fn until_gone(
 async fn until_ended(
     session: &Session,
     path: &str,
-    manner: Wait,
+    wanted: Wait,
     mut watching: impl FnMut(),
-) -> Result<Ending, Trouble> {
+) -> Result<Ending, AcquireError> {
     let mut lock_delay = Duration::ZERO;
     // Kept over a change of the data, so that no release falls between two watches.
     let mut herald = None;
     loop {
         // Boxed: what is over soon is not to make every wait larger.
-        let end = match Box::pin(arm(session, path, manner, herald, lock_delay)).await? {
+        let end = match Box::pin(arm(session, path, wanted, herald, lock_delay)).await? {
             Armed::Over(ending) => return Ok(ending),
             Armed::Watching(watches) => {
                 (herald, lock_delay) = (watches.herald, watches.lock_delay);
@@ -376,7 +381,7 @@ async fn until_ended(
         };
         watching();
         let Ok(event) = end.await else {
-            return Err(Trouble::SessionLost);
+            return Err(AcquireError::SessionLost);
         };
         let was_held = has_come(herald.as_mut(), &event);
         if was_held || event.kind == EventKind::NodeDeleted {
@@ -406,15 +411,15 @@ struct Watches {
 async fn arm(
     session: &Session,
     path: &str,
-    manner: Wait,
+    wanted: Wait,
     mut herald: Option<Watch>,
     mut lock_delay: Duration,
-) -> Result<Armed, Trouble> {
+) -> Result<Armed, AcquireError> {
     // On a node that asks for a lock delay, from the read that told so: older than the watch for
     // its herald.
     let mut first_read: Option<Watch> = None;
     loop {
-        let wants_herald = manner == Wait::Herald || !lock_delay.is_zero();
+        let wants_herald = wanted == Wait::Herald || !lock_delay.is_zero();
         // Where it is to tell what came between two requests, an answer must not have waited for
         // another connection.
         let asking = match first_read {
@@ -423,14 +428,14 @@ async fn arm(
         };
         // Asked for first: of a release between the two, the herald is seen.
         let asked = (wants_herald && herald.is_none())
-            .then(|| asking.exists_watch(&contender::herald(path)));
+            .then(|| asking.exists_watch(&waiter_node::release_marker(path)));
         let read = asking.get_data_watch(path).await;
         if let Some(asked) = asked {
             herald = asked.await.ok().map(|(_, herald)| herald);
         }
         match read {
             Ok((read, end)) => {
-                if manner != Wait::End {
+                if wanted != Wait::End {
                     lock_delay = lock_delay.max(Record::lock_delay_in(&read.data));
                 }
                 if !lock_delay.is_zero() && !wants_herald {
@@ -453,7 +458,7 @@ async fn arm(
             }
             Err(error) => {
                 first_read = None;
-                link::restored(session, error).await?;
+                retry::until_retryable(session, error).await?;
             }
         }
     }
@@ -479,14 +484,14 @@ fn news(watch: Option<&mut Watch>) -> Option<WatchEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::{Dialect, RwDialect};
+    use crate::naming::{Dialect, RwDialect};
     use baton_proto::Stat;
     use uuid::Uuid;
 
     #[tokio::test(start_paused = true)]
     async fn who_is_held_off_is_so_until_the_last_of_the_delays_has_passed_to_the_instant() {
         let (brief, long) = (Duration::from_secs(3), Duration::from_secs(5));
-        let mut held_off = HeldOff::default();
+        let mut held_off = DelayedUntil::default();
         assert!(held_off.has_passed());
         for delay in [long, brief] {
             let ending = Ending::new(false, false, delay);
@@ -503,7 +508,7 @@ mod tests {
 
     #[test]
     fn h43_only_a_reader_keeps_the_place_that_its_data_says_and_never_a_later_one() {
-        let kept = |grammar: Grammar, kind, place| {
+        let kept = |naming: NamingScheme, mode, place| {
             let mut record = Record::new(None);
             record.place = place;
             let stat = Stat {
@@ -514,15 +519,15 @@ mod tests {
                 data: record.to_bytes().into(),
                 stat,
             };
-            let name = grammar.own_prefix(kind, &Uuid::new_v4(), 1) + "0000000001";
-            kept_place(grammar, &name, &read)
+            let name = naming.own_prefix(mode, &Uuid::new_v4(), 1) + "0000000001";
+            kept_place(naming, &name, &read)
         };
-        let shared = Grammar::ReadWrite(RwDialect::Curator);
-        assert_eq!(kept(shared, Kind::Shared, Some(40)), 40);
-        assert_eq!(kept(shared, Kind::Shared, Some(60)), 50);
-        assert_eq!(kept(shared, Kind::Shared, None), 50);
-        assert_eq!(kept(shared, Kind::Exclusive, Some(40)), 50);
-        let exclusive = Grammar::Exclusive(Dialect::Curator);
-        assert_eq!(kept(exclusive, Kind::Exclusive, Some(40)), 50);
+        let shared = NamingScheme::ReadWrite(RwDialect::Curator);
+        assert_eq!(kept(shared, LockMode::Shared, Some(40)), 40);
+        assert_eq!(kept(shared, LockMode::Shared, Some(60)), 50);
+        assert_eq!(kept(shared, LockMode::Shared, None), 50);
+        assert_eq!(kept(shared, LockMode::Exclusive, Some(40)), 50);
+        let exclusive = NamingScheme::Exclusive(Dialect::Curator);
+        assert_eq!(kept(exclusive, LockMode::Exclusive, Some(40)), 50);
     }
 }

@@ -1,8 +1,8 @@
 //! Why a lock was not acquired.
 
-use crate::dialect::Refusal;
 use crate::guard::LostReason;
-use crate::limit::WaitedFor;
+use crate::naming::Refusal;
+use crate::time_limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
 

@@ -8,10 +8,10 @@
 
 use super::draft::Draft;
 use super::error::CacheError;
-use super::shared::{CacheStatus, Shared};
+use super::state::{CacheState, CacheStatus};
 use super::view::CachedNode;
 use crate::backoff::Backoff;
-use crate::link;
+use crate::retry;
 use baton_client::{
     AddWatchMode, Applied, Client, ConnectError, Error, EventKind, PersistentEvent,
     PersistentWatch, Session, State, StateStream, path,
@@ -31,7 +31,7 @@ const ROUNDS: u32 = 32;
 pub(super) type CatchUp = oneshot::Sender<i64>;
 
 /// Ends the cache when its task does, however it does.
-struct Ending(Arc<Shared>);
+struct Ending(Arc<CacheState>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -40,7 +40,7 @@ impl Drop for Ending {
 }
 
 /// Why an attempt came to an end.
-enum Trouble {
+enum FollowError {
     /// Another session goes on.
     SessionOver,
     /// The connection came back: read everything anew.
@@ -48,8 +48,8 @@ enum Trouble {
     Refused(CacheError),
 }
 
-pub(super) async fn run(shared: Arc<Shared>, client: Client, mut asks: mpsc::Receiver<CatchUp>) {
-    let _ending = Ending(Arc::clone(&shared));
+pub(super) async fn run(state: Arc<CacheState>, client: Client, mut asks: mpsc::Receiver<CatchUp>) {
+    let _ending = Ending(Arc::clone(&state));
     let mut backoff = Backoff::default();
     let mut attempts = 0;
     let mut waiting = Vec::new();
@@ -57,7 +57,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, mut asks: mpsc::Rec
         let error = match client.session().await {
             Ok(session) => {
                 let mut follower = Follower {
-                    shared: &shared,
+                    state: &state,
                     session: &session,
                     states: session.states(),
                     asks: &mut asks,
@@ -70,22 +70,22 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, mut asks: mpsc::Rec
                     attempts = 0;
                 }
                 match trouble {
-                    Trouble::SessionOver | Trouble::Restored => {
-                        interrupted(&shared);
+                    FollowError::SessionOver | FollowError::Restored => {
+                        interrupted(&state);
                         continue;
                     }
-                    Trouble::Refused(error) => error,
+                    FollowError::Refused(error) => error,
                 }
             }
             Err(ConnectError::Closed) => return,
             Err(source) => CacheError::Connect {
-                path: shared.path.to_string(),
+                path: state.path.to_string(),
                 source,
             },
         };
         attempts += 1;
         let pause = backoff.pause();
-        shared.set_status(CacheStatus::Retrying {
+        state.set_status(CacheStatus::Retrying {
             error,
             attempts,
             pause,
@@ -94,14 +94,14 @@ pub(super) async fn run(shared: Arc<Shared>, client: Client, mut asks: mpsc::Rec
     }
 }
 
-fn interrupted(shared: &Shared) {
-    if *shared.status.borrow() == CacheStatus::Live {
-        shared.set_status(CacheStatus::Interrupted);
+fn interrupted(state: &CacheState) {
+    if *state.status.borrow() == CacheStatus::Live {
+        state.set_status(CacheStatus::Interrupted);
     }
 }
 
 struct Follower<'a> {
-    shared: &'a Shared,
+    state: &'a CacheState,
     session: &'a Session,
     states: StateStream,
     asks: &'a mut mpsc::Receiver<CatchUp>,
@@ -114,13 +114,13 @@ struct Follower<'a> {
 type Dirty = BTreeSet<Arc<str>>;
 
 impl Follower<'_> {
-    async fn follow(&mut self) -> Trouble {
+    async fn follow(&mut self) -> FollowError {
         let mut watch = loop {
             let mode = AddWatchMode::PersistentRecursive;
-            let watching = self.session.watch_persistent(&self.shared.path, mode);
+            let watching = self.session.watch_persistent(&self.state.path, mode);
             match self.answer(watching).await {
                 Ok(watch) => break watch,
-                Err(Trouble::Restored) => {}
+                Err(FollowError::Restored) => {}
                 Err(trouble) => return trouble,
             }
         };
@@ -136,7 +136,7 @@ impl Follower<'_> {
             };
             match step.await {
                 Ok(()) => {}
-                Err(Trouble::Restored) => whole = true,
+                Err(FollowError::Restored) => whole = true,
                 Err(trouble) => return trouble,
             }
         }
@@ -149,14 +149,14 @@ impl Follower<'_> {
         whole: bool,
         watch: &mut PersistentWatch,
         dirty: &mut Dirty,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, FollowError> {
         let mut draft = Draft::default();
         // Every change up to `latest` is read or dirty; every one up to `settled` is read.
-        let mut latest = self.shared.snapshot().as_of();
+        let mut latest = self.state.snapshot().as_of();
         let mut settled = latest;
         if whole || !self.waiting.is_empty() {
             // A new session may have come to a server that is behind the one before.
-            let sync = self.session.sync(&self.shared.path).applied();
+            let sync = self.session.sync(&self.state.path).applied();
             latest = self.answer(sync).await?.zxid;
         }
         if whole {
@@ -177,7 +177,7 @@ impl Follower<'_> {
         }
         let exact = dirty.is_empty();
         let as_of = if exact { latest } else { settled };
-        self.shared.show(draft, as_of, exact);
+        self.state.show(draft, as_of, exact);
         self.shown = true;
         for ask in self.waiting.drain(..) {
             // Who asked may have gone.
@@ -191,12 +191,12 @@ impl Follower<'_> {
         &mut self,
         watch: &mut PersistentWatch,
         dirty: &mut Dirty,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, FollowError> {
         loop {
             tokio::select! {
                 biased;
                 event = watch.next() => {
-                    let event = event.map_err(|_| Trouble::SessionOver)?;
+                    let event = event.map_err(|_| FollowError::SessionOver)?;
                     if self.note(event, dirty) {
                         return Ok(true);
                     }
@@ -214,14 +214,14 @@ impl Follower<'_> {
         }
     }
 
-    fn look_at(&self, state: Option<State>) -> Result<(), Trouble> {
+    fn look_at(&self, state: Option<State>) -> Result<(), FollowError> {
         if state.is_none_or(State::is_final) {
-            return Err(Trouble::SessionOver);
+            return Err(FollowError::SessionOver);
         }
         // The state now, not the one read late: where the connection is back, everything may be
         // read and shown already.
         if !self.session.state().is_connected() {
-            interrupted(self.shared);
+            interrupted(self.state);
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Follower<'_> {
         for path in changed {
             if self
                 .depth(path)
-                .is_some_and(|depth| depth <= self.shared.limits.depth)
+                .is_some_and(|depth| depth <= self.state.limits.depth)
             {
                 dirty.insert(Arc::from(path));
             }
@@ -257,19 +257,19 @@ impl Follower<'_> {
 
     /// How far below the root of the subtree.
     fn depth(&self, path: &str) -> Option<usize> {
-        let root = &*self.shared.path;
+        let root = &*self.state.path;
         let depth = |path: &str| baton_client::path::names(path).count();
         path::is_at_or_below(path, root).then(|| depth(path).saturating_sub(depth(root)))
     }
 
     /// Reads the whole subtree, level by level. Returns the zxid of the last answer.
-    async fn read_subtree(&mut self, draft: &mut Draft) -> Result<i64, Trouble> {
+    async fn read_subtree(&mut self, draft: &mut Draft) -> Result<i64, FollowError> {
         let mut zxid = 0;
-        let mut level = vec![Arc::clone(&self.shared.path)];
+        let mut level = vec![Arc::clone(&self.state.path)];
         for depth in 0.. {
             let (read_at, with_children) = self.read(&level, draft).await?;
             zxid = zxid.max(read_at);
-            if depth == self.shared.limits.depth || with_children.is_empty() {
+            if depth == self.state.limits.depth || with_children.is_empty() {
                 break;
             }
             level = self.list(&with_children).await?;
@@ -282,7 +282,7 @@ impl Follower<'_> {
         &mut self,
         paths: &[Arc<str>],
         draft: &mut Draft,
-    ) -> Result<(i64, Vec<Arc<str>>), Trouble> {
+    ) -> Result<(i64, Vec<Arc<str>>), FollowError> {
         let mut zxid = 0;
         let mut with_children = Vec::new();
         for window in paths.chunks(WINDOW) {
@@ -311,13 +311,13 @@ impl Follower<'_> {
                     Err(error) => return Err(self.trouble(error).await),
                 }
             }
-            self.shared.check_size(draft).map_err(Trouble::Refused)?;
+            self.state.check_size(draft).map_err(FollowError::Refused)?;
         }
         Ok((zxid, with_children))
     }
 
     /// The paths of the children of these nodes.
-    async fn list(&mut self, parents: &[Arc<str>]) -> Result<Vec<Arc<str>>, Trouble> {
+    async fn list(&mut self, parents: &[Arc<str>]) -> Result<Vec<Arc<str>>, FollowError> {
         let mut found = Vec::new();
         for window in parents.chunks(WINDOW) {
             let reads: Vec<_> = window
@@ -336,8 +336,8 @@ impl Follower<'_> {
                     Err(error) => return Err(self.trouble(error).await),
                 }
             }
-            if found.len() > self.shared.limits.nodes {
-                return Err(Trouble::Refused(self.shared.too_large()));
+            if found.len() > self.state.limits.nodes {
+                return Err(FollowError::Refused(self.state.too_large()));
             }
         }
         Ok(found)
@@ -345,13 +345,13 @@ impl Follower<'_> {
 
     /// Whether this node may stay unread.
     fn passes_over(&self, path: &str) -> bool {
-        self.shared.limits.passes_over && *path != *self.shared.path
+        self.state.limits.passes_over && *path != *self.state.path
     }
 
     async fn answer<T>(
         &mut self,
         operation: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, FollowError> {
         match self.answer_as_is(operation).await {
             Ok(value) => Ok(value),
             Err(error) => Err(self.trouble(error).await),
@@ -374,14 +374,14 @@ impl Follower<'_> {
         }
     }
 
-    async fn trouble(&self, error: Error) -> Trouble {
-        let source = match link::restored(self.session, error).await {
-            Ok(()) => return Trouble::Restored,
-            Err(_) if self.session.state().is_final() => return Trouble::SessionOver,
+    async fn trouble(&self, error: Error) -> FollowError {
+        let source = match retry::until_retryable(self.session, error).await {
+            Ok(()) => return FollowError::Restored,
+            Err(_) if self.session.state().is_final() => return FollowError::SessionOver,
             Err(source) => source,
         };
-        Trouble::Refused(CacheError::Client {
-            path: self.shared.path.to_string(),
+        FollowError::Refused(CacheError::Client {
+            path: self.state.path.to_string(),
             source,
         })
     }

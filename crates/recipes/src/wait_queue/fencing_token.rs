@@ -4,8 +4,8 @@
 //! (`docs/internals/hazards.md`, the trap of fencing tokens). Must never overwrite a request to let
 //! go that somebody has written there.
 
-use super::{Contender, Trouble};
-use crate::link;
+use super::{AcquireError, WaiterNode};
+use crate::retry;
 use baton_client::Data;
 
 /// Changes the node of a grant, and returns the zxid of that change: larger than that of every
@@ -13,39 +13,36 @@ use baton_client::Data;
 ///
 /// `data` is what the node was created with. Where an answer is lost, the node is read and changed
 /// again; only what was acknowledged becomes a token. Cancel-safe.
-pub(crate) async fn mint(contender: &Contender, data: &[u8]) -> Result<i64, Trouble> {
-    let session = contender.session();
+pub(crate) async fn mint_token(waiter: &WaiterNode, data: &[u8]) -> Result<i64, AcquireError> {
+    let session = waiter.session();
     let mut data = data.to_vec();
     // Since its creation nobody has changed it, or somebody has something to say to us.
     let mut version = 0;
     loop {
-        match session
-            .set_data(contender.path(), &data, Some(version))
-            .await
-        {
+        match session.set_data(waiter.path(), &data, Some(version)).await {
             Ok(stat) => return Ok(stat.mzxid),
-            Err(error) if error.is_no_node() => return Err(Trouble::OwnNodeGone),
+            Err(error) if error.is_no_node() => return Err(AcquireError::OwnNodeGone),
             Err(error) if error.is_bad_version() || error.is_maybe_applied() => {
-                let now = read_own(contender).await?;
+                let now = read_own(waiter).await?;
                 data = now.data.to_vec();
                 version = now.stat.version;
             }
-            Err(error) => link::restored(session, error).await?,
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
 }
 
 /// Our node as it is now, which must still be ours.
-pub(crate) async fn read_own(contender: &Contender) -> Result<Data, Trouble> {
-    let session = contender.session();
+pub(crate) async fn read_own(waiter: &WaiterNode) -> Result<Data, AcquireError> {
+    let session = waiter.session();
     loop {
-        match session.get_data(contender.path()).await {
+        match session.get_data(waiter.path()).await {
             Ok(read) if read.stat.ephemeral_owner != session.id() => {
-                return Err(Trouble::OwnNodeGone);
+                return Err(AcquireError::OwnNodeGone);
             }
             Ok(read) => return Ok(read),
-            Err(error) if error.is_no_node() => return Err(Trouble::OwnNodeGone),
-            Err(error) => link::restored(session, error).await?,
+            Err(error) if error.is_no_node() => return Err(AcquireError::OwnNodeGone),
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Owns their grammar in each library. A reader that was a writer has the writer's number in its
 //! name (H43).
 
-use super::tail::Tail;
-use super::{Child, Family, Kind, Refusal, UnknownDialect};
+use super::sequence_number::Tail;
+use super::{Child, Family, LockMode, Refusal, UnknownDialect};
 use crate::record;
 use uuid::Uuid;
 
@@ -37,19 +37,19 @@ impl RwDialect {
     }
 
     /// What stands before the number.
-    fn token(self, kind: Kind) -> &'static str {
-        match (self, kind) {
-            (Self::Curator, Kind::Shared) => "__READ__",
-            (Self::Curator, Kind::Exclusive) => "__WRIT__",
-            (Self::Kazoo, Kind::Shared) => "__rlock__",
-            (Self::Kazoo, Kind::Exclusive) => "__lock__",
-            (Self::Host, Kind::Shared) => "-R-",
-            (Self::Host, Kind::Exclusive) => "-W-",
+    fn token(self, mode: LockMode) -> &'static str {
+        match (self, mode) {
+            (Self::Curator, LockMode::Shared) => "__READ__",
+            (Self::Curator, LockMode::Exclusive) => "__WRIT__",
+            (Self::Kazoo, LockMode::Shared) => "__rlock__",
+            (Self::Kazoo, LockMode::Exclusive) => "__lock__",
+            (Self::Host, LockMode::Shared) => "-R-",
+            (Self::Host, LockMode::Exclusive) => "-W-",
         }
     }
 
-    pub(super) fn own_prefix(self, kind: Kind, marker: &Uuid) -> String {
-        let token = self.token(kind);
+    pub(super) fn own_prefix(self, mode: LockMode, marker: &Uuid) -> String {
+        let token = self.token(mode);
         match self {
             Self::Curator => format!("_c_{}-{token}", marker.hyphenated()),
             Self::Kazoo => format!("{}{token}", marker.simple()),
@@ -64,23 +64,23 @@ impl RwDialect {
     /// The name of the reader that the writer called `writer` becomes: a new marker, and the number
     /// that it had.
     pub(crate) fn downgraded(self, writer: &str, marker: &Uuid) -> Option<String> {
-        let (_, number) = writer.rsplit_once(self.token(Kind::Exclusive))?;
-        Some(self.own_prefix(Kind::Shared, marker) + number)
+        let (_, number) = writer.rsplit_once(self.token(LockMode::Exclusive))?;
+        Some(self.own_prefix(LockMode::Shared, marker) + number)
     }
 
     pub(super) fn classify(self, child: &str) -> Child {
-        let kinds = [Kind::Shared, Kind::Exclusive];
+        let modes = [LockMode::Shared, LockMode::Exclusive];
         if let Some(tail) = Tail::of(child) {
-            for kind in kinds {
-                match tail.after(self.token(kind)) {
-                    Some(Some(number)) => return Child::Contender { number, kind },
+            for mode in modes {
+                match tail.after(self.token(mode)) {
+                    Some(Some(number)) => return Child::Waiter { number, mode },
                     Some(None) => return Child::Refused(Refusal::UnreadableNumber),
                     None => {}
                 }
             }
         }
         // The others would count it by its token alone.
-        let counted = self != Self::Host && kinds.iter().any(|k| child.contains(self.token(*k)));
+        let counted = self != Self::Host && modes.iter().any(|k| child.contains(self.token(*k)));
         if counted {
             return Child::Refused(Refusal::UnreadableNumber);
         }
@@ -118,11 +118,11 @@ mod tests {
     fn each_dialect_reads_what_it_emits_and_spells_its_name() {
         for dialect in RwDialect::ALL {
             assert_eq!(dialect.as_str().parse(), Ok(dialect));
-            for kind in [Kind::Shared, Kind::Exclusive] {
-                let prefix = dialect.own_prefix(kind, &Uuid::new_v4());
+            for mode in [LockMode::Shared, LockMode::Exclusive] {
+                let prefix = dialect.own_prefix(mode, &Uuid::new_v4());
                 for (text, number) in [("0000000042", 42), ("-2147483648", -2_147_483_648)] {
                     let child = dialect.classify(&format!("{prefix}{text}"));
-                    assert_eq!(child, Child::Contender { number, kind }, "{dialect}");
+                    assert_eq!(child, Child::Waiter { number, mode }, "{dialect}");
                 }
             }
         }
@@ -132,11 +132,11 @@ mod tests {
     #[test]
     fn h43_a_downgraded_writer_keeps_its_number_and_reads_as_a_reader() {
         for dialect in RwDialect::ALL {
-            let writer = dialect.own_prefix(Kind::Exclusive, &Uuid::new_v4()) + "0000000042";
+            let writer = dialect.own_prefix(LockMode::Exclusive, &Uuid::new_v4()) + "0000000042";
             let reader = dialect.downgraded(&writer, &Uuid::new_v4()).unwrap();
-            let expected = Child::Contender {
+            let expected = Child::Waiter {
                 number: 42,
-                kind: Kind::Shared,
+                mode: LockMode::Shared,
             };
             assert_eq!(dialect.classify(&reader), expected, "{reader}");
         }
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn names_of_the_articles_are_read_without_our_marker() {
-        let reads = |child, number, kind| {
+        let reads = |child, number, mode| {
             assert_eq!(
                 RwDialect::Host.classify(child),
-                Child::Contender { number, kind }
+                Child::Waiter { number, mode }
             );
         };
-        reads("192.168.0.1-R-0000000001", 1, Kind::Shared);
-        reads("host-7-W-0000000012", 12, Kind::Exclusive);
+        reads("192.168.0.1-R-0000000001", 1, LockMode::Shared);
+        reads("host-7-W-0000000012", 12, LockMode::Exclusive);
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn readers_wait_for_writers_and_writers_for_all() {
-        assert!(!Kind::Shared.waits_for(Kind::Shared));
-        assert!(Kind::Shared.waits_for(Kind::Exclusive));
-        assert!(Kind::Exclusive.waits_for(Kind::Shared));
-        assert!(Kind::Exclusive.waits_for(Kind::Exclusive));
+        assert!(!LockMode::Shared.waits_for(LockMode::Shared));
+        assert!(LockMode::Shared.waits_for(LockMode::Exclusive));
+        assert!(LockMode::Exclusive.waits_for(LockMode::Shared));
+        assert!(LockMode::Exclusive.waits_for(LockMode::Exclusive));
     }
 }

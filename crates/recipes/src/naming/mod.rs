@@ -5,14 +5,14 @@
 //! against ours is refused (H13), because treating it as "behind us" is how two clients come to
 //! hold one lock.
 
-mod grammar;
 mod read_write;
-mod tail;
+mod scheme;
+mod sequence_number;
 
-pub(crate) use grammar::{Grammar, Kind};
 pub use read_write::RwDialect;
+pub(crate) use scheme::{LockMode, NamingScheme};
 
-use tail::Tail;
+use sequence_number::Tail;
 use uuid::Uuid;
 
 /// Whose names a path carries. Every participant on one path must use the same one.
@@ -65,11 +65,11 @@ fn in_zeros(marker: &Uuid) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     /// Stands in line with this number.
-    Contender {
+    Waiter {
         /// The number that the server appended.
         number: i64,
         /// What it wants.
-        kind: Kind,
+        mode: LockMode,
     },
     /// Cannot be a contender in any dialect: no lock token, no sequence number. Skipped.
     Bystander,
@@ -158,9 +158,9 @@ impl Dialect {
             | (Self::CuratorLatch, Family::Latch(number))
             | (Self::Kazoo, Family::Kazoo(number))
             | (Self::WriteLock, Family::WriteLock(number))
-            | (Self::ElectionSupport, Family::Support(number)) => Child::Contender {
+            | (Self::ElectionSupport, Family::Support(number)) => Child::Waiter {
                 number,
-                kind: Kind::Exclusive,
+                mode: LockMode::Exclusive,
             },
             (_, other) => other.among_others(),
         }
@@ -317,7 +317,7 @@ mod tests {
 
     fn contender(dialect: Dialect, child: &str) -> Option<i64> {
         match dialect.classify(child) {
-            Child::Contender { number, .. } => Some(number),
+            Child::Waiter { number, .. } => Some(number),
             _ => None,
         }
     }

@@ -5,12 +5,11 @@
 //! wake none. Who asks for reasons has two more, beside it.
 
 use super::ElectionError;
-use super::departure::{Departure, Words};
-use crate::campaign::Campaign;
-use crate::line::{self, Trouble};
-use crate::link;
-use crate::lock::LockError;
+use super::departure::{Departure, DepartureWatches};
+use crate::acquire::{Acquisition, LockError};
 use crate::record::Record;
+use crate::retry;
+use crate::wait_queue::{self, AcquireError};
 use baton_client::{Data, EventKind, Session, Watch};
 
 /// The head of the line: it leads, or is about to.
@@ -46,12 +45,12 @@ pub struct Leader {
 /// ```
 #[derive(Debug)]
 pub struct Observer {
-    campaign: Campaign,
+    acquisition: Acquisition,
     reported: Option<Option<(u64, String)>>,
     watch: Option<Watch>,
     reasons: bool,
     /// For the word of the leader that was seen last.
-    words: Option<Words>,
+    departure_watches: Option<DepartureWatches>,
     /// The change that its offer went by, where the watch has told that.
     end: Option<i64>,
     /// Why the leader reported last has gone, as soon as that is known.
@@ -63,13 +62,13 @@ pub struct Observer {
 type Look = Option<(Option<Leader>, Watch)>;
 
 impl Observer {
-    pub(super) fn new(campaign: Campaign) -> Self {
+    pub(super) fn new(acquisition: Acquisition) -> Self {
         Self {
-            campaign,
+            acquisition,
             reported: None,
             watch: None,
             reasons: false,
-            words: None,
+            departure_watches: None,
             end: None,
             gone: None,
             departure: None,
@@ -98,12 +97,12 @@ impl Observer {
     /// # Errors
     /// [`ElectionError`] where it cannot be found out; asking again is allowed.
     pub async fn next(&mut self) -> Result<Option<Leader>, ElectionError> {
-        let path = self.campaign.path.to_string();
+        let path = self.acquisition.path.to_string();
         loop {
             if let Some(watch) = &mut self.watch {
                 let outdated = async {
-                    match &self.words {
-                        Some(words) => words.outdated().await,
+                    match &self.departure_watches {
+                        Some(departure_watches) => departure_watches.outdated().await,
                         None => std::future::pending().await,
                     }
                 };
@@ -119,7 +118,7 @@ impl Observer {
                 self.watch = None;
             }
             let session =
-                self.campaign
+                self.acquisition
                     .client
                     .session()
                     .await
@@ -129,9 +128,9 @@ impl Observer {
                     })?;
             let (leader, watch) = match self.look(&session).await {
                 Ok(Some((leader, watch))) => (leader, watch),
-                Ok(None) | Err(Trouble::SessionLost | Trouble::OwnNodeGone) => continue,
-                Err(Trouble::Foreign { child, why }) => {
-                    let dialect = self.campaign.grammar.as_str();
+                Ok(None) | Err(AcquireError::SessionLost | AcquireError::OwnNodeGone) => continue,
+                Err(AcquireError::Foreign { child, why }) => {
+                    let dialect = self.acquisition.naming.as_str();
                     return Err(LockError::Foreign {
                         path,
                         child,
@@ -140,13 +139,13 @@ impl Observer {
                     }
                     .into());
                 }
-                Err(Trouble::Client(error)) => {
-                    link::restored(&session, error).await.map_err(|source| {
-                        ElectionError::Client {
+                Err(AcquireError::Client(error)) => {
+                    retry::until_retryable(&session, error)
+                        .await
+                        .map_err(|source| ElectionError::Client {
                             path: path.clone(),
                             source,
-                        }
-                    })?;
+                        })?;
                     continue;
                 }
             };
@@ -172,27 +171,31 @@ impl Observer {
         session: &Session,
         leader: Option<&Leader>,
     ) -> Result<bool, ElectionError> {
-        if let Some(words) = self.words.take_if(|words| !words.are_of(leader)) {
+        if let Some(departure_watches) = self
+            .departure_watches
+            .take_if(|departure_watches| !departure_watches.are_of(leader))
+        {
             // Of a leader that was seen and not yet reported, nobody asks.
-            self.gone.get_or_insert(words.departure(self.end));
+            self.gone
+                .get_or_insert(departure_watches.departure(self.end));
         }
         let Some(leader) = leader else {
             return Ok(true);
         };
-        if let Some(words) = &mut self.words
-            && words.stand()
+        if let Some(departure_watches) = &mut self.departure_watches
+            && departure_watches.stand()
         {
-            words.note(leader);
+            departure_watches.note(leader);
             return Ok(true);
         }
-        match Words::of(session, leader, self.words.as_ref()).await {
-            Ok(words) => self.words = Some(words),
+        match DepartureWatches::of(session, leader, self.departure_watches.as_ref()).await {
+            Ok(departure_watches) => self.departure_watches = Some(departure_watches),
             Err(_) if session.state().is_final() => {}
             Err(error) => {
-                link::restored(session, error)
+                retry::until_retryable(session, error)
                     .await
                     .map_err(|source| ElectionError::Client {
-                        path: self.campaign.path.to_string(),
+                        path: self.acquisition.path.to_string(),
                         source,
                     })?;
             }
@@ -200,8 +203,8 @@ impl Observer {
         Ok(false)
     }
 
-    async fn look(&self, session: &Session) -> Result<Look, Trouble> {
-        let dir = &*self.campaign.path;
+    async fn look(&self, session: &Session) -> Result<Look, AcquireError> {
+        let dir = &*self.acquisition.path;
         let children = match session.children(dir).await {
             Ok(children) => children.names,
             Err(error) if error.is_no_node() => {
@@ -214,14 +217,15 @@ impl Observer {
             }
             Err(error) => return Err(error.into()),
         };
-        let line = line::arranged(session, dir, children, self.campaign.grammar).await?;
+        let line = wait_queue::arranged(session, dir, children, self.acquisition.naming).await?;
         let Some(head) = line.first() else {
             let (children, watch) = match session.children_watch(dir).await {
                 Ok(read) => read,
                 Err(error) if error.is_no_node() => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            let line = line::arranged(session, dir, children.names, self.campaign.grammar).await?;
+            let line =
+                wait_queue::arranged(session, dir, children.names, self.acquisition.naming).await?;
             return Ok(if line.is_empty() {
                 Some((None, watch))
             } else {

@@ -1,12 +1,14 @@
 //! Our own node in a line.
 //!
-//! Owns it from the moment its create is sent: [`Offer`] while the outcome is open, [`Contender`]
-//! once the node is known. Both delete what they own when dropped, so a cancelled future can leave
-//! nothing behind (H10). Must never send a create again before it is known that the first one
-//! failed (H01), and must never take a node for its own by name or data alone (H03, H06).
+//! Owns it from the moment its create is sent: [`PendingCreate`] while the outcome is open,
+//! [`WaiterNode`] once the node is known. Both delete what they own when dropped, so a cancelled
+//! future can leave nothing behind (H10). Must never send a create again before it is known that
+//! the first one failed (H01), and must never take a node for its own by name or data alone (H03,
+//! H06).
 
-use super::{Parents, Trouble, ensure_parents};
-use crate::link;
+use super::AcquireError;
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 use baton_client::{CreateMode, Created, Deletion, Error, Op, OpResult, Pending, Session};
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ pub(super) const PARENT_ATTEMPTS: usize = 8;
 /// Our node, standing in line. Dropped, it is deleted: now if the server can be reached, else as
 /// soon as it can.
 #[derive(Debug)]
-pub(crate) struct Contender {
+pub(crate) struct WaiterNode {
     session: Session,
     dir: Arc<str>,
     path: String,
@@ -36,11 +38,11 @@ pub(crate) struct Contender {
 ///
 /// Whoever is told of a node there knows that the one at `path` was released *by its holder*; that
 /// it is gone alone could also mean that it left the line before its turn.
-pub(crate) fn herald(path: &str) -> String {
+pub(crate) fn release_marker(path: &str) -> String {
     format!("{path}.released")
 }
 
-impl Contender {
+impl WaiterNode {
     /// `path` must carry a marker of ours: no other node ever has that name, so it is deleted
     /// without a look.
     pub(super) fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
@@ -65,9 +67,9 @@ impl Contender {
 
     /// A node whose name others use too, one after the other.
     pub(crate) fn unmarked(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
-        let mut contender = Self::new(session, dir, path, czxid);
-        contender.marked = false;
-        contender
+        let mut waiter = Self::new(session, dir, path, czxid);
+        waiter.marked = false;
+        waiter
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -106,7 +108,7 @@ impl Contender {
     /// hold a new marker.
     ///
     /// Cancel-safe: dropping the future leaves neither.
-    pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, Trouble> {
+    pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, AcquireError> {
         let ops = [
             Op::create(self.beside(name), data.to_vec(), CreateMode::Ephemeral),
             Op::delete(&*self.path, None),
@@ -128,11 +130,11 @@ impl Contender {
         mut self,
         prefix: &str,
         data: &[u8],
-    ) -> Result<Option<(Self, Option<Vec<String>>)>, Trouble> {
+    ) -> Result<Option<(Self, Option<Vec<String>>)>, AcquireError> {
         let mode = CreateMode::EphemeralSequential;
         let mut ops = Vec::new();
         if self.is_announced() {
-            ops.extend(Op::herald(herald(&self.path)));
+            ops.extend(Op::herald(release_marker(&self.path)));
         }
         if self.owes_word {
             ops.push(Op::set_data(&*self.path, Vec::new(), None));
@@ -157,9 +159,9 @@ impl Contender {
         &mut self,
         prefix: &str,
         asked: Pending<Vec<OpResult>>,
-    ) -> Result<Option<Self>, Trouble> {
+    ) -> Result<Option<Self>, AcquireError> {
         let (session, dir) = (self.session.clone(), Arc::clone(&self.dir));
-        let mut offer = Offer {
+        let mut create = PendingCreate {
             session: &session,
             dir: &dir,
             prefix,
@@ -168,20 +170,20 @@ impl Contender {
         let made = match asked.applied().await {
             Ok(applied) => last_created(applied.value).map(|path| (path, applied.zxid)),
             Err(error) if error.is_maybe_applied() => {
-                let found = offer.look(error).await?;
+                let found = create.resolve(error).await?;
                 found.map(|node| (node.path, node.stat.czxid))
             }
             Err(error) => {
-                offer.open = false;
+                create.open = false;
                 if error.is_no_node() {
                     self.disown();
-                    return Err(Trouble::OwnNodeGone);
+                    return Err(AcquireError::OwnNodeGone);
                 }
-                link::restored(&session, error).await?;
+                retry::until_retryable(&session, error).await?;
                 None
             }
         };
-        offer.open = false;
+        create.open = false;
         Ok(made.map(|(path, czxid)| {
             self.disown();
             Self::new(&session, &dir, path, czxid)
@@ -220,7 +222,7 @@ impl Contender {
     pub(crate) fn release(mut self) -> Deletion {
         self.ours_to_delete = false;
         if self.is_announced() {
-            let herald = herald(&self.path);
+            let herald = release_marker(&self.path);
             return if self.owes_word {
                 self.session
                     .delete_with_farewell(&self.path, self.czxid, &herald)
@@ -238,8 +240,8 @@ impl Contender {
     }
 
     /// For whoever may have to delete the node while the contender stands.
-    pub(crate) fn removal(&self) -> Removal {
-        Removal {
+    pub(crate) fn removal(&self) -> NodeDeletion {
+        NodeDeletion {
             path: self.path.clone(),
             czxid: self.czxid,
             marked: self.marked,
@@ -253,13 +255,13 @@ impl Contender {
 
 /// How a node of ours is deleted, and no other that may have come to its path.
 #[derive(Debug)]
-pub(crate) struct Removal {
+pub(crate) struct NodeDeletion {
     path: String,
     czxid: i64,
     marked: bool,
 }
 
-impl Removal {
+impl NodeDeletion {
     /// How to delete a node whose name others use too.
     pub(crate) fn unmarked(path: &str, czxid: i64) -> Self {
         Self {
@@ -284,7 +286,7 @@ impl Removal {
     }
 }
 
-impl Drop for Contender {
+impl Drop for WaiterNode {
     fn drop(&mut self) {
         if self.ours_to_delete {
             drop(self.delete());
@@ -302,21 +304,21 @@ pub(crate) async fn join(
     dir: &Arc<str>,
     prefix: &str,
     data: &[u8],
-) -> Result<(Contender, Option<Vec<String>>), Error> {
+) -> Result<(WaiterNode, Option<Vec<String>>), Error> {
     let mut parents_made = 0;
     loop {
-        let (offer, pending) = Offer::send(session, dir, prefix, data);
+        let (create, pending) = PendingCreate::send(session, dir, prefix, data);
         let listing = session.children(dir);
-        match offer.settle(pending).await {
-            Ok(Some(contender)) => {
-                return Ok((contender, listing.await.ok().map(|listing| listing.names)));
+        match create.settle(pending).await {
+            Ok(Some(waiter)) => {
+                return Ok((waiter, listing.await.ok().map(|listing| listing.names)));
             }
             Ok(None) => {}
             Err(error) if error.is_no_node() && parents_made < PARENT_ATTEMPTS => {
                 parents_made += 1;
                 ensure_parents(session, dir, Parents::Container).await?;
             }
-            Err(error) => link::restored(session, error).await?,
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
 }
@@ -330,7 +332,7 @@ fn last_created(results: Vec<OpResult>) -> Option<String> {
 }
 
 /// A create under way.
-struct Offer<'a> {
+struct PendingCreate<'a> {
     session: &'a Session,
     dir: &'a Arc<str>,
     prefix: &'a str,
@@ -338,7 +340,7 @@ struct Offer<'a> {
     open: bool,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> PendingCreate<'a> {
     /// Queues the create; nothing has been awaited when this returns.
     fn send(
         session: &'a Session,
@@ -360,34 +362,34 @@ impl<'a> Offer<'a> {
     }
 
     /// Our node, or `None` where it is certain that the create was never applied.
-    async fn settle(mut self, pending: Pending<Created>) -> Result<Option<Contender>, Error> {
+    async fn settle(mut self, pending: Pending<Created>) -> Result<Option<WaiterNode>, Error> {
         let created = match pending.await {
             Ok(created) => Some(created),
-            Err(error) if error.is_maybe_applied() => self.look(error).await?,
+            Err(error) if error.is_maybe_applied() => self.resolve(error).await?,
             Err(error) => {
                 self.open = false;
                 return Err(error);
             }
         };
         self.open = false;
-        Ok(created.map(|node| Contender::new(self.session, self.dir, node.path, node.stat.czxid)))
+        Ok(created.map(|node| WaiterNode::new(self.session, self.dir, node.path, node.stat.czxid)))
     }
 
     /// Finds our node by marker *and* owner session, on a server that has caught up (H01–H03).
-    async fn look(&self, lost: Error) -> Result<Option<Created>, Error> {
+    async fn resolve(&self, lost: Error) -> Result<Option<Created>, Error> {
         loop {
-            if !link::connected(self.session).await {
+            if !retry::until_connected(self.session).await {
                 return Err(lost);
             }
             match self.session.recover_create(self.dir, self.prefix).await {
                 Ok(found) => return Ok(found),
-                Err(error) => link::restored(self.session, error).await?,
+                Err(error) => retry::until_retryable(self.session, error).await?,
             }
         }
     }
 }
 
-impl Drop for Offer<'_> {
+impl Drop for PendingCreate<'_> {
     /// The caller went away before the outcome was known: the session finds out in the background,
     /// and deletes what there is.
     fn drop(&mut self) {

@@ -14,12 +14,12 @@ const RATE: u32 = 100;
 
 /// When others may take over what is held, by our own clock.
 #[derive(Debug)]
-pub(crate) struct Until {
+pub(crate) struct ClaimDeadline {
     visibility: Option<Duration>,
     deadline: AtomicU64,
 }
 
-impl Until {
+impl ClaimDeadline {
     /// The server stamped the claim no earlier than it was `sent`.
     pub(crate) fn new(sent: BootInstant, visibility: Option<Duration>) -> Self {
         let until = Self {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn h67_the_time_of_a_claim_has_passed_at_its_end_and_not_a_nanosecond_before() {
-        let until = Until::new(BootInstant::from_nanos(5), Some(Duration::from_nanos(100)));
+        let until = ClaimDeadline::new(BootInstant::from_nanos(5), Some(Duration::from_nanos(100)));
         let has_passed = |at| {
             let clock: Arc<dyn Clock> = Arc::new(Still(BootInstant::from_nanos(at)));
             let passed = pin!(until.passed(&clock));
@@ -96,15 +96,16 @@ mod tests {
     #[test]
     fn h67_the_time_of_a_claim_is_shorter_by_the_clocks_rate_and_counts_from_the_newest_request() {
         let second = |nth: u64| BootInstant::from_nanos(nth * 1_000_000_000);
-        let left = |until: &Until, nth| until.remaining(second(nth)).map(|left| left.as_secs());
-        let until = Until::new(second(1000), Some(Duration::from_secs(100)));
+        let left =
+            |until: &ClaimDeadline, nth| until.remaining(second(nth)).map(|left| left.as_secs());
+        let until = ClaimDeadline::new(second(1000), Some(Duration::from_secs(100)));
         assert_eq!(left(&until, 1000), Some(99));
         assert_eq!(left(&until, 1098), Some(1));
         assert_eq!(left(&until, 1099), Some(0));
         until.renew(second(1050));
         assert_eq!(left(&until, 1099), Some(50));
         assert_eq!(left(&until, 1149), Some(0));
-        let endless = Until::new(second(1000), None);
+        let endless = ClaimDeadline::new(second(1000), None);
         assert_eq!(left(&endless, 1_000_000), None);
     }
 }

@@ -5,12 +5,14 @@
 //! (`docs/internals/hazards.md` §6.1). Must never carry a node or a marker from one session to the
 //! next (H04).
 
-use crate::dialect::{Dialect, Grammar, Kind};
+use super::{LockError, WaitProgress};
 use crate::guard::Guard;
-use crate::line::{self, Contender, Granted, HeldOff, OwnNode, Place, Stance, Step, Trouble};
-use crate::lock::LockError;
-use crate::progress::WaitProgress;
+use crate::naming::{Dialect, LockMode, NamingScheme};
 use crate::record::{self, Record};
+use crate::wait_queue::{
+    self, AcquireError, Contention, DelayedUntil, GrantedNode, OwnNodeWatch, Position, Step,
+    WaiterNode,
+};
 use baton_client::{Client, LeaseError, LeaseHold, Session};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +23,11 @@ const LEASE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who wants what, under which names.
 #[derive(Clone, Debug)]
-pub(crate) struct Campaign {
+pub(crate) struct Acquisition {
     pub client: Client,
     pub path: Arc<str>,
-    pub grammar: Grammar,
-    pub kind: Kind,
+    pub naming: NamingScheme,
+    pub lock_mode: LockMode,
     pub name: Option<Arc<str>>,
     /// What our node is to hold in place of the record.
     pub data: Option<Arc<[u8]>>,
@@ -39,13 +41,13 @@ pub(crate) struct Campaign {
 
 /// What is the same in our node's data from its creation on.
 #[derive(Clone, Copy)]
-struct Mark {
+struct WaiterIdentity {
     id: Uuid,
     since_ms: u64,
 }
 
 /// How we come into the line, and whether we wait there.
-enum Manner<'a> {
+enum AcquireMode<'a> {
     /// At the end, until first.
     Wait,
     /// At the end, and out again unless first.
@@ -54,7 +56,7 @@ enum Manner<'a> {
     Beside(&'a str),
     /// At the end, in the step that releases our node, which was first; then until first. Boxed: it
     /// is over soon, and is not to make every wait larger.
-    Requeue(Box<Contender>),
+    Requeue(Box<WaiterNode>),
 }
 
 pub(crate) enum Grant {
@@ -69,17 +71,22 @@ pub(crate) enum Report<'a> {
     Step(Step<'a>),
 }
 
-impl Campaign {
+impl Acquisition {
     /// For one at a time.
     pub(crate) fn new(client: &Client, path: &str, dialect: Dialect) -> Result<Self, LockError> {
-        Self::of(client, path, Grammar::Exclusive(dialect), Kind::Exclusive)
+        Self::of(
+            client,
+            path,
+            NamingScheme::Exclusive(dialect),
+            LockMode::Exclusive,
+        )
     }
 
     pub(crate) fn of(
         client: &Client,
         path: &str,
-        grammar: Grammar,
-        kind: Kind,
+        naming: NamingScheme,
+        lock_mode: LockMode,
     ) -> Result<Self, LockError> {
         let bad = |why: String| LockError::BadPath {
             path: path.to_owned(),
@@ -94,8 +101,8 @@ impl Campaign {
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),
-            grammar,
-            kind,
+            naming,
+            lock_mode,
             name: None,
             data: None,
             lock_delay: Duration::ZERO,
@@ -108,11 +115,11 @@ impl Campaign {
     pub(crate) fn observed(&self) -> (Self, WaitProgress) {
         let progress = self.progress.clone().unwrap_or_default();
         progress.outside();
-        let campaign = Self {
+        let acquisition = Self {
             progress: Some(progress.clone()),
             ..self.clone()
         };
-        (campaign, progress)
+        (acquisition, progress)
     }
 
     /// Stands in line until first, or, with `only_if_free`, leaves again at once if not first.
@@ -121,31 +128,31 @@ impl Campaign {
         only_if_free: bool,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
-        self.run_held_off(only_if_free, HeldOff::default(), report)
+        self.run_held_off(only_if_free, DelayedUntil::default(), report)
             .await
     }
 
     async fn run_held_off(
         &self,
         only_if_free: bool,
-        mut held_off: HeldOff,
+        mut held_off: DelayedUntil,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
         loop {
             let attempt = async {
                 let (session, lease) = Box::pin(self.enter()).await?;
-                let manner = if only_if_free {
-                    Manner::IfFree
+                let mode = if only_if_free {
+                    AcquireMode::IfFree
                 } else {
-                    Manner::Wait
+                    AcquireMode::Wait
                 };
-                self.attempt(session, lease, manner, &mut held_off, report)
+                self.attempt(session, lease, mode, &mut held_off, report)
                     .await
             };
             match attempt.await {
                 // Out of the line for no fault of the caller's: back to its end.
-                Err(Attempt::Again) => {}
-                Err(Attempt::Failed(error)) => return Err(error),
+                Err(AttemptError::Again) => {}
+                Err(AttemptError::Failed(error)) => return Err(error),
                 Ok(grant) => return Ok(grant),
             }
         }
@@ -163,14 +170,14 @@ impl Campaign {
             path: self.path.to_string(),
             reason,
         })?;
-        let mut held_off = HeldOff::default();
+        let mut held_off = DelayedUntil::default();
         match node {
             Some(node) if node.is_marked() && node.dir() == &*self.path => {
-                let manner = Manner::Requeue(Box::new(node));
-                let attempt = self.attempt(session, lease, manner, &mut held_off, report);
+                let mode = AcquireMode::Requeue(Box::new(node));
+                let attempt = self.attempt(session, lease, mode, &mut held_off, report);
                 match attempt.await {
-                    Err(Attempt::Again) => {}
-                    Err(Attempt::Failed(error)) => return Err(error),
+                    Err(AttemptError::Again) => {}
+                    Err(AttemptError::Failed(error)) => return Err(error),
                     Ok(grant) => return Ok(grant),
                 }
             }
@@ -182,17 +189,17 @@ impl Campaign {
     }
 
     /// As what we stand in the line.
-    pub(crate) fn stance(&self) -> Stance<'static> {
-        Stance {
-            grammar: self.grammar,
-            kind: self.kind,
+    pub(crate) fn contention(&self) -> Contention<'static> {
+        Contention {
+            naming: self.naming,
+            mode: self.lock_mode,
             beside: None,
         }
     }
 
     /// Our name in the line, without its number.
     pub(crate) fn own_prefix(&self, marker: &Uuid, session: &Session) -> String {
-        self.grammar.own_prefix(self.kind, marker, session.id())
+        self.naming.own_prefix(self.lock_mode, marker, session.id())
     }
 
     /// What our node holds: what the caller chose, else the record, but for participants that take
@@ -200,7 +207,7 @@ impl Campaign {
     fn own_data(&self, record: &Record) -> Vec<u8> {
         match &self.data {
             Some(data) => data.to_vec(),
-            None if self.grammar == Grammar::Exclusive(Dialect::ElectionSupport) => {
+            None if self.naming == NamingScheme::Exclusive(Dialect::ElectionSupport) => {
                 record.host.clone().into_bytes()
             }
             None => record.to_bytes(),
@@ -218,19 +225,19 @@ impl Campaign {
             let attempt = async {
                 let session = held.session().clone();
                 let lease = self.lease(&session).await?;
-                let manner = Manner::Beside(beside);
-                let mut held_off = HeldOff::default();
-                self.attempt(session, lease, manner, &mut held_off, &mut |_| {})
+                let mode = AcquireMode::Beside(beside);
+                let mut held_off = DelayedUntil::default();
+                self.attempt(session, lease, mode, &mut held_off, &mut |_| {})
                     .await
             };
             match attempt.await {
                 // The node that is held may be what is gone, before its guard has heard of it.
-                Err(Attempt::Again) => {
+                Err(AttemptError::Again) => {
                     if let Ok(None) = held.session().exists(held.node()).await {
                         held.node_gone();
                     }
                 }
-                Err(Attempt::Failed(error)) => return Err(error),
+                Err(AttemptError::Failed(error)) => return Err(error),
                 Ok(grant) => return Ok(grant),
             }
         }
@@ -240,19 +247,19 @@ impl Campaign {
         &self,
         session: Session,
         lease: LeaseHold,
-        manner: Manner<'_>,
-        held_off: &mut HeldOff,
+        mode: AcquireMode<'_>,
+        held_off: &mut DelayedUntil,
         report: &mut (dyn FnMut(Report<'_>) + Send),
-    ) -> Result<Grant, Attempt> {
-        let (beside, only_if_free, node) = match manner {
-            Manner::Wait => (None, false, None),
-            Manner::IfFree => (None, true, None),
-            Manner::Beside(name) => (Some(name), true, None),
-            Manner::Requeue(node) => (None, false, Some(node)),
+    ) -> Result<Grant, AttemptError> {
+        let (beside, only_if_free, node) = match mode {
+            AcquireMode::Wait => (None, false, None),
+            AcquireMode::IfFree => (None, true, None),
+            AcquireMode::Beside(name) => (Some(name), true, None),
+            AcquireMode::Requeue(node) => (None, false, Some(node)),
         };
-        let stance = Stance {
+        let contention = Contention {
             beside,
-            ..self.stance()
+            ..self.contention()
         };
         let report = &mut |what: Report<'_>| {
             if let Some(progress) = &self.progress {
@@ -265,46 +272,47 @@ impl Campaign {
             report(what);
         };
         report(Report::Offering);
-        let mark = Mark {
+        let identity = WaiterIdentity {
             id: Uuid::new_v4(),
             since_ms: record::now_ms(),
         };
         // Boxed: what is over soon is not to make every wait larger.
-        let (contender, listing) = Box::pin(self.join(&session, mark, node)).await?;
-        report(Report::Offered(contender.path()));
+        let (waiter, listing) = Box::pin(self.join(&session, identity, node)).await?;
+        report(Report::Offered(waiter.path()));
         let granted = if only_if_free {
-            match Box::pin(line::look_or_leave(contender, listing, stance)).await {
-                Ok((contender, Place::First)) => {
-                    let own_node = OwnNode::watch(&contender);
-                    Ok(Granted {
-                        contender,
-                        own_node,
-                    })
+            match Box::pin(wait_queue::position_or_withdraw(
+                waiter, listing, contention,
+            ))
+            .await
+            {
+                Ok((waiter, Position::First)) => {
+                    let own_node = OwnNodeWatch::watch(&waiter);
+                    Ok(GrantedNode { waiter, own_node })
                 }
-                Ok((_, Place::Behind { .. })) => return Ok(Grant::Busy),
+                Ok((_, Position::Behind { .. })) => return Ok(Grant::Busy),
                 Err(trouble) => Err(trouble),
             }
         } else {
             let step = |step: Step<'_>| report(Report::Step(step));
-            line::stand_off(contender, listing, stance, held_off, step).await
+            wait_queue::wait_for_turn_delayed(waiter, listing, contention, held_off, step).await
         };
-        let granted = granted.map_err(|trouble| self.trouble(&session, trouble))?;
-        let token = if self.grammar.mints_tokens() {
-            let data = self.own_data(&self.record(mark));
-            Box::pin(line::mint(&granted.contender, &data))
+        let granted = granted.map_err(|error| self.attempt_error(&session, error))?;
+        let token = if self.naming.mints_tokens() {
+            let data = self.own_data(&self.record(identity));
+            Box::pin(wait_queue::mint_token(&granted.waiter, &data))
                 .await
-                .map_err(|trouble| self.trouble(&session, trouble))?
+                .map_err(|error| self.attempt_error(&session, error))?
         } else {
-            granted.contender.czxid()
+            granted.waiter.czxid()
         };
         let guard = Box::pin(self.hold(vec![granted], token, lease)).await?;
-        Ok(Grant::Held(guard, mark.id))
+        Ok(Grant::Held(guard, identity.id))
     }
 
-    fn record(&self, mark: Mark) -> Record {
+    fn record(&self, identity: WaiterIdentity) -> Record {
         Record {
-            id: mark.id,
-            since_ms: mark.since_ms,
+            id: identity.id,
+            since_ms: identity.since_ms,
             lock_delay_ms: (!self.lock_delay.is_zero())
                 .then(|| u64::try_from(self.lock_delay.as_millis()).unwrap_or(u64::MAX)),
             announces: self.announces,
@@ -317,32 +325,32 @@ impl Campaign {
     async fn join(
         &self,
         session: &Session,
-        mark: Mark,
-        node: Option<Box<Contender>>,
-    ) -> Result<(Contender, Option<Vec<String>>), Attempt> {
-        let prefix = self.own_prefix(&mark.id, session);
-        let data = self.own_data(&self.record(mark));
+        identity: WaiterIdentity,
+        node: Option<Box<WaiterNode>>,
+    ) -> Result<(WaiterNode, Option<Vec<String>>), AttemptError> {
+        let prefix = self.own_prefix(&identity.id, session);
+        let data = self.own_data(&self.record(identity));
         let joined = match node {
             Some(node) => node.requeue(&prefix, &data).await,
-            None => line::join(session, &self.path, &prefix, &data)
+            None => wait_queue::join(session, &self.path, &prefix, &data)
                 .await
                 .map(Some)
-                .map_err(Trouble::from),
+                .map_err(AcquireError::from),
         };
-        let (mut contender, listing) = joined
-            .map_err(|trouble| self.trouble(session, trouble))?
-            .ok_or(Attempt::Again)?;
+        let (mut waiter, listing) = joined
+            .map_err(|error| self.attempt_error(session, error))?
+            .ok_or(AttemptError::Again)?;
         if !self.lock_delay.is_zero() {
-            contender.owe_word();
+            waiter.owe_word();
         }
         if self.announces {
-            contender.announce_release();
+            waiter.announce_release();
         }
-        Ok((contender, listing))
+        Ok((waiter, listing))
     }
 
     /// A live session, and a hold on its lease.
-    pub(crate) async fn enter(&self) -> Result<(Session, LeaseHold), Attempt> {
+    pub(crate) async fn enter(&self) -> Result<(Session, LeaseHold), AttemptError> {
         let session = self
             .client
             .session()
@@ -357,10 +365,10 @@ impl Campaign {
 
     /// A hold on the lease: from here on, not from the grant on, for a lease that runs already
     /// makes a hand-over one watch event long.
-    async fn lease(&self, session: &Session) -> Result<LeaseHold, Attempt> {
+    async fn lease(&self, session: &Session) -> Result<LeaseHold, AttemptError> {
         match session.hold_lease().await {
             Ok(lease) => Ok(lease),
-            Err(LeaseError::SessionEnded(_)) => Err(Attempt::Again),
+            Err(LeaseError::SessionEnded(_)) => Err(AttemptError::Again),
             Err(source) => {
                 let path = self.path.to_string();
                 Err(LockError::Lease { path, source }.into())
@@ -371,69 +379,69 @@ impl Campaign {
     /// The guard of what was granted on one session, once a lease runs: see [`Guard::new`].
     pub(crate) async fn hold(
         &self,
-        granted: Vec<Granted>,
+        granted: Vec<GrantedNode>,
         token: i64,
         lease: LeaseHold,
-    ) -> Result<Guard, Attempt> {
-        let contenders: Vec<_> = granted.iter().map(|one| &one.contender).collect();
-        for contender in contenders {
-            let session = contender.session();
+    ) -> Result<Guard, AttemptError> {
+        let waiters: Vec<_> = granted.iter().map(|one| &one.waiter).collect();
+        for waiter in waiters {
+            let session = waiter.session();
             if needs_renewal(session) {
-                renew(session, contender)
+                renew(session, waiter)
                     .await
-                    .map_err(|trouble| self.trouble(session, trouble))?;
+                    .map_err(|error| self.attempt_error(session, error))?;
             }
         }
         let mut granted = granted.into_iter();
         let Some(first) = granted.next() else {
-            return Err(Attempt::Again);
+            return Err(AttemptError::Again);
         };
         let guard = Guard::new(first, granted.collect(), token, lease);
         match guard.check() {
             Ok(()) => Ok(guard),
-            Err(_) => Err(Attempt::Again),
+            Err(_) => Err(AttemptError::Again),
         }
     }
 
-    pub(crate) fn trouble(&self, session: &Session, trouble: Trouble) -> Attempt {
+    pub(crate) fn attempt_error(&self, session: &Session, error: AcquireError) -> AttemptError {
         // Whatever went wrong, with the session over it comes down to that.
         if session.state().is_final() {
-            return Attempt::Again;
+            return AttemptError::Again;
         }
         let path = self.path.to_string();
-        match trouble {
-            Trouble::OwnNodeGone | Trouble::SessionLost => Attempt::Again,
-            Trouble::Foreign { child, why } => LockError::Foreign {
+        match error {
+            AcquireError::OwnNodeGone | AcquireError::SessionLost => AttemptError::Again,
+            AcquireError::Foreign { child, why } => LockError::Foreign {
                 path,
                 child,
-                dialect: self.grammar.as_str(),
+                dialect: self.naming.as_str(),
                 why,
             }
             .into(),
-            Trouble::Client(source) => LockError::Client { path, source }.into(),
+            AcquireError::Client(source) => LockError::Client { path, source }.into(),
         }
     }
 }
 
 /// An attempt that led to no grant.
-pub(crate) enum Attempt<E = LockError> {
+pub(crate) enum AttemptError<E = LockError> {
     /// Out of the line for no fault of the caller's: to be begun anew.
     Again,
     Failed(E),
 }
 
-impl<E> From<E> for Attempt<E> {
+impl<E> From<E> for AttemptError<E> {
     fn from(error: E) -> Self {
         Self::Failed(error)
     }
 }
 
-impl<E> Attempt<E> {
+impl<E> AttemptError<E> {
     /// Leaves the lines in which `nodes` of ours stand. A refusal is told when they are gone, so
     /// that whoever asks again at once does not meet them.
-    pub(crate) async fn leaving(self, nodes: impl IntoIterator<Item = Contender>) -> Self {
+    pub(crate) async fn leaving(self, nodes: impl IntoIterator<Item = WaiterNode>) -> Self {
         if let Self::Failed(_) = self {
-            line::withdraw_all(nodes).await;
+            wait_queue::withdraw_all(nodes).await;
         }
         self
     }
@@ -449,11 +457,11 @@ pub(crate) fn needs_renewal(session: &Session) -> bool {
 /// Asks the server whether node and session are still ours, and waits for a lease that rests on
 /// later answers. A lease that runs and does not get longer for a while is taken as it is: the
 /// servers are slow.
-pub(crate) async fn renew(session: &Session, contender: &Contender) -> Result<(), Trouble> {
+pub(crate) async fn renew(session: &Session, waiter: &WaiterNode) -> Result<(), AcquireError> {
     let patience = session.timeout() / 8;
     let mut pause = LEASE_PAUSE;
     loop {
-        line::read_own(contender).await?;
+        wait_queue::read_own(waiter).await?;
         let some = !session.lease().remaining().is_zero();
         if some && (pause > patience || !needs_renewal(session)) {
             return Ok(());

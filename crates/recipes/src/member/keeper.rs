@@ -7,10 +7,10 @@
 
 use super::error::MemberError;
 use super::layout;
-use super::node::{NodeState, Registered, Shared};
+use super::persistent_node::{NodeControl, NodeState, Registered};
 use crate::backoff::Backoff;
-use crate::line::{Parents, ensure_parents};
-use crate::link;
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 use baton_client::{
     Client, ConnectError, CreateMode, Data, Error, EventKind, Op, Pending, Session, Watch, path,
 };
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const FORMER: usize = 64;
 
 /// Ends the registration when the task does, however it does.
-struct Ending(Arc<Shared>);
+struct Ending(Arc<NodeControl>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -29,9 +29,9 @@ impl Drop for Ending {
     }
 }
 
-pub(super) fn closed(shared: &Shared) -> MemberError {
+pub(super) fn closed(control: &NodeControl) -> MemberError {
     MemberError::Closed {
-        path: shared.path.to_string(),
+        path: control.path.to_string(),
     }
 }
 
@@ -46,21 +46,21 @@ enum End {
     Refused(MemberError),
 }
 
-pub(super) async fn keep(shared: Arc<Shared>, client: Client) {
-    let _ending = Ending(Arc::clone(&shared));
+pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
+    let _ending = Ending(Arc::clone(&control));
     let mut own = Own::default();
     let mut backoff = Backoff::default();
-    while !shared.is_stopping() {
+    while !control.is_stopping() {
         let session = tokio::select! {
             biased;
             session = client.session() => session,
-            () = stopped(&shared) => return,
+            () = stopped(&control) => return,
         };
         let error = match session {
             Ok(session) => {
                 let was_registered = own.registrations;
                 let keeper = Keeper {
-                    shared: &shared,
+                    control: &control,
                     session: &session,
                     own: &mut own,
                 };
@@ -72,13 +72,13 @@ pub(super) async fn keep(shared: Arc<Shared>, client: Client) {
                 match end {
                     End::Stopped => return,
                     End::SessionOver => {
-                        shared.tell(NodeState::Absent, None);
+                        control.tell(NodeState::Absent, None);
                         continue;
                     }
                     End::Superseded(session_id) => {
-                        let path = shared.path.to_string();
+                        let path = control.path.to_string();
                         let error = MemberError::Superseded { path, session_id };
-                        shared.tell(NodeState::Ended(error), None);
+                        control.tell(NodeState::Ended(error), None);
                         return;
                     }
                     End::Refused(error) => error,
@@ -86,22 +86,22 @@ pub(super) async fn keep(shared: Arc<Shared>, client: Client) {
             }
             Err(ConnectError::Closed) => return,
             Err(source) => MemberError::Connect {
-                path: shared.path.to_string(),
+                path: control.path.to_string(),
                 source,
             },
         };
-        shared.tell(NodeState::Blocked(error), None);
+        control.tell(NodeState::Blocked(error), None);
         tokio::select! {
             biased;
             () = tokio::time::sleep(backoff.pause()) => {}
-            () = stopped(&shared) => return,
+            () = stopped(&control) => return,
         }
     }
 }
 
-async fn stopped(shared: &Shared) {
-    while !shared.is_stopping() {
-        shared.changed.notified().await;
+async fn stopped(control: &NodeControl) {
+    while !control.is_stopping() {
+        control.changed.notified().await;
     }
 }
 
@@ -127,7 +127,7 @@ impl Own {
 }
 
 struct Keeper<'a> {
-    shared: &'a Shared,
+    control: &'a NodeControl,
     session: &'a Session,
     own: &'a mut Own,
 }
@@ -145,7 +145,7 @@ impl Keeper<'_> {
             };
             step = match look.await {
                 Ok((found, watch)) => self.found(found, watch).await,
-                Err(error) if error.is_no_node() && self.shared.is_stopping() => {
+                Err(error) if error.is_no_node() && self.control.is_stopping() => {
                     return End::Stopped;
                 }
                 Err(error) if error.is_no_node() => self.create().await,
@@ -155,7 +155,7 @@ impl Keeper<'_> {
     }
 
     fn look(&self) -> Look {
-        self.session.get_data_watch(&self.shared.path)
+        self.session.get_data_watch(&self.control.path)
     }
 
     /// The node is there: somebody's.
@@ -164,7 +164,7 @@ impl Keeper<'_> {
         if owner == self.session.id() {
             return self.ours(found, watch).await;
         }
-        if self.shared.is_stopping() {
+        if self.control.is_stopping() {
             return Err(End::Stopped);
         }
         if self.own.former_sessions.contains(&owner) {
@@ -176,9 +176,9 @@ impl Keeper<'_> {
             }
             return self.take_over(found).await;
         }
-        self.shared.tell(
+        self.control.tell(
             NodeState::Blocked(MemberError::Taken {
-                path: self.shared.path.to_string(),
+                path: self.control.path.to_string(),
                 session_id: owner,
             }),
             None,
@@ -186,34 +186,34 @@ impl Keeper<'_> {
         tokio::select! {
             biased;
             _ = watch => Ok(self.look()),
-            () = stopped(self.shared) => Err(End::Stopped),
+            () = stopped(self.control) => Err(End::Stopped),
         }
     }
 
     fn is_this_instance(&self, found: &Data) -> bool {
         let record = layout::split(&found.data).map(|(record, _)| record.id);
-        record.is_some() && record == self.shared.instance
+        record.is_some() && record == self.control.instance
     }
 
     /// The node is ours: waits until it is not, or is to be changed.
     async fn ours(&mut self, found: Data, watch: Watch) -> Result<Look, End> {
-        if self.shared.is_stopping() {
+        if self.control.is_stopping() {
             let deletion = self
                 .session
-                .delete_eventually(&self.shared.path, found.stat.czxid);
-            self.shared.tell(NodeState::Absent, None);
+                .delete_eventually(&self.control.path, found.stat.czxid);
+            self.control.tell(NodeState::Absent, None);
             if let Err(error) = deletion.await {
-                tracing::warn!(path = &*self.shared.path, %error, "registration not deleted");
+                tracing::warn!(path = &*self.control.path, %error, "registration not deleted");
             }
             return Err(End::Stopped);
         }
-        let wanted = self.shared.wanted();
+        let wanted = self.control.wanted();
         if self.own.written != Some(wanted.revision) && found.data != wanted.data {
             // −1 cannot be asked for: it would mean "any" (H24).
             let version = Some(found.stat.version).filter(|version| *version != -1);
             let write = self
                 .session
-                .set_data(&self.shared.path, &wanted.data, version);
+                .set_data(&self.control.path, &wanted.data, version);
             let look = self.look();
             return match write.await {
                 Ok(_) => {
@@ -231,30 +231,30 @@ impl Keeper<'_> {
             session_id: found.stat.ephemeral_owner,
             czxid: found.stat.czxid,
         };
-        self.shared
+        self.control
             .tell(NodeState::Present(registered), Some(self.session));
         tokio::select! {
             biased;
             event = watch => match event {
                 Ok(event) => {
                     if event.kind == EventKind::NodeDeleted {
-                        self.shared.tell(NodeState::Absent, None);
+                        self.control.tell(NodeState::Absent, None);
                     }
                     Ok(self.look())
                 }
                 Err(_) => Err(End::SessionOver),
             },
-            () = self.shared.changed.notified() => Ok(self.look()),
+            () = self.control.changed.notified() => Ok(self.look()),
         }
     }
 
     /// Nobody's node is there: makes ours, and looks in the same breath.
     async fn create(&mut self) -> Result<Look, End> {
-        let wanted = self.shared.wanted();
+        let wanted = self.control.wanted();
         self.own.written = None;
         let create = self
             .session
-            .create(&self.shared.path, &wanted.data, CreateMode::Ephemeral);
+            .create(&self.control.path, &wanted.data, CreateMode::Ephemeral);
         let look = self.look();
         match create.await {
             Ok(_) => {
@@ -263,7 +263,7 @@ impl Keeper<'_> {
             }
             Err(error) if error.is_node_exists() => Ok(look),
             Err(error) if error.is_no_node() => {
-                let above = path::parent(&self.shared.path);
+                let above = path::parent(&self.control.path);
                 match ensure_parents(self.session, above, Parents::Container).await {
                     Ok(()) => Box::pin(self.create()).await,
                     Err(error) => self.after(error).await,
@@ -278,9 +278,9 @@ impl Keeper<'_> {
     /// The version tells it from one that somebody made there meanwhile, unless that one was
     /// written as often; it would have to have our id as well, and be made within this round trip.
     async fn take_over(&mut self, found: Data) -> Result<Look, End> {
-        let wanted = self.shared.wanted();
+        let wanted = self.control.wanted();
         self.own.written = None;
-        let path = &*self.shared.path;
+        let path = &*self.control.path;
         let version = Some(found.stat.version).filter(|version| *version != -1);
         let mut change = vec![
             Op::delete(path, version),
@@ -310,18 +310,18 @@ impl Keeper<'_> {
             return Err(End::SessionOver);
         }
         if !error.is_maybe_applied()
-            && let Err(source) = link::restored(self.session, error).await
+            && let Err(source) = retry::until_retryable(self.session, error).await
         {
             if self.session.state().is_final() {
                 return Err(End::SessionOver);
             }
             return Err(End::Refused(MemberError::Client {
-                path: self.shared.path.to_string(),
+                path: self.control.path.to_string(),
                 source,
             }));
         }
         // The server that has us now may be behind the one that applied it (H02).
-        let caught_up = self.session.sync(&self.shared.path);
+        let caught_up = self.session.sync(&self.control.path);
         let look = self.look();
         match caught_up.await {
             Ok(()) => Ok(look),

@@ -14,7 +14,7 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(20);
 ///
 /// A "maybe applied" is handed back too: only a look at the tree can tell whether it may be tried
 /// again.
-pub(crate) async fn restored(session: &Session, error: Error) -> Result<(), Error> {
+pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(), Error> {
     match error {
         Error::NotSent {
             reason: Reason::QueueFull { .. },
@@ -31,7 +31,7 @@ pub(crate) async fn restored(session: &Session, error: Error) -> Result<(), Erro
             reason: Reason::Disconnected | Reason::ConnectionLost,
             ..
         } => {
-            if connected(session).await {
+            if until_connected(session).await {
                 Ok(())
             } else {
                 Err(error)
@@ -42,7 +42,7 @@ pub(crate) async fn restored(session: &Session, error: Error) -> Result<(), Erro
 }
 
 /// Waits until a server has the session; `false` once none ever will.
-pub(crate) async fn connected(session: &Session) -> bool {
+pub(crate) async fn until_connected(session: &Session) -> bool {
     let mut states = session.states();
     let mut state = states.current();
     while !state.is_connected() && !state.is_final() {

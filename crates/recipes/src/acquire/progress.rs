@@ -3,8 +3,8 @@
 //! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire
 //! reports what it has found out for its own purposes, so the number of those before it may be old.
 
-use crate::limit::WaitedFor;
-use crate::line::Step;
+use crate::time_limit::WaitedFor;
+use crate::wait_queue::Step;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

@@ -4,85 +4,20 @@
 //! of the switch itself, for a guard that was lost, and the guard's owner, for one that is released
 //! or whose owner keeps the nodes. The lease is asked each time, never remembered.
 
-use crate::line::Removal;
+use crate::lost_reason::LostReason;
 use crate::receipt::Receipts;
+use crate::wait_queue::NodeDeletion;
 use baton_client::Session;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Why a guard has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// The session's lease ran out by our own clock: no server has answered for too long, or this
-    /// process was paused. If the session outlives that, the lock node is deleted as soon as there
-    /// is a connection, so that the lock passes on: see
-    /// [`Guard::keep_node`](crate::Guard::keep_node).
-    LeaseEnded,
-    /// Somebody deleted the lock node.
-    NodeGone,
-    /// The session has expired or was closed.
-    SessionLost,
-    /// It was released, by us.
-    Released,
-    /// A claim on an item was not extended in time, so that others may take the item over.
-    ClaimTimedOut,
-    /// The application did not answer the question whether it is alive: see
-    /// [`Guard::with_liveness`](crate::Guard::with_liveness).
-    NotAlive,
-}
-
-impl std::fmt::Display for LostReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::LeaseEnded => {
-                "the lease ended (no server answered in time, or this process was paused)"
-            }
-            Self::NodeGone => "its node was deleted by somebody",
-            Self::SessionLost => "the session was lost",
-            Self::Released => "it was released",
-            Self::ClaimTimedOut => "the claim was not extended in time",
-            Self::NotAlive => "the application did not say in time that it is alive",
-        })
-    }
-}
-
-impl std::error::Error for LostReason {}
-
-impl LostReason {
-    const HELD: u8 = 0;
-
-    fn code(self) -> u8 {
-        match self {
-            Self::LeaseEnded => 1,
-            Self::NodeGone => 2,
-            Self::SessionLost => 3,
-            Self::Released => 4,
-            Self::ClaimTimedOut => 6,
-            Self::NotAlive => 7,
-        }
-    }
-
-    fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::LeaseEnded),
-            2 => Some(Self::NodeGone),
-            3 => Some(Self::SessionLost),
-            4 => Some(Self::Released),
-            6 => Some(Self::ClaimTimedOut),
-            7 => Some(Self::NotAlive),
-            _ => None,
-        }
-    }
-}
-
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct GuardState {
     session: Session,
     /// The nodes that the guard stands on: at least one.
-    nodes: Vec<Removal>,
+    nodes: Vec<NodeDeletion>,
     token: u64,
     /// By which the outcome of transactions is read back.
     receipts: Arc<Receipts>,
@@ -95,8 +30,8 @@ pub(crate) struct Core {
     news: Notify,
 }
 
-impl Core {
-    pub(crate) fn new(session: Session, nodes: Vec<Removal>, token: u64) -> Self {
+impl GuardState {
+    pub(crate) fn new(session: Session, nodes: Vec<NodeDeletion>, token: u64) -> Self {
         Self {
             session,
             nodes,
@@ -116,12 +51,12 @@ impl Core {
 
     /// The first of the nodes.
     pub(crate) fn path(&self) -> &str {
-        self.nodes.first().map_or("", Removal::path)
+        self.nodes.first().map_or("", NodeDeletion::path)
     }
 
     /// The paths of the nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.nodes.iter().map(Removal::path)
+        self.nodes.iter().map(NodeDeletion::path)
     }
 
     pub(crate) fn token(&self) -> u64 {

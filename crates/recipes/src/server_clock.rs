@@ -4,8 +4,8 @@
 //! this machine's own, which may be minutes off, and must never be ahead of the server's: what is
 //! due by it is due there.
 
-use crate::line::{Parents, ensure_parents};
-use crate::link;
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 use baton_client::{BootInstant, CreateMode, Error, Op, OpResult, Session};
 use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
@@ -93,8 +93,8 @@ async fn read(session: &Session, dir: &str) -> Result<i64, Error> {
             Err(error) if error.is_no_node() => {
                 ensure_parents(session, dir, Parents::Container).await?;
             }
-            Err(error) if error.is_maybe_applied() && link::connected(session).await => {}
-            Err(error) => link::restored(session, error).await?,
+            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {}
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
 }

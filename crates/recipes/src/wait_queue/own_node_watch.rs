@@ -4,9 +4,9 @@
 //! stays set, across reconnects and changes of the data. Must never report a node gone that it
 //! merely could not read.
 
-use super::Contender;
-use crate::guard::LostReason;
-use crate::link;
+use super::WaiterNode;
+use crate::lost_reason::LostReason;
+use crate::retry;
 use baton_client::{Data, Error, Pending, Session, Watch};
 use baton_proto::EventKind;
 
@@ -16,7 +16,7 @@ const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 
 /// A watch on a node of ours, for as long as it is there.
 #[derive(Debug)]
-pub(crate) struct OwnNode {
+pub(crate) struct OwnNodeWatch {
     session: Session,
     path: String,
     /// What stands at the path with another one is another's (H09).
@@ -36,20 +36,20 @@ enum State {
 
 /// What has become of our node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum NodeNotification {
     /// Somebody has asked its holder to let go.
     AskedBack,
     /// It is gone, or its session. There will be no more news.
     Gone(LostReason),
 }
 
-impl OwnNode {
+impl OwnNodeWatch {
     /// Starts to watch: the request is queued before this returns.
-    pub(crate) fn watch(contender: &Contender) -> Self {
-        Self::at(contender.session(), contender.path(), contender.czxid())
+    pub(crate) fn watch(waiter: &WaiterNode) -> Self {
+        Self::at(waiter.session(), waiter.path(), waiter.czxid())
     }
 
-    /// As [`OwnNode::watch`], for a node of `session` outside a line.
+    /// As [`OwnNodeWatch::watch`], for a node of `session` outside a line.
     pub(crate) fn at(session: &Session, path: &str, czxid: i64) -> Self {
         let (session, path) = (session.clone(), path.to_owned());
         let state = State::Asked(Box::new(session.get_data_watch(&path)));
@@ -70,29 +70,31 @@ impl OwnNode {
     /// Resolves when the node is gone or its session lost. Cancel-safe.
     pub(crate) async fn gone(&mut self) -> LostReason {
         loop {
-            if let News::Gone(reason) = self.next().await {
+            if let NodeNotification::Gone(reason) = self.next().await {
                 return reason;
             }
         }
     }
 
     /// The next news. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> News {
+    pub(crate) async fn next(&mut self) -> NodeNotification {
         loop {
             match &mut self.state {
                 State::Asked(asked) => match asked.await {
                     Ok((read, _)) if read.stat.czxid != self.czxid => {
-                        return News::Gone(LostReason::NodeGone);
+                        return NodeNotification::Gone(LostReason::NodeGone);
                     }
                     Ok((read, watch)) => {
                         self.state = State::Watching(watch);
                         if !self.asked_back && REVOCATIONS.contains(&&*read.data) {
                             self.asked_back = true;
-                            return News::AskedBack;
+                            return NodeNotification::AskedBack;
                         }
                         continue;
                     }
-                    Err(error) if error.is_no_node() => return News::Gone(LostReason::NodeGone),
+                    Err(error) if error.is_no_node() => {
+                        return NodeNotification::Gone(LostReason::NodeGone);
+                    }
                     Err(error) => {
                         self.state = State::Failed(Box::new(error));
                         continue;
@@ -100,15 +102,15 @@ impl OwnNode {
                 },
                 State::Watching(watch) => match watch.await {
                     Ok(event) if event.kind == EventKind::NodeDeleted => {
-                        return News::Gone(LostReason::NodeGone);
+                        return NodeNotification::Gone(LostReason::NodeGone);
                     }
                     Ok(_) => {}
-                    Err(_) => return News::Gone(LostReason::SessionLost),
+                    Err(_) => return NodeNotification::Gone(LostReason::SessionLost),
                 },
                 State::Failed(error) => {
                     let error = Error::clone(error);
                     if Box::pin(is_unreadable(&self.session, &self.path, error)).await {
-                        return News::Gone(LostReason::SessionLost);
+                        return NodeNotification::Gone(LostReason::SessionLost);
                     }
                 }
             }
@@ -119,7 +121,7 @@ impl OwnNode {
 
 /// After `error`: `false` once the node may be read again, `true` once the session is over.
 async fn is_unreadable(session: &Session, path: &str, error: Error) -> bool {
-    let Err(error) = link::restored(session, error).await else {
+    let Err(error) = retry::until_retryable(session, error).await else {
         return false;
     };
     if !error.is_session_ended() {

@@ -4,9 +4,10 @@
 //! find out and delete what there is (H10). Must never send the multi again before it is known that
 //! it was not applied (H01): the markers tell.
 
-use super::contender::PARENT_ATTEMPTS;
-use super::{Contender, Parents, ensure_parents};
-use crate::link;
+use super::WaiterNode;
+use super::waiter_node::PARENT_ATTEMPTS;
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, Session};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// Where one node of a group is to stand. The prefix carries a marker that no other create has used
 /// or will use.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct NewNode {
     pub dir: Arc<str>,
     pub prefix: String,
 }
@@ -22,7 +23,7 @@ pub(crate) struct Seat {
 /// A group that is created, and what its directories held right after.
 pub(crate) struct Group {
     /// In the order of the seats.
-    pub contenders: Vec<Contender>,
+    pub waiters: Vec<WaiterNode>,
     /// In the order that was asked for; each as of an instant after the creation.
     pub listings: Vec<Result<Children, Error>>,
 }
@@ -38,26 +39,23 @@ pub(crate) struct Group {
 pub(crate) async fn join_all(
     session: &Session,
     conditions: &[Op],
-    seats: &(dyn Fn() -> Vec<Seat> + Send + Sync),
+    seats: &(dyn Fn() -> Vec<NewNode> + Send + Sync),
     data: &[u8],
     dirs: &[&str],
 ) -> Result<Group, Error> {
     let data = Bytes::copy_from_slice(data);
     let mut parents_made = 0;
     loop {
-        let (offer, pending) = Offer::send(session, conditions, seats(), &data);
+        let (create, pending) = PendingGroup::send(session, conditions, seats(), &data);
         let listings: Vec<_> = dirs.iter().map(|dir| session.children(dir)).collect();
-        match offer.settle(pending).await {
-            Ok(Ok(contenders)) => {
+        match create.settle(pending).await {
+            Ok(Ok(waiters)) => {
                 let mut listed = Vec::with_capacity(listings.len());
                 for listing in listings {
                     listed.push(listing.await);
                 }
                 let listings = listed;
-                return Ok(Group {
-                    contenders,
-                    listings,
-                });
+                return Ok(Group { waiters, listings });
             }
             Ok(Err(NotThere)) => {}
             Err(error)
@@ -70,7 +68,7 @@ pub(crate) async fn join_all(
                     ensure_parents(session, &dir, Parents::Container).await?;
                 }
             }
-            Err(error) => link::restored(session, error).await?,
+            Err(error) => retry::until_retryable(session, error).await?,
         }
     }
 }
@@ -78,8 +76,8 @@ pub(crate) async fn join_all(
 /// Leaves where `contenders` stand, before a refusal is told: returns when they are gone, no later
 /// than the connection is lost; they are deleted in any case. All requests are queued at the first
 /// poll, so that dropping the future takes none of them back.
-pub(crate) async fn withdraw_all(contenders: impl IntoIterator<Item = Contender>) {
-    let deletions: Vec<_> = contenders.into_iter().map(Contender::withdraw).collect();
+pub(crate) async fn withdraw_all(waiters: impl IntoIterator<Item = WaiterNode>) {
+    let deletions: Vec<_> = waiters.into_iter().map(WaiterNode::withdraw).collect();
     for deletion in deletions {
         let _ = deletion.await;
     }
@@ -96,20 +94,20 @@ fn lacks_a_directory(error: &Error, conditions: &[Op]) -> bool {
 struct NotThere;
 
 /// A multi under way.
-struct Offer<'a> {
+struct PendingGroup<'a> {
     session: &'a Session,
     conditions: usize,
-    seats: Vec<Seat>,
+    seats: Vec<NewNode>,
     /// Whether nodes may exist without anybody owning them.
     open: bool,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> PendingGroup<'a> {
     /// Queues the multi; nothing has been awaited when this returns.
     fn send(
         session: &'a Session,
         conditions: &[Op],
-        seats: Vec<Seat>,
+        seats: Vec<NewNode>,
         data: &Bytes,
     ) -> (Self, Pending<Vec<OpResult>>) {
         let mut ops = conditions.to_vec();
@@ -118,22 +116,22 @@ impl<'a> Offer<'a> {
             Op::create(path, data.clone(), CreateMode::EphemeralSequential)
         }));
         let pending = session.multi(&ops);
-        let offer = Self {
+        let create = Self {
             session,
             conditions: conditions.len(),
             seats,
             open: true,
         };
-        (offer, pending)
+        (create, pending)
     }
 
     async fn settle(
         mut self,
         pending: Pending<Vec<OpResult>>,
-    ) -> Result<Result<Vec<Contender>, NotThere>, Error> {
+    ) -> Result<Result<Vec<WaiterNode>, NotThere>, Error> {
         let nodes = match pending.await {
             Ok(results) => self.identify(results).await?,
-            Err(error) if error.is_maybe_applied() => self.look(error).await?,
+            Err(error) if error.is_maybe_applied() => self.resolve(error).await?,
             Err(error) => {
                 self.open = false;
                 return Err(error);
@@ -146,10 +144,10 @@ impl<'a> Offer<'a> {
             return Ok(Err(NotThere));
         }
         self.open = false;
-        let contenders = nodes.into_iter().zip(&self.seats).map(|(node, seat)| {
-            Contender::new(self.session, &seat.dir, node.path, node.stat.czxid)
+        let waiters = nodes.into_iter().zip(&self.seats).map(|(node, seat)| {
+            WaiterNode::new(self.session, &seat.dir, node.path, node.stat.czxid)
         });
-        Ok(Ok(contenders.collect()))
+        Ok(Ok(waiters.collect()))
     }
 
     /// The nodes that the multi made. Apache ZooKeeper does not tell their records along with them.
@@ -187,18 +185,18 @@ impl<'a> Offer<'a> {
         loop {
             match asked.await {
                 Ok(stat) => return Ok(stat),
-                Err(error) => link::restored(self.session, error).await?,
+                Err(error) => retry::until_retryable(self.session, error).await?,
             }
             asked = self.session.exists(path);
         }
     }
 
     /// Finds our nodes by marker and owner session, on a server that has caught up (H01–H03).
-    async fn look(&self, lost: Error) -> Result<Vec<Created>, Error> {
+    async fn resolve(&self, lost: Error) -> Result<Vec<Created>, Error> {
         let mut nodes = Vec::with_capacity(self.seats.len());
         for seat in &self.seats {
             loop {
-                if !link::connected(self.session).await {
+                if !retry::until_connected(self.session).await {
                     return Err(lost);
                 }
                 match self.session.recover_create(&seat.dir, &seat.prefix).await {
@@ -206,7 +204,7 @@ impl<'a> Offer<'a> {
                         nodes.extend(found);
                         break;
                     }
-                    Err(error) => link::restored(self.session, error).await?,
+                    Err(error) => retry::until_retryable(self.session, error).await?,
                 }
             }
         }
@@ -214,7 +212,7 @@ impl<'a> Offer<'a> {
     }
 }
 
-impl Drop for Offer<'_> {
+impl Drop for PendingGroup<'_> {
     /// The caller went away before the outcome was known, or cannot use it: the session deletes in
     /// the background what there is.
     fn drop(&mut self) {

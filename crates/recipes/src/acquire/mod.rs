@@ -1,0 +1,12 @@
+//! One lock acquisition: from its parameters to a [`Guard`](crate::Guard).
+//!
+//! Owns the attempts over sessions and waiter nodes, and what a caller learns of them: progress and
+//! errors. Must never make a guard of a node that is not first in its wait queue.
+
+mod acquisition;
+mod error;
+mod progress;
+
+pub(crate) use acquisition::{Acquisition, AttemptError, Grant, Report, needs_renewal, renew};
+pub use error::LockError;
+pub use progress::{QueuePosition, WaitProgress};
