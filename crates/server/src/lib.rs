@@ -20,16 +20,25 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
+mod auth;
 mod builder;
-mod core;
+mod commit;
+mod connections;
 mod error;
 pub mod http;
 mod net;
 pub mod offline;
 mod options;
+mod read;
+mod report;
 mod server;
+mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod state;
+mod stats;
+mod watch;
 
 pub use builder::Builder;
 pub use error::{ServerError, StartError};

@@ -13,8 +13,8 @@ use baton_wal::{
 };
 use bytes::Bytes;
 
-use crate::core::recover::{NODE_ID, restore};
-use crate::core::starting::Starting;
+use crate::commit::recover::{NODE_ID, restore};
+use crate::commit::starting::Starting;
 use crate::error::ServerError;
 
 /// What a folder is called while it is being made.

@@ -15,17 +15,17 @@ use tokio::io::AsyncRead;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::core::clock::now;
-use crate::core::conn::Peer;
-use crate::core::inbox::Work;
-use crate::core::pipeline::Core;
-use crate::core::shared::Shared;
-use crate::core::starting::Starting;
+use crate::commit::pipeline::Core;
+use crate::commit::starting::Starting;
+use crate::connections::conn::Peer;
+use crate::connections::inbox::Work;
 use crate::error::{ServerError, StartError};
 use crate::net::listen;
 use crate::net::stream::Stream;
 use crate::options::Options;
 use crate::server::prepare;
+use crate::session::clocks::now;
+use crate::state::Shared;
 
 /// What a simulated connection brings.
 pub trait MemoryInput: AsyncRead + fmt::Debug + Send + Unpin + 'static {}

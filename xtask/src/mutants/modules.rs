@@ -115,7 +115,17 @@ pub(super) static MODULES: &[Module] = &[
     },
     Module {
         name: "server::core",
-        paths: &["core"],
+        paths: &[
+            "commit",
+            "connections",
+            "session",
+            "watch",
+            "read",
+            "report",
+            "stats",
+            "auth/attempts.rs",
+            "state.rs",
+        ],
         source: &SERVER,
     },
 ];

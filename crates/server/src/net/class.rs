@@ -4,7 +4,7 @@ use baton_proto::{ErrorCode, Limits, OpCode, Request};
 
 /// Who deals with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(crate) enum Class {
     Ping,
     /// At once, or at its place behind the session's writes.
     Read(OpCode),
@@ -18,7 +18,7 @@ pub(super) enum Class {
 
 impl Class {
     /// The class of a request.
-    pub(super) fn of_request(op: i32, body: &[u8], limits: &Limits) -> Class {
+    pub(crate) fn of_request(op: i32, body: &[u8], limits: &Limits) -> Class {
         match Class::of(op) {
             // As in ZooKeeper, a reconfiguration that cannot be decoded takes no zxid; other writes
             // take one.
@@ -30,7 +30,7 @@ impl Class {
     }
 
     /// The class of an operation, by its code alone.
-    pub(super) fn of(op: i32) -> Class {
+    pub(crate) fn of(op: i32) -> Class {
         let Ok(op) = OpCode::try_from(op) else {
             return Class::Refused(ErrorCode::Unimplemented);
         };
@@ -72,7 +72,7 @@ impl Class {
 }
 
 /// Whether a read may take long though its answer is short.
-pub(super) fn may_be_costly(op: OpCode) -> bool {
+pub(crate) fn may_be_costly(op: OpCode) -> bool {
     matches!(
         op,
         OpCode::GetAllChildrenNumber

@@ -16,20 +16,22 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::time::Sleep;
 
-use super::class::{self, Class};
-use super::frames::{reply, whole_frame};
-use super::stream::{Input, Output, Stream};
-use super::{auth, handshake, words};
-use crate::core::clock::now;
-use crate::core::conn::{CloseReason, Conn, Outlet};
-use crate::core::guesses::Judgement;
-use crate::core::inbox::{Kind, Work};
-use crate::core::notices::{Notice, Shown};
-use crate::core::outbound::Pressure;
-use crate::core::reads::{self, Flow, WatchAccess};
-use crate::core::requests::Tally;
-use crate::core::shared::Shared;
-use crate::core::stats::micros;
+use crate::admin::words;
+use crate::auth::attempts::Judgement;
+use crate::auth::credentials;
+use crate::connections::conn::{CloseReason, Conn, Outlet};
+use crate::connections::inbox::{Kind, Work};
+use crate::connections::outbound::Pressure;
+use crate::net::class::{self, Class};
+use crate::net::frames::{reply, whole_frame};
+use crate::net::handshake;
+use crate::net::stream::{Input, Output, Stream};
+use crate::read::answer::{self, Flow, WatchAccess};
+use crate::report::notices::{Notice, Shown};
+use crate::session::clocks::now;
+use crate::state::Shared;
+use crate::stats::counters::micros;
+use crate::stats::requests::Tally;
 
 /// What one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
@@ -53,7 +55,7 @@ const FIRST_FRAME_BYTES: usize = 4 << 10;
 const FREE_BYTES: usize = 4 << 10;
 
 /// How long a closed connection's last bytes may take to be fetched.
-pub(super) const LINGER: Duration = Duration::from_millis(250);
+pub(crate) const LINGER: Duration = Duration::from_millis(250);
 
 /// The longest request that is answered with an error when it is over the limit, in limits: its
 /// bytes are read and thrown away, so that the connection goes on. What claims to be longer closes
@@ -625,7 +627,7 @@ impl Connection {
                         }
                     };
                     let watches = WatchAccess::Lock(&shared.watches);
-                    let request = reads::Asked {
+                    let request = answer::Asked {
                         conn: &conn,
                         identity: &identity,
                         op,
@@ -633,7 +635,7 @@ impl Connection {
                         body,
                     };
                     let before = self.out.len();
-                    let flow = reads::answer(guard, &shared, watches, &request, &mut self.out);
+                    let flow = answer::answer(guard, &shared, watches, &request, &mut self.out);
                     let bytes = self.out.len() - before;
                     tally.answer(bytes);
                     match flow {
@@ -663,14 +665,15 @@ impl Connection {
                     let (scheme, outcome) = match &packet {
                         Ok(Request::Auth(packet)) => {
                             let outcome = match judged {
-                                Judgement::Never => Err(auth::Refusal::TooOften),
-                                _ => auth::add(&identity, packet, &shared.options),
+                                Judgement::Never => Err(credentials::Refusal::TooOften),
+                                _ => credentials::add(&identity, packet, &shared.options),
                             };
                             if outcome.is_ok() {
-                                auth::judge_superuser(&shared, &conn.peer, packet);
+                                credentials::judge_superuser(&shared, &conn.peer, packet);
                             }
-                            let refused =
-                                |why: auth::Refusal| (ErrorCode::AuthFailed, why.to_string());
+                            let refused = |why: credentials::Refusal| {
+                                (ErrorCode::AuthFailed, why.to_string())
+                            };
                             (packet.scheme, outcome.map_err(refused))
                         }
                         Ok(_) => ("(none)", Err((ErrorCode::MarshallingError, String::new()))),
@@ -742,9 +745,13 @@ impl Connection {
         }
         let shared = &self.shared;
         match Request::decode(OpCode::Auth, body, &shared.limits) {
-            Ok(Request::Auth(packet)) if auth::claims_superuser(&packet, &shared.options) => shared
-                .guesses
-                .turn(&self.conn.peer, shared.time.uptime_ms()),
+            Ok(Request::Auth(packet))
+                if credentials::claims_superuser(&packet, &shared.options) =>
+            {
+                shared
+                    .guesses
+                    .turn(&self.conn.peer, shared.time.uptime_ms())
+            }
             _ => Judgement::Now,
         }
     }

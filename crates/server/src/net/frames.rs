@@ -4,10 +4,10 @@
 use baton_proto::{ErrorCode, ReplyHeader, frame};
 
 /// A frame without its length, and the bytes behind it.
-pub(super) type FrameAndRest<'a> = (&'a [u8], &'a [u8]);
+pub(crate) type FrameAndRest<'a> = (&'a [u8], &'a [u8]);
 
 /// The first whole frame of `bytes` and what follows it.
-pub(super) fn whole_frame(
+pub(crate) fn whole_frame(
     bytes: &[u8],
     max_bytes: usize,
 ) -> Result<Option<FrameAndRest<'_>>, frame::FrameError> {
@@ -20,7 +20,7 @@ pub(super) fn whole_frame(
 }
 
 /// Writes a reply without a body.
-pub(super) fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
+pub(crate) fn reply(out: &mut Vec<u8>, xid: i32, zxid: i64, code: ErrorCode) {
     frame::write_reply(
         out,
         ReplyHeader {

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use baton_proto::{ConnectRequest, OpCode, PASSWORD_BYTES};
 
-use crate::core::conn::Conn;
-use crate::core::inbox::{Kind, Work};
-use crate::core::shared::Shared;
+use crate::connections::conn::Conn;
+use crate::connections::inbox::{Kind, Work};
+use crate::state::Shared;
 
 /// Puts the session's opening or re-attachment into `work`.
 ///
 /// # Errors
 /// What is wrong with the frame; the connection is then closed without an answer.
-pub(super) fn request(
+pub(crate) fn request(
     shared: &Shared,
     conn: &Arc<Conn>,
     frame: &[u8],

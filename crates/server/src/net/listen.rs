@@ -13,13 +13,13 @@ use std::time::Duration;
 use rustix::fs::Mode;
 use tokio::net::{TcpListener, UnixListener};
 
-use super::connection::{Connection, End};
-use super::facts::BACKLOG;
-use super::stream::Stream;
-use crate::core::conn::{CloseReason, Peer};
-use crate::core::notices::Notice;
-use crate::core::shared::{Shared, TooMany};
+use crate::admin::facts::BACKLOG;
+use crate::connections::conn::{CloseReason, Peer};
 use crate::error::StartError;
+use crate::net::connection::{Connection, End};
+use crate::net::stream::Stream;
+use crate::report::notices::Notice;
+use crate::state::{Shared, TooMany};
 
 /// How long to wait when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -331,7 +331,7 @@ pub(crate) fn take_on(
 
 struct Books {
     shared: Arc<Shared>,
-    conn: Arc<crate::core::conn::Conn>,
+    conn: Arc<crate::connections::conn::Conn>,
 }
 
 impl Drop for Books {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
-use crate::core::conn::Outlet;
+use crate::connections::conn::Outlet;
 #[cfg(feature = "simulation")]
 use crate::simulation::{MemoryInput, MemoryOutput};
 

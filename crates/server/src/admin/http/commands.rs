@@ -1,0 +1,562 @@
+//! `/commands/NAME`: what the four-letter words tell, as JSON, under the names and with the fields
+//! of ZooKeeper's admin server (protocol.md §7.2). A command that changes something asks for
+//! credentials; see [`may_change`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use axum::http::StatusCode;
+use baton_proto::{AuthPacket, Perms};
+use baton_tree::Identity;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::admin::facts;
+use crate::admin::metrics;
+use crate::auth::attempts::Judgement;
+use crate::auth::credentials;
+use crate::connections::conn::{CloseReason, Conn, Peer};
+use crate::report::listings::{Gathering, ListingName, Refusal, Source};
+use crate::report::notices::Notice;
+use crate::state::Shared;
+
+/// A request for a command.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) name: String,
+    pub(super) peer: SocketAddr,
+    pub(super) post: bool,
+    pub(super) authorization: Option<Vec<u8>>,
+    pub(super) query: String,
+    pub(super) body: Vec<u8>,
+}
+
+/// An answer without `command` and `error`; or what is wrong, with its status.
+type Told = Result<Map<String, Value>, (StatusCode, String)>;
+
+/// Who may give a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Anyone,
+    /// Whoever [`may_change`].
+    Trusted,
+    /// The same, and by POST only.
+    TrustedPost,
+}
+
+/// How a command is carried out.
+#[derive(Clone, Copy)]
+enum Run {
+    /// At once: it costs no more with more connections, sessions and watches.
+    Now(fn(&Shared) -> Map<String, Value>),
+    /// As a listing.
+    Listed(Source, fn(&Shared) -> Result<Map<String, Value>, Refusal>),
+    /// With what the request says, on a thread that may wait.
+    Asked(fn(&Shared, &Asked) -> Told),
+}
+
+struct Command {
+    /// Its name, then its aliases.
+    names: &'static [&'static str],
+    access: Access,
+    run: Run,
+}
+
+const fn tells(names: &'static [&'static str], run: fn(&Shared) -> Map<String, Value>) -> Command {
+    Command {
+        names,
+        access: Access::Anyone,
+        run: Run::Now(run),
+    }
+}
+
+const fn lists(
+    names: &'static [&'static str],
+    source: Source,
+    run: fn(&Shared) -> Result<Map<String, Value>, Refusal>,
+) -> Command {
+    Command {
+        names,
+        access: Access::Anyone,
+        run: Run::Listed(source, run),
+    }
+}
+
+const fn does(
+    names: &'static [&'static str],
+    access: Access,
+    run: fn(&Shared, &Asked) -> Told,
+) -> Command {
+    Command {
+        names,
+        access,
+        run: Run::Asked(run),
+    }
+}
+
+static COMMANDS: &[Command] = &[
+    does(
+        &["connection_stat_reset", "crst"],
+        Access::Trusted,
+        |shared, _| {
+            for conn in shared.all_connections() {
+                conn.stats.reset();
+            }
+            Ok(Map::new())
+        },
+    ),
+    tells(&["configuration", "conf", "config"], configuration),
+    lists(&["connections", "cons"], Source::Memory, connections),
+    lists(&["dirs"], Source::Folder, |shared| {
+        let (snapshots, log) = facts::file_bytes(shared);
+        Ok(fields(
+            json!({"datadir_size": snapshots, "logdir_size": log}),
+        ))
+    }),
+    lists(&["dump"], Source::Memory, dump),
+    tells(&["environment", "env", "envi"], |_| {
+        let pairs = facts::environment().into_iter();
+        pairs
+            .map(|(name, value)| (name.to_owned(), json!(value)))
+            .collect()
+    }),
+    tells(&["get_trace_mask", "gtmk"], |shared| {
+        fields(json!({"tracemask": shared.stats.trace_mask.load(Relaxed)}))
+    }),
+    tells(&["hash"], |_| fields(json!({"digests": []}))),
+    tells(&["initial_configuration", "icfg"], |_| {
+        fields(json!({"initial_configuration": null}))
+    }),
+    tells(&["is_read_only", "isro"], |_| {
+        fields(json!({"read_only": false}))
+    }),
+    tells(&["last_snapshot", "lsnp"], |shared| {
+        let millis = shared.stats.last_snapshot_ms.load(Relaxed);
+        let (zxid, seconds) = if millis == 0 {
+            (-1, -1)
+        } else {
+            let zxid = shared.stats.last_snapshot_zxid.load(Relaxed);
+            (zxid, millis / 1000)
+        };
+        fields(json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}))
+    }),
+    tells(&["leader", "lead"], |shared| {
+        let id = shared.options.server_id;
+        fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}))
+    }),
+    lists(&["monitor", "mntr"], Source::Memory, |shared| {
+        let mut all = fields(json!({"version": facts::version(), "server_state": "standalone"}));
+        all.append(&mut metrics::as_json(shared));
+        Ok(all)
+    }),
+    does(
+        &["observer_connection_stat_reset", "orst"],
+        Access::Trusted,
+        |_, _| Ok(Map::new()),
+    ),
+    tells(&["observers", "obsr"], |_| {
+        fields(json!({"synced_observers": 0, "observers": []}))
+    }),
+    does(&["restore", "rest"], Access::Anyone, |_, _| {
+        Err(not_offered(
+            "stop the server, put a backup of the data folder in its place, start it",
+        ))
+    }),
+    tells(&["ruok"], |_| Map::new()),
+    lists(&["server_stats", "srvr"], Source::Folder, |shared| {
+        Ok(server_stats(shared))
+    }),
+    does(&["set_trace_mask", "stmk"], Access::Trusted, set_trace_mask),
+    does(&["shed_connections", "shed"], Access::TrustedPost, shed),
+    does(&["snapshot", "snap"], Access::Anyone, |_, _| {
+        Err(not_offered(
+            "the server writes snapshots by itself; back the data folder up as docs/user/operations.md says",
+        ))
+    }),
+    lists(&["stats", "stat"], Source::Folder, |shared| {
+        let mut all = server_stats(shared);
+        all.append(&mut connections(shared)?);
+        Ok(all)
+    }),
+    does(&["stat_reset", "srst"], Access::Trusted, |shared, _| {
+        shared.stats.reset();
+        Ok(Map::new())
+    }),
+    tells(&["system_properties", "sysp"], |_| Map::new()),
+    tells(&["voting_view"], |_| fields(json!({"current_config": {}}))),
+    lists(&["watches", "wchc"], Source::Memory, |shared| {
+        let mut gathering = Gathering::new(shared)?;
+        let by_session = facts::watches_by_session(shared, &mut gathering)?;
+        let by_session: Map<_, _> = by_session
+            .into_iter()
+            .map(|(id, paths)| (id.to_string(), json!(paths)))
+            .collect();
+        Ok(fields(json!({"session_id_to_watched_paths": by_session})))
+    }),
+    lists(&["watches_by_path", "wchp"], Source::Memory, |shared| {
+        let mut gathering = Gathering::new(shared)?;
+        let by_path = facts::watches_by_path(shared, &mut gathering)?.into_iter();
+        let by_path: Map<_, _> = by_path
+            .map(|watched| (watched.path.into_string(), json!(&*watched.sessions)))
+            .collect();
+        Ok(fields(json!({"path_to_session_ids": by_path})))
+    }),
+    lists(&["watch_summary", "wchs"], Source::Memory, |shared| {
+        let counts = shared.watches.lock().counts();
+        Ok(fields(json!({
+            "num_connections": counts.connections,
+            "num_paths": counts.paths,
+            "num_total_watches": counts.watches,
+        })))
+    }),
+    tells(&["zabstate"], |shared| {
+        fields(json!({
+            "myid": shared.options.server_id,
+            "is_leader": true,
+            "voting": false,
+            "last_zxid": format!("0x{:x}", shared.zxid()),
+            "zabstate": "",
+        }))
+    }),
+];
+
+/// All commands with their aliases.
+pub(super) fn list() -> Value {
+    let all: Map<_, _> = COMMANDS
+        .iter()
+        .filter_map(|command| {
+            let (name, aliases) = command.names.split_first()?;
+            Some(((*name).to_owned(), json!(aliases)))
+        })
+        .collect();
+    json!({"commands": all, "command": "commands", "error": null})
+}
+
+/// Does what is asked: the status and the text of the answer.
+pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Bytes) {
+    let known = COMMANDS
+        .iter()
+        .find(|command| command.names.contains(&asked.name.as_str()));
+    let Some(command) = known else {
+        let text = format!("Unknown command: {}; see /commands", asked.name);
+        return (StatusCode::NOT_FOUND, text_of(&failure(&asked.name, &text)));
+    };
+    let name = command.names.first().copied().unwrap_or_default();
+    match command.run {
+        Run::Now(run) => (StatusCode::OK, text_of(&finished(name, run(shared)))),
+        Run::Listed(source, run) => {
+            let listed = shared.list(ListingName::Command(name), source, move |shared| {
+                Ok(pretty(&finished(name, run(shared)?)))
+            });
+            match listed.await {
+                Ok(listing) => (StatusCode::OK, Bytes::from_owner(listing)),
+                Err(refusal) => {
+                    let what = format!("{name} is not executed because {refusal}");
+                    let answer = failure(name, &what);
+                    (StatusCode::SERVICE_UNAVAILABLE, text_of(&answer))
+                }
+            }
+        }
+        Run::Asked(run) => {
+            if command.access != Access::Anyone
+                && asked.authorization.is_some()
+                && let Err(what) = turn(shared, asked.peer).await
+            {
+                let answer = failure(name, &what);
+                return (StatusCode::TOO_MANY_REQUESTS, text_of(&answer));
+            }
+            let shared = Arc::clone(shared);
+            let access = command.access;
+            let told = tokio::task::spawn_blocking(move || {
+                let told = permitted(&shared, access, &asked).and_then(|()| run(&shared, &asked));
+                if let Err((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, what)) = &told {
+                    shared.notice(
+                        Notice::BadCredentials,
+                        Some(&Peer::Tcp(asked.peer)),
+                        format_args!("refused the command {name}: {what}"),
+                    );
+                }
+                told
+            });
+            match told.await {
+                Ok(Ok(told)) => (StatusCode::OK, text_of(&finished(name, told))),
+                Ok(Err((status, what))) => (status, text_of(&failure(name, &what))),
+                Err(_) => {
+                    let answer = failure(name, "the server failed at it; report this");
+                    (StatusCode::INTERNAL_SERVER_ERROR, text_of(&answer))
+                }
+            }
+        }
+    }
+}
+
+/// Waits until it is the turn of these credentials to be judged.
+async fn turn(shared: &Shared, peer: SocketAddr) -> Result<(), String> {
+    let peer = Peer::Tcp(peer);
+    match shared.guesses.turn(&peer, shared.time.uptime_ms()) {
+        Judgement::Now => {}
+        Judgement::After(wait) => tokio::time::sleep(wait).await,
+        Judgement::Never => {
+            shared.stats.auth_failed.fetch_add(1, Relaxed);
+            let what = "too many tries come from its address; wait a minute".to_owned();
+            let line = format_args!("refused credentials for a command: {what}");
+            shared.notice(Notice::BadCredentials, Some(&peer), line);
+            return Err(what);
+        }
+    }
+    Ok(())
+}
+
+fn finished(name: &str, mut told: Map<String, Value>) -> Value {
+    told.insert("command".to_owned(), json!(name));
+    told.insert("error".to_owned(), Value::Null);
+    Value::Object(told)
+}
+
+fn pretty(answer: &Value) -> String {
+    format!("{answer:#}\n")
+}
+
+/// An answer as it is sent.
+pub(super) fn text_of(answer: &Value) -> Bytes {
+    pretty(answer).into()
+}
+
+/// The answer of a command that failed.
+pub(super) fn failure(name: &str, what: &str) -> Value {
+    json!({"command": name, "error": what})
+}
+
+fn permitted(shared: &Shared, access: Access, asked: &Asked) -> Result<(), (StatusCode, String)> {
+    if access == Access::Anyone {
+        return Ok(());
+    }
+    let Some(authorization) = &asked.authorization else {
+        return Err((
+            StatusCode::UNAUTHORIZED,
+            "this command changes something; send 'Authorization: digest USER:PASSWORD'".to_owned(),
+        ));
+    };
+    if may_change(shared, authorization) {
+        shared.guesses.was_right(&Peer::Tcp(asked.peer));
+    } else {
+        return Err((
+            StatusCode::FORBIDDEN,
+            "these credentials are not enough: take the superuser's, or those of a digest user whom the ACL of / names with all permissions".to_owned(),
+        ));
+    }
+    if access == Access::TrustedPost && !asked.post {
+        let text = "this command is given by POST".to_owned();
+        return Err((StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    Ok(())
+}
+
+/// Whether these credentials may change something: the superuser's may, and those that have every
+/// permission on `/`, unless everybody has.
+fn may_change(shared: &Shared, authorization: &[u8]) -> bool {
+    let Some(credentials) = authorization
+        .split_at_checked(7)
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"digest "))
+        .map(|(_, credentials)| credentials)
+    else {
+        return false;
+    };
+    let nobody = Identity::anonymous();
+    let packet = AuthPacket {
+        kind: 0,
+        scheme: "digest",
+        auth: Some(credentials),
+    };
+    let Ok(identity) = credentials::add(&nobody, &packet, &shared.options) else {
+        shared.stats.auth_failed.fetch_add(1, Relaxed);
+        return false;
+    };
+    let tree = shared.tree.read();
+    let named = tree.peek("/").is_some_and(|(_, acl)| {
+        acl.permits(&identity, Perms::ALL) && !acl.permits(&nobody, Perms::ALL)
+    });
+    let enough = identity.is_super() || named;
+    if !enough {
+        shared.stats.auth_failed.fetch_add(1, Relaxed);
+    }
+    enough
+}
+
+fn not_offered(instead: &str) -> (StatusCode, String) {
+    (
+        StatusCode::NOT_IMPLEMENTED,
+        format!("Baton does not offer this over HTTP; {instead}"),
+    )
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn configuration(shared: &Shared) -> Map<String, Value> {
+    let options = &shared.options;
+    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(0);
+    fields(json!({
+        "client_port": facts::client_port(shared),
+        "data_dir": facts::folder(shared),
+        "data_log_dir": facts::folder(shared),
+        "tick_time": millis(options.tick),
+        "max_client_cnxns": options.max_connections_per_address,
+        "min_session_timeout": millis(options.min_session_timeout),
+        "max_session_timeout": millis(options.max_session_timeout),
+        "client_port_listen_backlog": facts::BACKLOG,
+        "server_id": options.server_id,
+    }))
+}
+
+fn connections(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
+    let all = facts::connections(shared, &mut Gathering::new(shared)?)?;
+    let all: Vec<Value> = all.iter().map(|conn| connection(shared, conn)).collect();
+    Ok(fields(
+        json!({"connections": all, "secure_connections": []}),
+    ))
+}
+
+fn connection(shared: &Shared, conn: &Conn) -> Value {
+    let stats = &conn.stats;
+    let mut told = fields(json!({
+        "remote_socket_address": conn.peer.to_string(),
+        "interest_ops": u8::from(conn.attached().is_some()),
+        "outstanding_requests": stats.outstanding(),
+        "packets_received": stats.received.load(Relaxed),
+        "packets_sent": stats.sent.load(Relaxed),
+    }));
+    if let Some(attached) = conn.attached() {
+        let (min, mean, max) = stats.latency_ms();
+        told.append(&mut fields(json!({
+            "session_id": attached.session,
+            "last_operation": facts::last_op(conn),
+            "established": facts::wall_ms(shared, conn.since_ms),
+            "session_timeout": attached.timeout_ms,
+            "last_cxid": stats.last_cxid.load(Relaxed) as u32 as i32,
+            "last_zxid": stats.last_zxid.load(Relaxed),
+            "last_response_time": stats.last_response_ms.load(Relaxed),
+            "last_latency": stats.last_latency_us.load(Relaxed) / 1000,
+            "min_latency": min,
+            "avg_latency": mean,
+            "max_latency": max,
+        })));
+    }
+    Value::Object(told)
+}
+
+fn dump(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
+    let mut gathering = Gathering::new(shared)?;
+    let ends = facts::ends(shared, &mut gathering)?;
+    let mut by_end: Map<String, Value> = ends
+        .attached
+        .iter()
+        .map(|(end_ms, conns)| {
+            let ids: Vec<i64> = conns.iter().map(|conn| conn.session()).collect();
+            (end_ms.to_string(), json!(ids))
+        })
+        .collect();
+    if !ends.away.is_empty() {
+        by_end.insert("without_connection".to_owned(), json!(ends.away));
+    }
+    let ephemerals = facts::ephemerals(shared, &mut gathering)?.into_iter();
+    let ephemerals: Map<_, _> = ephemerals
+        .map(|(id, paths)| (id.to_string(), json!(paths)))
+        .collect();
+    Ok(fields(json!({
+        "expiry_time_to_session_ids": by_end,
+        "session_id_to_ephemeral_paths": ephemerals,
+    })))
+}
+
+fn server_stats(shared: &Shared) -> Map<String, Value> {
+    let stats = &shared.stats;
+    let latency = stats.latency();
+    let (snapshots, log) = facts::file_bytes(shared);
+    let (last, min, max) = facts::reply_sizes(shared);
+    let sizes = json!({"last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max});
+    fields(json!({
+        "version": facts::version(),
+        "read_only": false,
+        "server_stats": {
+            "packets_sent": stats.sent.load(Relaxed),
+            "packets_received": stats.received.load(Relaxed),
+            "avg_latency": latency.mean() / 1000.0,
+            "min_latency": latency.min / 1000,
+            "max_latency": latency.max / 1000,
+            "data_dir_size": snapshots,
+            "log_dir_size": log,
+            "last_processed_zxid": shared.zxid(),
+            "outstanding_requests": shared.inbox.queued_requests(),
+            "fsync_threshold_exceed_count": stats.slow_syncs.load(Relaxed),
+            "auth_failed_count": stats.auth_failed.load(Relaxed),
+            "non_mtlsremote_conn_count": 0,
+            "non_mtlslocal_conn_count": 0,
+            "client_response_stats": sizes,
+            "server_state": "standalone",
+            "num_alive_client_connections": shared.open_connections(),
+            "uptime": shared.time.uptime_ms(),
+        },
+        "client_response": sizes,
+        "node_count": shared.tree.read().node_count() + 1,
+    }))
+}
+
+/// A parameter: of the query, or of a body that is a JSON object.
+fn parameter(asked: &Asked, name: &str) -> Option<i64> {
+    let in_query = asked
+        .query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.parse().ok());
+    match in_query {
+        Some(value) => value,
+        None => serde_json::from_slice::<Value>(&asked.body)
+            .ok()?
+            .get(name)?
+            .as_i64(),
+    }
+}
+
+fn set_trace_mask(shared: &Shared, asked: &Asked) -> Told {
+    let mask = parameter(asked, "traceMask").ok_or_else(|| {
+        let text = "setTraceMask requires long traceMask argument".to_owned();
+        (StatusCode::BAD_REQUEST, text)
+    })?;
+    shared.stats.trace_mask.store(mask, Relaxed);
+    Ok(fields(json!({"tracemask": mask})))
+}
+
+/// Closes the given share of the connections that have a session, the oldest first: their clients
+/// connect again, here or elsewhere, and keep their sessions.
+fn shed(shared: &Shared, asked: &Asked) -> Told {
+    let percentage = parameter(asked, "percentage")
+        .and_then(|given| usize::try_from(given).ok())
+        .filter(|given| (1..=100).contains(given))
+        .ok_or_else(|| {
+            let text = "give the share of connections to close: {\"percentage\": 1 to 100}";
+            (StatusCode::BAD_REQUEST, text.to_owned())
+        })?;
+    let mut all = shared.all_connections();
+    all.retain(|conn| conn.attached().is_some());
+    let share = (all.len() * percentage).div_ceil(100);
+    let mut wake = Vec::new();
+    for conn in all.iter().take(share) {
+        conn.close(CloseReason::Shed, &mut wake);
+    }
+    for conn in wake {
+        conn.wake(false);
+    }
+    let shed = share as u64;
+    shared.stats.connections_shed.fetch_add(shed, Relaxed);
+    tracing::info!(connections = shed, "connections shed, as an operator asked");
+    Ok(fields(
+        json!({"percentage_shed": percentage, "connections_shed": shed}),
+    ))
+}

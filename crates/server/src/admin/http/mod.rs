@@ -1,0 +1,166 @@
+//! HTTP for operators: `/commands` as ZooKeeper's admin server has them, `/metrics` for Prometheus,
+//! `/healthz` and `/readyz`. Never hands out a znode's data. What one caller can take is
+//! [`crate::http`]'s to bound.
+
+mod commands;
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Extension, Router};
+use bytes::Bytes;
+use tokio::net::TcpListener;
+
+use self::commands::Asked;
+use crate::admin::metrics;
+use crate::commit::starting::Starting;
+use crate::report::listings::{ListingName, Source};
+use crate::state::Shared;
+
+/// Bytes of a request's body.
+const MAX_BODY_BYTES: usize = 4 << 10;
+
+/// The server that is described: one that starts, then one that serves.
+#[derive(Debug)]
+pub(crate) struct Site {
+    starting: Arc<Starting>,
+    shared: OnceLock<Arc<Shared>>,
+}
+
+impl Site {
+    pub(crate) fn new(starting: Arc<Starting>) -> Arc<Self> {
+        Arc::new(Self {
+            starting,
+            shared: OnceLock::new(),
+        })
+    }
+
+    /// The server has started.
+    pub(crate) fn serves(&self, shared: &Arc<Shared>) {
+        let first = self.shared.set(Arc::clone(shared)).is_ok();
+        debug_assert!(first, "a server starts once");
+    }
+
+    /// The server, or how far its start is.
+    fn shared(&self) -> Result<Arc<Shared>, String> {
+        let shared = self.shared.get();
+        shared.cloned().ok_or_else(|| self.starting.to_string())
+    }
+}
+
+/// Answers until it is aborted, and its connections with it.
+pub(crate) async fn accept(site: Arc<Site>, listener: TcpListener) {
+    let router = Router::new()
+        .route("/healthz", get(healthy))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(figures))
+        .route("/commands", get(list))
+        .route("/commands/", get(list))
+        .route("/commands/{name}", any(command))
+        .with_state(site);
+    crate::http::serve(router, listener).await;
+}
+
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+}
+
+/// The process answers and its core has not ended.
+async fn healthy(State(site): State<Arc<Site>>) -> Response {
+    match site.shared() {
+        Ok(shared) if shared.inbox.is_closed() => unavailable("the server stops"),
+        Ok(_) => "ok\n".into_response(),
+        Err(stage) => format!("{stage}\n").into_response(),
+    }
+}
+
+/// It also takes requests: those that wait are not so many that sockets are not read.
+async fn ready(State(site): State<Arc<Site>>) -> Response {
+    let shared = match site.shared() {
+        Ok(shared) => shared,
+        Err(stage) => return unavailable(&stage),
+    };
+    if shared.inbox.is_closed() {
+        return unavailable("the server stops");
+    }
+    if shared.stats.disk_full.load(Relaxed) {
+        return unavailable("the disk is full: writes wait until there is room");
+    }
+    if let Some(stuck) = shared.core_stuck() {
+        let seconds = stuck.as_secs();
+        return unavailable(&format!(
+            "the disk has not answered for {seconds} s: writes wait"
+        ));
+    }
+    let waiting = shared.inbox.queued_bytes();
+    if waiting >= shared.options.max_queued_bytes {
+        return unavailable(&format!("{waiting} bytes of requests wait for the disk"));
+    }
+    "ok\n".into_response()
+}
+
+async fn figures(State(site): State<Arc<Site>>) -> Response {
+    let shared = match site.shared() {
+        Ok(shared) => shared,
+        Err(stage) => return unavailable(&stage),
+    };
+    let listed = shared.list(ListingName::Metrics, Source::Memory, |shared| {
+        Ok(metrics::as_exposition(shared))
+    });
+    match listed.await {
+        Ok(text) => (
+            [(
+                header::CONTENT_TYPE,
+                "text/plain; version=0.0.4; charset=utf-8",
+            )],
+            Bytes::from_owner(text),
+        )
+            .into_response(),
+        Err(refusal) => unavailable(&format!("/metrics is not answered because {refusal}")),
+    }
+}
+
+async fn list() -> Response {
+    json(StatusCode::OK, commands::text_of(&commands::list()))
+}
+
+async fn command(
+    State(site): State<Arc<Site>>,
+    Path(name): Path<String>,
+    Extension(peer): Extension<SocketAddr>,
+    request: Request<Body>,
+) -> Response {
+    let shared = match site.shared() {
+        Ok(shared) => shared,
+        Err(stage) => {
+            let answer = commands::failure(&name, &stage);
+            return json(StatusCode::SERVICE_UNAVAILABLE, commands::text_of(&answer));
+        }
+    };
+    let (head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await else {
+        let answer = commands::failure(&name, "the request's body is too long or broke off");
+        return json(StatusCode::PAYLOAD_TOO_LARGE, commands::text_of(&answer));
+    };
+    let authorization = head.headers.get(header::AUTHORIZATION);
+    let asked = Asked {
+        name,
+        peer,
+        post: head.method == Method::POST,
+        authorization: authorization.map(|value| value.as_bytes().to_vec()),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        body: body.to_vec(),
+    };
+    let (status, text) = commands::run(&shared, asked).await;
+    json(status, text)
+}
+
+fn json(status: StatusCode, text: Bytes) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}

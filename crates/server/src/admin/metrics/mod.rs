@@ -1,0 +1,202 @@
+//! Every figure that the server tells of itself, in three ways: `mntr`, `/commands/monitor` and
+//! `/metrics`. What the figures are is in [`table`].
+
+mod table;
+
+use std::fmt::Write as _;
+
+use baton_proto::Escaped;
+use serde_json::{Map, Number, Value as Json};
+
+use self::table::{Kind, Sample, Value, all};
+use crate::state::Shared;
+
+/// Shares of which the summaries tell the quantile: of `/metrics`, and with their names in `mntr`.
+const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
+const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)];
+/// The bounds of histograms, as powers of two of microseconds: 16 µs to 17 s.
+const BOUNDS: std::ops::RangeInclusive<u32> = 4..=24;
+const MICROS_PER_SECOND: f64 = 1e6;
+
+/// The figures by name, without a prefix, as `mntr` and `/commands/monitor` tell them: a
+/// distribution becomes several.
+fn flat(shared: &Shared) -> Vec<(String, Number)> {
+    let sample = Sample::take(shared);
+    let mut told = Vec::new();
+    for metric in all() {
+        let (spread, per) = match metric.value(&sample) {
+            Value::Count(count) => {
+                told.push((metric.name.to_owned(), count.into()));
+                continue;
+            }
+            Value::Signed(number) => {
+                told.push((metric.name.to_owned(), number.into()));
+                continue;
+            }
+            Value::ByNamespace(numbers) => {
+                let named = numbers.into_iter();
+                told.extend(
+                    named.map(|(key, number)| (format!("{key}_{}", metric.name), number.into())),
+                );
+                continue;
+            }
+            Value::Real(real) => {
+                told.push((metric.name.to_owned(), rounded(real, metric.name)));
+                continue;
+            }
+            Value::Things(spread) => (spread, 1),
+            Value::Millis(spread) => (spread, 1000),
+            Value::Seconds(spread) => (spread, 1_000_000),
+        };
+        let name = |part: &str| format!("{part}_{}", metric.name);
+        let scaled = |micros: u64| -> Number {
+            if metric.kind == Kind::Histogram {
+                rounded(micros as f64 / per as f64, metric.name)
+            } else {
+                (micros / per).into()
+            }
+        };
+        let mean = rounded(spread.mean() / per as f64, metric.name);
+        told.push((name("avg"), mean));
+        told.push((name("min"), scaled(spread.min)));
+        told.push((name("max"), scaled(spread.max)));
+        told.push((name("cnt"), spread.count.into()));
+        told.push((name("sum"), scaled(spread.sum)));
+        for (part, share) in PERCENTILES {
+            told.push((name(part), scaled(spread.quantile(share))));
+        }
+    }
+    told
+}
+
+/// Four digits behind the point, as ZooKeeper writes them; for seconds, the microseconds.
+fn rounded(real: f64, name: &str) -> Number {
+    let steps = if name.ends_with("_seconds") {
+        MICROS_PER_SECOND
+    } else {
+        1e4
+    };
+    Number::from_f64((real * steps).round() / steps).unwrap_or_else(|| 0.into())
+}
+
+/// As `mntr` writes them.
+pub(crate) fn as_lines(shared: &Shared, out: &mut String) {
+    for (name, value) in flat(shared) {
+        let _ = writeln!(out, "zk_{}\t{value}", Escaped(&name));
+    }
+}
+
+/// As `/commands/monitor` writes them.
+pub(crate) fn as_json(shared: &Shared) -> Map<String, Json> {
+    flat(shared)
+        .into_iter()
+        .map(|(name, value)| (name, Json::Number(value)))
+        .collect()
+}
+
+/// As Prometheus reads them.
+pub(crate) fn as_exposition(shared: &Shared) -> String {
+    let sample = Sample::take(shared);
+    let mut out = String::new();
+    for metric in all() {
+        let name = metric.name;
+        let _ = writeln!(out, "# HELP {name} {}", metric.help);
+        let _ = writeln!(out, "# TYPE {name} {}", metric.kind.name());
+        let (spread, per) = match metric.value(&sample) {
+            Value::Count(count) => {
+                let _ = writeln!(out, "{name} {count}");
+                continue;
+            }
+            Value::Signed(number) => {
+                let _ = writeln!(out, "{name} {number}");
+                continue;
+            }
+            Value::ByNamespace(numbers) => {
+                for (key, number) in numbers {
+                    let key = Escaped(&key).to_string();
+                    let key = key.replace('\\', "\\\\").replace('"', "\\\"");
+                    let _ = writeln!(out, "{name}{{key=\"{key}\"}} {number}");
+                }
+                continue;
+            }
+            Value::Real(real) => {
+                let _ = writeln!(out, "{name} {real}");
+                continue;
+            }
+            Value::Things(spread) => (spread, 1.0),
+            Value::Millis(spread) => (spread, 1000.0),
+            Value::Seconds(spread) => (spread, MICROS_PER_SECOND),
+        };
+        if metric.kind == Kind::Histogram {
+            for power in BOUNDS {
+                let bound = 1_u64 << power;
+                let _ = writeln!(
+                    out,
+                    "{name}_bucket{{le=\"{}\"}} {}",
+                    bound as f64 / per,
+                    spread.below(bound)
+                );
+            }
+            let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {}", spread.count);
+        } else {
+            for share in QUANTILES {
+                let value = spread.quantile(share) as f64 / per;
+                let _ = writeln!(out, "{name}{{quantile=\"{share}\"}} {value}");
+            }
+        }
+        let _ = writeln!(out, "{name}_sum {}", spread.sum as f64 / per);
+        let _ = writeln!(out, "{name}_count {}", spread.count);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_one_name_and_docs_operations_shows_it() {
+        let docs = include_str!("../../../../../docs/user/operations.md");
+        let mut names: Vec<_> = all().map(|metric| metric.name).collect();
+        for name in &names {
+            assert!(
+                docs.contains(&format!("`{name}`")),
+                "docs/user/operations.md does not show {name}"
+            );
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all().count(), "a name stands for two figures");
+    }
+
+    /// Of ZooKeeper's figures, as a server of 3.8.0 told them and its source of 3.10 names them,
+    /// none is passed over in silence.
+    #[test]
+    fn every_figure_of_zookeepers_is_here_or_docs_operations_says_why_not() {
+        let docs = include_str!("../../../../../docs/user/operations.md");
+        let (_, absent) = docs.split_once("why it is not here").unwrap();
+        let (absent, _) = absent.split_once("Worth an alarm").unwrap();
+        let absent: Vec<&str> = absent.split('`').skip(1).step_by(2).collect();
+        let stands_for = |pattern: &str, name: &str| {
+            let mut rest = name;
+            let parts: Vec<&str> = pattern.split('*').collect();
+            let (first, last) = (parts[0], parts[parts.len() - 1]);
+            let whole = parts.len() == 1 && name == pattern;
+            whole
+                || parts.len() > 1
+                    && name.starts_with(first)
+                    && name.ends_with(last)
+                    && parts.iter().all(|part| {
+                        let found = rest.find(part);
+                        rest = found.map_or("", |at| &rest[at + part.len()..]);
+                        found.is_some()
+                    })
+        };
+        let here: Vec<&str> = all().map(|metric| metric.name).collect();
+        for name in include_str!("zookeeper-names.txt").lines() {
+            let told = here.contains(&name);
+            let excused = absent.iter().any(|pattern| stands_for(pattern, name));
+            assert!(told || excused, "{name} is neither told nor excused");
+        }
+    }
+}

@@ -1,0 +1,652 @@
+//! The table of figures, each defined once: its name, what it is, what it means, where it comes
+//! from. Names are ZooKeeper's where it has one (protocol.md §7.3); what only Baton has begins with
+//! `baton_`. docs/user/operations.md shows it to operators, with ZooKeeper's figures that are not
+//! here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use baton_proto::OpCode;
+use baton_tree::QuotaState;
+
+use crate::admin::facts;
+use crate::state::Shared;
+use crate::stats::counters::Stats;
+use crate::stats::distribution::Spread;
+use crate::stats::requests::COUNTED;
+use crate::watch::table::WatchCounts;
+
+const MICROS_PER_SECOND: f64 = 1e6;
+
+/// What kind of figure it is, in Prometheus's terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    Counter,
+    Summary,
+    Histogram,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::Summary => "summary",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// One figure's value.
+#[derive(Debug)]
+pub(super) enum Value {
+    Count(u64),
+    Signed(i64),
+    /// A number for each znode under the root that has any.
+    ByNamespace(Vec<(String, i64)>),
+    Real(f64),
+    /// A number of things.
+    Things(Spread),
+    /// Microseconds, told in milliseconds, as ZooKeeper does.
+    Millis(Spread),
+    /// Microseconds, told in seconds.
+    Seconds(Spread),
+}
+
+/// Where a figure comes from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Read(fn(&Sample<'_>) -> Value),
+    /// The number of requests of these kinds.
+    Requests(&'static [OpCode]),
+}
+
+/// One figure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+    source: Source,
+}
+
+impl Metric {
+    pub(super) fn value(&self, sample: &Sample<'_>) -> Value {
+        match self.source {
+            Source::Read(read) => read(sample),
+            Source::Requests(ops) => Value::Count(sample.stats.requests.of(ops)),
+        }
+    }
+}
+
+/// Every figure.
+pub(super) fn all() -> impl Iterator<Item = Metric> {
+    let requests = COUNTED.iter().map(|(name, ops)| Metric {
+        name,
+        kind: Kind::Counter,
+        help: "Requests of this kind.",
+        source: Source::Requests(ops),
+    });
+    TABLE.iter().copied().chain(requests)
+}
+
+/// What the figures are read from, taken once for all of them.
+pub(super) struct Sample<'a> {
+    shared: &'a Shared,
+    stats: &'a Stats,
+    latency: Spread,
+    watches: WatchCounts,
+    nodes: usize,
+    ephemerals: usize,
+    acls: usize,
+    data_bytes: usize,
+    sessions_with_ephemerals: usize,
+    connections: usize,
+    attached: usize,
+    outbound_bytes: u64,
+    outbound_bytes_max: u64,
+    bytes: (u64, u64),
+    reply_sizes: (i64, i64, i64),
+    quotas: Vec<QuotaState>,
+    /// Of the attached session that is nearest to its end.
+    least_time_left_ms: u64,
+    open_files: u64,
+    max_files: u64,
+}
+
+impl<'a> Sample<'a> {
+    pub(super) fn take(shared: &'a Shared) -> Self {
+        let mut sessions_with_ephemerals = 0;
+        facts::each_session(shared, |session| {
+            sessions_with_ephemerals += usize::from(session.ephemerals > 0);
+        });
+        let (nodes, ephemerals, acls, data_bytes, quotas) = {
+            let tree = shared.tree.read();
+            (
+                // ZooKeeper counts one more than there are (protocol.md §1.6).
+                tree.node_count() + 1,
+                tree.ephemeral_count(),
+                tree.acl_count(),
+                tree.approximate_bytes(),
+                tree.quota_states(),
+            )
+        };
+        let connections = shared.all_connections();
+        let waiting = connections.iter().map(|conn| conn.waiting_bytes());
+        let (open_files, max_files) = file_descriptors();
+        Self {
+            shared,
+            stats: &shared.stats,
+            latency: shared.stats.latency(),
+            watches: shared.watches.lock().counts(),
+            nodes,
+            ephemerals,
+            acls,
+            data_bytes,
+            sessions_with_ephemerals,
+            connections: connections.len(),
+            attached: connections
+                .iter()
+                .filter(|conn| conn.attached().is_some())
+                .count(),
+            outbound_bytes: waiting.clone().sum(),
+            outbound_bytes_max: waiting.max().unwrap_or(0),
+            bytes: shared.transferred_bytes(),
+            reply_sizes: facts::reply_sizes(shared),
+            quotas,
+            least_time_left_ms: facts::least_time_left_ms(shared, &connections),
+            open_files,
+            max_files,
+        }
+    }
+}
+
+/// Sums up, by the first name of their paths, what quotas say; as ZooKeeper does.
+fn by_namespace(quotas: &[QuotaState], what: fn(&QuotaState) -> i64) -> Value {
+    let mut sums = BTreeMap::<&str, i64>::new();
+    for quota in quotas {
+        let key = facts::namespace(&quota.path);
+        let sum = sums.entry(key).or_default();
+        *sum = sum.saturating_add(what(quota));
+    }
+    let sums = sums.into_iter();
+    Value::ByNamespace(sums.map(|(key, sum)| (key.to_owned(), sum)).collect())
+}
+
+fn count(value: usize) -> Value {
+    Value::Count(value as u64)
+}
+
+const fn gauge(name: &'static str, help: &'static str, read: fn(&Sample<'_>) -> Value) -> Metric {
+    Metric {
+        name,
+        kind: Kind::Gauge,
+        help,
+        source: Source::Read(read),
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, read: fn(&Sample<'_>) -> Value) -> Metric {
+    Metric {
+        kind: Kind::Counter,
+        ..gauge(name, help, read)
+    }
+}
+
+const fn summary(name: &'static str, help: &'static str, read: fn(&Sample<'_>) -> Value) -> Metric {
+    Metric {
+        kind: Kind::Summary,
+        ..gauge(name, help, read)
+    }
+}
+
+const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&Sample<'_>) -> Value,
+) -> Metric {
+    Metric {
+        kind: Kind::Histogram,
+        ..gauge(name, help, read)
+    }
+}
+
+/// The table, but for the requests of each kind.
+static TABLE: &[Metric] = &[
+    gauge(
+        "avg_latency",
+        "Mean time from a request's arrival to its answer, in milliseconds.",
+        |s| Value::Real(s.latency.mean() / 1000.0),
+    ),
+    gauge(
+        "max_latency",
+        "Longest time from a request's arrival to its answer, in milliseconds.",
+        |s| Value::Count(s.latency.max / 1000),
+    ),
+    gauge(
+        "min_latency",
+        "Shortest time from a request's arrival to its answer, in milliseconds.",
+        |s| Value::Count(s.latency.min / 1000),
+    ),
+    gauge("packets_received", "Requests received.", |s| {
+        Value::Count(s.stats.received.load(Relaxed))
+    }),
+    gauge("packets_sent", "Requests answered.", |s| {
+        Value::Count(s.stats.sent.load(Relaxed))
+    }),
+    gauge("num_alive_connections", "Connections that are open.", |s| {
+        count(s.connections)
+    }),
+    gauge(
+        "outstanding_requests",
+        "Requests that wait for the log or are being worked on.",
+        |s| count(s.shared.inbox.queued_requests()),
+    ),
+    gauge(
+        "znode_count",
+        "Znodes, as ZooKeeper counts them: one more than there are.",
+        |s| count(s.nodes),
+    ),
+    gauge("watch_count", "Watches that are set.", |s| {
+        count(s.watches.watches)
+    }),
+    gauge("ephemerals_count", "Ephemeral znodes.", |s| {
+        count(s.ephemerals)
+    }),
+    gauge(
+        "approximate_data_size",
+        "Bytes of all paths and data.",
+        |s| count(s.data_bytes),
+    ),
+    gauge("acl_count", "Different ACLs.", |s| count(s.acls)),
+    gauge("global_sessions", "Sessions that are open.", |s| {
+        count(s.shared.sessions.load(Relaxed))
+    }),
+    gauge(
+        "local_sessions",
+        "Always 0: every session is in the log.",
+        |_| Value::Count(0),
+    ),
+    gauge("uptime", "Milliseconds since the start.", |s| {
+        Value::Count(s.shared.time.uptime_ms())
+    }),
+    gauge(
+        "open_file_descriptor_count",
+        "Open files and sockets of the process.",
+        |s| Value::Count(s.open_files),
+    ),
+    gauge(
+        "max_file_descriptor_count",
+        "Files and sockets that the process may open.",
+        |s| Value::Count(s.max_files),
+    ),
+    gauge(
+        "last_client_response_size",
+        "Bytes of the last answer to a request; -1 before the first.",
+        |s| Value::Signed(s.reply_sizes.0),
+    ),
+    gauge(
+        "min_client_response_size",
+        "Bytes of the smallest answer to a request; -1 before the first.",
+        |s| Value::Signed(s.reply_sizes.1),
+    ),
+    gauge(
+        "max_client_response_size",
+        "Bytes of the largest answer to a request; -1 before the first.",
+        |s| Value::Signed(s.reply_sizes.2),
+    ),
+    gauge(
+        "quota_count_limit_per_namespace",
+        "Znodes allowed by the quotas under each child of the root; -1 for no limit.",
+        |s| by_namespace(&s.quotas, |quota| quota.count_limit),
+    ),
+    gauge(
+        "quota_bytes_limit_per_namespace",
+        "Bytes of data allowed by them; -1 for no limit.",
+        |s| by_namespace(&s.quotas, |quota| quota.bytes_limit),
+    ),
+    gauge(
+        "quota_count_usage_per_namespace",
+        "Znodes that count against them.",
+        |s| by_namespace(&s.quotas, |quota| quota.count),
+    ),
+    gauge(
+        "quota_bytes_usage_per_namespace",
+        "Bytes of data that count against them.",
+        |s| by_namespace(&s.quotas, |quota| quota.bytes),
+    ),
+    counter(
+        "quota_exceeded_error_per_namespace",
+        "Writes refused because of one of them.",
+        |s| Value::ByNamespace(s.stats.quota_refusals.by_namespace()),
+    ),
+    counter("op_count_total", "Requests of all kinds below.", |s| {
+        Value::Count(s.stats.requests.total())
+    }),
+    counter(
+        "connection_drop_count",
+        "Connections whose client went without closing its session.",
+        |s| Value::Count(s.stats.connections_dropped.load(Relaxed)),
+    ),
+    counter("auth_failed_count", "Credentials that were refused.", |s| {
+        Value::Count(s.stats.auth_failed.load(Relaxed))
+    }),
+    counter(
+        "connection_request_count",
+        "Connections accepted or refused.",
+        |s| Value::Count(s.stats.connections_accepted.load(Relaxed)),
+    ),
+    counter(
+        "connection_rejected",
+        "Connections refused, because of either limit.",
+        |s| {
+            Value::Count(
+                s.stats.refused_from_address.load(Relaxed) + s.stats.refused_in_all.load(Relaxed),
+            )
+        },
+    ),
+    counter(
+        "connection_revalidate_count",
+        "Sessions that went on through another connection.",
+        |s| Value::Count(s.stats.sessions_reattached.load(Relaxed)),
+    ),
+    counter("stale_sessions_expired", "Sessions that expired.", |s| {
+        Value::Count(s.stats.sessions_expired.load(Relaxed))
+    }),
+    counter(
+        "sessionless_connections_expired",
+        "Connections closed because they named no session in time.",
+        |s| Value::Count(s.stats.handshakes_timed_out.load(Relaxed)),
+    ),
+    counter(
+        "baton_handshakes_unanswered",
+        "Connections closed because their session could not be written down in time.",
+        |s| Value::Count(s.stats.handshakes_unanswered.load(Relaxed)),
+    ),
+    counter(
+        "large_requests_rejected",
+        "Requests over the limit of bytes.",
+        |s| Value::Count(s.stats.large_requests.load(Relaxed)),
+    ),
+    counter(
+        "baton_quota_soft_exceeded",
+        "Writes that went over a soft quota.",
+        |s| Value::Count(s.stats.quota_soft_exceeded.load(Relaxed)),
+    ),
+    counter(
+        "baton_quota_hard_exceeded",
+        "Writes refused because of a hard quota.",
+        |s| Value::Count(s.stats.quota_hard_exceeded.load(Relaxed)),
+    ),
+    counter(
+        "bytes_received_count",
+        "Bytes received from clients.",
+        |s| Value::Count(s.bytes.0),
+    ),
+    counter("response_bytes", "Bytes sent to clients.", |s| {
+        Value::Count(s.bytes.1)
+    }),
+    counter("watch_bytes", "Bytes of watch events.", |s| {
+        Value::Count(s.stats.watch_bytes.load(Relaxed))
+    }),
+    counter(
+        "commit_count",
+        "Writes committed, of clients and of the server itself.",
+        |s| Value::Count(s.stats.commands.load(Relaxed)),
+    ),
+    counter("snap_count", "Snapshots written.", |s| {
+        Value::Count(s.stats.snapshots.load(Relaxed))
+    }),
+    summary(
+        "fsynctime",
+        "Time of a sync of the log, in milliseconds.",
+        |s| Value::Millis(s.stats.sync_time.spread()),
+    ),
+    summary(
+        "readlatency",
+        "Time to the answer of a read, in milliseconds.",
+        |s| Value::Millis(s.stats.reads.spread()),
+    ),
+    summary(
+        "updatelatency",
+        "Time to the answer of a write, or of a read behind one, in milliseconds.",
+        |s| Value::Millis(s.stats.updates.spread()),
+    ),
+    summary(
+        "sync_processor_batch_size",
+        "Writes that shared one log entry and its sync.",
+        |s| Value::Things(s.stats.batch_requests.spread()),
+    ),
+    summary(
+        "snapshottime",
+        "Time from a snapshot's start until it is durable, in milliseconds.",
+        |s| Value::Millis(s.stats.snapshot_time.spread()),
+    ),
+    summary(
+        "dbinittime",
+        "Time of recovery at the start, in milliseconds.",
+        |s| Value::Millis(s.stats.start_time.spread()),
+    ),
+    summary(
+        "startup_snap_load_time",
+        "Time to read the log and the newest snapshot at the start, in milliseconds.",
+        |s| Value::Millis(s.stats.load_snapshot_time.spread()),
+    ),
+    summary(
+        "startup_txns_load_time",
+        "Time to apply the log at the start, in milliseconds.",
+        |s| Value::Millis(s.stats.load_log_time.spread()),
+    ),
+    summary(
+        "startup_txns_loaded",
+        "Log entries applied at the start.",
+        |s| Value::Things(s.stats.load_log_entries.spread()),
+    ),
+    summary(
+        "node_created_watch_count",
+        "Watchers told of a created znode.",
+        |s| Value::Things(s.stats.created_watches.spread()),
+    ),
+    summary(
+        "node_deleted_watch_count",
+        "Watchers told of a deleted znode.",
+        |s| Value::Things(s.stats.deleted_watches.spread()),
+    ),
+    summary(
+        "node_changed_watch_count",
+        "Watchers told of changed data.",
+        |s| Value::Things(s.stats.changed_watches.spread()),
+    ),
+    summary(
+        "node_children_watch_count",
+        "Watchers told of changed children.",
+        |s| Value::Things(s.stats.children_watches.spread()),
+    ),
+    histogram(
+        "baton_queue_seconds",
+        "Time from the arrival of an entry's oldest request until the entry is made.",
+        |s| Value::Seconds(s.stats.queue_time.spread()),
+    ),
+    histogram(
+        "baton_apply_seconds",
+        "Time to apply a log entry and to answer those who wait for it.",
+        |s| Value::Seconds(s.stats.apply_time.spread()),
+    ),
+    gauge(
+        "baton_disk_full",
+        "1 while writes wait for room on the disk, else 0.",
+        |s| Value::Count(s.stats.disk_full.load(Relaxed).into()),
+    ),
+    gauge(
+        "baton_core_busy_seconds",
+        "How long the core has been at its present step, which is a sync if a disk hangs; 0 while it waits for work.",
+        |s| Value::Real(s.shared.core_busy().as_secs_f64()),
+    ),
+    histogram("baton_sync_seconds", "Time of a sync of the log.", |s| {
+        Value::Seconds(s.stats.sync_time.spread())
+    }),
+    summary("baton_log_entry_bytes", "Bytes of a log entry.", |s| {
+        Value::Things(s.stats.batch_bytes.spread())
+    }),
+    gauge(
+        "baton_queue_bytes",
+        "Bytes of requests that wait for the log.",
+        |s| count(s.shared.inbox.queued_bytes()),
+    ),
+    gauge(
+        "baton_queue_bytes_limit",
+        "Bytes of requests from which on sockets are read no further.",
+        |s| count(s.shared.options.max_queued_bytes),
+    ),
+    gauge(
+        "baton_outbound_bytes",
+        "Bytes of replies and events that clients have not fetched.",
+        |s| Value::Count(s.outbound_bytes),
+    ),
+    gauge(
+        "baton_outbound_bytes_max",
+        "The same of the connection that has most.",
+        |s| Value::Count(s.outbound_bytes_max),
+    ),
+    gauge(
+        "baton_outbound_bytes_limit",
+        "Bytes of them past which connections are closed; past half of them requests wait for their client to read.",
+        |s| count(s.shared.options.max_outbound_bytes_in_all),
+    ),
+    counter(
+        "baton_slow_readers_closed",
+        "Connections closed because they did not read.",
+        |s| Value::Count(s.stats.slow_readers_closed.load(Relaxed)),
+    ),
+    counter(
+        "baton_slow_readers_closed_in_all",
+        "Of these, those closed because too much waited for all clients together.",
+        |s| Value::Count(s.stats.all_too_slow_closed.load(Relaxed)),
+    ),
+    counter(
+        "baton_large_answers_refused",
+        "multiReads refused because their answer would be too long.",
+        |s| Value::Count(s.stats.large_answers_refused.load(Relaxed)),
+    ),
+    gauge(
+        "baton_unfinished_bytes",
+        "Bytes that have arrived of requests which are not whole, or wait to be taken on.",
+        |s| count(s.shared.inbound.held_bytes()),
+    ),
+    gauge(
+        "baton_unfinished_bytes_limit",
+        "Bytes of them past which connections are closed.",
+        |s| count(s.shared.options.max_unfinished_bytes),
+    ),
+    counter(
+        "baton_unfinished_closed",
+        "Connections closed because too many such bytes waited of all clients together.",
+        |s| Value::Count(s.stats.unfinished_closed.load(Relaxed)),
+    ),
+    counter(
+        "baton_rejected_per_address",
+        "Connections refused because their address has too many.",
+        |s| Value::Count(s.stats.refused_from_address.load(Relaxed)),
+    ),
+    counter(
+        "baton_rejected_in_all",
+        "Connections refused because there are too many.",
+        |s| Value::Count(s.stats.refused_in_all.load(Relaxed)),
+    ),
+    counter(
+        "baton_connections_shed",
+        "Connections that an operator shed.",
+        |s| Value::Count(s.stats.connections_shed.load(Relaxed)),
+    ),
+    counter(
+        "baton_sessions_refused",
+        "Sessions that were not opened because there are as many as there may be.",
+        |s| Value::Count(s.stats.sessions_refused.load(Relaxed)),
+    ),
+    counter(
+        "baton_log_lines_left_out",
+        "Lines about peers that the log does not have, because it has enough of their kind.",
+        |s| Value::Count(s.stats.lines_left_out.load(Relaxed)),
+    ),
+    gauge(
+        "baton_watch_cost_bytes",
+        "Bytes that watches take, as their bound counts them.",
+        |s| count(s.watches.bytes),
+    ),
+    gauge(
+        "baton_watch_cost_bytes_limit",
+        "Bytes past which a watch is refused.",
+        |s| count(s.shared.options.max_watch_bytes_in_all),
+    ),
+    counter(
+        "baton_watches_refused",
+        "Watches that were refused, because of any of their bounds.",
+        |s| Value::Count(s.stats.watches_refused.load(Relaxed)),
+    ),
+    gauge("baton_watched_paths", "Paths with a watch.", |s| {
+        count(s.watches.paths)
+    }),
+    gauge(
+        "baton_watching_connections",
+        "Connections with a watch.",
+        |s| count(s.watches.connections),
+    ),
+    gauge(
+        "baton_sessions_with_ephemerals",
+        "Sessions that hold or wait for something: those with an ephemeral znode.",
+        |s| count(s.sessions_with_ephemerals),
+    ),
+    gauge(
+        "baton_sessions_without_connection",
+        "Sessions whose client is away; what they hold is freed when they expire.",
+        |s| count(s.shared.sessions.load(Relaxed).saturating_sub(s.attached)),
+    ),
+    counter(
+        "baton_sessions_expired_holding",
+        "Sessions that expired while they had an ephemeral znode: what they held was taken from them.",
+        |s| Value::Count(s.stats.sessions_expired_holding.load(Relaxed)),
+    ),
+    gauge(
+        "baton_session_time_left_min_seconds",
+        "Time until the first session with a connection expires if its client stays silent; 0 without one.",
+        |s| Value::Real(s.least_time_left_ms as f64 / 1000.0),
+    ),
+    histogram(
+        "baton_socket_lag_seconds",
+        "How late the sockets were served, measured several times in the shortest session timeout.",
+        |s| Value::Seconds(s.stats.socket_lag.spread()),
+    ),
+    counter(
+        "baton_lag_forgiven_seconds",
+        "Time in which sockets were not heard, or the log had no room: no session is charged with it.",
+        |s| Value::Real(s.shared.time.forgiven().as_secs_f64()),
+    ),
+    counter(
+        "baton_session_ends_put_off",
+        "Times that a session was not ended because bytes of its client waited to be read.",
+        |s| Value::Count(s.stats.session_ends_put_off.load(Relaxed)),
+    ),
+    counter(
+        "baton_znodes_reaped",
+        "Empty containers and outlived TTL znodes removed.",
+        |s| Value::Count(s.stats.reaped.load(Relaxed)),
+    ),
+    histogram(
+        "baton_snapshot_slice_seconds",
+        "How long a slice of a snapshot kept all other requests waiting.",
+        |s| Value::Seconds(s.stats.snapshot_slice.spread()),
+    ),
+    gauge(
+        "baton_snapshot_slice_max_seconds",
+        "The longest such pause since the start.",
+        |s| Value::Real(s.stats.snapshot_slice.spread().max as f64 / MICROS_PER_SECOND),
+    ),
+];
+
+/// Open and allowed; 0 where the system does not tell.
+fn file_descriptors() -> (u64, u64) {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    (open, limit.current.unwrap_or(0))
+}

@@ -1,0 +1,13 @@
+//! What operators ask for, in the shapes that ZooKeeper's tools parse.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `http` | `/commands`, `/metrics`, `/healthz`, `/readyz` |
+//! | `words` | four-letter words |
+//! | `metrics` | every metric: its name, meaning and source |
+//! | `facts` | what several of them show: version, folder, sessions and when they expire |
+
+pub(crate) mod facts;
+pub(crate) mod http;
+pub(crate) mod metrics;
+pub(crate) mod words;

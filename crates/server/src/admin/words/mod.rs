@@ -1,0 +1,164 @@
+//! Four-letter words: a client's first four bytes may be one of them instead of a frame's length
+//! (protocol.md §7.1). Answers in the shapes that ZooKeeper's tools parse. Never changes anything
+//! but counters and the trace mask, and never does anything on a socket's thread that takes longer
+//! with more connections, sessions or watches.
+
+mod lists;
+mod server;
+mod tell;
+
+pub(crate) use tell::tell;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::admin::facts;
+use crate::admin::metrics;
+use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
+use crate::report::listings::{Listing, ListingName, Refusal, Source};
+use crate::state::Shared;
+
+/// A word that the server knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(&'static str);
+
+impl std::fmt::Display for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Word {
+    /// The number that follows the word, if it takes one; 0 if it takes none. `None`: it has not
+    /// arrived yet.
+    pub(crate) fn argument(self, input: &[u8]) -> Option<i64> {
+        if self.0 != "stmk" {
+            return Some(0);
+        }
+        input
+            .get(4..)
+            .and_then(<[u8]>::first_chunk::<8>)
+            .map(|bytes| i64::from_be_bytes(*bytes))
+    }
+}
+
+/// The word that these bytes are, if they are one. No frame that the server would take has such a
+/// length.
+pub(crate) fn recognise(bytes: [u8; 4]) -> Option<Word> {
+    HARMLESS_WORDS
+        .iter()
+        .chain(CHANGING_WORDS)
+        .find(|word| word.as_bytes() == bytes)
+        .map(|word| Word(word))
+}
+
+/// What the server says to a word.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Text(String),
+    Listing(Listing),
+}
+
+impl Answer {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Answer::Text(text) => text.as_bytes(),
+            Answer::Listing(listing) => listing.as_bytes(),
+        }
+    }
+}
+
+/// Answers a word: at once what costs little, as a listing what costs more. A word that is not
+/// allowed, and a listing that there is not, are refused in one line.
+pub(crate) async fn answer(shared: &Arc<Shared>, word: Word, argument: i64) -> Answer {
+    let Word(word) = word;
+    let mut allowed = shared.options.four_letter_words.iter();
+    if !allowed.any(|allowed| allowed == word || allowed == "*") {
+        return refused(word, &"it is not in the whitelist.");
+    }
+    let (source, make): (Source, Make) = match word {
+        "mntr" => (Source::Memory, monitor),
+        "stat" => (Source::Memory, server::with_clients),
+        "cons" => (Source::Memory, lists::connections),
+        "crst" => (Source::Memory, reset_connections),
+        "dump" => (Source::Memory, lists::sessions),
+        "wchs" => (Source::Memory, lists::watch_counts),
+        "wchc" => (Source::Memory, lists::watches_by_session),
+        "wchp" => (Source::Memory, lists::watches_by_path),
+        "conf" => (Source::Folder, server::configuration),
+        "dirs" => (Source::Folder, directories),
+        _ => return Answer::Text(at_once(shared, word, argument)),
+    };
+    match shared.list(ListingName::Word(word), source, make).await {
+        Ok(listing) => Answer::Listing(listing),
+        Err(refusal) => refused(word, &refusal),
+    }
+}
+
+type Make = fn(&Shared) -> Result<String, Refusal>;
+
+/// In the words of ZooKeeper.
+fn refused(word: &str, why: &dyn std::fmt::Display) -> Answer {
+    Answer::Text(format!("{word} is not executed because {why}\n"))
+}
+
+/// The words whose answers cost no more with more connections, sessions and watches.
+fn at_once(shared: &Shared, word: &str, argument: i64) -> String {
+    match word {
+        "ruok" => "imok".to_owned(),
+        "isro" => "rw".to_owned(),
+        "srvr" => server::summary(shared),
+        "envi" => server::environment(),
+        // A line for each digest that was kept, and none is kept.
+        "hash" => String::new(),
+        "gtmk" => shared.stats.trace_mask.load(Relaxed).to_string(),
+        "stmk" => {
+            shared.stats.trace_mask.store(argument, Relaxed);
+            argument.to_string()
+        }
+        "srst" => {
+            shared.stats.reset();
+            "Server stats reset.\n".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+fn monitor(shared: &Shared) -> Result<String, Refusal> {
+    let mut out = String::new();
+    line(&mut out, format_args!("zk_version\t{}", facts::version()));
+    line(&mut out, format_args!("zk_server_state\tstandalone"));
+    metrics::as_lines(shared, &mut out);
+    Ok(out)
+}
+
+fn directories(shared: &Shared) -> Result<String, Refusal> {
+    let (snapshots, log) = facts::file_bytes(shared);
+    Ok(format!("datadir_size: {snapshots}\nlogdir_size: {log}\n"))
+}
+
+fn reset_connections(shared: &Shared) -> Result<String, Refusal> {
+    for conn in shared.all_connections() {
+        conn.stats.reset();
+    }
+    Ok("Connection stats reset.\n".to_owned())
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    use std::fmt::Write as _;
+    let _ = writeln!(out, "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_mask_is_waited_for_and_nothing_else_is() {
+        let mask = recognise(*b"stmk").unwrap();
+        assert_eq!(mask.argument(b"stmk\0\0\0"), None);
+        assert_eq!(mask.argument(b"stmk\0\0\0\0\0\0\x01\0"), Some(256));
+        assert_eq!(recognise(*b"ruok").unwrap().argument(b"ruok"), Some(0));
+        assert_eq!(recognise(*b"what"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! Tells a connection what its four-letter word is answered with: the whole answer, or a connection
+//! that breaks. Never keeps an answer for a client that does not read it.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+
+use super::{Word, answer};
+use crate::connections::conn::{CloseReason, Conn};
+use crate::net::connection::{End, LINGER};
+use crate::net::stream::{Input, Output};
+use crate::report::notices::Notice;
+use crate::state::Shared;
+
+/// Bytes that are written before other connections of the same thread get their turn.
+const PART_BYTES: usize = 64 << 10;
+/// How long a client gets to take a part, at least: where sessions have to be named sooner, answers
+/// may still take their time.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Answers `word` and closes the connection.
+pub(crate) async fn tell(
+    shared: &Arc<Shared>,
+    conn: &Arc<Conn>,
+    input: &mut Input,
+    outlet: &Output,
+    word: Word,
+    argument: i64,
+) -> End {
+    let mut told = Told::default();
+    let end = tokio::select! {
+        biased;
+        reason = closed(conn) => End::Closed(reason),
+        end = write(shared, conn, outlet, (word, argument), &mut told) => end,
+    };
+    if !told.is_whole() {
+        // A plain end would pass for the answer's.
+        let _ = outlet.reset();
+        return end;
+    }
+    let patience = if told.bytes > PART_BYTES {
+        shared.options.handshake_timeout
+    } else {
+        LINGER
+    };
+    // Closing with unread input would make the kernel throw the answer away.
+    let farewell = async {
+        outlet.shutdown()?;
+        let mut sink = [0_u8; 1024];
+        while input.read(&mut sink).await? > 0 {}
+        io::Result::Ok(())
+    };
+    tokio::select! {
+        biased;
+        _ = closed(conn) => {}
+        _ = tokio::time::timeout(patience, farewell) => {}
+    }
+    end
+}
+
+/// How much of the answer has been written.
+#[derive(Debug, Default)]
+struct Told {
+    bytes: usize,
+    of: Option<usize>,
+}
+
+impl Told {
+    fn is_whole(&self) -> bool {
+        self.of == Some(self.bytes)
+    }
+}
+
+async fn write(
+    shared: &Arc<Shared>,
+    conn: &Conn,
+    outlet: &Output,
+    (word, argument): (Word, i64),
+    told: &mut Told,
+) -> End {
+    let answer = answer(shared, word, argument).await;
+    let bytes = answer.as_bytes();
+    told.of = Some(bytes.len());
+    let patience = shared.options.handshake_timeout.max(LEAST_PATIENCE);
+    for part in bytes.chunks(PART_BYTES) {
+        match tokio::time::timeout(patience, write_all(outlet, part)).await {
+            Ok(Ok(())) => {
+                told.bytes += part.len();
+                conn.stats.bytes_out.fetch_add(part.len() as u64, Relaxed);
+            }
+            Ok(Err(_)) => return End::Gone,
+            Err(_) => {
+                shared.stats.slow_readers_closed.fetch_add(1, Relaxed);
+                let what = format!(
+                    "it does not read the answer to {word}, which has {} bytes; let it read faster",
+                    bytes.len()
+                );
+                return End::Refused(Notice::SlowReader, what);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    End::Closed(CloseReason::SessionClosed)
+}
+
+async fn write_all(outlet: &Output, mut bytes: &[u8]) -> io::Result<()> {
+    poll_fn(|cx| {
+        while !bytes.is_empty() {
+            match outlet.poll_write(cx, bytes) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(written)) => bytes = bytes.get(written..).unwrap_or_default(),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await
+}
+
+/// Ready when the server wants the connection closed.
+async fn closed(conn: &Conn) -> CloseReason {
+    poll_fn(|cx| {
+        let reason = || conn.take(&mut Vec::new(), true).closing;
+        match reason() {
+            Some(reason) => Poll::Ready(reason),
+            None if conn.wait(cx.waker(), true, None) => Poll::Pending,
+            None => Poll::Ready(reason().unwrap_or(CloseReason::ServerStops)),
+        }
+    })
+    .await
+}

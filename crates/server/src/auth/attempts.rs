@@ -1,0 +1,147 @@
+//! How often somebody may try to be the superuser. The first tries of an address are judged at
+//! once; further ones wait for their turn, one a second, whether they are right or not, and where
+//! too many wait they are refused unjudged. Keeps books of a bounded number of addresses, and
+//! forgets those that have stopped.
+
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::connections::conn::Peer;
+use crate::report::rate_limit::Source;
+
+/// Tries in a row that are judged at once.
+const AT_ONCE: u32 = 5;
+/// The time between two further tries of an address.
+const SPACING_MS: u64 = 1_000;
+/// The longest that a try waits for its turn.
+const LONGEST_WAIT_MS: u64 = 4_000;
+/// After this long without a try an address begins anew.
+const FORGOTTEN_MS: u64 = 60_000;
+/// Addresses that are kept apart; the others are taken for one.
+const MOST_KEPT: usize = 1000;
+
+/// When a try is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    Now,
+    After(Duration),
+    /// Too many of its address wait already.
+    Never,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Tries {
+    /// Since the last right one.
+    count: u32,
+    last_ms: u64,
+    /// The first moment that is nobody's turn yet.
+    free_ms: u64,
+}
+
+/// See the module's page. Times are milliseconds since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Guesses {
+    books: Mutex<HashMap<Source, Tries, RandomState>>,
+}
+
+impl Guesses {
+    /// Takes a turn for a try of `peer`.
+    pub(crate) fn turn(&self, peer: &Peer, now_ms: u64) -> Judgement {
+        let mut books = self.books.lock();
+        let source = Self::source(&mut books, peer, now_ms);
+        let tries = books.entry(source).or_default();
+        if now_ms.saturating_sub(tries.last_ms) >= FORGOTTEN_MS {
+            *tries = Tries::default();
+        }
+        tries.last_ms = now_ms;
+        if tries.count < AT_ONCE {
+            tries.count += 1;
+            return Judgement::Now;
+        }
+        let wait_ms = tries.free_ms.saturating_sub(now_ms);
+        if wait_ms > LONGEST_WAIT_MS {
+            return Judgement::Never;
+        }
+        tries.free_ms = now_ms.saturating_add(wait_ms).saturating_add(SPACING_MS);
+        match wait_ms {
+            0 => Judgement::Now,
+            wait_ms => Judgement::After(Duration::from_millis(wait_ms)),
+        }
+    }
+
+    /// A try of `peer` was right: it is no guesser.
+    pub(crate) fn was_right(&self, peer: &Peer) {
+        self.books.lock().remove(&Source::of(Some(peer)));
+    }
+
+    fn source(books: &mut HashMap<Source, Tries, RandomState>, peer: &Peer, now_ms: u64) -> Source {
+        let source = Source::of(Some(peer));
+        if books.len() >= MOST_KEPT && !books.contains_key(&source) {
+            books.retain(|_, tries| now_ms.saturating_sub(tries.last_ms) < FORGOTTEN_MS);
+            if books.len() >= MOST_KEPT {
+                return Source::Others;
+            }
+        }
+        source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u32) -> Peer {
+        Peer::Tcp((std::net::Ipv4Addr::from_bits(n), 7).into())
+    }
+
+    #[test]
+    fn a_thousand_tries_of_one_address_get_one_a_second_and_the_rest_is_not_judged() {
+        let guesses = Guesses::default();
+        let turns: Vec<Judgement> = (0..1000).map(|_| guesses.turn(&peer(1), 10)).collect();
+        let at_once = turns.iter().filter(|turn| **turn == Judgement::Now).count();
+        let later = turns
+            .iter()
+            .filter(|turn| matches!(turn, Judgement::After(_)));
+        assert_eq!((at_once, later.count()), (6, 4), "{:?}", &turns[..12]);
+        assert_eq!(turns[6], Judgement::After(Duration::from_secs(1)));
+        assert_eq!(turns[999], Judgement::Never);
+        assert_eq!(
+            guesses.turn(&peer(2), 10),
+            Judgement::Now,
+            "it hides nobody else"
+        );
+        assert_eq!(
+            guesses.turn(&peer(1), 1_010),
+            Judgement::After(Duration::from_secs(4))
+        );
+        assert_eq!(guesses.turn(&peer(1), 70_000), Judgement::Now, "forgotten");
+    }
+
+    #[test]
+    fn who_is_right_is_not_slowed_however_often() {
+        let guesses = Guesses::default();
+        for _ in 0..100 {
+            assert_eq!(guesses.turn(&peer(1), 10), Judgement::Now);
+            guesses.was_right(&peer(1));
+        }
+    }
+
+    #[test]
+    fn addresses_without_number_take_no_memory_without_bound() {
+        let guesses = Guesses::default();
+        for n in 0..100_000 {
+            guesses.turn(&peer(n), 10);
+        }
+        assert_eq!(guesses.books.lock().len(), MOST_KEPT + 1);
+        assert_eq!(guesses.turn(&peer(200_000), 10), Judgement::Never);
+        assert_eq!(
+            guesses.turn(&peer(0), 10),
+            Judgement::Now,
+            "whose tries are counted apart"
+        );
+        assert_eq!(guesses.turn(&peer(200_000), 70_000), Judgement::Now);
+    }
+}

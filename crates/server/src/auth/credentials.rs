@@ -1,0 +1,132 @@
+//! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its
+//! connection; never decides what an identity may do: that is the ACLs' matter.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use baton_proto::AuthPacket;
+use baton_tree::{Identity, digest_id};
+
+use crate::connections::conn::Peer;
+use crate::options::Options;
+use crate::report::notices::Notice;
+use crate::state::Shared;
+
+/// Bytes of all that one connection has proved to be: every log entry with a write of its own has
+/// them.
+const MAX_IDENTITY_BYTES: usize = 64 << 10;
+
+/// Why credentials are refused. The answer is `AuthFailed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("clients are known by ip and digest only")]
+    Scheme,
+    #[error("they are null; send user:password")]
+    Null,
+    #[error(
+        "the connection would have over {MAX_IDENTITY_BYTES} bytes of them; use fewer or shorter names"
+    )]
+    TooMany,
+    #[error("too many tries to be the superuser come from its address; wait a minute")]
+    TooOften,
+}
+
+/// Whether the packet claims to come from the superuser: only that can be guessed at, as any other
+/// pair of name and password is an identity of its own.
+pub(crate) fn claims_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
+    let Some(digest) = options.super_digest.as_deref() else {
+        return false;
+    };
+    let auth = packet.auth.unwrap_or_default();
+    let claimed = auth.split(|byte| *byte == b':').next();
+    let name = digest.split(':').next().unwrap_or_default();
+    packet.scheme == "digest" && claimed == Some(name.as_bytes())
+}
+
+/// Whether the packet's password is the superuser's.
+pub(crate) fn proves_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
+    let digest = packet.auth.map(digest_id);
+    packet.scheme == "digest" && digest.is_some() && digest == options.super_digest
+}
+
+/// Counts and tells a wrong password of the superuser, who is nobody then but a user of that name;
+/// a right one ends the slowing of its address.
+pub(crate) fn judge_superuser(shared: &Shared, peer: &Peer, packet: &AuthPacket<'_>) {
+    if proves_superuser(packet, &shared.options) {
+        shared.guesses.was_right(peer);
+    } else if claims_superuser(packet, &shared.options) {
+        shared.stats.auth_failed.fetch_add(1, Relaxed);
+        let what = format_args!("a wrong password for the superuser");
+        shared.notice(Notice::BadCredentials, Some(peer), what);
+    }
+}
+
+/// The connection's identity with what the packet adds.
+///
+/// # Errors
+/// [`Refusal`]: the scheme is unknown, its data is not what it has to be, or it is too much.
+pub(crate) fn add(
+    identity: &Identity,
+    packet: &AuthPacket<'_>,
+    options: &Options,
+) -> Result<Identity, Refusal> {
+    let mut more = identity.clone();
+    match packet.scheme {
+        "digest" => {
+            // As in ZooKeeper: null is refused, but without a colon it is a user without a
+            // password.
+            let id = digest_id(packet.auth.ok_or(Refusal::Null)?);
+            if options.super_digest.as_deref() == Some(id.as_str()) {
+                more.add("super", "");
+            }
+            more.add("digest", id);
+        }
+        // Known since the connection was made.
+        "ip" => {}
+        _ => return Err(Refusal::Scheme),
+    }
+    let bytes = more.ids().iter().map(|id| id.scheme.len() + id.id.len());
+    if bytes.sum::<usize>() > MAX_IDENTITY_BYTES {
+        return Err(Refusal::TooMany);
+    }
+    Ok(more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet<'a>(scheme: &'a str, auth: &'a [u8]) -> AuthPacket<'a> {
+        AuthPacket {
+            kind: 0,
+            scheme,
+            auth: Some(auth),
+        }
+    }
+
+    #[test]
+    fn a_digest_adds_and_the_configured_one_opens_everything() {
+        let options = Options {
+            super_digest: Some(digest_id(b"root:secret")),
+            ..Options::default()
+        };
+        let nobody = Identity::anonymous();
+        let someone = add(&nobody, &packet("digest", b"user:password"), &options).unwrap();
+        assert!(!someone.is_super());
+        assert_eq!(someone.ids().len(), 1);
+        let root = add(&someone, &packet("digest", b"root:secret"), &options).unwrap();
+        assert!(root.is_super());
+        for unknown in ["kerberos", "world"] {
+            assert_eq!(
+                add(&nobody, &packet(unknown, b"x"), &options),
+                Err(Refusal::Scheme)
+            );
+        }
+        let null = AuthPacket {
+            auth: None,
+            ..packet("digest", b"")
+        };
+        assert_eq!(add(&nobody, &null, &options), Err(Refusal::Null));
+        let no_password = add(&nobody, &packet("digest", b"no colon"), &options).unwrap();
+        assert_eq!(no_password.ids().len(), 1);
+    }
+}

@@ -1,0 +1,473 @@
+//! Applies one committed log entry, with the reads that belong between its writes, and sends what
+//! comes of it: replies to those who asked, events to those who watch. Everything here happens
+//! under the tree's write lock, in slices, so that reads of others get their turn.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Instant;
+
+use baton_proto::{
+    ConnectResponse, ErrorCode, EventKind, MultiResult, Perms, ReplyHeader, Response, frame,
+};
+use baton_tree::{
+    Batch, Change, ChangeKind, Command, Effects, Identity, Outcome, OverQuota, QuotaOf,
+};
+use parking_lot::RwLockWriteGuard;
+
+use crate::connections::conn::{Attached, CloseReason, Conn};
+use crate::connections::inbox::{Kind, Queued, Work};
+use crate::read::answer::{self, Asked, Flow, WatchAccess};
+use crate::report::notices::{Notice, Shown};
+use crate::session::clocks::SessionClocks;
+use crate::state::Shared;
+use crate::stats::counters::{Stats, micros};
+use crate::stats::requests::Tally;
+use crate::watch::table::WatchTable;
+
+/// Steps under one hold of the tree's lock.
+const STEPS_PER_LOCK: usize = 128;
+
+/// Bytes of answers to reads under one hold of it: those that wait for the lock are then let in
+/// first.
+const READ_BYTES_PER_LOCK: usize = 256 << 10;
+
+/// Up to so many connections get their answers from the core itself: waking their tasks would take
+/// longer. More of them are better served by the socket threads, while the core goes on with the
+/// next entry.
+const DIRECT_CONNECTIONS: usize = 4;
+
+/// One thing to do at apply, in order.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// Its group in the work; `None` for what the server does by itself.
+    pub(crate) group: Option<usize>,
+    /// Its request in the work.
+    pub(crate) request: usize,
+    /// Whether it takes the next command of the entry.
+    pub(crate) is_command: bool,
+}
+
+/// Sends a change to those who watch.
+struct Deliver<'a> {
+    shared: &'a Shared,
+    /// Who asked for it.
+    by: Option<&'a Conn>,
+    watches: &'a mut WatchTable,
+    wake: &'a mut Vec<Arc<Conn>>,
+    hit: &'a mut Vec<u32>,
+    frame: &'a mut Vec<u8>,
+    relief: &'a mut usize,
+    stats: &'a Stats,
+}
+
+impl Effects for Deliver<'_> {
+    fn event(&mut self, change: Change<'_>) {
+        let kind = match change.kind {
+            ChangeKind::Created => EventKind::NodeCreated,
+            ChangeKind::Deleted => EventKind::NodeDeleted,
+            ChangeKind::DataChanged => EventKind::NodeDataChanged,
+            ChangeKind::ChildrenChanged => EventKind::NodeChildrenChanged,
+        };
+        self.watches.fire(kind, change.path, self.hit);
+        if self.hit.is_empty() {
+            return;
+        }
+        let watchers = match kind {
+            EventKind::NodeCreated => &self.stats.created_watches,
+            EventKind::NodeDeleted => &self.stats.deleted_watches,
+            EventKind::NodeDataChanged => &self.stats.changed_watches,
+            _ => &self.stats.children_watches,
+        };
+        watchers.record(self.hit.len() as u64);
+        let mut told = 0;
+        self.frame.clear();
+        answer::event(self.frame, change.zxid, kind, change.path);
+        for id in self.hit.iter() {
+            let Some(conn) = self.watches.conn(*id) else {
+                continue;
+            };
+            // Who may not read the znode is not told what happens to it (protocol.md §1.7).
+            if change.acl.permits(&conn.identity(), Perms::READ) {
+                conn.push(0, self.wake, |out| out.extend_from_slice(self.frame));
+                told += self.frame.len() as u64;
+            }
+        }
+        self.stats.watch_bytes.fetch_add(told, Relaxed);
+        if self.shared.outbound.needs_relief(self.relief) {
+            self.shared.relieve(self.wake);
+        }
+    }
+
+    fn over_quota(&mut self, over: OverQuota<'_>) {
+        let (counter, what) = if over.is_hard {
+            (&self.stats.quota_hard_exceeded, "refused")
+        } else {
+            (&self.stats.quota_soft_exceeded, "over the soft quota")
+        };
+        counter.fetch_add(1, Relaxed);
+        if over.is_hard {
+            self.stats.quota_refusals.count(over.path);
+        }
+        let of = match over.of {
+            QuotaOf::Count => "znodes",
+            QuotaOf::Bytes => "bytes of data",
+        };
+        self.shared.notice(
+            Notice::Quota,
+            self.by.map(|conn| &conn.peer),
+            format_args!(
+                "{what}: {} would have {} {of}, its quota is {}; raise the quota or delete something",
+                Shown(over.path),
+                over.amount,
+                over.limit,
+            ),
+        );
+    }
+}
+
+/// Buffers that live from one entry to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Applier {
+    pub(crate) wake: Vec<Arc<Conn>>,
+    /// Connections that were woken at the end of the last entry.
+    pub(crate) told: usize,
+    hit: Vec<u32>,
+    frame: Vec<u8>,
+    /// See [`Outbound::needs_relief`](crate::connections::outbound::Outbound::needs_relief).
+    relief: usize,
+    tally: Tally,
+}
+
+impl Applier {
+    /// Applies an entry of which nobody waits for an answer: one that was recovered.
+    pub(crate) fn replay(&mut self, shared: &Shared, batch: &Batch<'_>) {
+        let mut tree = shared.tree.write();
+        tree.apply_batch(batch, &mut (), |_, _| {});
+        shared.last_zxid.store(tree.zxid(), Release);
+    }
+
+    /// Runs `steps`; those that are commands take the items of `batch`, one after the other.
+    pub(crate) fn run(
+        &mut self,
+        shared: &Shared,
+        clocks: &mut SessionClocks,
+        work: &Work,
+        steps: &[Step],
+        batch: Option<&Batch<'_>>,
+    ) {
+        let time_ms = batch.map_or(0, Batch::time_ms);
+        self.relief = 0;
+        let mut items = batch.map(Batch::iter).into_iter().flatten();
+        let mut rest = steps.iter();
+        while rest.len() > 0 {
+            let mut tree = shared.tree.write();
+            let mut watches = shared.watches.lock();
+            let mut read_bytes = 0;
+            for step in rest.by_ref().take(STEPS_PER_LOCK) {
+                let group = step.group.and_then(|group| work.groups.get(group));
+                let outcome = if step.is_command {
+                    let Some((item, identity)) = items.next() else {
+                        break;
+                    };
+                    let mut deliver = Deliver {
+                        shared,
+                        by: group.map(|group| &*group.conn),
+                        watches: &mut watches,
+                        wake: &mut self.wake,
+                        hit: &mut self.hit,
+                        frame: &mut self.frame,
+                        relief: &mut self.relief,
+                        stats: &shared.stats,
+                    };
+                    // What it held is gone once it has been applied.
+                    let held = expired_by(&item.command)
+                        .and_then(|session| tree.session(session))
+                        .is_some_and(|session| session.ephemerals > 0);
+                    let outcome =
+                        tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
+                    // After the events, which who sees this zxid finds in its outbox; before the
+                    // reply that has it.
+                    shared.last_zxid.store(tree.zxid(), Release);
+                    if held && outcome.result.is_ok() {
+                        let stats = &shared.stats;
+                        stats.sessions_expired_holding.fetch_add(1, Relaxed);
+                    }
+                    self.after_command(shared, clocks, &item.command, &outcome);
+                    Some((outcome, item.command))
+                } else {
+                    None
+                };
+                let Some(group) = group else {
+                    continue;
+                };
+                let Some(request) = work.requests.get(step.request) else {
+                    continue;
+                };
+                match outcome {
+                    Some((outcome, command)) => {
+                        self.reply(shared, clocks, &group.conn, request, &command, &outcome);
+                    }
+                    None => {
+                        let asked = InTurn {
+                            conn: &group.conn,
+                            identity: &group.identity,
+                            request,
+                            body: work.body(request),
+                        };
+                        read_bytes += self.in_turn(shared, &tree, &mut watches, &asked);
+                        if read_bytes >= READ_BYTES_PER_LOCK {
+                            break;
+                        }
+                    }
+                }
+            }
+            drop(watches);
+            if read_bytes >= READ_BYTES_PER_LOCK {
+                RwLockWriteGuard::unlock_fair(tree);
+            }
+        }
+        shared.stats.requests.add(&std::mem::take(&mut self.tally));
+        self.told = self.wake.len();
+        let direct = self.told <= DIRECT_CONNECTIONS;
+        for conn in self.wake.drain(..) {
+            conn.wake(direct);
+        }
+    }
+
+    /// Keeps the clocks in step with the tree's sessions.
+    fn after_command(
+        &mut self,
+        shared: &Shared,
+        clocks: &mut SessionClocks,
+        command: &Command<'_>,
+        outcome: &Outcome,
+    ) {
+        if let (Command::CloseSession { session_id, reason }, Ok(_)) = (command, &outcome.result)
+            && let Some(ended) = clocks.end(*session_id)
+        {
+            shared.sessions.store(clocks.len(), Relaxed);
+            shared.idle_since_ms.store(shared.time.now_ms(), Relaxed);
+            if *reason == baton_tree::CloseReason::Expired {
+                shared.stats.sessions_expired.fetch_add(1, Relaxed);
+                let peer = ended.conn.as_ref().map(|conn| &conn.peer);
+                let what = format_args!("session expired session=0x{session_id:x}");
+                shared.notice(Notice::SessionExpired, peer, what);
+                if let Some(conn) = ended.conn {
+                    conn.close(CloseReason::SessionExpired, &mut self.wake);
+                }
+            }
+        }
+    }
+
+    fn reply(
+        &mut self,
+        shared: &Shared,
+        clocks: &mut SessionClocks,
+        conn: &Arc<Conn>,
+        request: &Queued,
+        command: &Command<'_>,
+        outcome: &Outcome,
+    ) {
+        match (request.kind, command) {
+            (
+                Kind::OpenSession {
+                    mirror_read_only, ..
+                }
+                | Kind::Reattach {
+                    mirror_read_only, ..
+                },
+                Command::OpenSession {
+                    session_id,
+                    password,
+                    timeout_ms,
+                }
+                | Command::ReattachSession {
+                    session_id,
+                    password,
+                    timeout_ms,
+                },
+            ) => {
+                let read_only = mirror_read_only.then_some(false);
+                if let Err(code) = &outcome.result {
+                    let what = format_args!(
+                        "session 0x{session_id:x} refused: it has expired, or the password is another's ({code})"
+                    );
+                    shared.notice(Notice::BadCredentials, Some(&conn.peer), what);
+                    refuse_session(conn, read_only, &mut self.wake);
+                    return;
+                }
+                if matches!(command, Command::ReattachSession { .. }) {
+                    shared.stats.sessions_reattached.fetch_add(1, Relaxed);
+                }
+                let speaks = clocks.get_mut(*session_id).map(|clocked| &mut clocked.conn);
+                if let Some(speaks) = speaks
+                    && let Some(other) = speaks.take_if(|speaks| speaks.id != conn.id)
+                {
+                    if conn.is_closing() {
+                        // Behind this one in the same entry another came: the session is that one's
+                        // already.
+                        *speaks = Some(other);
+                        return;
+                    }
+                    other.close(CloseReason::SessionMoved, &mut self.wake);
+                }
+                let timeout = u32::try_from(*timeout_ms).unwrap_or(0);
+                let touch = clocks.start(
+                    *session_id,
+                    timeout,
+                    shared.time.now_ms(),
+                    Some(Arc::clone(conn)),
+                );
+                shared.sessions.store(clocks.len(), Relaxed);
+                conn.attach(Attached {
+                    session: *session_id,
+                    timeout_ms: timeout,
+                    touch,
+                });
+                let response = ConnectResponse {
+                    protocol_version: 0,
+                    timeout_ms: *timeout_ms,
+                    session_id: *session_id,
+                    password: *password,
+                    read_only,
+                };
+                conn.push(1, &mut self.wake, |out| {
+                    frame::write_connect_response(out, &response);
+                });
+            }
+            _ => {
+                if let Command::Write { op, body } = command
+                    && let Some(code) = refusal(&outcome.result)
+                {
+                    shared.refused(conn, op, body, code);
+                }
+                let header = |code: ErrorCode| ReplyHeader {
+                    xid: request.xid,
+                    zxid: outcome.zxid,
+                    err: code.code(),
+                };
+                let tally = &mut self.tally;
+                conn.push(1, &mut self.wake, |out| {
+                    let before = out.len();
+                    match &outcome.result {
+                        Ok(response) => {
+                            frame::write_reply(out, header(ErrorCode::Ok), Some(response))
+                        }
+                        Err(code) => frame::write_reply(out, header(*code), None),
+                    };
+                    tally.answer(out.len() - before);
+                });
+                if request.kind == Kind::CloseSession {
+                    conn.close(CloseReason::SessionClosed, &mut self.wake);
+                } else if outcome.result == Err(ErrorCode::SessionExpired) {
+                    conn.close(CloseReason::SessionExpired, &mut self.wake);
+                }
+            }
+        }
+    }
+
+    /// A read behind writes of its session, or a frame whose turn has come. How many bytes its
+    /// answer has.
+    fn in_turn(
+        &mut self,
+        shared: &Shared,
+        tree: &baton_tree::Tree,
+        watches: &mut WatchTable,
+        asked: &InTurn<'_>,
+    ) -> usize {
+        let mut flow = Flow::Continue;
+        let mut bytes = 0;
+        let tally = &mut self.tally;
+        asked
+            .conn
+            .push(1, &mut self.wake, |out| match asked.request.kind {
+                Kind::Read(op) => {
+                    let read = Asked {
+                        conn: asked.conn,
+                        identity: asked.identity,
+                        op,
+                        xid: asked.request.xid,
+                        body: asked.body,
+                    };
+                    let before = out.len();
+                    flow = answer::answer(tree, shared, WatchAccess::Held(watches), &read, out);
+                    bytes = out.len() - before;
+                    tally.answer(bytes);
+                }
+                Kind::Ready { close_after } => {
+                    out.extend_from_slice(asked.body);
+                    if close_after {
+                        flow = Flow::Close;
+                    }
+                }
+                _ => {}
+            });
+        if shared.outbound.needs_relief(&mut self.relief) {
+            shared.relieve(&mut self.wake);
+        }
+        if flow == Flow::Close {
+            asked.conn.close(CloseReason::BadRequest, &mut self.wake);
+        }
+        bytes
+    }
+}
+
+/// The session that the command ends because its time is over.
+fn expired_by(command: &Command<'_>) -> Option<i64> {
+    match command {
+        Command::CloseSession { session_id, reason }
+            if *reason == baton_tree::CloseReason::Expired =>
+        {
+            Some(*session_id)
+        }
+        _ => None,
+    }
+}
+
+/// The error of a write, or of the part of a multi at which it failed.
+fn refusal(result: &Result<Response, ErrorCode>) -> Option<ErrorCode> {
+    match result {
+        Err(code) => Some(*code),
+        // Of a multi that failed, every part is an error, the last one too.
+        Ok(Response::Multi(parts)) if matches!(parts.last(), Some(MultiResult::Error(_))) => {
+            parts.iter().find_map(|part| match part {
+                MultiResult::Error(code)
+                    if !matches!(code, ErrorCode::Ok | ErrorCode::RuntimeInconsistency) =>
+                {
+                    Some(*code)
+                }
+                _ => None,
+            })
+        }
+        Ok(_) => None,
+    }
+}
+
+struct InTurn<'a> {
+    conn: &'a Arc<Conn>,
+    identity: &'a Identity,
+    request: &'a Queued,
+    body: &'a [u8],
+}
+
+/// Tells a client that its session is no more: a timeout of zero, then the end (protocol.md §1.2).
+pub(crate) fn refuse_session(conn: &Arc<Conn>, read_only: Option<bool>, wake: &mut Vec<Arc<Conn>>) {
+    conn.push(1, wake, |out| {
+        frame::write_connect_response(out, &ConnectResponse::refused(read_only));
+    });
+    conn.close(CloseReason::SessionRefused, wake);
+}
+
+/// Counts a work's requests as answered.
+pub(crate) fn count_answers(shared: &Shared, work: &Work, now: Instant) {
+    let (zxid, now_ms) = (shared.zxid(), shared.time.at_ms(now));
+    let mut sent = 0;
+    for group in &work.groups {
+        let micros = micros(now.saturating_duration_since(group.received));
+        let answered = group.len as u64;
+        sent += answered;
+        shared.stats.updates.record_all(answered, micros);
+        group.conn.stats.answered(answered, micros, zxid, now_ms);
+    }
+    shared.stats.sent.fetch_add(sent, Relaxed);
+}

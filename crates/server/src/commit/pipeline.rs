@@ -1,0 +1,636 @@
+//! The core: one thread that owns consensus, the log and every change of the tree. It takes all
+//! that waits, makes it one log entry, writes and syncs it once, and applies it once committed.
+//! Whatever it does is in the log first; it answers nothing that is not on disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind};
+use baton_proto::PASSWORD_BYTES;
+use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identity};
+use baton_wal::{Record, Wal, WalError};
+
+use crate::commit::apply::{self, Applier, Step};
+use crate::commit::group_commit::Gather;
+use crate::commit::snapshots::Snapshots;
+use crate::commit::starting::Starting;
+use crate::connections::conn::CloseReason;
+use crate::connections::inbox::{Kind, Woken, Work};
+use crate::error::ServerError;
+use crate::session::beat::Round;
+use crate::session::clocks::{ForgivenBefore, SessionClocks, now};
+use crate::session::ids::SessionIds;
+use crate::state::Shared;
+use crate::stats::counters::{micros, micros_since};
+
+/// Commands that go into one entry, in bytes, before another one is begun.
+const ENTRY_BYTES: usize = 1 << 20;
+/// A sync that takes longer is counted, as ZooKeeper does.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
+/// How often a full disk is tried again, and how often the log says that it still is.
+const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
+/// How long what was synced may go without an end mark. The mark costs a sync of its own, so it
+/// waits for a moment of rest, or for the next of these moments where there is none.
+const END_MARK_PAUSE: Duration = Duration::from_millis(500);
+/// Containers and TTL znodes that one entry removes.
+const REAP_AT_ONCE: usize = 1000;
+
+/// Before sessions end, what waits on the sockets is read: how far that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// No session's time is over.
+    Idle,
+    /// The sockets' tasks have been asked for a round.
+    Asked(Round),
+    /// They have made it. What they handed in by then is in the inbox, and is taken before a
+    /// session ends: it may be the session's return through another connection.
+    Heard,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    consensus: Consensus,
+    wal: Wal,
+    clocks: SessionClocks,
+    hearing: Hearing,
+    ids: SessionIds,
+    applier: Applier,
+    steps: Vec<Step>,
+    /// Sessions that the entry which is being made opens.
+    opening: usize,
+    snapshots: Snapshots,
+    gather: Gather,
+    last_sync: Duration,
+    next_reap: Option<Instant>,
+    /// When the end of the log is to be marked.
+    next_end_mark: Option<Instant>,
+    nobody: Identity,
+    /// Whether a full disk is waited out: where the core has a thread of its own.
+    waits_for_room: bool,
+}
+
+impl Core {
+    /// A core that goes on from what [`recover`](crate::commit::recover) has built.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        consensus: Consensus,
+        wal: Wal,
+        snapshots: Snapshots,
+        starting: &Starting,
+    ) -> Result<Self, ServerError> {
+        let tick_ms = u64::try_from(shared.options.tick.as_millis()).unwrap_or(u64::MAX);
+        let reap = shared.options.reap_interval;
+        let ids = SessionIds::new(
+            shared.options.server_id,
+            shared.time.wall_ms(),
+            &shared.tree.read(),
+        );
+        let mut core = Self {
+            clocks: SessionClocks::new(tick_ms),
+            hearing: Hearing::Idle,
+            ids,
+            consensus,
+            wal,
+            applier: Applier::default(),
+            steps: Vec::new(),
+            opening: 0,
+            snapshots,
+            gather: Gather::default(),
+            last_sync: Duration::ZERO,
+            next_reap: (!reap.is_zero()).then(|| now() + reap),
+            next_end_mark: None,
+            nobody: Identity::anonymous(),
+            waits_for_room: false,
+            shared,
+        };
+        core.consensus.campaign()?;
+        let entries = core.settle()?;
+        starting.replay(entries.len() as u64);
+        for entry in entries {
+            core.replay(&entry)?;
+            starting.replayed();
+        }
+        core.start_clocks();
+        Ok(core)
+    }
+
+    /// Every session that is there gets a full timeout, whoever it was that it spoke to
+    /// (protocol.md §2).
+    fn start_clocks(&mut self) {
+        let now_ms = self.shared.time.now_ms();
+        let tree = self.shared.tree.read();
+        for session in tree.sessions() {
+            let timeout = u32::try_from(session.timeout_ms).unwrap_or(0);
+            self.clocks.start(session.id, timeout, now_ms, None);
+        }
+        self.shared.sessions.store(self.clocks.len(), Relaxed);
+    }
+
+    /// Works until it is told to stop, or until the log refuses.
+    ///
+    /// # Errors
+    /// [`ServerError`]; nothing that was not acknowledged before will be.
+    pub(crate) fn run(&mut self) -> Result<(), ServerError> {
+        self.waits_for_room = true;
+        let mut work = Work::default();
+        loop {
+            self.shared.progress.idle();
+            if let Some(until) = self.gather.awake_until() {
+                let came = self.shared.inbox.linger(until);
+                self.gather.learn_awake(came);
+            }
+            let mark = self.shared.time.mark();
+            let deadline = self.deadline();
+            let woken = self.shared.inbox.take(&mut work, deadline);
+            let now = now();
+            self.shared
+                .progress
+                .step(self.shared.time.uptime_ms_at(now));
+            if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
+                && late > self.shared.options.tick
+            {
+                // The whole process stood still: its sessions had no chance to be heard.
+                self.shared.time.forgive(mark, late);
+            }
+            if self.shared.inbox.is_aborted() {
+                return Ok(());
+            }
+            if let Some((groups, until)) =
+                self.gather
+                    .worth(work.groups.len(), work.requests.len(), now)
+            {
+                let before = work.groups.len();
+                let came = self.shared.inbox.gather(&mut work, groups, until);
+                self.gather.learn(before, came, groups);
+            }
+            self.turn(&work, now)?;
+            if woken == Woken::Stop {
+                self.with_room(Wal::sync)?;
+                return self.close_log();
+            }
+        }
+    }
+
+    /// Does what waits, and what is due at `now`.
+    pub(crate) fn turn(&mut self, work: &Work, now: Instant) -> Result<(), ServerError> {
+        self.round(work)?;
+        self.expire()?;
+        self.reap(now)?;
+        if self.shared.notices.due_ms() != u64::MAX {
+            self.shared.tell_left_out(self.shared.time.now_ms());
+        }
+        self.snapshots
+            .step(&self.shared, &self.consensus, &mut self.wal);
+        self.mark_end(now)
+    }
+
+    /// Has the log record how far it is synced, a moment after it was.
+    fn mark_end(&mut self, now: Instant) -> Result<(), ServerError> {
+        if self.wal.is_end_marked() {
+            self.next_end_mark = None;
+            return Ok(());
+        }
+        let due = *self.next_end_mark.get_or_insert(now + END_MARK_PAUSE);
+        if now < due {
+            return Ok(());
+        }
+        self.next_end_mark = None;
+        match self.wal.mark_end() {
+            Err(error @ WalError::NoSpace { .. }) => {
+                tracing::warn!("the end of the log is not marked: {error}");
+                self.next_end_mark = Some(now + FULL_DISK_REMINDER);
+                Ok(())
+            }
+            marked => Ok(marked?),
+        }
+    }
+
+    /// Ends the log in good order. Everything is synced by then, so a full disk keeps nobody from
+    /// stopping.
+    fn close_log(&mut self) -> Result<(), ServerError> {
+        match self.wal.mark_closed() {
+            Err(error @ WalError::NoSpace { .. }) => {
+                tracing::warn!("the log is whole, but not marked as closed: {error}");
+                Ok(())
+            }
+            closed => Ok(closed?),
+        }
+    }
+
+    /// When there is something to do even if nothing comes in.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let clock = match self.hearing {
+            Hearing::Idle => self.clocks.next_due_ms().map(|due_ms| {
+                now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
+            }),
+            // The inbox tells when the round has been made.
+            Hearing::Asked(_) => None,
+            Hearing::Heard => Some(now()),
+        };
+        // What came due during a long sync is due now: not earlier, or the core would take itself
+        // for one that stood still.
+        let end_mark = self.next_end_mark.map(|due| due.max(now()));
+        let snapshot = self.snapshots.next_look();
+        [clock, self.next_reap, snapshot, end_mark]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Turns what waits into entries and applies them.
+    fn round(&mut self, work: &Work) -> Result<(), ServerError> {
+        if work.is_empty() {
+            return Ok(());
+        }
+        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
+        let mut request = 0;
+        for group in 0..work.groups.len() {
+            request = self.plan(work, group, request, &mut builder);
+            if builder.bytes() >= ENTRY_BYTES {
+                let full =
+                    std::mem::replace(&mut builder, BatchBuilder::new(self.shared.time.wall_ms()));
+                self.commit_and_apply(full, work)?;
+            }
+        }
+        self.commit_and_apply(builder, work)?;
+        apply::count_answers(&self.shared, work, now());
+        Ok(())
+    }
+
+    /// Adds the steps of one group; returns where the next group's requests begin.
+    fn plan(
+        &mut self,
+        work: &Work,
+        place: usize,
+        first: usize,
+        builder: &mut BatchBuilder,
+    ) -> usize {
+        let Some(group) = work.groups.get(place) else {
+            return first;
+        };
+        let next = first + group.len;
+        let session = group.conn.session();
+        // Only the connection that speaks for the session now may write in its name (hazards.md
+        // H02).
+        let speaks = self.clocks.get(session).is_none_or(|clocked| {
+            clocked
+                .conn
+                .as_ref()
+                .is_some_and(|conn| conn.id == group.conn.id)
+        });
+        if session != 0 && !speaks {
+            group
+                .conn
+                .close(CloseReason::SessionMoved, &mut self.applier.wake);
+            return next;
+        }
+        for (offset, request) in work
+            .requests
+            .get(first..next)
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+        {
+            let mut step = Step {
+                group: Some(place),
+                request: first + offset,
+                is_command: true,
+            };
+            let body = work.body(request);
+            let password = || <[u8; PASSWORD_BYTES]>::try_from(body).ok();
+            match request.kind {
+                Kind::Write(op) => {
+                    builder.push(
+                        session,
+                        request.xid,
+                        &group.identity,
+                        Command::Write { op, body },
+                    );
+                }
+                Kind::CloseSession => {
+                    let command = Command::CloseSession {
+                        session_id: session,
+                        reason: SessionEnd::Client,
+                    };
+                    builder.push(session, request.xid, &group.identity, command);
+                }
+                Kind::OpenSession { .. } if self.has_all_sessions() => {
+                    let stats = &self.shared.stats;
+                    stats.sessions_refused.fetch_add(1, Relaxed);
+                    let wake = &mut self.applier.wake;
+                    group.conn.close(CloseReason::TooManySessions, wake);
+                    return next;
+                }
+                Kind::OpenSession { timeout_ms, .. } => {
+                    self.opening += 1;
+                    let session_id = self.ids.next();
+                    let password = password().unwrap_or_default();
+                    let command = Command::OpenSession {
+                        session_id,
+                        password,
+                        timeout_ms,
+                    };
+                    builder.push(session_id, 0, &group.identity, command);
+                }
+                Kind::Reattach {
+                    session: session_id,
+                    timeout_ms,
+                    mirror_read_only,
+                } => {
+                    let Some(password) = password() else {
+                        let read_only = mirror_read_only.then_some(false);
+                        apply::refuse_session(&group.conn, read_only, &mut self.applier.wake);
+                        continue;
+                    };
+                    self.hand_over(session_id, &password, &group.conn);
+                    let command = Command::ReattachSession {
+                        session_id,
+                        password,
+                        timeout_ms,
+                    };
+                    builder.push(session_id, 0, &group.identity, command);
+                }
+                Kind::Read(_) | Kind::Ready { .. } => step.is_command = false,
+            }
+            self.steps.push(step);
+        }
+        next
+    }
+
+    /// From here on in the log, only `conn` speaks for the session: what the old connection still
+    /// sends must not be applied after the client has been told that it is re-attached.
+    fn hand_over(
+        &mut self,
+        session: i64,
+        password: &[u8; PASSWORD_BYTES],
+        conn: &Arc<crate::connections::conn::Conn>,
+    ) {
+        let known = self.shared.tree.read().session(session);
+        if known.is_none_or(|known| known.password != *password) {
+            return;
+        }
+        let Some(clocked) = self.clocks.get_mut(session) else {
+            return;
+        };
+        if let Some(old) = clocked.conn.replace(Arc::clone(conn)) {
+            old.close(CloseReason::SessionMoved, &mut self.applier.wake);
+        }
+    }
+
+    /// Whether no further session may be opened.
+    fn has_all_sessions(&self) -> bool {
+        let most = self.shared.options.max_sessions;
+        most > 0 && self.clocks.len() + self.opening >= most
+    }
+
+    /// Ends the sessions whose time is over, each by a command of its own.
+    fn expire(&mut self) -> Result<(), ServerError> {
+        let now_ms = self.shared.time.now_ms();
+        if self
+            .clocks
+            .next_due_ms()
+            .is_none_or(|due_ms| due_ms > now_ms)
+        {
+            self.hearing = Hearing::Idle;
+            return Ok(());
+        }
+        if !self.sockets_are_heard() {
+            return Ok(());
+        }
+        let due = self.clocks.due(now_ms);
+        let stats = &self.shared.stats;
+        stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
+        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
+        for session_id in due.ended {
+            let command = Command::CloseSession {
+                session_id,
+                reason: SessionEnd::Expired,
+            };
+            builder.push(session_id, 0, &self.nobody, command);
+            self.steps.push(Step {
+                group: None,
+                request: 0,
+                is_command: true,
+            });
+        }
+        self.commit_and_apply(builder, &Work::default())
+    }
+
+    /// Whether what waited on the sockets has been read since the first session became due, and
+    /// what they handed in has been worked on. Otherwise sees to it that it will be.
+    fn sockets_are_heard(&mut self) -> bool {
+        match self.hearing {
+            Hearing::Idle => {
+                let round = self.shared.beat.ask();
+                self.hearing = round.map_or(Hearing::Idle, Hearing::Asked);
+                round.is_none()
+            }
+            Hearing::Asked(round) => {
+                if self.shared.beat.is_made(round) {
+                    self.hearing = Hearing::Heard;
+                }
+                false
+            }
+            Hearing::Heard => {
+                self.hearing = Hearing::Idle;
+                true
+            }
+        }
+    }
+
+    /// Removes containers and TTL znodes that have become due (protocol.md §1.11).
+    fn reap(&mut self, now: Instant) -> Result<(), ServerError> {
+        if self.next_reap.is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        self.next_reap = Some(now + self.shared.options.reap_interval);
+        let grace_ms =
+            i64::try_from(self.shared.options.container_grace.as_millis()).unwrap_or(i64::MAX);
+        let due = self.shared.tree.read().reap_candidates(
+            self.shared.time.wall_ms(),
+            grace_ms,
+            REAP_AT_ONCE,
+        );
+        self.shared
+            .stats
+            .reaped
+            .fetch_add(due.len() as u64, Relaxed);
+        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
+        for candidate in &due {
+            let command = Command::DeleteContainer {
+                path: &candidate.path,
+                czxid: candidate.czxid,
+            };
+            builder.push(0, 0, &self.nobody, command);
+            self.steps.push(Step {
+                group: None,
+                request: 0,
+                is_command: true,
+            });
+        }
+        self.commit_and_apply(builder, &Work::default())
+    }
+
+    /// One entry: into the log, to the disk, and then to the tree with everything in `steps`.
+    fn commit_and_apply(&mut self, builder: BatchBuilder, work: &Work) -> Result<(), ServerError> {
+        let mut steps = std::mem::take(&mut self.steps);
+        if builder.is_empty() {
+            self.applier
+                .run(&self.shared, &mut self.clocks, work, &steps, None);
+        } else {
+            let payload = builder.finish();
+            let bytes = payload.len();
+            let proposed = self
+                .consensus
+                .propose(payload)
+                .map_err(|error| ConsensusError::Engine(error.to_string()))?;
+            let commands = steps.iter().filter(|step| step.is_command).count() as u64;
+            let stats = &self.shared.stats;
+            if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
+                stats.queue_time.record(micros_since(oldest.received));
+            }
+            stats.commands.fetch_add(commands, Relaxed);
+            stats.batch_requests.record(commands);
+            stats.batch_bytes.record(bytes as u64);
+            self.snapshots.logged(bytes);
+            for entry in self.settle()? {
+                if (entry.index, entry.term) != (proposed.index, proposed.term) {
+                    self.replay(&entry)?;
+                    continue;
+                }
+                let batch = decode(&entry)?;
+                let begun = now();
+                self.shared
+                    .progress
+                    .step(self.shared.time.uptime_ms_at(begun));
+                self.applier
+                    .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
+                self.shared.stats.apply_time.record(micros_since(begun));
+                self.gather.told(self.applier.told, self.last_sync, now());
+                self.consensus.applied(entry.index)?;
+            }
+        }
+        steps.clear();
+        self.steps = steps;
+        self.opening = 0;
+        Ok(())
+    }
+
+    /// Stores what consensus hands out until it has nothing more; returns what was committed by
+    /// that.
+    fn settle(&mut self) -> Result<Vec<Entry>, ServerError> {
+        let mut committed = Vec::new();
+        while let Some(effects) = self.consensus.drain() {
+            let mut records = Vec::with_capacity(effects.append.len() + 2);
+            if let Some(state) = effects.hard_state {
+                records.push(Record::HardState(baton_wal::HardState {
+                    term: state.term,
+                    vote: state.vote,
+                }));
+            }
+            records.extend(effects.append.iter().map(|entry| {
+                Record::Entry(baton_wal::Entry {
+                    index: entry.index,
+                    term: entry.term,
+                    kind: entry.kind.as_byte(),
+                    payload: entry.payload.clone(),
+                })
+            }));
+            if let Some(index) = effects.commit {
+                records.push(Record::Commit { index });
+            }
+            self.with_room(|wal| wal.append(&records))?;
+            if effects.must_sync {
+                let mark = self.shared.time.mark();
+                let report = self.with_room(Wal::sync)?;
+                self.forgive_stall(mark, report.sync_time);
+                self.last_sync = report.sync_time;
+                self.shared.stats.sync_time.record(micros(report.sync_time));
+                if report.sync_time > SLOW_SYNC {
+                    self.shared.stats.slow_syncs.fetch_add(1, Relaxed);
+                }
+            }
+            self.consensus.persisted(effects.token);
+            committed.extend(effects.committed);
+        }
+        Ok(committed)
+    }
+
+    /// Does something to the log, as often as it takes until the disk has room for it. Meanwhile
+    /// nothing else is written or applied, so writes wait and reads show what is on the disk;
+    /// whoever stops the server is not kept waiting.
+    fn with_room<T>(
+        &mut self,
+        mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
+    ) -> Result<T, ServerError> {
+        let is_full = &self.shared.stats.disk_full;
+        let mark = self.shared.time.mark();
+        let mut since = None;
+        let outcome = loop {
+            let error = match act(&mut self.wal) {
+                Err(error @ WalError::NoSpace { retryable, .. })
+                    if retryable && self.waits_for_room =>
+                {
+                    error
+                }
+                outcome => break outcome,
+            };
+            let late = now();
+            if since.is_none_or(|(_, told)| late >= told + FULL_DISK_REMINDER) {
+                tracing::error!("{error}; reads are answered, writes wait until there is room");
+                let begun = since.map_or(late, |(begun, _)| begun);
+                since = Some((begun, late));
+            }
+            is_full.store(true, Relaxed);
+            // It waits for slices that this thread does not take while it waits here.
+            self.snapshots.give_way(&self.shared, &mut self.wal);
+            if self.shared.inbox.stops_within(FULL_DISK_PAUSE) {
+                break Err(error);
+            }
+        };
+        is_full.store(false, Relaxed);
+        if let Some((begun, _)) = since {
+            let waited = now().saturating_duration_since(begun);
+            // Sockets with writes that wait were not read further, so their sessions could not be
+            // heard.
+            self.shared.time.forgive(mark, waited);
+            if outcome.is_ok() {
+                tracing::info!(?waited, "there is room on the disk again; writes go on");
+            }
+        }
+        Ok(outcome?)
+    }
+
+    /// A disk that hung kept the sockets from being read once enough requests waited: their
+    /// sessions could not be heard, so the time is not counted against them.
+    fn forgive_stall(&self, mark: ForgivenBefore, sync_time: Duration) {
+        let options = &self.shared.options;
+        if sync_time > options.tick.max(options.min_session_timeout / 2) {
+            tracing::warn!(?sync_time, "the disk took long to sync");
+            self.shared.time.forgive(mark, sync_time);
+        }
+    }
+
+    /// Applies an entry whose commands nobody waits for.
+    fn replay(&mut self, entry: &Entry) -> Result<(), ServerError> {
+        if entry.kind == EntryKind::Command {
+            self.applier.replay(&self.shared, &decode(entry)?);
+        }
+        self.consensus.applied(entry.index)?;
+        Ok(())
+    }
+}
+
+fn decode(entry: &Entry) -> Result<Batch<'_>, ServerError> {
+    Batch::decode(&entry.payload).map_err(|source| ServerError::Entry {
+        index: entry.index,
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests;

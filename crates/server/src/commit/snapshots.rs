@@ -1,0 +1,294 @@
+//! Snapshots without a pause: the core takes slices of the tree between batches, a thread of its
+//! own writes them to disk. The log is purged once the snapshot is durable. A snapshot that fails
+//! costs nothing but the segments that it would have made needless: its file is removed at once,
+//! the log still has everything, and it is tried again after a pause. Where the log finds no room
+//! while a snapshot is being written, the snapshot gives way.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{Consensus, SnapshotPoint};
+use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError};
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+
+use crate::session::clocks::now;
+use crate::state::Shared;
+use crate::stats::counters::micros_since;
+
+/// Bytes of one slice: what a batch may have to wait for.
+const SLICE_BYTES: usize = 64 << 10;
+/// Slices that may wait for the disk.
+const SLICES_WAITING: usize = 8;
+/// The kind of our chunks in the snapshot's file.
+const CHUNK_KIND: u8 = 0;
+/// How long after a failure a snapshot is tried again. Each further failure doubles it, up to the
+/// longest.
+const FIRST_RETRY: Duration = Duration::from_secs(60);
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+struct Writing {
+    /// `None` once the tree has given everything.
+    slices: Option<Sender<Vec<u8>>>,
+    /// A slice that the channel had no room for.
+    held: Option<Vec<u8>>,
+    thread: JoinHandle<()>,
+    done: Receiver<Result<SnapshotInfo, WalError>>,
+    index: u64,
+    zxid: i64,
+    begun: Instant,
+}
+
+/// When a snapshot is due, and the one under way.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    entries_since: u64,
+    bytes_since: u64,
+    writing: Option<Writing>,
+    /// After a failure: when the next attempt is due, and the pause before it.
+    retry: Option<(Instant, Duration)>,
+}
+
+impl Snapshots {
+    /// `entries_since` is how many entries the log has after its newest snapshot.
+    pub(crate) fn new(entries_since: u64) -> Self {
+        Self {
+            entries_since,
+            bytes_since: 0,
+            writing: None,
+            retry: None,
+        }
+    }
+
+    /// An entry of so many bytes went into the log.
+    pub(crate) fn logged(&mut self, bytes: usize) {
+        self.entries_since += 1;
+        self.bytes_since += bytes as u64;
+    }
+
+    /// When the core has to come back: at once while there are slices to take, soon while the disk
+    /// is being waited for, and for the next attempt after a failure.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        let Some(writing) = &self.writing else {
+            return self.retry.map(|(due, _)| due);
+        };
+        let pause = match (&writing.slices, &writing.held) {
+            (Some(_), None) => Duration::ZERO,
+            (Some(_), Some(_)) => Duration::from_millis(1),
+            (None, _) => Duration::from_millis(20),
+        };
+        Some(now() + pause)
+    }
+
+    /// Does a bounded part of what is to be done.
+    pub(crate) fn step(&mut self, shared: &Shared, consensus: &Consensus, wal: &mut Wal) {
+        if self.writing.is_none() {
+            let options = &shared.options;
+            if self.entries_since >= options.snapshot_every_entries
+                || self.bytes_since >= options.snapshot_every_bytes
+                || self.retry.is_some_and(|(due, _)| now() >= due)
+            {
+                self.begin(shared, consensus.snapshot_point(), wal.snapshots());
+            }
+            return;
+        }
+        self.slice(shared);
+        self.finish(shared, wal);
+    }
+
+    fn begin(&mut self, shared: &Shared, point: SnapshotPoint, store: SnapshotStore) {
+        // Counted from here, so that a snapshot that fails is tried again only after its pause or
+        // when the next one is due.
+        self.entries_since = 0;
+        self.bytes_since = 0;
+        let index = point.index;
+        let begun = now();
+        let mut tree = shared.tree.write();
+        if let Err(error) = tree.begin_snapshot() {
+            self.failed(&error.to_string());
+            return;
+        }
+        let meta = SnapshotMeta {
+            index,
+            term: point.term,
+            zxid: tree.zxid(),
+            time_ms: shared.time.wall_ms(),
+            membership: point.membership.encode(),
+        };
+        let zxid = meta.zxid;
+        let (slices, incoming) = crossbeam_channel::bounded::<Vec<u8>>(SLICES_WAITING);
+        let (finished, done) = crossbeam_channel::bounded(1);
+        let write = move || {
+            let write = || -> Result<Option<SnapshotInfo>, WalError> {
+                let mut writer = store.writer(meta)?;
+                for slice in incoming {
+                    // An empty slice is the end; without it, the core gave up.
+                    if slice.is_empty() {
+                        return writer.finish().map(Some);
+                    }
+                    writer.chunk(CHUNK_KIND, &slice)?;
+                }
+                Ok(None)
+            };
+            if let Some(outcome) = write().transpose() {
+                let _ = finished.send(outcome);
+            }
+        };
+        match std::thread::Builder::new()
+            .name("baton-snapshot".to_owned())
+            .spawn(write)
+        {
+            Ok(thread) => {
+                self.writing = Some(Writing {
+                    slices: Some(slices),
+                    held: None,
+                    thread,
+                    done,
+                    index,
+                    zxid,
+                    begun,
+                });
+            }
+            Err(error) => {
+                tree.abandon_snapshot();
+                drop(tree);
+                self.failed(&format!("the system gave no thread: {error}"));
+            }
+        }
+    }
+
+    /// Says why there is no snapshot, and sets the next attempt.
+    fn failed(&mut self, why: &str) {
+        let pause = self
+            .retry
+            .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
+        self.retry = Some((now() + pause, pause));
+        tracing::warn!(
+            "no snapshot was written: {why}; the log keeps everything, the next attempt is in {} s",
+            pause.as_secs()
+        );
+    }
+
+    /// Ends the snapshot under way, because the log has no room while it takes some. One whose
+    /// slices are all handed over is waited for: it may make segments needless. Does nothing where
+    /// there is none.
+    pub(crate) fn give_way(&mut self, shared: &Shared, wal: &mut Wal) {
+        let Some(mut writing) = self.writing.take() else {
+            return;
+        };
+        if writing.slices.take().is_some() {
+            shared.tree.write().abandon_snapshot();
+            // The thread sees the end of its slices, and removes its file.
+            let _ = writing.thread.join();
+            self.failed("it gave way to the log, which had no room on the disk");
+        } else {
+            self.conclude(writing, shared, wal);
+        }
+    }
+
+    fn slice(&mut self, shared: &Shared) {
+        let Some(writing) = &mut self.writing else {
+            return;
+        };
+        let Some(slices) = &writing.slices else {
+            return;
+        };
+        let (slice, last) = match writing.held.take() {
+            Some(slice) => (slice, false),
+            None => {
+                let held = now();
+                let slice = shared.tree.write().snapshot_slice(SLICE_BYTES);
+                shared.stats.snapshot_slice.record(micros_since(held));
+                match slice {
+                    Some(slice) => (slice, false),
+                    None => (Vec::new(), true),
+                }
+            }
+        };
+        let last = last || slice.is_empty();
+        match slices.try_send(slice) {
+            Ok(()) => {
+                if last {
+                    writing.slices = None;
+                }
+            }
+            Err(TrySendError::Full(slice)) => writing.held = Some(slice),
+            Err(TrySendError::Disconnected(_)) => {
+                shared.tree.write().abandon_snapshot();
+                writing.slices = None;
+            }
+        }
+    }
+
+    fn finish(&mut self, shared: &Shared, wal: &mut Wal) {
+        let Some(writing) = self.writing.take_if(|writing| writing.thread.is_finished()) else {
+            return;
+        };
+        if writing.slices.is_some() {
+            shared.tree.write().abandon_snapshot();
+        }
+        self.conclude(writing, shared, wal);
+    }
+
+    /// Waits for the writing thread and acts on what became of its snapshot.
+    fn conclude(&mut self, writing: Writing, shared: &Shared, wal: &mut Wal) {
+        // The thread sends before it ends.
+        let _ = writing.thread.join();
+        match writing.done.try_recv() {
+            Ok(Ok(info)) => {
+                self.retry = None;
+                let stats = &shared.stats;
+                stats.snapshots.fetch_add(1, Relaxed);
+                stats.snapshot_time.record(micros_since(writing.begun));
+                stats.last_snapshot_zxid.store(writing.zxid, Relaxed);
+                stats.last_snapshot_ms.store(shared.time.wall_ms(), Relaxed);
+                tracing::info!(
+                    name = info.name,
+                    index = writing.index,
+                    bytes = info.file_bytes,
+                    "snapshot written"
+                );
+                if let Err(error) = wal.snapshot_saved(&info) {
+                    tracing::warn!(%error, "old segments of the log stay");
+                }
+            }
+            // What it needs in all is known only to one that is written to its end.
+            Ok(Err(WalError::NoSpace {
+                file, needed_bytes, ..
+            })) => self.failed(&format!(
+                "{file} needs more than {needed_bytes} bytes, and there is no space left: free space on that disk, or raise the quota or the limit on file sizes that is met"
+            )),
+            Ok(Err(error)) => self.failed(&error.to_string()),
+            Err(_) => self.failed("its thread ended early"),
+        }
+    }
+}
+
+impl Drop for Snapshots {
+    fn drop(&mut self) {
+        if let Some(mut writing) = self.writing.take() {
+            writing.slices = None;
+            let _ = writing.thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_doubles_the_pause_before_the_next_attempt_up_to_an_hour() {
+        let mut snapshots = Snapshots::new(0);
+        assert_eq!(snapshots.next_look(), None);
+        for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+            let before = now();
+            snapshots.failed("a test says so");
+            let pause = Duration::from_secs(60 * minutes);
+            assert_eq!(snapshots.retry.unwrap().1, pause);
+            let due = snapshots.next_look().unwrap();
+            assert!((before + pause..=now() + pause).contains(&due));
+        }
+    }
+}

@@ -1,0 +1,709 @@
+//! One connection as the core sees it: a single outbound FIFO of encoded bytes, who speaks through
+//! it, and the switch that closes it. Replies and events of the core go through [`Conn::push`]
+//! only, in the order in which they happened. The socket is its task's: what is pushed here the
+//! task takes. Only while the task waits for input with nothing left to write does the core write a
+//! small answer itself, through [`Outlet`], which spares two changes of thread.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
+
+use baton_tree::Identity;
+use parking_lot::Mutex;
+
+use crate::connections::outbound::Outbound;
+use crate::session::clocks::Touch;
+use crate::stats::counters::ConnStats;
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Tcp(SocketAddr),
+    /// A process on this machine, over a unix socket.
+    Local,
+}
+
+impl Peer {
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Peer::Tcp(addr) => Some(addr.ip().to_canonical()),
+            Peer::Local => None,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(addr) => write!(f, "{addr}"),
+            Peer::Local => f.write_str("unix"),
+        }
+    }
+}
+
+/// Why the core wants a connection closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// The client closed its session.
+    SessionClosed,
+    /// The session expired.
+    SessionExpired,
+    /// The session was refused, or re-attached elsewhere.
+    SessionRefused,
+    /// The session speaks through another connection now.
+    SessionMoved,
+    /// The client does not read what the server writes.
+    TooSlow,
+    /// Neither do others, and together they have more waiting than all may.
+    AllTooSlow,
+    /// It holds requests that are not whole or wait, and all together hold more of them than they
+    /// may.
+    Unfinished,
+    /// It asked for a session, and there are as many as there may be.
+    TooManySessions,
+    /// A request after which the protocol closes the connection.
+    BadRequest,
+    /// An operator sheds connections.
+    Shed,
+    /// The server stops.
+    ServerStops,
+    /// Its socket has ended.
+    SocketGone,
+}
+
+impl CloseReason {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            CloseReason::SessionClosed => "the client closed its session",
+            CloseReason::SessionExpired => "its session expired",
+            CloseReason::SessionRefused => "its session was refused",
+            CloseReason::SessionMoved => "its session moved to another connection",
+            CloseReason::TooSlow => {
+                "it does not read what is sent to it; let the client read faster or set fewer watches"
+            }
+            CloseReason::AllTooSlow => {
+                "it reads too slowly, and more waits for all clients together than may; let clients read faster or raise max_outbound_bytes_in_all"
+            }
+            CloseReason::Unfinished => {
+                "its requests are not whole, or wait, and more of them wait for all clients together than may; send whole requests or raise max_unfinished_bytes"
+            }
+            CloseReason::TooManySessions => {
+                "as many sessions are open as may be; close some or raise max_sessions"
+            }
+            CloseReason::BadRequest => "it sent a request after which a connection is closed",
+            CloseReason::Shed => "an operator shed it",
+            CloseReason::ServerStops => "the server stops",
+            CloseReason::SocketGone => "its socket has ended",
+        }
+    }
+}
+
+/// The session a connection speaks for.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub(crate) session: i64,
+    pub(crate) timeout_ms: u32,
+    pub(crate) touch: Arc<Touch>,
+}
+
+/// Where a connection's bytes go. Never blocks.
+pub(crate) trait Outlet: Send + Sync {
+    /// Writes what the socket takes at once; how many bytes that was.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Bytes from the client that the system holds for this socket.
+    fn unread_bytes(&self) -> u64;
+}
+
+/// The most that the core writes by itself: more is the socket task's, which can wait for the
+/// client to read it.
+const DIRECT_BYTES: usize = 16 << 10;
+
+/// Less than this in an outbox is not counted in [`Outbound`]: it is on its way to the task, which
+/// counts what stays.
+const COUNTED_BYTES: usize = DIRECT_BYTES;
+
+#[derive(Default)]
+struct Outbox {
+    bytes: Vec<u8>,
+    /// How many of them are counted.
+    counted: usize,
+    /// How many of them are replies; the others are events.
+    replies: usize,
+    /// Requests answered by the core since the socket task last looked.
+    answered: u32,
+    closing: Option<CloseReason>,
+    /// Whether the core has this connection on its list of those to wake.
+    listed: bool,
+    waker: Option<Waker>,
+    /// The socket, while its task waits for nothing but input and has nothing left to write.
+    idle: Option<Arc<dyn Outlet>>,
+}
+
+/// What [`Conn::take`] found.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) answered: u32,
+    pub(crate) closing: Option<CloseReason>,
+}
+
+impl Outbox {
+    fn count(&mut self, outbound: &Outbound) {
+        let bytes = match self.bytes.len() {
+            few if few < COUNTED_BYTES => 0,
+            many => many,
+        };
+        if bytes != self.counted {
+            outbound.change(self.counted, bytes);
+            self.counted = bytes;
+        }
+    }
+
+    fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+        self.replies = 0;
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.bytes);
+        } else {
+            out.append(&mut self.bytes);
+        }
+        Taken {
+            answered: std::mem::take(&mut self.answered),
+            closing: self.closing,
+        }
+    }
+
+    /// Writes all that waits, if the task is idle. `false`: the task has to do something.
+    fn write_direct(&mut self) -> bool {
+        let Some(outlet) = &self.idle else {
+            return false;
+        };
+        if self.closing.is_some() || self.bytes.len() > DIRECT_BYTES {
+            return false;
+        }
+        match outlet.try_write(&self.bytes) {
+            Ok(written) if written == self.bytes.len() => {
+                self.bytes.clear();
+                self.replies = 0;
+                self.bytes.shrink_to(DIRECT_BYTES);
+                true
+            }
+            Ok(written) => {
+                self.bytes.drain(..written);
+                self.replies = self.replies.min(self.bytes.len());
+                false
+            }
+            // The task finds out what is wrong, or waits until the socket takes more.
+            Err(_) => false,
+        }
+    }
+}
+
+/// A connection. See the module's page.
+pub(crate) struct Conn {
+    pub(crate) id: u32,
+    pub(crate) peer: Peer,
+    pub(crate) stats: ConnStats,
+    /// Milliseconds of server time at which it was accepted.
+    pub(crate) since_ms: u64,
+    attached: OnceLock<Attached>,
+    identity: Mutex<Arc<Identity>>,
+    outbox: Mutex<Outbox>,
+    outbound: Arc<Outbound>,
+    /// The socket, while its task lives.
+    socket: OnceLock<Weak<dyn Outlet>>,
+    /// Its task may have read something that the session's clock has not counted yet.
+    reading: AtomicBool,
+}
+
+impl fmt::Debug for Conn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn")
+            .field("id", &self.id)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Conn {
+    /// `outbound` is where what waits is counted, and says when a client is too slow.
+    pub(crate) fn new(
+        id: u32,
+        peer: Peer,
+        identity: Identity,
+        since_ms: u64,
+        outbound: &Arc<Outbound>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            peer,
+            stats: ConnStats::default(),
+            since_ms,
+            attached: OnceLock::new(),
+            identity: Mutex::new(Arc::new(identity)),
+            outbox: Mutex::new(Outbox::default()),
+            outbound: Arc::clone(outbound),
+            socket: OnceLock::new(),
+            reading: AtomicBool::new(false),
+        })
+    }
+
+    /// Notes the socket that the connection reads from. Called once, by its task.
+    pub(crate) fn reads_from(&self, socket: &Arc<dyn Outlet>) {
+        let first = self.socket.set(Arc::downgrade(socket)).is_ok();
+        debug_assert!(first, "a connection has one socket");
+    }
+
+    /// Its task is about to read from the socket, or (`false`) has counted what it read.
+    pub(crate) fn set_reading(&self, reading: bool) {
+        self.reading.store(reading, SeqCst);
+    }
+
+    /// Whether the client has sent bytes that its task has not read, or has read and not counted.
+    /// The socket is asked first: what the task reads in between, it has said before that it reads.
+    pub(crate) fn has_unread_bytes(&self) -> bool {
+        let socket = self.socket.get().and_then(Weak::upgrade);
+        socket.is_some_and(|socket| socket.unread_bytes() > 0) || self.reading.load(SeqCst)
+    }
+
+    pub(crate) fn attached(&self) -> Option<&Attached> {
+        self.attached.get()
+    }
+
+    pub(crate) fn session(&self) -> i64 {
+        self.attached.get().map_or(0, |attached| attached.session)
+    }
+
+    /// Called once, by the core, when the log has the session.
+    pub(crate) fn attach(&self, attached: Attached) {
+        let first = self.attached.set(attached).is_ok();
+        debug_assert!(first, "a connection asks for one session only");
+    }
+
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        Arc::clone(&self.identity.lock())
+    }
+
+    pub(crate) fn set_identity(&self, identity: Arc<Identity>) {
+        *self.identity.lock() = identity;
+    }
+
+    /// Appends whole frames. `answered` requests are answered by them. Frames for a connection that
+    /// is being closed are dropped. The caller wakes every connection that it put on `wake` once it
+    /// holds no lock.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        answered: u32,
+        wake: &mut Vec<Arc<Conn>>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let mut outbox = self.outbox.lock();
+        if outbox.closing.is_some() {
+            return;
+        }
+        let before = outbox.bytes.len();
+        write(&mut outbox.bytes);
+        outbox.answered = outbox.answered.wrapping_add(answered);
+        if answered > 0 {
+            outbox.replies += outbox.bytes.len() - before;
+        }
+        // Replies have a bound already: that of the requests in flight.
+        if outbox.bytes.len() - outbox.replies > self.outbound.too_slow_bytes() {
+            outbox.bytes = Vec::new();
+            outbox.closing = Some(CloseReason::TooSlow);
+        }
+        outbox.count(&self.outbound);
+        if !outbox.listed {
+            outbox.listed = true;
+            wake.push(Arc::clone(self));
+        }
+    }
+
+    /// No frame is taken after this; those before it are still written. The caller wakes as after
+    /// [`Conn::push`]. `false`: it was being closed already, for another reason.
+    pub(crate) fn close(self: &Arc<Self>, reason: CloseReason, wake: &mut Vec<Arc<Conn>>) -> bool {
+        self.stop(reason, true, wake)
+    }
+
+    /// As [`Conn::close`], but what waits here is thrown away with everything after it: what the
+    /// client gets has no gap.
+    pub(crate) fn end(self: &Arc<Self>, wake: &mut Vec<Arc<Conn>>) {
+        self.stop(CloseReason::AllTooSlow, false, wake);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.outbox.lock().closing.is_some()
+    }
+
+    fn stop(self: &Arc<Self>, reason: CloseReason, keep: bool, wake: &mut Vec<Arc<Conn>>) -> bool {
+        let mut outbox = self.outbox.lock();
+        if outbox.closing.is_some() {
+            return false;
+        }
+        outbox.closing = Some(reason);
+        if !keep {
+            self.outbound.ends();
+            outbox.bytes = Vec::new();
+            outbox.count(&self.outbound);
+        }
+        if !outbox.listed {
+            outbox.listed = true;
+            wake.push(Arc::clone(self));
+        }
+        true
+    }
+
+    /// Bytes of it that are counted, and whether it may be made to end. `None`: it ends, and they
+    /// go with it.
+    pub(crate) fn holds(&self) -> Option<(usize, bool)> {
+        let outbox = self.outbox.lock();
+        if let Some(CloseReason::TooSlow | CloseReason::AllTooSlow) = outbox.closing {
+            return None;
+        }
+        let unwritten = self.stats.unwritten.load(Relaxed);
+        let bytes = outbox.counted + usize::try_from(unwritten).unwrap_or(usize::MAX);
+        Some((bytes, outbox.closing.is_none()))
+    }
+
+    /// Told by its task: what the socket has not taken, at `now_ms`.
+    pub(crate) fn set_unwritten(&self, bytes: usize, now_ms: impl FnOnce() -> u64) {
+        let after = bytes as u64;
+        let before = self.stats.unwritten.load(Relaxed);
+        if after == before {
+            return;
+        }
+        let sent = self.stats.bytes_out.load(Relaxed);
+        if before == 0 || sent >= self.stats.waits_until_sent.load(Relaxed) {
+            self.stats.waits_since_ms.store(now_ms(), Relaxed);
+            self.stats.waits_until_sent.store(sent + after, Relaxed);
+        }
+        self.stats.unwritten.store(after, Relaxed);
+        let before = usize::try_from(before).unwrap_or(usize::MAX);
+        self.outbound.change(before, bytes);
+    }
+
+    /// For how long the first byte that the socket does not take has been waiting, or somewhat
+    /// less. What its task has not seen yet does not count: that is not the client's fault.
+    pub(crate) fn waits_ms(&self, now_ms: u64) -> u64 {
+        if self.stats.unwritten.load(Relaxed) == 0 {
+            return 0;
+        }
+        now_ms.saturating_sub(self.stats.waits_since_ms.load(Relaxed))
+    }
+
+    /// Sees to it that what was pushed goes out: the socket task is woken, or, with `direct`, the
+    /// bytes are written here and now, if the task has nothing else to do and the socket takes
+    /// them.
+    pub(crate) fn wake(&self, direct: bool) {
+        let waker = {
+            let mut outbox = self.outbox.lock();
+            outbox.listed = false;
+            if direct {
+                let before = outbox.bytes.len();
+                let done = outbox.write_direct();
+                let written = before - outbox.bytes.len();
+                outbox.count(&self.outbound);
+                self.stats.bytes_out.fetch_add(written as u64, Relaxed);
+                if done {
+                    return;
+                }
+            }
+            outbox.idle = None;
+            outbox.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Moves what waits to the end of `out`, unless `full` says that `out` has enough: then it
+    /// waits here, where its bound is.
+    pub(crate) fn take(&self, out: &mut Vec<u8>, full: bool) -> Taken {
+        let mut outbox = self.outbox.lock();
+        outbox.idle = None;
+        if full && outbox.closing.is_none() {
+            return Taken::default();
+        }
+        let taken = outbox.take(out);
+        outbox.count(&self.outbound);
+        taken
+    }
+
+    /// Moves all that waits, and asks for the zxid before more can come: every event up to it is
+    /// among what is taken, and no reply beyond it.
+    pub(crate) fn take_with_zxid(
+        &self,
+        out: &mut Vec<u8>,
+        zxid: impl FnOnce() -> i64,
+    ) -> (Taken, i64) {
+        let mut outbox = self.outbox.lock();
+        outbox.idle = None;
+        let taken = outbox.take(out);
+        outbox.count(&self.outbound);
+        (taken, zxid())
+    }
+
+    /// Asks to be woken when there is something to take. `false`: there is something already. With
+    /// `full`, only being closed counts. With `idle`, answers may be written there without waking
+    /// the task.
+    pub(crate) fn wait(&self, waker: &Waker, full: bool, idle: Option<Arc<dyn Outlet>>) -> bool {
+        let mut outbox = self.outbox.lock();
+        let something = !outbox.bytes.is_empty() || outbox.answered > 0;
+        if outbox.closing.is_some() || (something && !full) {
+            return false;
+        }
+        match &mut outbox.waker {
+            Some(present) => present.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        outbox.idle = idle;
+        true
+    }
+
+    /// Lets go of the socket: its task has ended. What the connection has asked for and is still on
+    /// its way to the core finds it closed, so that it sets no watch that nobody would remove. Why
+    /// it ended.
+    pub(crate) fn detach(&self) -> CloseReason {
+        let mut outbox = self.outbox.lock();
+        outbox.idle = None;
+        let ended = *outbox.closing.get_or_insert(CloseReason::SocketGone);
+        outbox.bytes = Vec::new();
+        outbox.count(&self.outbound);
+        drop(outbox);
+        self.set_unwritten(0, || 0);
+        if ended == CloseReason::AllTooSlow {
+            self.outbound.has_ended();
+        }
+        ended
+    }
+
+    /// Gives memory back that a burst needed.
+    pub(crate) fn shrink(&self, keep_bytes: usize) {
+        let mut outbox = self.outbox.lock();
+        if outbox.bytes.is_empty() && outbox.bytes.capacity() > keep_bytes {
+            outbox.bytes = Vec::new();
+        }
+    }
+
+    /// Bytes that wait for the client to read them.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let here = self.outbox.lock().bytes.len() as u64;
+        here + self.stats.unwritten.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    fn outbound(max_outbound_bytes: usize) -> Arc<Outbound> {
+        Outbound::new(&Options {
+            max_outbound_bytes,
+            ..Options::default()
+        })
+    }
+
+    pub(crate) fn conn(id: u32) -> Arc<Conn> {
+        Conn::new(id, Peer::Local, Identity::default(), 0, &outbound(4))
+    }
+
+    #[test]
+    fn frames_leave_in_the_order_in_which_they_came() {
+        let conn = conn(1);
+        let mut wake = Vec::new();
+        conn.push(1, &mut wake, |out| out.extend_from_slice(b"one"));
+        conn.push(1, &mut wake, |out| out.extend_from_slice(b"two"));
+        assert_eq!(wake.len(), 1, "a connection is woken once");
+        let mut out = b"zero".to_vec();
+        let taken = conn.take(&mut out, false);
+        assert_eq!(out, b"zeroonetwo");
+        assert_eq!(taken.answered, 2);
+        assert!(taken.closing.is_none());
+    }
+
+    /// Takes a number of bytes, then no more.
+    struct Pipe {
+        room: usize,
+        got: Mutex<Vec<u8>>,
+    }
+
+    impl Outlet for Pipe {
+        fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+            let mut got = self.got.lock();
+            let taken = bytes.len().min(self.room - got.len());
+            if taken == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            got.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn unread_bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    struct Woken(AtomicBool);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    /// Pushes `bytes` to a connection whose task waits with an outlet of that room; what the outlet
+    /// got, what is left to the task, and whether it was woken.
+    fn answered_while_idle(room: usize, bytes: &[u8], direct: bool) -> (Vec<u8>, Vec<u8>, bool) {
+        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
+        let pipe = Arc::new(Pipe {
+            room,
+            got: Mutex::default(),
+        });
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        assert!(conn.wait(
+            &Waker::from(Arc::clone(&woken)),
+            false,
+            Some(Arc::clone(&pipe) as Arc<dyn Outlet>)
+        ));
+        let mut wake = Vec::new();
+        conn.push(1, &mut wake, |out| out.extend_from_slice(bytes));
+        conn.wake(direct);
+        let mut left = Vec::new();
+        assert_eq!(conn.take(&mut left, false).answered, 1);
+        let got = std::mem::take(&mut *pipe.got.lock());
+        (got, left, woken.0.load(Relaxed))
+    }
+
+    #[test]
+    fn a_small_answer_to_an_idle_connection_is_written_at_once() {
+        let nothing = Vec::new();
+        assert_eq!(
+            answered_while_idle(10, b"answer", true),
+            (b"answer".to_vec(), nothing.clone(), false)
+        );
+        assert_eq!(
+            answered_while_idle(3, b"answer", true),
+            (b"ans".to_vec(), b"wer".to_vec(), true),
+            "what the socket does not take is the task's"
+        );
+        assert_eq!(
+            answered_while_idle(0, b"answer", true),
+            (nothing.clone(), b"answer".to_vec(), true)
+        );
+        assert_eq!(
+            answered_while_idle(10, b"answer", false),
+            (nothing.clone(), b"answer".to_vec(), true)
+        );
+        let long = vec![7; DIRECT_BYTES + 1];
+        assert_eq!(
+            answered_while_idle(usize::MAX, &long, true),
+            (nothing, long, true)
+        );
+    }
+
+    #[test]
+    fn nothing_is_written_behind_the_back_of_a_task_that_is_awake_or_closing() {
+        for closing in [false, true] {
+            let conn = conn(1);
+            let pipe = Arc::new(Pipe {
+                room: 100,
+                got: Mutex::default(),
+            });
+            let mut wake = Vec::new();
+            let outlet = Arc::clone(&pipe) as Arc<dyn Outlet>;
+            assert!(conn.wait(Waker::noop(), false, Some(outlet)));
+            if closing {
+                conn.close(CloseReason::SessionClosed, &mut wake);
+            } else {
+                conn.take(&mut Vec::new(), false);
+                conn.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
+            }
+            conn.wake(true);
+            assert!(pipe.got.lock().is_empty());
+            assert_eq!(Arc::strong_count(&pipe), 1, "the socket is let go of");
+        }
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_closed_not_buffered_for() {
+        let conn = conn(1);
+        let mut wake = Vec::new();
+        for _ in 0..10 {
+            conn.push(0, &mut wake, |out| out.extend_from_slice(&[0; 30]));
+        }
+        let mut out = Vec::new();
+        assert_eq!(
+            conn.take(&mut out, false).closing,
+            Some(CloseReason::TooSlow)
+        );
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_task_sleeps_only_where_nothing_has_come_for_it_since_it_looked() {
+        let new = || Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
+        let waits = |conn: &Conn, full| conn.wait(Waker::noop(), full, None);
+        let mut wake = Vec::new();
+        let told = new();
+        assert!(waits(&told, false));
+        told.push(0, &mut wake, |out| out.extend_from_slice(b"event"));
+        assert!(!waits(&told, false));
+        assert!(waits(&told, true), "it has no room for more");
+        told.close(CloseReason::SessionClosed, &mut wake);
+        assert!(!waits(&told, true));
+        let answered = new();
+        let pipe = Arc::new(Pipe {
+            room: 100,
+            got: Mutex::default(),
+        });
+        assert!(answered.wait(Waker::noop(), false, Some(pipe)));
+        answered.push(1, &mut wake, |out| out.extend_from_slice(b"answer"));
+        answered.wake(true);
+        assert_eq!(answered.waiting_bytes(), 0);
+        assert!(!waits(&answered, false), "one request fewer is in flight");
+    }
+
+    #[test]
+    fn a_burst_s_memory_is_given_back_and_what_waits_is_kept() {
+        let conn = Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
+        conn.push(1, &mut Vec::new(), |out| {
+            out.extend_from_slice(&[7; 1000]);
+        });
+        conn.shrink(100);
+        assert_eq!(conn.waiting_bytes(), 1000);
+        // The task has something already, so that the memory stays here.
+        let mut out = vec![0];
+        conn.take(&mut out, false);
+        assert_eq!(out.len(), 1001);
+        let capacity = || conn.outbox.lock().bytes.capacity();
+        let burst = capacity();
+        conn.shrink(burst);
+        assert_eq!(capacity(), burst);
+        conn.shrink(100);
+        assert_eq!(capacity(), 0);
+    }
+
+    #[test]
+    fn a_client_that_reads_waits_anew_each_time_and_one_that_does_not_waits_on() {
+        let conn = conn(1);
+        assert_eq!(conn.waits_ms(500), 0);
+        conn.set_unwritten(100, || 1000);
+        assert_eq!(conn.waits_ms(1500), 500);
+        conn.set_unwritten(150, || 2000);
+        assert_eq!(conn.waits_ms(2500), 1500, "it has read nothing");
+        conn.stats.bytes_out.store(99, Relaxed);
+        conn.set_unwritten(51, || 3000);
+        assert_eq!(conn.waits_ms(3500), 2500, "nor all that waited first");
+        conn.stats.bytes_out.store(100, Relaxed);
+        conn.set_unwritten(50, || 4000);
+        assert_eq!(conn.waits_ms(4500), 500);
+        conn.set_unwritten(0, || 5000);
+        assert_eq!(conn.waits_ms(5500), 0);
+        assert_eq!(conn.outbound.held_bytes(), 0);
+    }
+}

@@ -1,0 +1,511 @@
+//! What sockets have for the core: one buffer that all of them append to and the core takes whole.
+//! A socket that appends wakes the core at most once; while the core writes to disk, the next batch
+//! grows here. Never drops work silently: after [`Inbox::close`] an append is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use baton_proto::OpCode;
+use baton_tree::Identity;
+use parking_lot::{Condvar, Mutex};
+
+use crate::connections::conn::Conn;
+
+/// What a request needs from the core. Its body, if it has one, is a range of [`Work::data`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A new session; the body is its password.
+    OpenSession {
+        timeout_ms: i32,
+        mirror_read_only: bool,
+    },
+    /// The session goes on through this connection; the body is the password that the client gave.
+    Reattach {
+        session: i64,
+        timeout_ms: i32,
+        mirror_read_only: bool,
+    },
+    /// A write, decided when it is applied.
+    Write(OpCode),
+    /// The client ends its session.
+    CloseSession,
+    /// A read behind a write of its own session: it runs at this place.
+    Read(OpCode),
+    /// A frame that is ready, but whose turn comes after the requests before it.
+    Ready { close_after: bool },
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    pub(crate) xid: i32,
+    pub(crate) kind: Kind,
+    start: usize,
+    end: usize,
+}
+
+/// Requests of one connection, in its order.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) conn: Arc<Conn>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) received: Instant,
+    /// How many of [`Work::requests`] belong to it.
+    pub(crate) len: usize,
+}
+
+/// A number of groups with their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) data: Vec<u8>,
+    pub(crate) requests: Vec<Queued>,
+    pub(crate) groups: Vec<Group>,
+}
+
+impl Work {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// What it takes in memory.
+    fn bytes(&self) -> usize {
+        self.data.len() + self.requests.len() * size_of::<Queued>()
+    }
+
+    /// Starts a group; requests pushed after this belong to it.
+    pub(crate) fn begin(&mut self, conn: &Arc<Conn>, identity: &Arc<Identity>, received: Instant) {
+        self.groups.push(Group {
+            conn: Arc::clone(conn),
+            identity: Arc::clone(identity),
+            received,
+            len: 0,
+        });
+    }
+
+    pub(crate) fn push(&mut self, xid: i32, kind: Kind, body: &[u8]) {
+        let start = self.data.len();
+        self.data.extend_from_slice(body);
+        self.requests.push(Queued {
+            xid,
+            kind,
+            start,
+            end: self.data.len(),
+        });
+        if let Some(group) = self.groups.last_mut() {
+            group.len += 1;
+        }
+    }
+
+    pub(crate) fn body(&self, request: &Queued) -> &[u8] {
+        self.data
+            .get(request.start..request.end)
+            .unwrap_or_default()
+    }
+
+    /// Gives the memory of an empty work back, where it is much.
+    pub(crate) fn release(&mut self) {
+        const KEEP_BYTES: usize = 64 << 10;
+        if self.is_empty() && self.data.capacity() > KEEP_BYTES {
+            *self = Self::default();
+        }
+    }
+
+    fn clear(&mut self) {
+        const KEEP_BYTES: usize = 4 << 20;
+        const KEEP_ITEMS: usize = 16_384;
+        self.data.clear();
+        self.data.shrink_to(KEEP_BYTES);
+        self.requests.clear();
+        self.requests.shrink_to(KEEP_ITEMS);
+        self.groups.clear();
+        self.groups.shrink_to(KEEP_ITEMS);
+    }
+
+    /// Appends `other` and empties it.
+    fn append(&mut self, other: &mut Work) {
+        let offset = self.data.len();
+        self.data.append(&mut other.data);
+        self.requests
+            .extend(other.requests.drain(..).map(|mut request| {
+                request.start += offset;
+                request.end += offset;
+                request
+            }));
+        self.groups.append(&mut other.groups);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    work: Work,
+    sleeping: bool,
+    closed: bool,
+    stop: bool,
+    abort: bool,
+    /// The core is to look up from its sleep though there is no work.
+    nudged: bool,
+    /// Tasks that wait until less is queued.
+    waiting: Vec<Waker>,
+    /// The task that is the core, where it is no thread.
+    #[cfg(feature = "simulation")]
+    task: Option<Waker>,
+}
+
+/// The queue between sockets and the core.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    ready: Condvar,
+    /// From so many on, sockets bring little more.
+    max_bytes: usize,
+    queued_bytes: AtomicUsize,
+    queued_requests: AtomicUsize,
+}
+
+/// Why [`Inbox::take`] came back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// There is work, or the deadline has passed.
+    Go,
+    /// The server is to stop; what is in the work is still to be done.
+    Stop,
+}
+
+impl Inbox {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            ..Self::default()
+        }
+    }
+
+    /// Whether as much is queued as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued_bytes() >= self.max_bytes
+    }
+
+    /// Has the task woken when less is queued. `false`: that is so already.
+    pub(crate) fn wait_for_room(&self, waker: &Waker) -> bool {
+        let mut state = self.state.lock();
+        // Asked under the lock, which `done` takes after it has counted.
+        let waits = self.is_full() && !state.closed;
+        if waits {
+            state.waiting.push(waker.clone());
+        }
+        waits
+    }
+
+    /// Hands over what a socket has. `false`: the core has stopped.
+    pub(crate) fn submit(&self, work: &mut Work) -> bool {
+        let sleeping = {
+            let mut state = self.state.lock();
+            if state.closed {
+                work.clear();
+                return false;
+            }
+            self.queued_bytes.fetch_add(work.bytes(), Ordering::SeqCst);
+            self.queued_requests
+                .fetch_add(work.requests.len(), Ordering::Relaxed);
+            state.work.append(work);
+            #[cfg(feature = "simulation")]
+            if let Some(task) = state.task.take() {
+                task.wake();
+            }
+            std::mem::take(&mut state.sleeping)
+        };
+        if sleeping {
+            self.ready.notify_one();
+        }
+        true
+    }
+
+    /// Requests that wait or are being worked on.
+    pub(crate) fn queued_requests(&self) -> usize {
+        self.queued_requests.load(Ordering::Relaxed)
+    }
+
+    /// Whether the core has stopped.
+    pub(crate) fn is_closed(&self) -> bool {
+        let state = self.state.lock();
+        state.closed || state.stop
+    }
+
+    /// Bytes that wait or are being worked on.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Empties what has been worked on.
+    fn done(&self, done: &mut Work) {
+        let bytes = done.bytes();
+        if bytes > 0 {
+            let before = self.queued_bytes.fetch_sub(bytes, Ordering::SeqCst);
+            if before >= self.max_bytes && before - bytes < self.max_bytes {
+                let waiting = std::mem::take(&mut self.state.lock().waiting);
+                for task in waiting {
+                    task.wake();
+                }
+            }
+        }
+        self.queued_requests
+            .fetch_sub(done.requests.len(), Ordering::Relaxed);
+        done.clear();
+    }
+
+    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes
+    /// everything.
+    pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
+        self.done(done);
+        let mut state = self.state.lock();
+        while state.work.is_empty() && !state.stop && !state.nudged {
+            state.sleeping = true;
+            match deadline {
+                Some(deadline) => {
+                    if self.ready.wait_until(&mut state, deadline).timed_out() {
+                        break;
+                    }
+                }
+                None => self.ready.wait(&mut state),
+            }
+        }
+        state.sleeping = false;
+        state.nudged = false;
+        std::mem::swap(&mut state.work, done);
+        if state.stop { Woken::Stop } else { Woken::Go }
+    }
+
+    /// Whether the core waits in [`Inbox::take`], with its deadline fixed.
+    #[cfg(test)]
+    pub(crate) fn is_core_asleep(&self) -> bool {
+        self.state.lock().sleeping
+    }
+
+    /// Whether the core is to come back from [`Inbox::take`] without work.
+    #[cfg(test)]
+    pub(crate) fn is_nudged(&self) -> bool {
+        self.state.lock().nudged
+    }
+
+    /// Does something while nobody can submit, take or nudge.
+    #[cfg(test)]
+    pub(crate) fn while_held<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _held = self.state.lock();
+        act()
+    }
+
+    /// Has [`Inbox::take`] come back, with work or without.
+    pub(crate) fn nudge(&self) {
+        let sleeping = {
+            let mut state = self.state.lock();
+            state.nudged = true;
+            std::mem::take(&mut state.sleeping)
+        };
+        if sleeping {
+            self.ready.notify_one();
+        }
+    }
+
+    /// As [`Inbox::take`], for a core that is a task: ready once there is something.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn poll_take(
+        &self,
+        done: &mut Work,
+        cx: &std::task::Context<'_>,
+    ) -> std::task::Poll<()> {
+        self.done(done);
+        let mut state = self.state.lock();
+        if state.work.is_empty() {
+            state.task = Some(cx.waker().clone());
+            return std::task::Poll::Pending;
+        }
+        std::mem::swap(&mut state.work, done);
+        std::task::Poll::Ready(())
+    }
+
+    /// Stays awake until there is something or `until` has passed. Whether there is.
+    pub(crate) fn linger(&self, until: Instant) -> bool {
+        loop {
+            let late = Instant::now() >= until;
+            {
+                let state = self.state.lock();
+                let something = !state.work.is_empty() || state.stop;
+                if something || late {
+                    return something;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Adds to `work` what comes until `groups` are in it or `until` has passed. How many are.
+    pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> usize {
+        loop {
+            let late = crate::session::clocks::now() >= until;
+            {
+                let mut state = self.state.lock();
+                let there = work.groups.len() + state.work.groups.len();
+                if there >= groups || late || state.stop {
+                    work.append(&mut state.work);
+                    return there;
+                }
+            }
+            // For tens of microseconds: sleeping and being woken would take longer.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits so long, or until the core is asked to stop: whether it is.
+    pub(crate) fn stops_within(&self, pause: Duration) -> bool {
+        let until = crate::session::clocks::now() + pause;
+        let mut state = self.state.lock();
+        while !state.stop && !self.ready.wait_until(&mut state, until).timed_out() {}
+        state.stop
+    }
+
+    /// Asks the core to finish what is there and to stop.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.ready.notify_one();
+    }
+
+    /// Asks the core to stop at once: what is queued is neither done nor answered.
+    pub(crate) fn abort(&self) {
+        {
+            let mut state = self.state.lock();
+            state.stop = true;
+            state.abort = true;
+        }
+        self.ready.notify_one();
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.state.lock().abort
+    }
+
+    /// The core takes nothing any more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.work.clear();
+        for task in state.waiting.drain(..) {
+            task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::conn::tests::conn;
+
+    #[test]
+    fn bodies_keep_their_owners_when_batches_are_joined() {
+        let inbox = Inbox::default();
+        for (id, body) in [(1, b"first".as_slice()), (2, b"second")] {
+            let mut work = Work::default();
+            let conn = conn(id);
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), body);
+            assert!(inbox.submit(&mut work));
+        }
+        let mut taken = Work::default();
+        assert_eq!(inbox.take(&mut taken, None), Woken::Go);
+        let bodies: Vec<&[u8]> = taken.requests.iter().map(|r| taken.body(r)).collect();
+        assert_eq!(bodies, [b"first".as_slice(), b"second"]);
+        assert_eq!(
+            taken.groups.iter().map(|g| g.conn.id).collect::<Vec<_>>(),
+            [1, 2]
+        );
+        assert_eq!(inbox.queued_bytes(), 11 + 2 * size_of::<Queued>());
+        assert_eq!(inbox.take(&mut taken, Some(Instant::now())), Woken::Go);
+        assert!(taken.is_empty());
+        assert_eq!(inbox.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_gathered_belongs_to_the_same_work() {
+        let inbox = Inbox::default();
+        let submit = |id| {
+            let mut work = Work::default();
+            let conn = conn(id);
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), b"body");
+            assert!(inbox.submit(&mut work));
+        };
+        let mut taken = Work::default();
+        submit(1);
+        inbox.take(&mut taken, None);
+        assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 1);
+        submit(2);
+        assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 2);
+        assert_eq!(taken.requests.len(), 2);
+        assert_eq!(inbox.queued_bytes(), 8 + 2 * size_of::<Queued>());
+    }
+
+    #[test]
+    fn lingering_ends_with_the_first_request_or_in_time() {
+        let inbox = Inbox::default();
+        assert!(!inbox.linger(Instant::now()));
+        std::thread::scope(|scope| {
+            let lingering = scope.spawn(|| inbox.linger(Instant::now() + Duration::from_secs(60)));
+            let mut work = Work::default();
+            let conn = conn(1);
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(7, Kind::Write(OpCode::SetData), b"body");
+            assert!(inbox.submit(&mut work));
+            assert!(lingering.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn nothing_is_taken_after_the_core_has_stopped() {
+        let inbox = Inbox::default();
+        inbox.close();
+        let conn = conn(1);
+        let mut work = Work::default();
+        work.begin(&conn, &conn.identity(), Instant::now());
+        work.push(1, Kind::CloseSession, b"");
+        assert!(!inbox.submit(&mut work));
+    }
+
+    #[test]
+    fn a_large_batch_s_memory_is_given_back_once_it_is_empty_and_nothing_before() {
+        let conn = conn(1);
+        let mut work = Work::default();
+        let fill = |work: &mut Work, bytes| {
+            work.begin(&conn, &conn.identity(), Instant::now());
+            work.push(1, Kind::Write(OpCode::SetData), &vec![7; bytes]);
+        };
+        fill(&mut work, 100 << 10);
+        work.release();
+        assert_eq!(work.len(), 1, "it has not been handed over");
+        work.clear();
+        work.release();
+        assert_eq!(work.data.capacity(), 0);
+        fill(&mut work, 1 << 10);
+        work.clear();
+        work.release();
+        assert!(work.data.capacity() > 0, "a little is kept");
+    }
+
+    #[test]
+    fn a_pause_ends_with_its_time_or_when_the_core_is_to_stop() {
+        let inbox = Inbox::default();
+        assert!(!inbox.stops_within(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let pausing = scope.spawn(|| inbox.stops_within(Duration::from_secs(60)));
+            // Whoever waits is woken, and waits on.
+            while !inbox.ready.notify_one() && !pausing.is_finished() {
+                std::thread::yield_now();
+            }
+            inbox.stop();
+            assert!(pausing.join().unwrap());
+        });
+    }
+}

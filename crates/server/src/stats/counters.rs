@@ -1,0 +1,334 @@
+//! What the server counts of itself, for the four-letter words and `/metrics`. Counters are
+//! relaxed: they order nothing. How a figure is called and what it means is in the table of
+//! `admin::metrics`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::session::clocks::now;
+use crate::stats::distribution::{Distribution, Spread};
+use crate::stats::requests::RequestCounts;
+
+/// ZooKeeper's trace mask before anybody sets it.
+const TRACE_MASK: i64 = 0x132;
+
+/// Counters of the whole server. Times are in microseconds.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) connections_accepted: AtomicU64,
+    pub(crate) refused_from_address: AtomicU64,
+    pub(crate) refused_in_all: AtomicU64,
+    pub(crate) handshakes_timed_out: AtomicU64,
+    /// Connections closed because their session was not written down in time.
+    pub(crate) handshakes_unanswered: AtomicU64,
+    pub(crate) slow_readers_closed: AtomicU64,
+    pub(crate) all_too_slow_closed: AtomicU64,
+    pub(crate) connections_shed: AtomicU64,
+    pub(crate) large_requests: AtomicU64,
+    pub(crate) sessions_reattached: AtomicU64,
+    pub(crate) sessions_expired: AtomicU64,
+    pub(crate) auth_failed: AtomicU64,
+    pub(crate) requests: RequestCounts,
+    /// Connections whose client went without closing its session.
+    pub(crate) connections_dropped: AtomicU64,
+    /// Sessions that expired while they had ephemerals.
+    pub(crate) sessions_expired_holding: AtomicU64,
+    /// How late the sockets' tasks got their turn.
+    pub(crate) socket_lag: Distribution,
+    /// Ends of sessions that waited for bytes to be read.
+    pub(crate) session_ends_put_off: AtomicU64,
+    /// Connections that ended so that less is held of unfinished requests.
+    pub(crate) unfinished_closed: AtomicU64,
+    pub(crate) large_answers_refused: AtomicU64,
+    pub(crate) watches_refused: AtomicU64,
+    pub(crate) sessions_refused: AtomicU64,
+    /// Lines that the log has not about peers, since there were enough of them.
+    pub(crate) lines_left_out: AtomicU64,
+    /// Syncs that took longer than a second.
+    pub(crate) slow_syncs: AtomicU64,
+    /// Whether writes wait for room on the disk.
+    pub(crate) disk_full: AtomicBool,
+    /// From the arrival of an entry's oldest request until the entry is made, and of its
+    /// application.
+    pub(crate) queue_time: Distribution,
+    pub(crate) apply_time: Distribution,
+    pub(crate) commands: AtomicU64,
+    pub(crate) reaped: AtomicU64,
+    pub(crate) watch_bytes: AtomicU64,
+    pub(crate) snapshots: AtomicU64,
+    pub(crate) last_snapshot_zxid: AtomicI64,
+    /// Of the wall clock; 0 before the first.
+    pub(crate) last_snapshot_ms: AtomicI64,
+    /// Bytes of connections that have gone.
+    pub(crate) bytes_in_before: AtomicU64,
+    pub(crate) bytes_out_before: AtomicU64,
+    pub(crate) trace_mask: AtomicI64,
+    pub(crate) reads: Distribution,
+    pub(crate) updates: Distribution,
+    pub(crate) sync_time: Distribution,
+    pub(crate) batch_requests: Distribution,
+    pub(crate) batch_bytes: Distribution,
+    pub(crate) snapshot_time: Distribution,
+    pub(crate) snapshot_slice: Distribution,
+    pub(crate) start_time: Distribution,
+    pub(crate) load_snapshot_time: Distribution,
+    pub(crate) load_log_time: Distribution,
+    pub(crate) load_log_entries: Distribution,
+    pub(crate) created_watches: Distribution,
+    pub(crate) deleted_watches: Distribution,
+    pub(crate) changed_watches: Distribution,
+    pub(crate) children_watches: Distribution,
+    /// Writes that went over a soft quota.
+    pub(crate) quota_soft_exceeded: AtomicU64,
+    /// Writes that were refused for a hard quota.
+    pub(crate) quota_hard_exceeded: AtomicU64,
+    pub(crate) quota_refusals: Refusals,
+}
+
+impl Stats {
+    pub(crate) fn new() -> Self {
+        let zero = AtomicU64::default;
+        let none = Distribution::default;
+        Self {
+            received: zero(),
+            sent: zero(),
+            connections_accepted: zero(),
+            refused_from_address: zero(),
+            refused_in_all: zero(),
+            handshakes_timed_out: zero(),
+            handshakes_unanswered: zero(),
+            slow_readers_closed: zero(),
+            all_too_slow_closed: zero(),
+            connections_shed: zero(),
+            large_requests: zero(),
+            sessions_reattached: zero(),
+            sessions_expired: zero(),
+            auth_failed: zero(),
+            requests: RequestCounts::default(),
+            connections_dropped: zero(),
+            sessions_expired_holding: zero(),
+            socket_lag: none(),
+            session_ends_put_off: zero(),
+            unfinished_closed: zero(),
+            large_answers_refused: zero(),
+            watches_refused: zero(),
+            sessions_refused: zero(),
+            lines_left_out: zero(),
+            slow_syncs: zero(),
+            disk_full: AtomicBool::new(false),
+            queue_time: none(),
+            apply_time: none(),
+            commands: zero(),
+            reaped: zero(),
+            watch_bytes: zero(),
+            snapshots: zero(),
+            last_snapshot_zxid: AtomicI64::new(0),
+            last_snapshot_ms: AtomicI64::new(0),
+            bytes_in_before: zero(),
+            bytes_out_before: zero(),
+            trace_mask: AtomicI64::new(TRACE_MASK),
+            reads: none(),
+            updates: none(),
+            sync_time: none(),
+            batch_requests: none(),
+            batch_bytes: none(),
+            snapshot_time: none(),
+            snapshot_slice: none(),
+            start_time: none(),
+            load_snapshot_time: none(),
+            load_log_time: none(),
+            load_log_entries: none(),
+            created_watches: none(),
+            deleted_watches: none(),
+            changed_watches: none(),
+            children_watches: none(),
+            quota_soft_exceeded: zero(),
+            quota_hard_exceeded: zero(),
+            quota_refusals: Refusals::default(),
+        }
+    }
+
+    /// Times from a request's arrival to its answer, of reads and writes together.
+    pub(crate) fn latency(&self) -> Spread {
+        self.reads.spread().and(&self.updates.spread())
+    }
+
+    /// Forgets what `srst` forgets.
+    pub(crate) fn reset(&self) {
+        self.received.store(0, Relaxed);
+        self.sent.store(0, Relaxed);
+        self.requests.sizes.reset();
+        self.reads.reset();
+        self.updates.reset();
+    }
+}
+
+/// Writes refused for a quota, by the first name of its path.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<BTreeMap<String, i64>>);
+
+impl Refusals {
+    /// Names that are counted; whoever may write quotas could make any number.
+    const MOST: usize = 1000;
+
+    pub(crate) fn count(&self, path: &str) {
+        let name = path.split('/').nth(1).unwrap_or_default();
+        let mut by_name = self.0.lock();
+        if let Some(count) = by_name.get_mut(name) {
+            *count += 1;
+        } else if by_name.len() < Self::MOST {
+            by_name.insert(name.to_owned(), 1);
+        }
+    }
+
+    pub(crate) fn by_namespace(&self) -> Vec<(String, i64)> {
+        let by_name = self.0.lock();
+        by_name
+            .iter()
+            .map(|(k, count)| (k.clone(), *count))
+            .collect()
+    }
+}
+
+/// Counters of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnStats {
+    pub(crate) received: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    /// Bytes that its task has and the socket has not taken.
+    pub(crate) unwritten: AtomicU64,
+    /// Bytes of requests that are not whole or wait, and since when.
+    pub(crate) unfinished: AtomicUsize,
+    pub(crate) unfinished_since_ms: AtomicU64,
+    /// Since when bytes have waited that leave before this many have been sent: who reads, however
+    /// much, starts anew often.
+    pub(crate) waits_since_ms: AtomicU64,
+    pub(crate) waits_until_sent: AtomicU64,
+    pub(crate) last_op: AtomicU64,
+    pub(crate) last_cxid: AtomicU64,
+    pub(crate) last_zxid: AtomicI64,
+    /// Of the server's running time.
+    pub(crate) last_response_ms: AtomicU64,
+    pub(crate) last_latency_us: AtomicU64,
+    pub(crate) total_latency_us: AtomicU64,
+    pub(crate) min_latency_us: AtomicU64,
+    pub(crate) max_latency_us: AtomicU64,
+}
+
+impl Default for ConnStats {
+    fn default() -> Self {
+        let zero = AtomicU64::default;
+        Self {
+            received: zero(),
+            sent: zero(),
+            bytes_in: zero(),
+            bytes_out: zero(),
+            unwritten: zero(),
+            unfinished: AtomicUsize::new(0),
+            unfinished_since_ms: zero(),
+            waits_since_ms: zero(),
+            waits_until_sent: zero(),
+            last_op: zero(),
+            last_cxid: zero(),
+            last_zxid: AtomicI64::new(0),
+            last_response_ms: zero(),
+            last_latency_us: zero(),
+            total_latency_us: zero(),
+            min_latency_us: AtomicU64::new(u64::MAX),
+            max_latency_us: zero(),
+        }
+    }
+}
+
+impl ConnStats {
+    /// Counts `requests` that were answered at `now_ms`, `micros` after they had been read.
+    pub(crate) fn answered(&self, requests: u64, micros: u64, zxid: i64, now_ms: u64) {
+        self.sent.fetch_add(requests, Relaxed);
+        self.total_latency_us
+            .fetch_add(requests.saturating_mul(micros), Relaxed);
+        self.min_latency_us.fetch_min(micros, Relaxed);
+        self.max_latency_us.fetch_max(micros, Relaxed);
+        self.last_latency_us.store(micros, Relaxed);
+        self.last_zxid.store(zxid, Relaxed);
+        self.last_response_ms.store(now_ms, Relaxed);
+    }
+
+    /// Requests that have no answer yet.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.received
+            .load(Relaxed)
+            .saturating_sub(self.sent.load(Relaxed))
+    }
+
+    /// Shortest, mean and longest time to an answer, in milliseconds.
+    pub(crate) fn latency_ms(&self) -> (u64, u64, u64) {
+        let Some(mean) = self
+            .total_latency_us
+            .load(Relaxed)
+            .checked_div(self.sent.load(Relaxed))
+        else {
+            return (0, 0, 0);
+        };
+        (
+            self.min_latency_us.load(Relaxed) / 1000,
+            mean / 1000,
+            self.max_latency_us.load(Relaxed) / 1000,
+        )
+    }
+
+    pub(crate) fn reset(&self) {
+        self.received.store(0, Relaxed);
+        self.sent.store(0, Relaxed);
+        self.total_latency_us.store(0, Relaxed);
+        self.min_latency_us.store(u64::MAX, Relaxed);
+        self.max_latency_us.store(0, Relaxed);
+        self.last_latency_us.store(0, Relaxed);
+    }
+}
+
+/// Whole microseconds.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whole microseconds since then, by the server's clock.
+pub(crate) fn micros_since(start: Instant) -> u64 {
+    micros(now().saturating_duration_since(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_since_then_is_told_in_microseconds() {
+        let start = now() - Duration::from_secs(3);
+        let since = micros_since(start);
+        assert!((3_000_000..3_000_000 + 60_000_000).contains(&since));
+        assert_eq!(micros_since(now() + Duration::from_secs(60)), 0);
+    }
+
+    #[test]
+    fn refusals_are_counted_for_the_first_name_of_a_path_and_for_a_bounded_number_of_names() {
+        let refusals = Refusals::default();
+        for path in ["/b/c", "/a", "/b", "/b/d/e"] {
+            refusals.count(path);
+        }
+        let told = [("a".to_owned(), 1), ("b".to_owned(), 3)];
+        assert_eq!(refusals.by_namespace(), told);
+        for n in 0..2 * Refusals::MOST {
+            refusals.count(&format!("/{n}"));
+        }
+        refusals.count("/a");
+        let told = refusals.by_namespace();
+        assert_eq!(told.len(), Refusals::MOST);
+        assert!(told.contains(&("a".to_owned(), 2)), "known names go on");
+    }
+}

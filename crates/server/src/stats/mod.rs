@@ -1,0 +1,13 @@
+//! Counters and measurements, taken without a lock.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `progress` | since when the core has been at its present step |
+//! | `counters` | the counters of the server and of each connection |
+//! | `requests` | requests by operation, sizes of replies |
+//! | `distribution` | minimum, mean, maximum and quantiles of one measurement |
+
+pub(crate) mod counters;
+pub(crate) mod distribution;
+pub(crate) mod progress;
+pub(crate) mod requests;
