@@ -32,8 +32,8 @@ pub(crate) struct Beat {
 pub(crate) struct Round(u64);
 
 impl Beat {
-    /// Asks for a round; [`Inbox::nudge`](crate::connections::inbox::Inbox::nudge) tells when it has been made.
-    /// `None`: there are no sockets whose tasks could be late, as in a simulation.
+    /// Asks for a round; [`Inbox::nudge`](crate::connections::inbox::Inbox::nudge) tells when it
+    /// has been made. `None`: there are no sockets whose tasks could be late, as in a simulation.
     pub(crate) fn ask(&self) -> Option<Round> {
         if !self.beating.load(Ordering::Acquire) {
             return None;
