@@ -146,6 +146,24 @@ impl BarrierContext {
         }
     }
 
+    /// After an attempt to change a round's node: returns once the node may be read again, which
+    /// shows who has decided, or that a member has gone.
+    pub(super) async fn settled(
+        &self,
+        session: &Session,
+        outcome: Result<(), Error>,
+    ) -> Result<(), Halt> {
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_bad_version() || error.is_no_node() => {
+                // Behind the change that was in the way, so that the next read shows it.
+                drop(session.sync(&self.path));
+                Ok(())
+            }
+            Err(error) => self.after(session, error).await,
+        }
+    }
+
     /// As [`BarrierContext::after`], for a wait in a line.
     pub(super) async fn after_acquire_error(
         &self,

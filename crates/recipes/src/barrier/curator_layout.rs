@@ -6,10 +6,10 @@
 //! after `ready` are not waited for, and our own `ready` alone is deleted. There is no common
 //! verdict: a member whose time is up leaves alone.
 
+use super::Left;
 use super::context::{BarrierContext, Halt, Limit};
 use super::member::Member;
 use super::round::Newest;
-use super::{Entered, Left};
 use crate::parents::{Parents, ensure_parents};
 use crate::wait_queue::until_gone;
 use baton_client::{CreateMode, Session};
@@ -29,7 +29,7 @@ pub(super) async fn enter(
     count: u32,
     limit: Option<Limit>,
     former: &mut Vec<String>,
-) -> Result<Entered, Halt> {
+) -> Result<CuratorInside, Halt> {
     let entering = async {
         let session = context.session().await?;
         for node in former.iter() {
@@ -45,7 +45,7 @@ pub(super) async fn enter(
     };
     tokio::select! {
         biased;
-        inside = entering => Ok(Entered::of_curator(context.clone(), inside?)),
+        inside = entering => inside,
         // Dropping it takes our node away.
         () = Limit::passed(limit) => Err(match limit {
             Some(limit) => context.timed_out(limit).into(),

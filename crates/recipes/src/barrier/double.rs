@@ -6,15 +6,15 @@
 //! from a count alone.
 
 use super::context::{BarrierContext, Halt, Limit};
-use super::leave::Inside;
+use super::entered::Inside;
 use super::member::Member;
-use super::round::{Newest, Phase, Round, round_name};
+use super::round::{Newest, Phase, Round, RoundNode, parse, round_name};
 use super::{BarrierError, Entered, curator_layout};
 use crate::parents::{Parents, ensure_parents};
 use crate::record::Record;
 use crate::wait_queue::order::{self, SequentialChild};
 use crate::wait_queue::until_gone;
-use baton_client::{Client, CreateMode, Error, Op, Session};
+use baton_client::{Client, CreateMode, Op, Session};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,14 +63,6 @@ pub struct DoubleBarrier {
     count: u32,
     layout: BarrierLayout,
     name: Option<Arc<str>>,
-}
-
-/// A round as first read.
-#[derive(Clone, Debug)]
-pub(super) struct RoundNode {
-    pub path: String,
-    pub number: u64,
-    pub czxid: i64,
 }
 
 impl DoubleBarrier {
@@ -162,7 +154,9 @@ impl DoubleBarrier {
                 match self.layout {
                     BarrierLayout::Rounds => self.gather(limit, marker, nth).await,
                     BarrierLayout::Curator => {
-                        curator_layout::enter(&self.context, self.count, limit, &mut former).await
+                        let inside =
+                            curator_layout::enter(&self.context, self.count, limit, &mut former);
+                        Ok(Entered::of_curator(self.context.clone(), inside.await?))
                     }
                 }
             };
@@ -431,7 +425,8 @@ impl DoubleBarrier {
         let entered = state.to_bytes(Phase::Entered { members });
         let mut parts = vec![Op::set_data(&*round.path, entered, Some(version))];
         parts.extend(checks);
-        self.settled(session, session.multi(&parts).await.map(drop))
+        self.context
+            .settled(session, session.multi(&parts).await.map(drop))
             .await?;
         Ok(true)
     }
@@ -444,13 +439,7 @@ impl DoubleBarrier {
         version: i32,
     ) -> Result<(), Halt> {
         let changed = session.set_data(&round.path, to, Some(version)).await;
-        self.settled(session, changed.map(drop)).await
-    }
-
-    /// After an attempt to decide: whoever decided, the next look tells. So does a member that has
-    /// gone meanwhile.
-    async fn settled(&self, session: &Session, outcome: Result<(), Error>) -> Result<(), Halt> {
-        settled(&self.context, session, outcome).await
+        self.context.settled(session, changed.map(drop)).await
     }
 }
 
@@ -481,31 +470,6 @@ fn newest_of_each(line: Vec<SequentialChild>) -> Vec<String> {
         .collect();
     newest.reverse();
     newest
-}
-
-/// See [`DoubleBarrier::settled`].
-pub(super) async fn settled(
-    context: &BarrierContext,
-    session: &Session,
-    outcome: Result<(), Error>,
-) -> Result<(), Halt> {
-    match outcome {
-        Ok(()) => Ok(()),
-        Err(error) if error.is_bad_version() || error.is_no_node() => {
-            // Behind the change that was in our way, so that the next look shows it.
-            drop(session.sync(&context.path));
-            Ok(())
-        }
-        Err(error) => context.after(session, error).await,
-    }
-}
-
-/// A round's record.
-pub(super) fn parse(node: &str, data: &[u8]) -> Result<Round, BarrierError> {
-    Round::from_bytes(data).ok_or_else(|| BarrierError::Foreign {
-        node: node.to_owned(),
-        what: "it holds no record of a round".to_owned(),
-    })
 }
 
 fn timed_out(context: &BarrierContext, limit: Option<Limit>) -> Halt {

@@ -6,15 +6,16 @@
 mod context;
 mod curator_layout;
 mod double;
+mod entered;
 mod error;
 mod latch;
-mod leave;
 mod member;
 mod round;
 mod single;
 
 pub use double::{BarrierLayout, DoubleBarrier};
+pub use entered::Entered;
 pub use error::BarrierError;
 pub use latch::CountdownLatch;
-pub use leave::{Entered, Left};
+pub use round::Left;
 pub use single::Barrier;

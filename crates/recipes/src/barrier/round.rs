@@ -3,6 +3,7 @@
 //! Owns their JSON forms. A round's state changes only under its version, so the first decision
 //! stands for all.
 
+use super::BarrierError;
 use serde::{Deserialize, Serialize};
 
 /// The barrier's own node: the newest round, 0 before the first.
@@ -61,6 +62,31 @@ impl Round {
         // Strings and numbers always have a JSON form.
         serde_json::to_vec(&next).unwrap_or_default()
     }
+}
+
+/// A round as first read.
+#[derive(Clone, Debug)]
+pub(super) struct RoundNode {
+    pub path: String,
+    pub number: u64,
+    pub czxid: i64,
+}
+
+/// The end of a round: nobody is inside any more. The same for all members that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// How many members did not leave but were lost: crashed, dropped, or their session expired.
+    /// Always 0 in the layout shared with Curator and kazoo, which cannot tell.
+    pub lost: u32,
+}
+
+/// A round's record.
+pub(super) fn parse(node: &str, data: &[u8]) -> Result<Round, BarrierError> {
+    Round::from_bytes(data).ok_or_else(|| BarrierError::Foreign {
+        node: node.to_owned(),
+        what: "it holds no record of a round".to_owned(),
+    })
 }
 
 /// A round node's name.

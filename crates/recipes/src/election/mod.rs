@@ -4,6 +4,7 @@
 //! business; this module never keeps a flag of its own for it.
 
 mod departure;
+mod leader;
 mod leadership;
 mod observer;
 mod resignation;
@@ -11,8 +12,9 @@ mod stage;
 mod term;
 
 pub use departure::Departure;
+pub use leader::Leader;
 pub use leadership::Leadership;
-pub use observer::{Leader, Observer};
+pub use observer::Observer;
 pub use stage::{Stage, StageStream};
 pub use term::Term;
 

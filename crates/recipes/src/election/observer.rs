@@ -4,32 +4,13 @@
 //! hundred watches and a change of leader wakes each of them once, while followers that come and go
 //! wake none. Who asks for reasons has two more, beside it.
 
-use super::ElectionError;
 use super::departure::{Departure, DepartureWatches};
+use super::{ElectionError, Leader};
 use crate::acquire::{Acquisition, LockError};
 use crate::record::Record;
 use crate::retry;
 use crate::wait_queue::{self, AcquireError};
 use baton_client::{Data, EventKind, Session, Watch};
-
-/// The head of the line: it leads, or is about to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Leader {
-    /// Full path of its offer.
-    pub node: String,
-    /// Its fencing token.
-    pub token: u64,
-    /// The session that owns the offer.
-    pub session_id: i64,
-    /// Since when it has stood for election: milliseconds since 1970, by the server's clock.
-    pub since_ms: i64,
-    /// Who it is, where the offer is Baton's.
-    pub record: Option<Record>,
-    /// The offer's data as it is: with other dialects, what they put there (a host name, an
-    /// identifier).
-    pub data: Vec<u8>,
-}
 
 /// A sequence of leaders. Dropping it removes its watch.
 ///

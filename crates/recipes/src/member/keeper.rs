@@ -7,7 +7,7 @@
 
 use super::error::MemberError;
 use super::layout;
-use super::persistent_node::{NodeControl, NodeState, Registered};
+use super::node_control::{NodeControl, NodeState, Registered};
 use crate::backoff::Backoff;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;

@@ -6,12 +6,14 @@
 mod error;
 mod keeper;
 mod layout;
+mod node_control;
 mod persistent_node;
 mod view;
 
 pub use error::MemberError;
 pub use layout::GroupLayout;
-pub use persistent_node::{NodeState, PersistentNode, Registered};
+pub use node_control::{NodeState, Registered};
+pub use persistent_node::PersistentNode;
 pub use view::{GroupUpdate, GroupView, Member};
 
 use crate::cache::TreeCache;

@@ -1,41 +1,15 @@
 //! An ephemeral node that is there as long as we are, whatever becomes of sessions.
 //!
-//! Owns the handle and what it tells. It must never say "registered" of a node that is not our live
-//! session's (H81).
+//! Owns the handle. The keeper does all that the handle asks for.
 
 use super::error::MemberError;
 use super::keeper;
-use baton_client::{Client, ConnectError, Session};
+use super::node_control::{NodeControl, NodeState, Registered};
+use baton_client::{Client, ConnectError};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
 use uuid::Uuid;
-
-/// Where a [`PersistentNode`] stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NodeState {
-    /// The node is not there, or not known to be: no session yet, or a new one is registering.
-    Absent,
-    /// The node is there and our session's.
-    Present(Registered),
-    /// It cannot be there just now; tried again until it can, or until it is closed.
-    Blocked(MemberError),
-    /// Given up: closed, or superseded by another process.
-    Ended(MemberError),
-}
-
-/// A registration that is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Registered {
-    /// The session that owns the node.
-    pub session_id: i64,
-    /// The change that created it. Grows with each registration.
-    pub czxid: i64,
-}
 
 /// An ephemeral node that is made again whenever it is gone, until this handle is closed or
 /// dropped.
@@ -62,70 +36,6 @@ pub struct Registered {
 #[derive(Debug)]
 pub struct PersistentNode {
     control: Arc<NodeControl>,
-}
-
-#[derive(Debug)]
-pub(super) struct NodeControl {
-    pub(super) path: Arc<str>,
-    /// By which another process of ours may know the node for its own.
-    pub(super) instance: Option<Uuid>,
-    wanted: Mutex<Wanted>,
-    pub(super) changed: Notify,
-    stopping: AtomicBool,
-    state: watch::Sender<NodeState>,
-    session: Mutex<Option<Session>>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) data: Bytes,
-    pub(super) revision: u64,
-}
-
-impl NodeControl {
-    pub(super) fn wanted(&self) -> Wanted {
-        lock(&self.wanted).clone()
-    }
-
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    pub(super) fn tell(&self, state: NodeState, session: Option<&Session>) {
-        *lock(&self.session) = session.cloned();
-        self.state.send_if_modified(|now| {
-            let changed = *now != state && !matches!(now, NodeState::Ended(_));
-            if changed {
-                *now = state;
-            }
-            changed
-        });
-    }
-
-    pub(super) fn state(&self) -> NodeState {
-        let state = self.state.borrow().clone();
-        // Asked of the session itself: the task that is to tell of its end may not have run since.
-        let over = lock(&self.session)
-            .as_ref()
-            .is_some_and(|session| session.state().is_final());
-        match state {
-            NodeState::Present(_) if over => NodeState::Absent,
-            state => state,
-        }
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.changed.notify_one();
-    }
-
-    pub(super) fn subscribe(&self) -> watch::Receiver<NodeState> {
-        self.state.subscribe()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PersistentNode {
@@ -157,15 +67,7 @@ impl PersistentNode {
             path: path.to_owned(),
             source: ConnectError::NoRuntime,
         })?;
-        let control = Arc::new(NodeControl {
-            path: Arc::from(path),
-            instance,
-            wanted: Mutex::new(Wanted { data, revision: 0 }),
-            changed: Notify::new(),
-            stopping: AtomicBool::new(false),
-            state: watch::channel(NodeState::Absent).0,
-            session: Mutex::new(None),
-        });
+        let control = Arc::new(NodeControl::new(path, data, instance));
         runtime.spawn(keeper::keep(Arc::clone(&control), client.clone()));
         Ok(Self { control })
     }
@@ -230,12 +132,7 @@ impl PersistentNode {
     /// Gives the node other data, in the background: now if it is there, and whenever it is made
     /// again. Of several in a row, only the last may be written.
     pub fn set_data(&self, data: &[u8]) {
-        {
-            let mut wanted = lock(&self.control.wanted);
-            wanted.data = Bytes::copy_from_slice(data);
-            wanted.revision += 1;
-        }
-        self.control.changed.notify_one();
+        self.control.want(Bytes::copy_from_slice(data));
     }
 
     /// Deletes the node and waits until it is certainly gone, with its session at the latest.

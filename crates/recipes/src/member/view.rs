@@ -5,7 +5,7 @@
 
 use super::error::MemberError;
 use super::layout::GroupLayout;
-use super::persistent_node::{NodeControl, NodeState};
+use super::node_control::{NodeControl, NodeState};
 use crate::cache::{CacheError, CacheEvents, CacheStatus, Snapshot, TreeCache};
 use crate::record::Record;
 use baton_proto::path;

@@ -5,12 +5,14 @@
 //! against ours is refused (H13), because treating it as "behind us" is how two clients come to
 //! hold one lock.
 
+mod lock_mode;
 mod read_write;
 mod scheme;
 mod sequence_number;
 
+pub(crate) use lock_mode::LockMode;
 pub use read_write::RwDialect;
-pub(crate) use scheme::{LockMode, NamingScheme};
+pub(crate) use scheme::NamingScheme;
 
 use sequence_number::Tail;
 use uuid::Uuid;

@@ -3,24 +3,8 @@
 //! Owns the difference between contenders that exclude everybody and those that share. Must never
 //! say that a node blocks nobody unless all participants of the same names say so too.
 
-use super::{Child, Dialect, RwDialect};
+use super::{Child, Dialect, LockMode, RwDialect};
 use uuid::Uuid;
-
-/// What a contender wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum LockMode {
-    /// To be alone: a mutex, a writer.
-    Exclusive,
-    /// To be with others of this kind: a reader.
-    Shared,
-}
-
-impl LockMode {
-    /// Whether a contender of this kind waits for one of the `other` kind that stands before it.
-    pub(crate) fn waits_for(self, other: Self) -> bool {
-        (self, other) != (Self::Shared, Self::Shared)
-    }
-}
 
 /// The names on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Why a value or a counter was not read or written as asked.
 
-use super::counter::CounterLayout;
+use super::counter_layout::CounterLayout;
 use crate::cache::CacheError;
 use baton_client::{ConnectError, Error};
 

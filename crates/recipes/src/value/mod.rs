@@ -5,9 +5,11 @@
 
 mod cell;
 mod counter;
+mod counter_layout;
 mod error;
 mod shared_value;
 
-pub use counter::{Counter, CounterLayout, Numbers};
+pub use counter::{Counter, Numbers};
+pub use counter_layout::CounterLayout;
 pub use error::ValueError;
 pub use shared_value::{SharedValue, Values, Versioned};

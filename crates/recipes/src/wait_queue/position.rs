@@ -4,13 +4,13 @@
 //! the nearest before it that it waits for, with `getData`, because an `exists` on a node that is
 //! gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
 
-use super::{OwnNodeWatch, WaiterNode, waiter_node};
+use super::{AcquireError, OwnNodeWatch, WaiterNode, waiter_node};
 use crate::lost_reason::LostReason;
-use crate::naming::{Child, LockMode, NamingScheme, Refusal};
+use crate::naming::{Child, LockMode, NamingScheme};
 use crate::record::Record;
 use crate::retry;
 use crate::wait_queue::order::{self, SequentialChild};
-use baton_client::{Data, Error, Session, Watch, WatchEvent};
+use baton_client::{Data, Session, Watch, WatchEvent};
 use baton_proto::EventKind;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -33,30 +33,6 @@ pub(crate) enum Step<'a> {
     Following { head: &'a str },
     /// The watch on the nearest of them is set.
     Waiting { predecessor: &'a str },
-}
-
-/// Why a place in line came to nothing. Our node is deleted, or was already gone, whichever it is
-/// (H12).
-#[derive(Debug)]
-pub(crate) enum AcquireError {
-    /// Somebody deleted our node, or its directory (H14): join again.
-    OwnNodeGone,
-    /// A child that cannot be ordered against ours (H13).
-    Foreign { child: String, why: Refusal },
-    /// The session has ended, and our node with it.
-    SessionLost,
-    /// The client could not do what was needed.
-    Client(Error),
-}
-
-impl From<Error> for AcquireError {
-    fn from(error: Error) -> Self {
-        if error.is_session_ended() {
-            Self::SessionLost
-        } else {
-            Self::Client(error)
-        }
-    }
 }
 
 /// As what we stand in the line.

@@ -7,9 +7,8 @@
 use super::BarrierError;
 use super::context::{BarrierContext, Halt, Limit};
 use super::curator_layout::CuratorInside;
-use super::double::{RoundNode, parse, settled};
 use super::member::Member;
-use super::round::{Phase, Round};
+use super::round::{Left, Phase, Round, RoundNode, parse};
 use crate::wait_queue::until_gone;
 use baton_client::{CreateMode, Op, Session};
 use std::future::Future;
@@ -37,15 +36,6 @@ pub(super) struct Inside {
     pub round: RoundNode,
     pub member: Member,
     pub members: Vec<String>,
-}
-
-/// The end of a round: nobody is inside any more. The same for all members that left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Left {
-    /// How many members did not leave but were lost: crashed, dropped, or their session expired.
-    /// Always 0 in the layout shared with Curator and kazoo, which cannot tell.
-    pub lost: u32,
 }
 
 impl Entered {
@@ -309,7 +299,7 @@ async fn conclude(
     version: i32,
 ) -> Result<(), Halt> {
     let changed = session.set_data(&round.path, &state.to_bytes(phase), Some(version));
-    settled(context, session, changed.await.map(drop)).await
+    context.settled(session, changed.await.map(drop)).await
 }
 
 /// Takes the node away again that says that we have left, if the exchange was dropped before its

@@ -1,0 +1,24 @@
+//! Who leads.
+//!
+//! Owns what an observer is given of a leader. That it leads still, this must never be taken for.
+
+use crate::record::Record;
+
+/// The head of the line: it leads, or is about to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Full path of its offer.
+    pub node: String,
+    /// Its fencing token.
+    pub token: u64,
+    /// The session that owns the offer.
+    pub session_id: i64,
+    /// Since when it has stood for election: milliseconds since 1970, by the server's clock.
+    pub since_ms: i64,
+    /// Who it is, where the offer is Baton's.
+    pub record: Option<Record>,
+    /// The offer's data as it is: with other dialects, what they put there (a host name, an
+    /// identifier).
+    pub data: Vec<u8>,
+}
