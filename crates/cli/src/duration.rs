@@ -1,6 +1,6 @@
 //! Durations as people type them: `500ms`, `5s`, `2m`, `1h`.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Reads a duration with its unit; a bare `0` needs none.
 ///
@@ -59,6 +59,15 @@ pub(crate) fn show_age(age: Duration) -> String {
         0 => "less than 1s".to_owned(),
         seconds => show(Duration::from_secs(seconds)),
     }
+}
+
+/// How long ago a moment was that another clock gave, in milliseconds since 1970: see [`show_age`].
+pub(crate) fn show_since(since_ms: i64) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let since = Duration::from_millis(u64::try_from(since_ms).unwrap_or_default());
+    show_age(now.saturating_sub(since))
 }
 
 #[cfg(test)]

@@ -1,45 +1,61 @@
 //! The `baton` command: reads its arguments, runs one verb, turns the outcome into one line and an
-//! exit code.
+//! exit code. Nothing here prints a stack trace or exits anywhere but at the end of `main`.
 //!
-//! It holds no knowledge of locks or of the protocol: verbs live in `verbs/`, one file each, and
-//! lean on the `baton` and `baton-client` crates. Nothing here prints a stack trace or exits
-//! anywhere but at the end of `main`.
+//! A module uses only modules below it in this table:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `cli` | the command line as a whole: the list of verbs, and which code runs each |
+//! | `usage` | the one line for a command line that cannot be understood |
+//! | `commands/` | the verbs, one file or folder each: options, help, what is printed |
+//! | `bench/` | the verb `bench`: the load generator |
+//! | `run/` | a command that runs while a lock, a claim or leadership is held: options, supervision, stopping |
+//! | `znode` | what the verbs on znodes share |
+//! | `connection` | the session of a verb: which servers, how long to try, the local server kept running |
+//! | `waiting` | what is shown while a verb waits |
+//! | `locks/` | who holds a lock and who waits for it, read from the tree |
+//! | `servers/` | which servers are used; the local server; other users' local servers |
+//! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
+//! | `context` | the options of every verb, the output, the runtime |
+//! | `folders`, `paths`, `duration` | this user's folders; paths and durations on the command line |
+//! | `unfinished` | a folder under way, removed when the user stops the command |
+//! | `signals` | the signals that `baton` receives |
+//! | `output/` | results, notices, errors, questions, the server's log |
+//! | `exit` | exit codes and the error of a verb |
 
-mod args;
 mod bench;
-mod confirm;
-mod connect;
+mod cli;
+mod commands;
+mod connection;
+mod context;
 mod duration;
 mod exit;
-mod health;
-mod lease;
-mod local;
-mod log;
-mod lookup;
-mod machine;
-mod marker;
+mod folders;
+mod locks;
 mod output;
 mod paths;
+mod run;
+mod servers;
 mod settings;
 mod signals;
-mod stop;
-mod supervise;
-mod tenure;
 mod unfinished;
-mod unshared_locks;
-mod verbs;
+mod usage;
+mod waiting;
+mod znode;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+
 fn main() -> ExitCode {
-    if let Some(code) = supervise::divert(std::env::args_os()) {
+    if let Some(code) = run::supervise::divert(std::env::args_os()) {
         return code;
     }
-    let cli = match args::Cli::read() {
+    let cli = match cli::Cli::read() {
         Ok(cli) => cli,
-        Err(error) => return exit::usage(&error),
+        Err(error) => return usage::report(&error, &cli::Cli::command()),
     };
-    let context = args::Context::new(cli.globals);
+    let context = context::Context::new(cli.globals);
     match cli.verb.run(&context) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use baton_proto::ErrorCode;
 use clap::ValueEnum;
 
-use crate::args::Context;
+use crate::context::Context;
 use crate::exit::{self, Failure};
 use report::Report;
 

@@ -4,16 +4,13 @@
 //! `zoo.cfg`, its type and its help. Flags, both kinds of file, `--print-config` and the table in
 //! `docs/user/operations.md` are derived from that. A flag outweighs the file, the file the
 //! default. Starts nothing and makes no file.
-//!
-//! [`config_file`] is apart from that: the file that names the servers which commands use.
 
-pub(crate) mod config_file;
 mod field;
 mod flags;
 mod properties;
 mod protections;
 mod table;
-mod toml_file;
+pub(crate) mod toml_file;
 mod zoo_cfg;
 mod zoo_keys;
 
@@ -28,7 +25,7 @@ pub(crate) use flags::SettingFlags;
 pub(crate) use table::{Flag, SETTINGS, Setting, setting};
 
 use crate::exit::Failure;
-use crate::local;
+use crate::folders;
 
 /// What a server is started with.
 #[derive(Debug, Clone, Default)]
@@ -156,7 +153,7 @@ impl Settings {
                 ));
             }
         } else {
-            let folder = local::folder(self.target.data_dir.as_deref())?;
+            let folder = folders::data(self.target.data_dir.as_deref())?;
             self.target.data_dir = Some(folder);
         }
         self.target.options.check().map_err(|error| match error {

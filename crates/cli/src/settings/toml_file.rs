@@ -10,18 +10,18 @@ use super::{FromFile, Given, SETTINGS};
 const ALIKE: f64 = 0.7;
 
 /// A key of a TOML file, and where it stands.
-pub(super) struct LocatedKey {
-    pub(super) key: String,
-    pub(super) value: Value,
+pub(crate) struct LocatedKey {
+    pub(crate) key: String,
+    pub(crate) value: Value,
     /// File, line and key, for people.
-    pub(super) at: String,
+    pub(crate) at: String,
 }
 
 /// Reads the keys of a file in its order, so that the first mistake in it is the one that is named.
 ///
 /// # Errors
 /// One line that names the file, the line and what to write, such as `example`.
-pub(super) fn located_keys(
+pub(crate) fn located_keys(
     name: &str,
     text: &str,
     example: &str,
@@ -104,7 +104,7 @@ fn unknown(key: &str, value: &Value) -> String {
 }
 
 /// The kind of a value, for people.
-pub(super) fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "text",
         Value::Integer(_) | Value::Float(_) => "a number",

@@ -1,0 +1,134 @@
+//! The command line as a whole: the options every verb shares, and the list of verbs.
+//!
+//! A verb's own options live in its file under `commands/`. To add a verb: a file there, a variant
+//! here, an arm in [`Verb::run`].
+
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::context::{Context, Globals};
+use crate::exit::Failure;
+use crate::{bench, commands};
+
+/// Locks, leaders and queues for programs on many machines.
+#[derive(Debug, Parser)]
+#[command(
+    name = "baton",
+    version,
+    max_term_width = 100,
+    infer_long_args = false,
+    after_help = "Try:  baton lock /demo -- echo held\nEach verb has examples: baton help lock"
+)]
+pub(crate) struct Cli {
+    /// What every verb understands.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+impl Cli {
+    /// Reads this process's arguments, and the environment for those that were not given.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let mut cli =
+            Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        let is_variable = |name| matches.value_source(name) == Some(ValueSource::EnvVariable);
+        let globals = &mut cli.globals;
+        // An empty variable counts as one that is not set, as in a shell's ${NAME:-default}.
+        if is_variable("servers") {
+            globals.servers_origin = "BATON_SERVERS in the environment";
+            globals.servers.take_if(|list| list.trim().is_empty());
+        }
+        if is_variable("data_dir") {
+            globals
+                .data_dir
+                .take_if(|folder| folder.as_os_str().is_empty());
+        }
+        Ok(cli)
+    }
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Lock(commands::lock::Args),
+    Sem(commands::sem::Args),
+    Elect(commands::elect::Args),
+    Barrier(commands::barrier::Args),
+    Queue(commands::queue::Args),
+    Member(commands::member::Args),
+    Counter(commands::counter::Args),
+    Serve(commands::serve::Args),
+    Ls(commands::ls::Args),
+    Get(commands::get::Args),
+    Set(commands::set::Args),
+    Create(commands::create::Args),
+    Rm(commands::rm::Args),
+    Stat(commands::stat::Args),
+    Watch(commands::watch::Args),
+    Acl(commands::acl::Args),
+    Wal(commands::wal::Args),
+    Import(commands::import::Args),
+    Export(commands::export::Args),
+    Bench(bench::Args),
+    Completions(commands::completions::Args),
+    Man(commands::man::Args),
+}
+
+impl Verb {
+    /// Runs the verb; the number is the process's exit code.
+    pub(crate) fn run(self, context: &Context) -> Result<u8, Failure> {
+        match self {
+            Self::Lock(args) => commands::lock::run(&args, context),
+            Self::Sem(args) => commands::sem::run(&args, context),
+            Self::Elect(args) => commands::elect::run(&args, context),
+            Self::Barrier(args) => commands::barrier::run(&args, context),
+            Self::Queue(args) => commands::queue::run(&args, context),
+            Self::Member(args) => commands::member::run(&args, context),
+            Self::Counter(args) => commands::counter::run(&args, context),
+            Self::Ls(args) => commands::ls::run(&args, context),
+            Self::Get(args) => commands::get::run(&args, context),
+            Self::Set(args) => commands::set::run(&args, context),
+            Self::Create(args) => commands::create::run(&args, context),
+            Self::Rm(args) => commands::rm::run(&args, context),
+            Self::Stat(args) => commands::stat::run(&args, context),
+            Self::Watch(args) => commands::watch::run(&args, context),
+            Self::Acl(args) => commands::acl::run(&args, context),
+            Self::Wal(args) => commands::wal::run(&args, context),
+            Self::Import(args) => commands::import::run(&args, context),
+            Self::Export(args) => commands::export::run(&args, context),
+            Self::Serve(args) => commands::serve::run(&args, context),
+            Self::Bench(args) => bench::run(&args, context),
+            Self::Completions(args) => commands::completions::run(&args, Cli::command(), context),
+            Self::Man(args) => commands::man::run(&args, Cli::command(), context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn wide_lines(command: &clap::Command, found: &mut Vec<String>) {
+        let after = [command.get_after_help(), command.get_after_long_help()];
+        for text in after.into_iter().flatten().map(ToString::to_string) {
+            let wide = text.lines().filter(|line| line.chars().count() > 80);
+            found.extend(wide.map(|line| format!("{}: {line}", command.get_name())));
+        }
+        for verb in command.get_subcommands() {
+            wide_lines(verb, found);
+        }
+    }
+
+    /// Else they are wrapped, and their columns are none any more.
+    #[test]
+    fn examples_and_tables_fit_a_terminal_of_80_columns() {
+        let mut found = Vec::new();
+        wide_lines(&Cli::command(), &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+}

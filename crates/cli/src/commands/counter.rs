@@ -1,0 +1,164 @@
+//! `baton counter`: a number that many count on.
+
+use baton::{Counter, CounterLayout, ValueError};
+use serde::Serialize;
+
+use crate::connection::{BRIEF, Connection};
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::paths;
+use crate::signals::{self, Signals};
+use crate::waiting::Awaited;
+
+/// Count on a number that many processes share: each addition happens once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton counter add /tickets              add 1 and print the sum: no two get
+                                          the same
+  baton counter add /tickets -- -5
+  baton counter get /tickets
+  baton counter watch /tickets --json     one line for each change
+
+An absent counter is 0. If the session ends before it is known whether an
+addition happened, it is not tried again: exit code 125, and the message says
+that it is not known.
+Exit codes: 0 done   1 the node holds no number, or the sum does not fit
+            125 baton failed   2 usage")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    act: Act,
+    /// How the number is stored, to count together with programs of another library.
+    #[arg(
+        long,
+        value_enum,
+        default_value = "decimal",
+        value_name = "LAYOUT",
+        global = true
+    )]
+    layout: Layout,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Layout {
+    /// Text, as kazoo's Counter has it.
+    Decimal,
+    /// Four bytes, as Curator's SharedCount has it.
+    Int32,
+    /// Eight bytes, as Curator's DistributedAtomicLong has it.
+    Int64,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// Print the number.
+    Get {
+        /// The counter's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+    },
+    /// Add to the number and print the sum.
+    Add {
+        /// The counter's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+        /// What to add; a negative number counts down.
+        #[arg(value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+        delta: i64,
+    },
+    /// Make it this number, whatever it was.
+    Set {
+        /// The counter's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+        /// The number.
+        #[arg(value_name = "N", allow_negative_numbers = true)]
+        value: i64,
+    },
+    /// Print the number, and each change, until a signal comes.
+    Watch {
+        /// The counter's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+    },
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    context.block_on(async {
+        let connection = Connection::open(context, BRIEF).await?;
+        let outcome = act(args, context, &connection).await;
+        connection.close().await;
+        outcome
+    })?
+}
+
+async fn act(args: &Args, context: &Context, connection: &Connection) -> Result<u8, Failure> {
+    let (Act::Get { path } | Act::Add { path, .. } | Act::Set { path, .. } | Act::Watch { path }) =
+        &args.act;
+    let layout = match args.layout {
+        Layout::Decimal => CounterLayout::Decimal,
+        Layout::Int32 => CounterLayout::Int32,
+        Layout::Int64 => CounterLayout::Int64,
+    };
+    let counter = Counter::new(&connection.client, path)
+        .map_err(|error| failure(&error))?
+        .layout(layout);
+    let value = match &args.act {
+        Act::Get { .. } => counter.get().await,
+        Act::Add { delta, .. } => counter.add(*delta).await,
+        Act::Set { value, .. } => counter.set(*value).await.map(|()| *value),
+        Act::Watch { .. } => return watch(&counter, context, connection).await,
+    };
+    tell(context, path, value.map_err(|error| failure(&error))?);
+    Ok(exit::OK)
+}
+
+async fn watch(
+    counter: &Counter,
+    context: &Context,
+    connection: &Connection,
+) -> Result<u8, Failure> {
+    let mut signals = Signals::new()?;
+    let mut numbers = counter.values().map_err(|error| failure(&error))?;
+    let watching = async {
+        loop {
+            match numbers.next().await {
+                Ok(number) => tell(context, counter.path(), number),
+                Err(error @ ValueError::NotANumber { .. }) => {
+                    context.output.note(error.to_string());
+                }
+                Err(error) => break failure(&error),
+            }
+        }
+    };
+    let awaited = Awaited::News {
+        path: counter.path(),
+    };
+    tokio::select! {
+        failure = connection.wait(&awaited, watching) => Err(failure),
+        number = signals.stop() => Ok(signals::exit_code(number)),
+    }
+}
+
+fn tell(context: &Context, path: &str, value: i64) {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        path: &'a str,
+        value: i64,
+    }
+    context
+        .output
+        .result(&Shown { path, value }, value.to_string());
+}
+
+fn failure(error: &ValueError) -> Failure {
+    let text = error.to_string();
+    match error {
+        ValueError::NotANumber { .. } | ValueError::OutOfRange { .. } => {
+            Failure::new(exit::NOTHING, "refused", text)
+        }
+        ValueError::Unknown { .. } => Failure::new(exit::BATON, "unknown", text),
+        ValueError::BadPath { .. } => Failure::usage(text),
+        _ => Failure::baton(text),
+    }
+}

@@ -1,0 +1,38 @@
+//! The election that a command line names, and what its errors come to.
+
+use baton::{Dialect, ElectionError, LeaderElection};
+
+use crate::connection::Connection;
+use crate::exit::Failure;
+use crate::paths;
+use crate::run::lease;
+
+/// Which election.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    /// The election's path.
+    #[arg(value_parser = paths::recipe)]
+    pub(super) path: String,
+    /// Whose names are used there.
+    #[arg(long, value_name = "LIBRARY", default_value_t = Dialect::CuratorLatch)]
+    pub(super) dialect: Dialect,
+}
+
+/// The election at `path`. Nothing is sent.
+pub(super) fn election(
+    connection: &Connection,
+    path: &str,
+    dialect: Dialect,
+) -> Result<LeaderElection, Failure> {
+    let election = LeaderElection::new(&connection.client, path);
+    let election = election.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(election.dialect(dialect))
+}
+
+/// What an error of the library comes to here.
+pub(super) fn failure(error: &ElectionError) -> Failure {
+    match error {
+        ElectionError::Lock(error) => lease::not_acquired(error),
+        error => Failure::baton(error.to_string()),
+    }
+}

@@ -1,0 +1,168 @@
+//! `baton elect --http`: a small HTTP endpoint that says who leads, for load balancers and health
+//! checks.
+//!
+//! Owns what it says. Whether this process leads is asked of the term's lease at each request,
+//! never remembered; who else leads is told with its age, and not told at all once it could be
+//! older than the session's timeout. So a process that is cut off names nobody, rather than a
+//! leader that was.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use baton::{GuardStatus, LeaderElection, Leadership, Term};
+use baton_client::{Client, Session};
+use baton_server::{StartError, http};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::leaders;
+use crate::context::Context;
+use crate::exit::Failure;
+
+/// Between two attempts to find out who leads.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What the endpoint knows.
+#[derive(Default)]
+struct Known {
+    path: String,
+    /// Our term, if we have had one.
+    term: Option<(GuardStatus, Term)>,
+    /// Who led, as this session was told.
+    seen: Option<(Session, Option<Seen>)>,
+}
+
+/// Who leads, as others see it.
+#[derive(Clone)]
+struct Seen {
+    name: String,
+    token: u64,
+}
+
+/// What it says.
+#[derive(Serialize)]
+struct Answer<'a> {
+    path: &'a str,
+    leading: bool,
+    /// For how long that is so if no server answers from now on.
+    lease_ms: Option<u128>,
+    term: Option<u64>,
+    /// The leader; null where there is none, or it is not known.
+    name: Option<&'a str>,
+    token: Option<u64>,
+    /// How old the news of the leader may be; null where it is not known who leads.
+    age_ms: Option<u128>,
+}
+
+/// An endpoint that answers until it is dropped.
+pub(super) struct Endpoint {
+    known: Arc<Mutex<Known>>,
+    tasks: JoinSet<()>,
+}
+
+impl Endpoint {
+    /// Listens on `address`, and says so.
+    pub(super) async fn open(
+        address: &str,
+        path: &str,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let (listener, local) = http::bind(address).await.map_err(|error| match &error {
+            StartError::Listen { source, .. } if source.kind() == ErrorKind::InvalidInput => {
+                Failure::usage(format!("--http: {error}"))
+            }
+            _ => Failure::baton(format!("--http: {error}")),
+        })?;
+        context
+            .output
+            .note(format!("{path}: who leads is answered on http://{local}/"));
+        let known = Arc::new(Mutex::new(Known {
+            path: path.to_owned(),
+            ..Known::default()
+        }));
+        let router = Router::new()
+            .route("/", get(tell))
+            .with_state(Arc::clone(&known));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(http::serve(router, listener));
+        Ok(Self { known, tasks })
+    }
+
+    /// Also tells who else leads.
+    pub(super) fn observe(&mut self, client: &Client, election: &LeaderElection) {
+        let (client, election) = (client.clone(), election.clone());
+        self.tasks
+            .spawn(observe(client, election, Arc::clone(&self.known)));
+    }
+
+    /// We lead, as long as `leadership` says so.
+    pub(super) fn leads(&self, leadership: &Leadership) {
+        known(&self.known).term = Some((leadership.status(), leadership.term()));
+    }
+}
+
+fn known(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps up with who leads, one session after the other.
+async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<Known>>) {
+    loop {
+        if let Ok(session) = client.session().await {
+            // So that what the session knows is renewed: its age is told by the lease.
+            let _lease = session.hold_lease().await;
+            let mut observer = election.leaders();
+            loop {
+                let leader = tokio::select! {
+                    leader = observer.next() => leader,
+                    _ = session.ended() => break,
+                };
+                let Ok(leader) = leader else { break };
+                let seen = leader.map(|leader| Seen {
+                    name: leaders::name(&leader),
+                    token: leader.token,
+                });
+                known(&known_to).seen = Some((session.clone(), seen));
+            }
+        }
+        known(&known_to).seen = None;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// 200 where we lead, else 503.
+async fn tell(State(state): State<Arc<Mutex<Known>>>) -> Response {
+    let known = known(&state);
+    let term = known
+        .term
+        .as_ref()
+        .filter(|(standing, _)| standing.check().is_ok());
+    let seen = known.seen.as_ref().and_then(|(session, seen)| {
+        let left = session.lease().remaining();
+        let age = session.timeout().saturating_sub(left);
+        (!left.is_zero()).then_some((seen.as_ref(), age))
+    });
+    let leader = seen.and_then(|(seen, _)| seen);
+    let answer = Answer {
+        path: &known.path,
+        leading: term.is_some(),
+        lease_ms: term.map(|(standing, _)| standing.remaining().as_millis()),
+        term: term.map(|(_, term)| term.epoch),
+        name: leader.map(|seen| &*seen.name),
+        token: leader.map(|seen| seen.token),
+        age_ms: seen.map(|(_, age)| age.as_millis()),
+    };
+    let status = if answer.leading {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let text = serde_json::to_string(&answer).unwrap_or_default() + "\n";
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}

@@ -1,0 +1,171 @@
+//! Who leads, as anyone may see it, and getting the leader to resign.
+//!
+//! Owns what `baton elect watch`, `show` and `resign` say. It never stands for election.
+
+use std::convert::Infallible;
+
+use baton::{Departure, Leader};
+use serde::Serialize;
+
+use super::election::{Which, election, failure};
+use crate::connection::{BRIEF, Connection, LASTING};
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::signals::Signals;
+use crate::waiting::Awaited;
+
+/// Prints each leader, until a signal.
+pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failure> {
+    let mut signals = Signals::new()?;
+    let connection = Connection::open(context, LASTING).await?;
+    let observer = election(&connection, &which.path, which.dialect)?.leaders();
+    let mut observer = observer.with_reasons();
+    let mut first = true;
+    let watching = async {
+        loop {
+            let leader = observer.next().await.map_err(|error| failure(&error))?;
+            let reason = match observer.departure() {
+                Some(departure) => reason(departure),
+                None if first => "first_look",
+                None => "none_before",
+            };
+            first = false;
+            tell(context, &which.path, leader.as_ref(), Some(reason));
+        }
+    };
+    let awaited = Awaited::News { path: &which.path };
+    let outcome = tokio::select! {
+        Err(failure) = connection.wait::<Result<Infallible, _>>(&awaited, watching) => Err(failure),
+        _ = signals.stop() => Ok(exit::OK),
+    };
+    drop(observer);
+    connection.close().await;
+    outcome
+}
+
+/// Why the leader before went, in one word.
+fn reason(departure: Departure) -> &'static str {
+    match departure {
+        Departure::Resigned => "resigned",
+        Departure::Removed => "removed",
+        Departure::Failed => "failed",
+        _ => "unknown",
+    }
+}
+
+/// Prints the leader.
+pub(super) async fn show(which: &Which, context: &Context) -> Result<u8, Failure> {
+    let connection = Connection::open(context, BRIEF).await?;
+    let leader = election(&connection, &which.path, which.dialect)?
+        .leader()
+        .await
+        .map_err(|error| failure(&error))?;
+    tell(context, &which.path, leader.as_ref(), None);
+    connection.close().await;
+    Ok(if leader.is_some() {
+        exit::OK
+    } else {
+        exit::NOTHING
+    })
+}
+
+/// Has the leader resign.
+pub(super) async fn resign(
+    which: &Which,
+    token: Option<u64>,
+    force: bool,
+    context: &Context,
+) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Asked<'a> {
+        path: &'a str,
+        token: u64,
+        forced: bool,
+    }
+    let path = &which.path;
+    let connection = Connection::open(context, BRIEF).await?;
+    let election = election(&connection, path, which.dialect)?;
+    let leader = election.leader().await.map_err(|error| failure(&error))?;
+    let leader = leader.filter(|leader| token.is_none_or(|token| token == leader.token));
+    let resigning = match &leader {
+        Some(leader) if force => election.depose(leader).await,
+        Some(leader) => election.ask_to_resign(leader).await,
+        None => Ok(false),
+    };
+    let resigning = resigning.map_err(|error| failure(&error))?;
+    connection.close().await;
+    match leader {
+        Some(leader) if resigning => {
+            let text = if force {
+                format!("{path}: the leader with token {} was deposed", leader.token)
+            } else {
+                format!(
+                    "{path}: the leader with token {} was asked to resign",
+                    leader.token
+                )
+            };
+            let asked = Asked {
+                path,
+                token: leader.token,
+                forced: force,
+            };
+            context.output.result(&asked, text);
+            Ok(exit::OK)
+        }
+        _ => {
+            let meant = token
+                .map(|token| format!(" with token {token}"))
+                .unwrap_or_default();
+            context.output.note(format!("{path} has no leader{meant}"));
+            Ok(exit::NOTHING)
+        }
+    }
+}
+
+fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&str>) {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        path: &'a str,
+        leader: Option<String>,
+        node: Option<&'a str>,
+        token: Option<u64>,
+        session: Option<String>,
+        since_ms: Option<i64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'a str>,
+    }
+    let who = leader.map(name);
+    let before = match reason {
+        None | Some("first_look" | "none_before") => String::new(),
+        Some(reason) => format!(" (the one before: {reason})"),
+    };
+    let text = match (leader, &who) {
+        (Some(leader), Some(who)) => format!("{path} led by {who} token {}{before}", leader.token),
+        _ => format!("{path} has no leader{before}"),
+    };
+    let shown = Shown {
+        path,
+        leader: who,
+        node: leader.map(|leader| leader.node.as_str()),
+        token: leader.map(|leader| leader.token),
+        session: leader.map(|leader| format!("0x{:x}", leader.session_id)),
+        since_ms: leader.map(|leader| leader.since_ms),
+        reason,
+    };
+    context.output.result(&shown, text);
+}
+
+/// Who a leader is, for people: host, process and name of one of ours, else what its offer holds.
+pub(super) fn name(leader: &Leader) -> String {
+    match &leader.record {
+        Some(record) => {
+            let name = record
+                .name
+                .as_deref()
+                .map(|name| format!(" ({name})"))
+                .unwrap_or_default();
+            format!("{}:{}{name}", record.host, record.pid)
+        }
+        None => String::from_utf8_lossy(&leader.data).into_owned(),
+    }
+}

@@ -1,0 +1,180 @@
+//! `baton export`: the tree of a data folder becomes a snapshot that Apache ZooKeeper loads. Takes
+//! the folder as a server would, so none may run on it; what the bytes mean is `baton_zkdata`'s.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use baton_server::offline;
+use baton_wal::{Access, DirStorage, Storage};
+use baton_zkdata::{ExportError, Exported, Tree};
+use serde::Serialize;
+
+use crate::commands::import::VERSION_2;
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::unfinished::removed_when_stopped;
+
+/// What the folder is called while it is written; ZooKeeper does not look at it.
+const UNFINISHED: &str = "version-2.unfinished";
+/// What a member of an ensemble has besides.
+const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];
+
+/// Make a ZooKeeper data folder from a data folder of Baton's.
+///
+/// What `baton import` takes over goes back: znodes with all counters and times, ACLs, sessions
+/// with their ephemerals.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton export --data-dir /var/lib/baton --zookeeper-data /var/lib/zookeeper
+
+Stop Baton's server first. Of a ZooKeeper ensemble start the server with this
+folder first, the others with empty ones.
+Exit codes: 0 done   1 the data folder is damaged
+            125 no data folder, in use, the target is not empty, or no
+            permission")]
+pub(crate) struct Args {
+    /// The dataDir to make.
+    #[arg(long, value_name = "DIR")]
+    zookeeper_data: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Report {
+    znodes: u64,
+    sessions: u64,
+    zxid: String,
+    snapshot: String,
+    notes: Vec<String>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    let Some(folder) = context.globals.data_dir.as_deref() else {
+        return Err(Failure::usage(
+            "export needs the folder to read: give --data-dir DIR",
+        ));
+    };
+    let target = args.zookeeper_data.join(VERSION_2);
+    let unfinished = args.zookeeper_data.join(UNFINISHED);
+    refuse_used(&target)?;
+    let (tree, doubts) = offline::read_data_folder(folder).map_err(|error| match error {
+        offline::OfflineError::Content(_) => {
+            Failure::new(exit::NOTHING, "damaged", error.to_string())
+        }
+        error => Failure::baton(error.to_string()),
+    })?;
+    let cannot = |path: &Path, error: &std::io::Error| {
+        Failure::baton(format!(
+            "cannot write {}: {error}; check that this user may, and that the disk has room",
+            path.display()
+        ))
+    };
+    // What ACLs protect is in the files: they are for this user only.
+    let mut folders = DirBuilder::new();
+    folders.mode(0o700);
+    folders
+        .recursive(true)
+        .create(&args.zookeeper_data)
+        .map_err(|error| cannot(&args.zookeeper_data, &error))?;
+    let snapshot = format!("snapshot.{:x}", tree.zxid());
+    let make = || {
+        match folders.recursive(false).create(&unfinished) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(Failure::baton(format!(
+                    "{} is there: another export is under way, or one was cut off; remove it, then start again",
+                    unfinished.display()
+                )));
+            }
+            made => made.map_err(|error| cannot(&unfinished, &error))?,
+        }
+        let made = write(&args.zookeeper_data, &snapshot, &tree);
+        if made.is_err() {
+            let _ = std::fs::remove_dir_all(&unfinished);
+        }
+        made.map_err(|error| match error {
+            ExportError::Io(error) => cannot(&target.join(&snapshot), &error),
+            error => Failure::baton(error.to_string()),
+        })
+    };
+    let exported = removed_when_stopped(&unfinished, make)??;
+    let mut notes: Vec<String> = doubts.iter().map(ToString::to_string).collect();
+    notes.extend(notes_on(&exported));
+    for note in &notes {
+        context.output.note(note);
+    }
+    let report = Report {
+        znodes: exported.znodes,
+        sessions: exported.sessions,
+        zxid: format!("0x{:x}", tree.zxid()),
+        snapshot: target.join(&snapshot).display().to_string(),
+        notes,
+    };
+    let text = format!(
+        "{}: {} znodes, {} sessions, up to zxid {}",
+        report.snapshot, report.znodes, report.sessions, report.zxid
+    );
+    context.output.result(&report, text);
+    Ok(exit::OK)
+}
+
+/// Another snapshot or log beside ours would be read with it.
+fn refuse_used(folder: &Path) -> Result<(), Failure> {
+    match std::fs::read_dir(folder) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(Failure::baton(format!(
+                "{} is not empty: name a folder that is not there yet",
+                folder.display()
+            ))),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::baton(format!(
+            "cannot read {}: {error}; name a folder that this user may make",
+            folder.display()
+        ))),
+    }
+}
+
+/// Under its own name only when all of it is whole and durable.
+fn write(data: &Path, snapshot: &str, tree: &Tree) -> Result<Exported, ExportError> {
+    let folder = data.join(UNFINISHED);
+    let create = |name: &str| {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(folder.join(name))
+    };
+    let exported = baton_zkdata::write_snapshot(tree, &mut create(snapshot)?)?;
+    // A member of an ensemble wants to know that it has seen the epoch of its last zxid.
+    let epoch = (tree.zxid() >> 32).to_string();
+    for name in EPOCHS {
+        create(name)?.write_all(epoch.as_bytes())?;
+    }
+    let storage = DirStorage::open(&folder)?;
+    for name in EPOCHS.into_iter().chain([snapshot]) {
+        storage.open(name, Access::Write)?.sync_data()?;
+    }
+    storage.sync_dir()?;
+    let above = DirStorage::open(data)?;
+    above.rename(UNFINISHED, VERSION_2)?;
+    above.sync_dir()?;
+    Ok(exported)
+}
+
+fn notes_on(exported: &Exported) -> Vec<String> {
+    let mut notes = Vec::new();
+    if exported.ttls > 0 {
+        notes.push(format!(
+            "znodes with a TTL: {}; ZooKeeper keeps them only with -Dzookeeper.extendedTypesEnabled=true, otherwise it removes them when it starts",
+            exported.ttls
+        ));
+    }
+    if exported.sessions_of_baton > 0 {
+        notes.push(format!(
+            "sessions opened by Baton: {}; ZooKeeper does not know their passwords, so their clients get new ones and their ephemerals go with the timeout",
+            exported.sessions_of_baton
+        ));
+    }
+    notes
+}

@@ -1,0 +1,38 @@
+//! `baton get`: the data of a znode.
+
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::output::bytes;
+use crate::paths;
+use crate::znode::{StatLine, failure, with_session};
+
+/// Print a znode's data.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  baton get /config/limits --json")]
+pub(crate) struct Args {
+    /// The znode.
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
+    path: String,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Got<'a> {
+        #[serde(flatten)]
+        data: bytes::Shown<'a>,
+        #[serde(flatten)]
+        stat: StatLine<'a>,
+    }
+    with_session(context, async |session| {
+        let read = session.get_data(&args.path).await.map_err(failure)?;
+        let got = Got {
+            data: bytes::Shown::new(&read.data),
+            stat: StatLine::new(&args.path, &read.stat),
+        };
+        bytes::tell(&context.output, &got, &read.data);
+        Ok(exit::OK)
+    })
+}

@@ -1,0 +1,173 @@
+//! `baton lock`: a command under a lock, and the looks at locks that go with it.
+
+mod admin;
+
+use std::time::Duration;
+
+use baton::{Client, Mutex, RwLock};
+
+use crate::context::Context;
+use crate::duration;
+use crate::exit::Failure;
+use crate::paths;
+use crate::run::guard::{self, WaitOptions, Wanted};
+use crate::run::options::RunOptions;
+
+/// Run a command while holding a lock that one process at a time can hold, on any machine.
+///
+/// Waits in the lock's queue until it is free, runs CMD, and releases the lock when CMD has ended.
+/// If the lock is being lost (the servers cannot be reached, say), CMD is stopped before anyone
+/// else can get it. If this baton is killed, CMD is killed too. Without CMD the lock is held until
+/// a signal comes; the first line of output says that it is held.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_value_name = "ls|show|revoke|break",
+    override_usage = "baton lock [OPTIONS] PATH [-- CMD...]\n       baton lock ls [PREFIX]\n       baton lock show PATH\n       baton lock revoke PATH [--token N]\n       baton lock break PATH --token N",
+    after_help = "Examples:
+  baton lock /deploy -- ./deploy.sh            wait as long as it takes
+  baton lock -n /nightly -- backup             only if it is free; else 124
+  baton lock -w 30s /deploy -c 'make && make install'
+  baton lock /deploy                           hold it until Ctrl-C
+  baton lock --lock-delay 15s /deploy -- x     if this one dies, the next waits
+                                               15 s more
+  baton lock show /deploy                      who holds it, who waits
+  baton lock revoke /deploy                    ask the holder to stop and let go
+  baton lock -s /prices -- ./read-it           with others who use -s, while
+                                               nobody uses -x
+  baton lock -x /prices -- ./change-it
+
+CMD finds in its environment:
+  BATON_PATH         the lock's path       BATON_SESSION  the session's id
+  BATON_NODE         our node under it     BATON_TOKEN    the fencing token
+  BATON_ACQUIRED_AT  when, in milliseconds since 1970
+The token grows with every grant. Pass it on to the systems that CMD writes to,
+and let each refuse a token that is smaller than one it has seen.
+
+Exit codes:  CMD's own   128+N CMD died of signal N
+             113 the lock was lost, or asked for, and CMD stopped
+             124 not acquired in time (-E changes it)   125 baton failed
+             2 usage   126 CMD cannot be run   127 CMD not found
+Signals:     INT TERM HUP QUIT USR1 USR2 are passed on to CMD's process group."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    admin: Option<Admin>,
+    /// The lock: a path like /deploy, the same for all who contend.
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
+    path: Option<String>,
+    /// Hold it together with others who use --shared: to read. Who writes uses --exclusive.
+    #[arg(short, long, conflicts_with = "slots")]
+    shared: bool,
+    /// Hold it alone, at a path where others use --shared. (Where nobody does, leave it out.)
+    #[arg(short = 'x', long, conflicts_with_all = ["slots", "shared"])]
+    exclusive: bool,
+    /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
+    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+    /// If this baton fails while it holds the lock, the next waiter waits this much longer before
+    /// it takes it; at most 1m.
+    ///
+    /// That gives requests which the failed holder has sent elsewhere time to arrive. After a
+    /// release nobody waits longer. It binds only those who wait already: give it to all who use
+    /// the lock.
+    #[arg(long, value_name = "DUR", value_parser = lock_delay, conflicts_with_all = ["slots", "shared", "exclusive"])]
+    lock_delay: Option<Duration>,
+    #[command(flatten)]
+    wait: WaitOptions,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Admin {
+    /// List the locks that are held, with holders and numbers of waiters.
+    Ls {
+        /// Only below this path.
+        #[arg(value_name = "PREFIX", default_value = "/", value_parser = paths::legal)]
+        prefix: String,
+    },
+    /// Show who holds a lock and who waits, in order. Exits with 1 if nobody does.
+    Show {
+        /// The lock's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+    },
+    /// Ask whoever holds a lock to let go: `baton lock` stops its command and releases. Exits with
+    /// 1 if nobody holds it.
+    Revoke {
+        /// The lock's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+        /// Only the holder with this token, as `lock show` prints it.
+        #[arg(long, value_name = "N")]
+        token: Option<u64>,
+    },
+    /// Take a lock away from its holder, which is notified and stops. Exits with 1 if the holder
+    /// has changed.
+    Break {
+        /// The lock's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+        /// The holder's token, as `lock show` prints it: whoever holds it with another token is
+        /// left alone.
+        #[arg(long, value_name = "N")]
+        token: u64,
+    },
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    context.block_on(async {
+        match (&args.admin, &args.path) {
+            (Some(Admin::Ls { prefix }), _) => admin::list(context, prefix).await,
+            (Some(Admin::Show { path }), _) => admin::show(context, path).await,
+            (Some(Admin::Revoke { path, token }), _) => admin::revoke(context, path, *token).await,
+            (Some(Admin::Break { path, token }), _) => {
+                admin::break_holder(context, path, *token).await
+            }
+            (None, Some(path)) => {
+                let want = |client: &Client| wanted(client, path, args);
+                guard::run(context, &args.run, &args.wait, want).await
+            }
+            (None, None) => Err(Failure::usage(
+                "a lock needs a path, like /deploy; see baton lock --help",
+            )),
+        }
+    })?
+}
+
+fn wanted(client: &Client, path: &str, args: &Args) -> Result<Wanted, Failure> {
+    let name = args.run.shown_name();
+    if args.slots.is_some() {
+        return guard::permits(client, path, args.slots, 1, &name);
+    }
+    if args.shared || args.exclusive {
+        let lock = RwLock::new(client, path).map_err(|error| Failure::usage(error.to_string()))?;
+        let lock = lock.name(&name);
+        return Ok(if args.shared {
+            Wanted::Read(lock)
+        } else {
+            Wanted::Write(lock)
+        });
+    }
+    let delay = args.lock_delay.unwrap_or_default();
+    let mutex = Mutex::new(client, path)
+        .and_then(|mutex| mutex.lock_delay(delay))
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Wanted::Lock(mutex.name(&name)))
+}
+
+/// A duration that a lock can be left alone for.
+fn lock_delay(text: &str) -> Result<Duration, String> {
+    let delay = duration::parse(text)?;
+    let longest = Mutex::LONGEST_LOCK_DELAY;
+    if delay > longest {
+        return Err(format!(
+            "a lock delay of {text} is too long; ask for {} or less",
+            duration::show(longest)
+        ));
+    }
+    Ok(delay)
+}

@@ -1,0 +1,45 @@
+//! `baton man DIR`: the manual pages, written from the same texts as `--help`. `cargo xtask man`
+//! calls it.
+
+use std::path::PathBuf;
+
+use clap::Command;
+
+use crate::context::Context;
+use crate::exit::{self, Failure};
+
+/// Write the manual pages, baton.1 and one for each verb, into a folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  baton man ~/.local/share/man/man1 && man baton-lock")]
+pub(crate) struct Args {
+    /// The folder to write into; made if it does not exist.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Writes the pages and prints their paths.
+pub(crate) fn run(args: &Args, cli: Command, context: &Context) -> Result<u8, Failure> {
+    #[derive(serde::Serialize)]
+    struct Page {
+        page: String,
+    }
+    let folder = &args.folder;
+    let failed = |error: std::io::Error| {
+        Failure::baton(format!(
+            "cannot write manual pages into {}: {error}; choose a folder you may write to",
+            folder.display()
+        ))
+    };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(cli, folder).map_err(failed)?;
+    let mut pages: Vec<String> = std::fs::read_dir(folder)
+        .map_err(failed)?
+        .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
+        .filter(|page| page.ends_with(".1"))
+        .collect();
+    pages.sort();
+    for page in pages {
+        context.output.result(&Page { page: page.clone() }, &page);
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,36 @@
+//! The verbs: each file or folder has a verb's options (`Args`) and what it does (`run`). The verb
+//! `bench` has a module of its own, `crate::bench`.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `lock/`, `sem` | a command under a lock or a permit; looks at locks |
+//! | `elect/` | a command while this process leads; who leads |
+//! | `barrier` | a command that starts when all have come; the gate that is opened and closed |
+//! | `queue/` | queues; below it, `work/`: work queues |
+//! | `member`, `counter` | groups; shared numbers |
+//! | `ls`, `get`, `set`, `create`, `rm`, `stat`, `watch`, `acl` | znodes |
+//! | `serve`, `wal` | a server; a look at its data folder |
+//! | `export`, `import` | ZooKeeper's data, to and from a data folder |
+//! | `completions`, `man` | texts for the shell and for `man` |
+
+pub(crate) mod acl;
+pub(crate) mod barrier;
+pub(crate) mod completions;
+pub(crate) mod counter;
+pub(crate) mod create;
+pub(crate) mod elect;
+pub(crate) mod export;
+pub(crate) mod get;
+pub(crate) mod import;
+pub(crate) mod lock;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod member;
+pub(crate) mod queue;
+pub(crate) mod rm;
+pub(crate) mod sem;
+pub(crate) mod serve;
+pub(crate) mod set;
+pub(crate) mod stat;
+pub(crate) mod wal;
+pub(crate) mod watch;

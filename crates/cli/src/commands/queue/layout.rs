@@ -1,0 +1,318 @@
+//! A queue in the layout that the command line asks for.
+//!
+//! Owns what `--layout`, `--priority`, `--delay` and `--lock-path` mean together. Must never guess
+//! where they contradict.
+
+use std::time::Duration;
+
+use baton::{
+    Client, DelayQueue, DistributedQueue, IdQueue, LockingQueue, PriorityQueue, QueueError,
+    QueueLayout,
+};
+
+use crate::connection::Connection;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::paths;
+
+/// Whose names and bytes the queue has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Layout {
+    /// zookeeper-recipes' DistributedQueue, Curator's SimpleDistributedQueue (the default).
+    Qn,
+    /// Curator's DistributedQueue.
+    Curator,
+    /// Curator's DistributedPriorityQueue.
+    Priority,
+    /// Curator's DistributedDelayQueue.
+    Delay,
+    /// Curator's DistributedIdQueue.
+    Id,
+    /// kazoo's Queue.
+    Kazoo,
+    /// kazoo's LockingQueue.
+    Locking,
+}
+
+/// What the names of items of the usual layout begin with.
+const USUAL_PREFIX: &str = "qn-";
+
+/// Which queue it is.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Which {
+    /// The queue's path.
+    #[arg(value_parser = paths::recipe)]
+    pub(super) path: String,
+    /// The names and bytes to use; all who use one path must use the same.
+    #[arg(short, long, value_enum)]
+    layout: Option<Layout>,
+    /// Where claims are, as a Curator queue with a lock path has it; only with --layout curator.
+    #[arg(long, value_name = "PATH", value_parser = paths::recipe)]
+    lock_path: Option<String>,
+}
+
+/// How an item is put.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct How {
+    /// What comes first: the lower the number, the sooner. Means --layout priority unless another
+    /// is given.
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// Hand the item out after this time. Means --layout delay.
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse, conflicts_with = "priority")]
+    delay: Option<Duration>,
+    /// An id by which the items can be removed. Means --layout id.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["priority", "delay"])]
+    id: Option<String>,
+}
+
+/// A queue of any layout.
+pub(super) enum Queue {
+    Fifo(DistributedQueue),
+    Priority(PriorityQueue),
+    Delay(DelayQueue),
+    Id(IdQueue),
+    Locking(LockingQueue),
+}
+
+impl Which {
+    /// The queue. Nothing is sent.
+    pub(super) fn open(&self, client: &Client) -> Result<Queue, Failure> {
+        self.open_as(client, Layout::Qn)
+    }
+
+    /// The queue, where items are put as `how` says.
+    pub(super) fn open_for(&self, client: &Client, how: &How) -> Result<Queue, Failure> {
+        let layout = match (how.priority, how.delay, &how.id) {
+            (Some(_), _, _) => Layout::Priority,
+            (None, Some(_), _) => Layout::Delay,
+            (None, None, Some(_)) => Layout::Id,
+            (None, None, None) => Layout::Qn,
+        };
+        let queue = self.open_as(client, layout)?;
+        let (priority, delay, id) = (
+            how.priority.is_some(),
+            how.delay.is_some(),
+            how.id.is_some(),
+        );
+        let fits = match &queue {
+            Queue::Fifo(_) => !priority && !delay && !id,
+            Queue::Priority(_) | Queue::Locking(_) => !delay && !id,
+            Queue::Delay(_) => !priority && !id,
+            Queue::Id(_) => !priority && !delay,
+        };
+        if !fits {
+            return Err(Failure::usage(
+                "this layout holds no such thing; --priority goes with --layout priority, kazoo or locking, --delay with delay, --id with id",
+            ));
+        }
+        if matches!(queue, Queue::Id(_)) && !id {
+            return Err(Failure::usage(
+                "items of this layout have an id; add --id TEXT",
+            ));
+        }
+        Ok(queue)
+    }
+
+    /// Refuses to put items as `how` says, where that alone chose the layout, beside items of the
+    /// usual one: whoever takes those would never see them.
+    pub(super) async fn refuse_unseen(
+        &self,
+        connection: &Connection,
+        how: &How,
+    ) -> Result<(), Failure> {
+        let (flag, layout) = match (how.priority, how.delay, &how.id) {
+            (Some(_), _, _) => ("--priority", "priority"),
+            (None, Some(_), _) => ("--delay", "delay"),
+            (None, None, Some(_)) => ("--id", "id"),
+            (None, None, None) => return Ok(()),
+        };
+        if self.layout.is_some() {
+            return Ok(());
+        }
+        let path = &self.path;
+        let names = match connection.session().await?.children(path).await {
+            Ok(children) => children.names,
+            Err(error) if error.is_no_node() => return Ok(()),
+            Err(error) => return Err(Failure::baton(error.to_string())),
+        };
+        if names.iter().any(|name| name.starts_with(USUAL_PREFIX)) {
+            return Err(Failure::new(
+                exit::NOTHING,
+                "layout",
+                format!(
+                    "{path}: refused: there are items of layout qn, and whoever takes those never sees one with {flag}; use another \
+                     path, or leave {flag} out; --layout {layout} puts it there all the same"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn open_as(&self, client: &Client, usual: Layout) -> Result<Queue, Failure> {
+        let layout = self.layout.unwrap_or(usual);
+        let path = &self.path;
+        let queue = match (layout, &self.lock_path) {
+            (Layout::Curator, Some(locks)) => {
+                let queue = LockingQueue::new(client, path);
+                queue
+                    .and_then(|queue| queue.curator_layout(locks))
+                    .map(Queue::Locking)
+            }
+            (_, Some(_)) => {
+                return Err(Failure::usage(
+                    "--lock-path is a matter of Curator's queues; add --layout curator",
+                ));
+            }
+            (Layout::Qn, None) => DistributedQueue::new(client, path).map(Queue::Fifo),
+            (Layout::Curator, None) => {
+                let queue = DistributedQueue::new(client, path);
+                queue.map(|queue| Queue::Fifo(queue.layout(QueueLayout::Curator)))
+            }
+            (Layout::Priority, None) => PriorityQueue::new(client, path).map(Queue::Priority),
+            (Layout::Delay, None) => DelayQueue::new(client, path).map(Queue::Delay),
+            (Layout::Id, None) => IdQueue::new(client, path).map(Queue::Id),
+            (Layout::Kazoo, None) => {
+                let queue = PriorityQueue::new(client, path);
+                queue
+                    .and_then(|queue| queue.layout(QueueLayout::Kazoo))
+                    .map(Queue::Priority)
+            }
+            (Layout::Locking, None) => LockingQueue::new(client, path).map(Queue::Locking),
+        };
+        queue.map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// kazoo's priority of an item for which none is given, and the middle of Curator's.
+fn usual_priority(layout: Option<Layout>) -> i32 {
+    if layout == Some(Layout::Kazoo) {
+        100
+    } else {
+        0
+    }
+}
+
+impl Queue {
+    /// Puts an item as `how` says.
+    pub(super) async fn put(
+        &self,
+        item: &[u8],
+        which: &Which,
+        how: &How,
+    ) -> Result<(), QueueError> {
+        match (self, how.priority) {
+            (Self::Fifo(queue), _) => queue.offer(item).await,
+            (Self::Priority(queue), priority) => {
+                let priority = priority.unwrap_or_else(|| usual_priority(which.layout));
+                queue.offer(item, priority).await
+            }
+            (Self::Delay(queue), _) => queue.offer(item, how.delay.unwrap_or_default()).await,
+            (Self::Id(queue), _) => {
+                queue
+                    .offer(item, how.id.as_deref().unwrap_or_default())
+                    .await
+            }
+            (Self::Locking(queue), None) => queue.offer(item).await,
+            (Self::Locking(queue), Some(priority)) => {
+                queue.offer_with_priority(item, priority).await
+            }
+        }
+    }
+
+    /// Takes an item if there is one, and shows it before it is removed for good where the layout
+    /// allows.
+    pub(super) async fn poll(&self, show: impl FnOnce(&[u8])) -> Result<bool, QueueError> {
+        let item = match self {
+            Self::Fifo(queue) => queue.poll().await?,
+            Self::Priority(queue) => queue.poll().await?,
+            Self::Delay(queue) => queue.poll().await?,
+            Self::Id(queue) => queue.poll().await?.map(|item| item.data),
+            Self::Locking(queue) => {
+                return match queue.poll().await? {
+                    Some(item) => {
+                        show(item.data());
+                        item.consume().await.map(|()| true)
+                    }
+                    None => Ok(false),
+                };
+            }
+        };
+        if let Some(item) = &item {
+            show(item);
+        }
+        Ok(item.is_some())
+    }
+
+    /// As [`Queue::poll`], and waits for an item.
+    pub(super) async fn take(&self, show: impl FnOnce(&[u8])) -> Result<(), QueueError> {
+        match self {
+            Self::Fifo(queue) => show(&queue.take().await?),
+            Self::Priority(queue) => show(&queue.take().await?),
+            Self::Delay(queue) => show(&queue.take().await?),
+            Self::Id(queue) => show(&queue.take().await?.data),
+            Self::Locking(queue) => {
+                let item = queue.take().await?;
+                show(item.data());
+                item.consume().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a `poll` or `take` was given up: shows what it took all the same, if anything.
+    pub(super) async fn recover(&self, show: impl FnOnce(&[u8])) -> Result<bool, QueueError> {
+        let item = match self {
+            Self::Fifo(queue) => queue.recover().await,
+            Self::Priority(queue) => queue.recover().await,
+            Self::Delay(queue) => queue.recover().await,
+            Self::Id(queue) => Ok(queue.recover().await?.map(|item| item.data)),
+            // What is locked for nobody is freed.
+            Self::Locking(_) => Ok(None),
+        }?;
+        if let Some(item) = &item {
+            show(item);
+        }
+        Ok(item.is_some())
+    }
+
+    /// The first item that could be taken, left where it is. Where items are locked first, it is
+    /// for that moment.
+    pub(super) async fn peek(&self) -> Result<Option<Vec<u8>>, QueueError> {
+        let item = match self {
+            Self::Fifo(queue) => queue.peek().await?,
+            Self::Priority(queue) => queue.peek().await?,
+            Self::Delay(queue) => queue.peek().await?,
+            Self::Id(queue) => queue.peek().await?.map(|item| item.data),
+            Self::Locking(queue) => {
+                let Some(item) = queue.poll().await? else {
+                    return Ok(None);
+                };
+                let data = item.data().to_vec();
+                item.release().await?;
+                return Ok(Some(data));
+            }
+        };
+        Ok(item.map(|item| item.to_vec()))
+    }
+
+    pub(super) async fn names(&self) -> Result<Vec<String>, QueueError> {
+        match self {
+            Self::Fifo(queue) => queue.names().await,
+            Self::Priority(queue) => queue.names().await,
+            Self::Delay(queue) => queue.names().await,
+            Self::Id(queue) => queue.names().await,
+            Self::Locking(queue) => queue.names().await,
+        }
+    }
+
+    pub(super) async fn depth(&self) -> Result<usize, QueueError> {
+        match self {
+            Self::Fifo(queue) => queue.depth().await,
+            Self::Priority(queue) => queue.depth().await,
+            Self::Delay(queue) => queue.depth().await,
+            Self::Id(queue) => queue.depth().await,
+            Self::Locking(queue) => queue.depth().await,
+        }
+    }
+}

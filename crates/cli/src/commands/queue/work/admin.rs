@@ -1,0 +1,314 @@
+//! The looks at a work queue, and what is done with dead letters, from the command line.
+
+use baton::WorkQueue;
+use serde::Serialize;
+
+use super::handle::{failure, open};
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::output::bytes;
+use crate::output::confirm::{self, Answer};
+use crate::paths;
+
+/// Dead letters that one call shows or replays.
+const MANY: usize = 1000;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Looked {
+    /// Show how much is in the queue. Exits with 1 where there is no queue.
+    Depth {
+        /// The queue's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+    },
+    /// List the items that somebody works on.
+    Claims {
+        /// The queue's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+    },
+    /// List the dead letters: what was tried too often, or could not be read.
+    Dead {
+        /// The queue's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+    },
+    /// Put dead letters back into the queue, their attempts counted anew.
+    Replay {
+        /// The queue's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+        /// Their names, as `dead` lists them.
+        #[arg(value_name = "NAME", required_unless_present = "all")]
+        names: Vec<String>,
+        /// All of them.
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
+    /// Remove dead letters for good.
+    Discard {
+        /// The queue's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+        /// Their names, as `dead` lists them.
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+    },
+    /// Remove all items that nobody has claimed, delayed ones among them, and free their ids.
+    ///
+    /// On a terminal it asks first. Prints how many were removed, and how many were left because
+    /// somebody works on them. Exits with 1 where there is no queue, and where the answer is no.
+    Purge {
+        /// The queue's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+        /// The dead letters, too.
+        #[arg(long)]
+        dead: bool,
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Make again what somebody has deleted of the queue's own nodes, and print their paths.
+    ///
+    /// Whoever puts or takes does so without being asked, but for the node of the ids while there
+    /// are items: another item with the id of one that is in the queue can be put after this.
+    Repair {
+        /// The queue's path.
+        #[arg(value_parser = paths::legal)]
+        path: String,
+    },
+}
+
+/// Does what was asked.
+pub(super) async fn look(
+    looked: &Looked,
+    context: &Context,
+    connection: &Connection,
+) -> Result<u8, Failure> {
+    match looked {
+        Looked::Depth { path } => depth(&open(connection, path)?, context).await,
+        Looked::Claims { path } => claims(&open(connection, path)?, context).await,
+        Looked::Dead { path } => dead(&open(connection, path)?, context).await,
+        Looked::Replay { path, names, all } => {
+            let queue = open(connection, path)?;
+            let mut names = names.clone();
+            loop {
+                if *all {
+                    let letters = queue.dead_letters(MANY).await.map_err(failure)?;
+                    names = letters.into_iter().map(|letter| letter.name).collect();
+                }
+                for name in &names {
+                    queue.replay(name).await.map_err(failure)?;
+                }
+                if !*all || names.is_empty() {
+                    return Ok(exit::OK);
+                }
+            }
+        }
+        Looked::Discard { path, names } => {
+            let queue = open(connection, path)?;
+            for name in names {
+                queue.discard(name).await.map_err(failure)?;
+            }
+            Ok(exit::OK)
+        }
+        Looked::Purge { path, dead, yes } => {
+            purge(&open(connection, path)?, *dead, *yes, context).await
+        }
+        Looked::Repair { path } => repair(&open(connection, path)?, context).await,
+    }
+}
+
+async fn depth(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        path: &'a str,
+        items: u64,
+        delayed: u64,
+        dead: u64,
+        oldest_ms: Option<u128>,
+        capacity: Option<u64>,
+    }
+    let Some(depth) = queue.depth().await.map_err(failure)? else {
+        return Ok(exit::NOTHING);
+    };
+    let shown = Shown {
+        path: queue.path(),
+        items: depth.items,
+        delayed: depth.delayed,
+        dead: depth.dead,
+        oldest_ms: depth.oldest.map(|age| age.as_millis()),
+        capacity: depth.capacity,
+    };
+    let oldest = depth.oldest.map_or("-".to_owned(), duration::show);
+    let text = format!(
+        "items {}  delayed {}  dead {}  oldest {oldest}  capacity {}",
+        depth.items,
+        depth.delayed,
+        depth.dead,
+        depth
+            .capacity
+            .map_or("-".to_owned(), |items| items.to_string())
+    );
+    context.output.result(&shown, text);
+    Ok(exit::OK)
+}
+
+async fn purge(queue: &WorkQueue, dead: bool, yes: bool, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        path: &'a str,
+        removed: u64,
+        left: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dead_removed: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dead_left: Option<u64>,
+    }
+    let path = queue.path();
+    let Some(depth) = queue.depth().await.map_err(failure)? else {
+        return Ok(exit::NOTHING);
+    };
+    if !yes {
+        let letters = match dead {
+            true => format!(" and {} dead letters", depth.dead),
+            false => String::new(),
+        };
+        let question = format!(
+            "{path}: remove those of its {} items that nobody has claimed{letters}?",
+            depth.items
+        );
+        if confirm::ask(&[], &question) == Answer::No {
+            return Err(Failure::new(
+                exit::NOTHING,
+                "declined",
+                format!("{path}: nothing was removed"),
+            ));
+        }
+    }
+    let purged = queue.purge().await.map_err(failure)?;
+    let letters = match dead {
+        true => Some(queue.purge_dead().await.map_err(failure)?),
+        false => None,
+    };
+    let shown = Shown {
+        path,
+        removed: purged.removed,
+        left: purged.left,
+        dead_removed: letters.map(|letters| letters.removed),
+        dead_left: letters.map(|letters| letters.left),
+    };
+    let mut text = format!("removed {}  left {}", shown.removed, shown.left);
+    if let Some(letters) = letters {
+        text.push_str(&format!(
+            "  dead removed {}  dead left {}",
+            letters.removed, letters.left
+        ));
+    }
+    context.output.result(&shown, text);
+    Ok(exit::OK)
+}
+
+async fn repair(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Made<'a> {
+        made: &'a str,
+    }
+    let made = queue.repair().await.map_err(failure)?;
+    for node in &made {
+        context.output.result(&Made { made: node }, node);
+    }
+    if made.is_empty() && queue.depth().await.map_err(failure)?.is_none() {
+        return Ok(exit::NOTHING);
+    }
+    Ok(exit::OK)
+}
+
+async fn claims(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        item: &'a str,
+        id: &'a str,
+        attempt: u32,
+        token: u64,
+        session: String,
+        host: Option<&'a str>,
+        pid: Option<u32>,
+        name: Option<&'a str>,
+    }
+    let seen = queue.all_claims().await.map_err(failure)?;
+    for claim in seen.claims {
+        let record = claim.record.as_ref();
+        let shown = Shown {
+            item: &claim.item,
+            id: &claim.id,
+            attempt: claim.attempt,
+            token: claim.token,
+            session: format!("0x{:x}", claim.session),
+            host: record.map(|record| record.host.as_str()),
+            pid: record.map(|record| record.pid),
+            name: record.and_then(|record| record.name.as_deref()),
+        };
+        let who = record.map_or(String::new(), |record| {
+            format!(
+                "  {}:{} {}",
+                record.host,
+                record.pid,
+                record.name.as_deref().unwrap_or_default()
+            )
+        });
+        let text = format!(
+            "{}  attempt {}  token {}{who}",
+            claim.id, claim.attempt, claim.token
+        );
+        context.output.result(&shown, text);
+    }
+    for node in &seen.unreadable {
+        context
+            .output
+            .passed_over(node, "its ACL does not let this program read it");
+    }
+    Ok(if seen.unreadable.is_empty() {
+        exit::OK
+    } else {
+        exit::NOTHING
+    })
+}
+
+async fn dead(queue: &WorkQueue, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        name: &'a str,
+        id: &'a str,
+        priority: u16,
+        attempts: u32,
+        reason: &'a str,
+        #[serde(flatten)]
+        data: bytes::Shown<'a>,
+    }
+    let letters = queue.dead_letters(MANY).await.map_err(failure)?;
+    if letters.len() == MANY {
+        context
+            .output
+            .note(format!("only the first {MANY} are shown"));
+    }
+    for letter in letters {
+        let shown = Shown {
+            name: &letter.name,
+            id: &letter.id,
+            priority: letter.priority,
+            attempts: letter.attempts,
+            reason: &letter.reason,
+            data: bytes::Shown::new(&letter.payload),
+        };
+        let text = format!(
+            "{}  {}  {} attempts  {}",
+            letter.name, letter.id, letter.attempts, letter.reason
+        );
+        context.output.result(&shown, text);
+    }
+    Ok(exit::OK)
+}

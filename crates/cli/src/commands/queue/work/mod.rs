@@ -1,0 +1,192 @@
+//! `baton queue work`: a command for each item of a work queue, and the looks at such a queue that
+//! go with it.
+
+mod admin;
+mod handle;
+mod take;
+mod worker;
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use baton::WorkItem;
+use clap::Subcommand;
+
+use self::admin::Looked;
+use self::handle::{failure, open};
+use self::take::{Ack, Nack, Take};
+use self::worker::WorkerOptions;
+use super::input::Input;
+use crate::connection::{BRIEF, Connection};
+use crate::context::Context;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::paths;
+
+/// Run a command for each item of a work queue: the item on its standard input, exit code 0 for
+/// done.
+///
+/// Claims an item, runs CMD, and removes the item when CMD has exited with 0. With any other code
+/// the item comes back later, each time after twice as long, and after --max-attempts it is kept as
+/// a dead letter. If the claim is being lost, CMD is stopped before another worker can get the
+/// item. If this baton is killed, CMD is killed too and the item comes back.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_value_name = "put|take|ack|nack|depth|claims|dead|replay|discard|purge|repair",
+    override_usage = "baton queue work [OPTIONS] PATH -- CMD...\n       baton queue work put PATH [ITEM]...\n       baton queue work take PATH\n       baton queue work ack|nack PATH --token N\n       baton queue work depth|claims|dead PATH\n       baton queue work replay|discard PATH NAME...\n       baton queue work purge|repair PATH",
+    after_help = "Examples:
+  baton queue work put /thumbs cat.jpg dog.jpg
+  find . -name '*.jpg' | baton queue work put /thumbs --lines --batch 100
+  baton queue work /thumbs -j 4 -- ./resize        for ever, four at a time
+  baton queue work /thumbs --until-empty -c 'read f; convert $f small/$f'
+  baton queue work put /thumbs --priority 0 --delay 10m --id cat cat.jpg
+  baton queue work take /thumbs                    for a script; see baton queue
+                                                   work take --help
+  baton queue work dead /thumbs                    what never worked, and why
+  baton queue work replay /thumbs --all
+  baton queue work purge /thumbs                   all that nobody works on
+
+CMD finds in its environment, besides what baton lock gives:
+  BATON_ITEM_ID      the item's id, the same at every attempt
+  BATON_ATTEMPT      which attempt this is, from 1
+
+Exit codes:  0 the queue is empty (--until-empty)
+             128+N ended by signal N, its items settled or given back
+             1 nothing there   125 baton failed   2 usage
+             126, 127 CMD cannot be run, not found"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    admin: Option<Admin>,
+    /// The queue's path.
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
+    path: Option<String>,
+    #[command(flatten)]
+    worker: WorkerOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum Admin {
+    /// Put items in: each ITEM, or what comes on standard input.
+    Put {
+        /// The queue's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+        /// The items, each one an argument.
+        #[arg(value_name = "ITEM")]
+        items: Vec<String>,
+        #[command(flatten)]
+        input: Input,
+        /// From 0, the most urgent, to 999.
+        #[arg(long, value_name = "N", default_value_t = WorkItem::USUAL_PRIORITY)]
+        priority: u16,
+        /// Delay before the item becomes available.
+        #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+        delay: Option<Duration>,
+        /// The item's id: refused with exit code 1 while another item has it.
+        #[arg(long, value_name = "TEXT")]
+        id: Option<String>,
+        /// How often these items may be tried, whatever the workers say.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        max_attempts: Option<u32>,
+        /// The most items that the queue takes, agreed when it is made; when it is full, exit code
+        /// 1.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        capacity: Option<u64>,
+        /// The number of items that are put in one change, all or none.
+        #[arg(long, value_name = "N", default_value = "1")]
+        batch: NonZeroUsize,
+    },
+    /// Claim the first item, print it, and keep it until it is settled by `ack` or `nack`.
+    Take(Take),
+    /// Settle an item that `take` has claimed: it is done, and removed.
+    Ack(Ack),
+    /// Settle an item that `take` has claimed: the attempt failed, and the item comes back later.
+    Nack(Nack),
+    #[command(flatten)]
+    Looked(Looked),
+}
+
+/// Runs the verb.
+pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    match (&args.admin, &args.path) {
+        (None, Some(path)) => worker::work(&args.worker, path, context).await,
+        (None, None) => Err(Failure::usage(
+            "a queue needs a path, like /jobs; see baton queue work --help",
+        )),
+        (Some(Admin::Take(take)), _) => take.run(context).await,
+        (Some(Admin::Ack(ack)), _) => ack.run(context).await,
+        (Some(Admin::Nack(nack)), _) => nack.run(context).await,
+        (Some(Admin::Looked(looked)), _) => {
+            connected(context, async |connection| {
+                admin::look(looked, context, connection).await
+            })
+            .await
+        }
+        (Some(admin @ Admin::Put { .. }), _) => {
+            connected(context, async |connection| {
+                put(admin, context, connection).await
+            })
+            .await
+        }
+    }
+}
+
+async fn connected(
+    context: &Context,
+    act: impl AsyncFnOnce(&Connection) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    let connection = Connection::open(context, BRIEF).await?;
+    let outcome = act(&connection).await;
+    connection.close().await;
+    outcome
+}
+
+async fn put(admin: &Admin, context: &Context, connection: &Connection) -> Result<u8, Failure> {
+    let Admin::Put {
+        path,
+        items,
+        input,
+        priority,
+        delay,
+        id,
+        max_attempts,
+        capacity,
+        batch,
+    } = admin
+    else {
+        return Ok(exit::OK);
+    };
+    let mut queue = open(connection, path)?;
+    if let Some(capacity) = capacity {
+        queue = queue.capacity(*capacity);
+    }
+    let given = input.items(items, context)?;
+    if id.is_some() && given.len() != 1 {
+        return Err(Failure::usage(format!(
+            "--id is for one item, and there are {}; put them one by one",
+            given.len()
+        )));
+    }
+    let of = |payload: &Vec<u8>| {
+        let mut item = WorkItem::new(payload.clone())
+            .priority(*priority)
+            .delay(delay.unwrap_or_default());
+        if let Some(id) = id {
+            item = item.id(id);
+        }
+        if let Some(attempts) = max_attempts {
+            item = item.max_attempts(*attempts);
+        }
+        item
+    };
+    for some in given.chunks(batch.get()) {
+        queue
+            .offer_all(some.iter().map(of))
+            .await
+            .map_err(failure)?;
+    }
+    Ok(exit::OK)
+}

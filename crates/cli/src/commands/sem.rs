@@ -1,0 +1,121 @@
+//! `baton sem`: a command under one of so many permits.
+
+use baton::{Client, Semaphore, SemaphoreError};
+use serde::Serialize;
+
+use crate::connection::{BRIEF, Connection};
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::paths;
+use crate::run::guard::{self, WaitOptions};
+use crate::run::options::RunOptions;
+
+/// Run a command while holding one of K permits: at most K such commands run at once, on all
+/// machines together.
+///
+/// Like `baton lock`, which it is with one permit: waits in the queue, runs CMD, gives the permits
+/// back when CMD has ended, stops CMD before anyone else can get them if they are being lost. K is
+/// stored in the tree by whoever comes first; another K is refused, so that all agree. Several
+/// permits are acquired all at once or not at all.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_value_name = "resize",
+    override_usage = "baton sem [OPTIONS] PATH --slots K [-- CMD...]\n       baton sem resize PATH K",
+    after_help = "Examples:
+  baton sem /licences --slots 10 -- simulate       at most 10 at once
+  baton sem /disk --slots 8 --permits 4 -- reindex  a heavy one counts as 4
+  baton sem -n /crawl --slots 3 -- crawl            only if one is free; 124
+  baton sem /licences -- simulate                   as many as the tree says
+  baton sem resize /licences 12
+
+CMD's environment, exit codes and signals are those of baton lock; see baton
+lock --help."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    admin: Option<Admin>,
+    /// The semaphore: a path like /licences, the same for all who contend.
+    #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
+    path: Option<String>,
+    /// How many permits there are in all [default: the number in the tree].
+    #[arg(short = 'N', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+    /// How many of them CMD needs.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    permits: u32,
+    #[command(flatten)]
+    wait: WaitOptions,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Admin {
+    /// Change how many permits there are. Holders keep theirs; waiters get in as soon as there is
+    /// room.
+    Resize {
+        /// The semaphore's path.
+        #[arg(value_parser = paths::recipe)]
+        path: String,
+        /// How many there are to be.
+        #[arg(value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+        slots: u32,
+    },
+}
+
+/// What is said of a semaphore that was resized.
+#[derive(Serialize)]
+struct Resized<'a> {
+    path: &'a str,
+    before: u32,
+    slots: u32,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    context.block_on(async {
+        match (&args.admin, &args.path) {
+            (Some(Admin::Resize { path, slots }), _) => resize(context, path, *slots).await,
+            (None, Some(path)) => {
+                let want = |client: &Client| {
+                    let name = args.run.shown_name();
+                    guard::permits(client, path, args.slots, args.permits, &name)
+                };
+                guard::run(context, &args.run, &args.wait, want).await
+            }
+            (None, None) => Err(Failure::usage(
+                "a semaphore needs a path, like /licences; see baton sem --help",
+            )),
+        }
+    })?
+}
+
+async fn resize(context: &Context, path: &str, slots: u32) -> Result<u8, Failure> {
+    let connection = Connection::open(context, BRIEF).await?;
+    let outcome = match Semaphore::open(&connection.client, path) {
+        Ok(semaphore) => semaphore.resize(slots).await,
+        Err(error) => Err(error),
+    };
+    connection.close().await;
+    match outcome {
+        Ok(before) => {
+            let text = format!("{path} has {slots} permits; before {before}");
+            let resized = Resized {
+                path,
+                before,
+                slots,
+            };
+            context.output.result(&resized, text);
+            Ok(exit::OK)
+        }
+        Err(error @ SemaphoreError::NoMaximum { .. }) => {
+            Err(Failure::new(exit::NOTHING, "not_found", error.to_string()))
+        }
+        Err(error @ SemaphoreError::Lock(baton::LockError::BadPath { .. })) => {
+            Err(Failure::usage(error.to_string()))
+        }
+        Err(error) => Err(Failure::baton(error.to_string())),
+    }
+}

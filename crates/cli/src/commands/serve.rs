@@ -1,0 +1,262 @@
+//! `baton serve`: a server in the foreground.
+//!
+//! It listens on `baton.sock` in its data folder besides what it is told to, so that local commands
+//! with the same folder meet it (see `local`). The first line on standard output means that it
+//! answers.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use baton_server::{Builder, Server, StartError, StorageChoice};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::folders;
+use crate::output::log;
+use crate::servers::local;
+use crate::servers::machine::Machine;
+use crate::servers::marker::Marker;
+use crate::settings::{SettingFlags, Settings, Target};
+use crate::signals::{self, Signals};
+
+/// Run a server in the foreground, until SIGTERM or Ctrl-C.
+///
+/// What it has acknowledged is on disk and survives kill -9 and power loss. It speaks the ZooKeeper
+/// protocol: baton, Curator, kazoo and other ZooKeeper clients can all use it. Commands of the same
+/// user that name the same --data-dir (or none, as the server) find it by themselves, over a unix
+/// socket in that folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton serve --data-dir /var/lib/baton --listen 0.0.0.0:2181
+  baton serve --ephemeral --listen 127.0.0.1:0     in memory, on a free port
+  baton serve --unix-socket /run/baton/baton.sock --unix-socket-mode 0666
+                                                   for all users of this machine
+  baton serve --config zoo.cfg --print-config      what such a file comes to
+  echo srvr | nc 127.0.0.1 2181                    ruok srvr mntr isro
+
+The log goes to standard error; BATON_LOG=debug makes it longer, BATON_LOG=warn
+shorter.
+Exit codes: 0 stopped by a signal; 125 could not start, or had to stop.")]
+pub(crate) struct Args {
+    /// Take settings from this file: a baton.toml, or a ZooKeeper zoo.cfg, whose data goes to its
+    /// dataDir/baton.
+    ///
+    /// Flags outweigh it. It is read as TOML if its name ends with .toml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print every setting and where it comes from, as a baton.toml, and do nothing else.
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    settings: SettingFlags,
+    /// Leave the terminal and the session of the command that started it.
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+/// Serves until a signal, idleness or a failure ends it.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    if args.detached {
+        // Fails only for a process that leads a group already, which has left its starter's group
+        // then.
+        let _ = rustix::process::setsid();
+    }
+    let settings = Settings::load(
+        args.config.as_deref(),
+        &args.settings,
+        context.globals.data_dir.as_deref(),
+    )?;
+    if args.print_config {
+        print(&settings, context);
+        return Ok(exit::OK);
+    }
+    log::to_stderr(&context.output)?;
+    if let Some(warning) = &settings.warning {
+        tracing::warn!("{warning}");
+    }
+    let (builder, mut places) = prepare(settings.target())?;
+    let data = settings.target().folder();
+    let exit_when_idle = settings.target().exit_when_idle;
+    let machine = Machine::this()?;
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let _received = survive_size_limit()?;
+        // Before it serves: a command that finds it running finds its mark, too.
+        let _marker =
+            is_users_own(settings.target()).then(|| Marker::leave(&machine.shared_folders()));
+        let server = builder
+            .start()
+            .await
+            .map_err(|error| start_failure(&error))?;
+        let bound = server.local_addrs().iter().map(ToString::to_string);
+        places.splice(0..0, bound);
+        announce(context, &places, server.http_addr(), data);
+        if let Some(warning) = open_to_others(server.local_addrs(), server.http_addrs()) {
+            tracing::warn!("{warning}");
+        }
+        let ended = tokio::select! {
+            number = signals.stop() => Ok(signals::name(number)),
+            () = idle(&server, exit_when_idle) => Ok("idleness".to_owned()),
+            error = server.failed() => Err(Failure::baton(error.to_string())),
+        }?;
+        tracing::info!("stopping, because of {ended}");
+        server
+            .shutdown()
+            .await
+            .map_err(|error| Failure::baton(error.to_string()))?;
+        Ok(exit::OK)
+    })?
+}
+
+/// Makes the data folder and enters it; a builder with all settings, and the unix sockets for
+/// people to see.
+fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
+    let mut places = Vec::new();
+    let mut options = target.options.clone();
+    for path in &mut options.unix_sockets {
+        // The working folder is about to change.
+        *path = absolute(path)?;
+        local::check_socket_length(path)?;
+        places.push(format!("unix:{}", path.display()));
+    }
+    let mut builder = Server::builder();
+    if let Some(folder) = target.folder() {
+        local::make_folder(folder)?;
+        std::env::set_current_dir(folder).map_err(|error| {
+            Failure::baton(format!(
+                "cannot enter the data folder {}: {error}; choose a folder that this user may use",
+                folder.display()
+            ))
+        })?;
+        options.storage = StorageChoice::Folder(folder.to_owned());
+        // Relative to the working folder, so that its length is no matter.
+        options.private_socket = Some(local::SOCKET.into());
+        places.insert(0, format!("unix:{}", folder.join(local::SOCKET).display()));
+    }
+    builder = builder.with(|all| *all = options);
+    Ok((builder, places))
+}
+
+/// Whether this is the server that commands of this user use by default, or one that only they can
+/// reach: other users are to know.
+fn is_users_own(target: &Target) -> bool {
+    let options = &target.options;
+    let is_alone = options.listen.is_empty() && options.unix_sockets.is_empty();
+    target.folder().is_some_and(|folder| {
+        is_alone || folders::data(None).is_ok_and(|default| default == folder)
+    })
+}
+
+/// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full
+/// disk, and not end the process.
+fn survive_size_limit() -> Result<Signal, Failure> {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    signal(kind)
+        .map_err(|error| Failure::baton(format!("cannot handle SIGXFSZ: {error}; report this")))
+}
+
+/// Shows all settings: as a file that could be read again, or as objects.
+fn print(settings: &Settings, context: &Context) {
+    if context.output.json() {
+        for shown in settings.list() {
+            context.output.result(&shown, "");
+        }
+        return;
+    }
+    context.output.raw(settings.to_toml().as_bytes());
+    if let Some(warning) = &settings.warning {
+        context.output.note(warning);
+    }
+}
+
+/// Resolves when the server has been idle for `limit`; never without a limit.
+async fn idle(server: &Server, limit: Option<Duration>) {
+    let Some(limit) = limit else {
+        return std::future::pending().await;
+    };
+    loop {
+        let left = limit.saturating_sub(server.idle());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.max(Duration::from_millis(10))).await;
+    }
+}
+
+/// What to say where other machines can reach a port: there is no authentication on any.
+fn open_to_others(clients: &[SocketAddr], http: &[SocketAddr]) -> Option<String> {
+    let reachable = |ports: &[SocketAddr]| -> Vec<String> {
+        let others = ports
+            .iter()
+            .filter(|at| !at.ip().to_canonical().is_loopback());
+        others.map(ToString::to_string).collect()
+    };
+    let (clients, http) = (reachable(clients), reachable(http));
+    let mut who = Vec::new();
+    if !clients.is_empty() {
+        who.push(format!(
+            "{} read and change every znode whose ACL is open to the world",
+            clients.join(" and ")
+        ));
+    }
+    if !http.is_empty() {
+        who.push(format!(
+            "{} (HTTP) read paths, addresses and session ids",
+            http.join(" and ")
+        ));
+    }
+    (!who.is_empty()).then(|| {
+        format!(
+            "no authentication, no encryption: all who reach {}; let only trusted hosts reach it, or listen on 127.0.0.1 or a unix \
+             socket",
+            who.join(", all who reach ")
+        )
+    })
+}
+
+/// Says where it serves: the sign that it does.
+fn announce(context: &Context, places: &[String], http: Option<SocketAddr>, data: Option<&Path>) {
+    #[derive(serde::Serialize)]
+    struct Serving<'a> {
+        serving: &'a [String],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        http: Option<String>,
+        data_dir: Option<String>,
+        pid: u32,
+    }
+    let data_dir = data.map(|folder| folder.display().to_string());
+    let keeping = data_dir
+        .as_ref()
+        .map_or("in memory only".to_owned(), |folder| {
+            format!("data in {folder}")
+        });
+    let telling = http.map_or(String::new(), |at| format!("; HTTP on {at}"));
+    let text = format!(
+        "baton: serving on {}; {keeping}{telling}",
+        places.join(" and ")
+    );
+    context.output.result(
+        &Serving {
+            serving: places,
+            http: http.map(|at| at.to_string()),
+            data_dir,
+            pid: std::process::id(),
+        },
+        text,
+    );
+}
+
+fn start_failure(error: &StartError) -> Failure {
+    Failure::new(exit::BATON, "server", error.to_string())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| {
+        Failure::usage(format!(
+            "{} is not a path: {error}; give another",
+            path.display()
+        ))
+    })
+}

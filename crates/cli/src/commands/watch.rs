@@ -1,0 +1,118 @@
+//! `baton watch`: each change of a znode, over lost connections and sessions.
+
+use baton_client::{AddWatchMode, Error, PersistentEvent, Reason};
+use serde::Serialize;
+
+use crate::connection::{Connection, LASTING};
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::paths;
+use crate::signals::Signals;
+use crate::waiting::Awaited;
+use crate::znode::failure;
+
+/// Print each change of a znode and its children, until a signal comes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  baton watch -r / --json")]
+pub(crate) struct Args {
+    /// The znode; it need not exist.
+    #[arg(value_name = "PATH", value_parser = paths::legal)]
+    path: String,
+    /// Of everything below, too.
+    #[arg(short, long)]
+    recursive: bool,
+    /// End after so many changes.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    #[derive(Serialize)]
+    struct Changed<'a> {
+        event: String,
+        path: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        zxid: Option<i64>,
+    }
+    let mode = if args.recursive {
+        AddWatchMode::PersistentRecursive
+    } else {
+        AddWatchMode::Persistent
+    };
+    let show = |event: PersistentEvent| match event {
+        PersistentEvent::Change(change) => {
+            let event = format!("{:?}", change.kind);
+            let text = format!("{event} {}", change.path);
+            let path = &change.path;
+            let zxid = change.zxid;
+            context.output.result(&Changed { event, path, zxid }, text);
+        }
+        PersistentEvent::Resync => {
+            let path = &args.path;
+            let text = format!("Resync {path} (changes may have been missed: read anew)");
+            let event = "Resync".to_owned();
+            let zxid = None;
+            context.output.result(&Changed { event, path, zxid }, text);
+        }
+    };
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let connection = tokio::select! {
+            connection = Connection::open(context, LASTING) => connection?,
+            _ = signals.stop() => return Ok(exit::OK),
+        };
+        let watching = async {
+            let mut seen = 0;
+            // Of the session that was watched on before, if any.
+            let mut is_lost = false;
+            loop {
+                let session = connection.session().await?;
+                let mut events = match session.watch_persistent(&args.path, mode).await {
+                    Ok(events) => events,
+                    Err(error) if session.state().is_final() || is_passing(&error) => continue,
+                    Err(error) => return Err(failure(error)),
+                };
+                context.output.verbose(|| format!("watching {}", args.path));
+                if is_lost {
+                    show(PersistentEvent::Resync);
+                }
+                loop {
+                    if args.count.is_some_and(|count| seen >= count) {
+                        return Ok(exit::OK);
+                    }
+                    let Ok(event) = events.next().await else {
+                        break;
+                    };
+                    seen += u64::from(matches!(event, PersistentEvent::Change(_)));
+                    show(event);
+                }
+                is_lost = true;
+            }
+        };
+        let awaited = Awaited::News { path: &args.path };
+        let outcome = tokio::select! {
+            outcome = connection.wait(&awaited, watching) => outcome,
+            _ = signals.stop() => Ok(exit::OK),
+        };
+        connection.close().await;
+        outcome
+    })?
+}
+
+/// Whether a request was lost with its connection, so that it may be sent on the next one.
+fn is_passing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NotSent {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        } | Error::Unanswered {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        } | Error::MaybeApplied {
+            reason: Reason::Disconnected | Reason::ConnectionLost,
+            ..
+        }
+    )
+}

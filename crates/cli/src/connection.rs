@@ -1,0 +1,224 @@
+//! From the options to a client: which servers, and for the local one, that it runs and keeps
+//! running.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Client, Config, LeaseOptions, Session, State};
+use tokio::task::AbortHandle;
+
+use crate::context::Context;
+use crate::duration;
+use crate::exit::{self, Failure};
+use crate::folders;
+use crate::output::Output;
+use crate::servers::config_file::NamedServers;
+use crate::servers::local::LocalServer;
+use crate::servers::lookup::{self, Found};
+use crate::servers::machine::Machine;
+use crate::servers::unshared_locks;
+use crate::waiting::{self, Awaited};
+
+/// How a command's session is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionOptions {
+    /// The timeout to ask for.
+    pub(crate) timeout: Duration,
+    /// What the session's lease rests on, where something else than the default was asked for.
+    pub(crate) lease: Option<LeaseOptions>,
+    /// Whether another session is tried for without end after a loss, unless `--give-up-after` says
+    /// otherwise.
+    pub(crate) lasting: bool,
+}
+
+/// A session for a verb that holds nothing, and waits for nothing but answers.
+pub(crate) const BRIEF: SessionOptions = SessionOptions {
+    timeout: Duration::from_secs(10),
+    lease: None,
+    lasting: false,
+};
+/// A session for a verb that holds nothing, and may wait long.
+pub(crate) const LASTING: SessionOptions = SessionOptions {
+    lasting: true,
+    ..BRIEF
+};
+/// How long a command that has done its work waits for the server to confirm the end of its
+/// session.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Between two looks at a local server that does not answer.
+const LOCAL_RETRY: Duration = Duration::from_millis(500);
+
+/// A connected client, and what goes with it.
+pub(crate) struct Connection {
+    /// The client.
+    pub(crate) client: Client,
+    /// What it connects to, for people.
+    pub(crate) servers: String,
+    output: Output,
+    keeper: Option<AbortHandle>,
+}
+
+impl Connection {
+    /// Connects to the servers that [`lookup`] finds, or else to the local server, which is started
+    /// if need be.
+    pub(crate) async fn open(context: &Context, options: SessionOptions) -> Result<Self, Failure> {
+        let globals = &context.globals;
+        let machine = Machine::this()?;
+        let (named, local) = match lookup::servers(globals, &machine)? {
+            Found::Named(named) => (named, None),
+            Found::Local { origin, silent } => {
+                let folder = folders::data(globals.data_dir.as_deref())?;
+                let local = Arc::new(LocalServer::at(folder)?);
+                ensure(&local, &context.output).await?;
+                // Of two users who start at once, the later sees the earlier, whose server has left
+                // its mark by now.
+                unshared_locks::tell(&context.output, &machine, silent);
+                let list = local.connect_string();
+                (NamedServers { list, origin }, Some(local))
+            }
+        };
+        let NamedServers {
+            list: connect_string,
+            origin,
+        } = named;
+        context
+            .output
+            .verbose(|| format!("using {connect_string} ({origin})"));
+        // Who has not named them here does not know where to look when they fail.
+        let where_named = (local.is_none() && globals.servers.is_none()).then(|| origin.clone());
+        let new_session_within = match (options.lasting, globals.give_up_after) {
+            (true, limit) => limit.unwrap_or(Duration::MAX),
+            (false, _) => globals.connect_timeout,
+        };
+        let config = Config::new(&connect_string)
+            .map_err(|error| Failure::usage(format!("{origin}: {error}")))?
+            .session_timeout(options.timeout)
+            .lease(options.lease.unwrap_or_default())
+            .connect_within(globals.connect_timeout)
+            .new_session_within(new_session_within);
+        let client = Client::lazy(config);
+        let keeper = local.map(|local| {
+            let keeping = keep(local, client.clone(), context.output.clone());
+            tokio::spawn(keeping).abort_handle()
+        });
+        let connection = Self {
+            client,
+            servers: connect_string,
+            output: context.output.clone(),
+            keeper,
+        };
+        let session = connection
+            .wait(&Awaited::Connection, connection.session())
+            .await
+            .map_err(|failure| match where_named {
+                Some(origin) => Failure {
+                    text: format!("{}; the servers come from {origin}", failure.text),
+                    ..failure
+                },
+                None => failure,
+            })?;
+        context.output.verbose(|| {
+            format!(
+                "session 0x{:x} on {}, timeout {}",
+                session.id(),
+                connection.servers,
+                duration::show(session.timeout())
+            )
+        });
+        Ok(connection)
+    }
+
+    /// The live session.
+    pub(crate) async fn session(&self) -> Result<Session, Failure> {
+        self.client
+            .session()
+            .await
+            .map_err(|error| Failure::new(exit::BATON, "connection", error.to_string()))
+    }
+
+    /// Does `work`, and shows meanwhile what it waits for.
+    pub(crate) async fn wait<T>(&self, awaited: &Awaited<'_>, work: impl Future<Output = T>) -> T {
+        waiting::shown(&self.output, (&self.client, &self.servers), awaited, work).await
+    }
+
+    /// Ends the session, so that nothing of it stays behind on the server.
+    pub(crate) async fn close(self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.abort();
+        }
+        if let Err(error) = self.client.close(FAREWELL).await {
+            self.output.verbose(|| error.to_string());
+        }
+    }
+}
+
+/// Starts the local server if it does not run, and says so.
+async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure> {
+    let starting = Arc::clone(local);
+    let started = tokio::task::spawn_blocking(move || starting.ensure())
+        .await
+        .map_err(|error| {
+            Failure::baton(format!(
+                "starting the local server was interrupted: {error}; try again"
+            ))
+        })??;
+    if let Some(started) = started {
+        let text = format!(
+            "started a local server (pid {}, data in {}); it ends itself after {} without use",
+            started.pid,
+            local.folder().display(),
+            duration::show(started.idle)
+        );
+        // Once it is news to everybody. After that only to somebody who looks on: cron would send a
+        // mail about each.
+        if !started.again || std::io::stderr().is_terminal() {
+            output.note(text);
+        } else {
+            output.verbose(|| text);
+        }
+    }
+    Ok(())
+}
+
+/// Starts the local server again whenever it is gone while this command needs it: nobody else
+/// would.
+async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
+    loop {
+        // The server may go after the look at it and before the session: so the look is repeated
+        // until there is one.
+        let session = tokio::select! {
+            session = client.session() => session,
+            () = mend(&local, &output, || true) => continue,
+        };
+        let Ok(session) = session else {
+            tokio::time::sleep(LOCAL_RETRY).await;
+            continue;
+        };
+        let mut states = session.states();
+        let mut state = states.current();
+        while state.is_connected() {
+            match states.next().await {
+                Some(next) => state = next,
+                None => break,
+            }
+        }
+        if state != State::Suspended {
+            // Whoever needs a session opens the next one.
+            tokio::time::sleep(LOCAL_RETRY).await;
+            continue;
+        }
+        // Either the server has gone, or the connection has: only the first is for us to mend.
+        mend(&local, &output, || session.state() == State::Suspended).await;
+    }
+}
+
+/// Starts the local server whenever it is gone, as long as `needed`.
+async fn mend(local: &Arc<LocalServer>, output: &Output, needed: impl Fn() -> bool) {
+    while needed() {
+        tokio::time::sleep(LOCAL_RETRY / 10).await;
+        if let Err(failure) = ensure(local, output).await {
+            output.verbose(|| failure.text);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What every verb is given: the options that all verbs share, the output, and a runtime.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use crate::duration;
+use crate::exit::Failure;
+use crate::output::{Level, Output};
+
+/// Options that every verb understands.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Options for every verb")]
+pub(crate) struct Globals {
+    /// The servers to use: host:port,host:port[/chroot], or unix:/path/to.sock.
+    ///
+    /// Baton's server and Apache ZooKeeper both do. Without it, the first of these counts: servers
+    /// = "LIST" in ~/.config/baton/config.toml, then in /etc/baton/config.toml; the machine's
+    /// server, if one answers at /run/baton/baton.sock; a local server of your own, which is
+    /// started if it does not run. --data-dir is for the last alone.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LIST",
+        env = "BATON_SERVERS",
+        hide_env_values = true
+    )]
+    pub(crate) servers: Option<String>,
+    /// Where that stands, for messages about it.
+    #[arg(skip = "--servers")]
+    pub(crate) servers_origin: &'static str,
+    /// The folder of the local server, and of `serve` [default: $XDG_STATE_HOME/baton].
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "BATON_DATA_DIR",
+        hide_env_values = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
+    )]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// How long to try to reach a server before giving up.
+    #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse, default_value = "5s")]
+    pub(crate) connect_timeout: Duration,
+    /// How long a verb that waits or works on tries to reach a server again after it has lost its
+    /// session [default: for ever].
+    #[arg(long, global = true, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) give_up_after: Option<Duration>,
+    /// Print results and errors as JSON, one object a line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say on standard error what happens and how long it took.
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    /// Write nothing on standard error but errors: no notices, and nothing while it waits.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+/// What a verb is given besides its own options.
+pub(crate) struct Context {
+    /// The shared options as given.
+    pub(crate) globals: Globals,
+    /// Where results, errors and remarks go.
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// Makes the context that goes with these options.
+    pub(crate) fn new(globals: Globals) -> Self {
+        let level = match globals {
+            Globals { quiet: true, .. } => Level::Quiet,
+            Globals { verbose: true, .. } => Level::Verbose,
+            _ => Level::Usual,
+        };
+        let output = Output::new(globals.json, level);
+        Self { globals, output }
+    }
+
+    /// Runs `work` on a runtime of its own, on the calling thread.
+    ///
+    /// The calling thread is the process's main thread: a child's death signal hangs on the thread
+    /// that spawned it.
+    pub(crate) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                Failure::baton(format!(
+                    "cannot start the runtime: {error}; free some threads or memory"
+                ))
+            })?;
+        let outcome = runtime.block_on(work);
+        // What still blocks a thread (a server that is slow to start) must not keep the process
+        // from ending.
+        runtime.shutdown_background();
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,239 @@
+//! Where results, notices, events and errors are written.
+//!
+//! Results go to standard output, everything else to standard error. A reader that went away
+//! (`| head`) is not an error. With `--json`, results, events and errors are objects, one a line;
+//! notices are left out. With `--quiet` only results and errors are written. On a terminal there
+//! may be a status line below all of it, which is cleared before anything else is written.
+
+pub(crate) mod bytes;
+pub(crate) mod confirm;
+pub(crate) mod log;
+pub(crate) mod passed_over;
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use baton_proto::OneLine;
+use rustix::process::getpgrp;
+use rustix::termios::{tcgetpgrp, tcgetwinsize};
+use serde::Serialize;
+
+use crate::exit::{self, Failure};
+
+/// How much is said on standard error besides errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Nothing: `--quiet`.
+    Quiet,
+    /// Notices.
+    Usual,
+    /// Notices and remarks: `--verbose`.
+    Verbose,
+}
+
+/// The two ways out of the process, and how to write on them. Cheap to clone; clones share the
+/// status line.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    json: bool,
+    level: Level,
+    /// Whether a status line is on the terminal.
+    status: Arc<Mutex<bool>>,
+}
+
+impl Output {
+    /// An output that writes JSON if `json`, and as much on standard error as `level` says.
+    pub(crate) fn new(json: bool, level: Level) -> Self {
+        Self {
+            json,
+            level,
+            status: Arc::default(),
+        }
+    }
+
+    /// Whether results are JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether only results and errors are written.
+    pub(crate) fn quiet(&self) -> bool {
+        self.level == Level::Quiet
+    }
+
+    /// Whether a status line can be shown: standard error is a terminal, and this process is in its
+    /// foreground.
+    pub(crate) fn has_status(&self) -> bool {
+        let error = std::io::stderr();
+        let in_front = || tcgetpgrp(&error).is_ok_and(|group| group == getpgrp());
+        let is_dumb = || std::env::var_os("TERM").is_none_or(|name| name == "dumb");
+        !self.json && !self.quiet() && error.is_terminal() && in_front() && !is_dumb()
+    }
+
+    /// Writes the status line, in place of the one before. It is cut off at the terminal's edge.
+    pub(crate) fn status(&self, text: &str) {
+        let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        // A terminal that does not tell its width has 80 columns. The last one is left free: a full
+        // line would wrap.
+        let columns = if columns == 0 { 80 } else { columns };
+        let line = OneLine(text).to_string();
+        let line = cut(&line, columns.saturating_sub(1));
+        let mut shown = self.shown();
+        *shown = true;
+        write_error(format!("\r{line}\x1b[K").as_bytes());
+    }
+
+    /// Clears the status line, if there is one.
+    pub(crate) fn clear_status(&self) {
+        let mut shown = self.shown();
+        if std::mem::take(&mut *shown) {
+            write_error(b"\r\x1b[K");
+        }
+    }
+
+    fn shown(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one result: `record` as JSON, else `text`, each on a line of its own. Names and data
+    /// of others stand in it, so that what would end the line or command a terminal is escaped.
+    pub(crate) fn result<T: Serialize>(&self, record: &T, text: impl AsRef<str>) {
+        self.paragraph(record, OneLine(text.as_ref()).to_string());
+    }
+
+    /// As [`Output::result`], for text of several lines with nothing in it that others chose.
+    pub(crate) fn paragraph<T: Serialize>(&self, record: &T, mut text: String) {
+        if self.json {
+            self.raw(json_line(record).as_bytes());
+        } else {
+            text.push('\n');
+            self.raw(text.as_bytes());
+        }
+    }
+
+    /// Writes bytes to standard output as they are, and flushes.
+    pub(crate) fn raw(&self, bytes: &[u8]) {
+        self.clear_status();
+        let mut out = std::io::stdout().lock();
+        // A closed pipe means that the reader has seen enough; there is nobody left to tell.
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+    }
+
+    /// A notice for people, unless results are JSON.
+    pub(crate) fn note(&self, text: impl AsRef<str>) {
+        if !self.json && !self.quiet() {
+            self.error_line(&format!("baton: {}", OneLine(text.as_ref())));
+        }
+    }
+
+    /// A remark for people that is shown with `--verbose`.
+    pub(crate) fn verbose(&self, text: impl FnOnce() -> String) {
+        if self.is_verbose() {
+            self.error_line(&format!("baton: {}", OneLine(&text())));
+        }
+    }
+
+    /// Whether remarks are shown.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.level == Level::Verbose
+    }
+
+    /// Something that has happened: `record` as JSON, else `text` as a notice. On standard error,
+    /// because standard output is the command's where there is one.
+    pub(crate) fn event<T: Serialize>(&self, record: &T, text: impl AsRef<str>) {
+        if self.json && !self.quiet() {
+            self.error_line(json_line(record).trim_end());
+        } else {
+            self.note(text);
+        }
+    }
+
+    fn error_line(&self, line: &str) {
+        self.clear_status();
+        write_error(format!("{line}\n").as_bytes());
+    }
+
+    /// Names a node that a listing could not read, as one line or one JSON object, on standard
+    /// error.
+    pub(crate) fn passed_over(&self, path: &str, why: &str) {
+        #[derive(Serialize)]
+        struct Record<'a> {
+            passed_over: &'a str,
+            why: &'a str,
+        }
+        if self.json {
+            let record = Record {
+                passed_over: path,
+                why,
+            };
+            self.error_line(json_line(&record).trim_end());
+        } else {
+            let text = format!("{path}: passed over: {why}");
+            self.error_line(&format!("baton: {}", OneLine(&text)));
+        }
+    }
+
+    /// An error, as one line or one JSON object, on standard error.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        #[derive(Serialize)]
+        struct Record<'a> {
+            error: &'a str,
+            kind: &'a str,
+            exit_code: u8,
+        }
+        if self.json {
+            let record = Record {
+                error: &failure.text,
+                kind: failure.kind,
+                exit_code: failure.exit_code,
+            };
+            self.error_line(json_line(&record).trim_end());
+        } else if failure.exit_code != exit::OK || self.is_verbose() {
+            // `-E 0` says that not to acquire is no failure: cron would send a mail about it.
+            self.error_line(&format!("baton: {}", OneLine(&failure.text)));
+        } else {
+            self.clear_status();
+        }
+    }
+}
+
+/// One JSON object and a line break.
+fn json_line<T: Serialize>(record: &T) -> String {
+    let mut line = serde_json::to_string(record).unwrap_or_else(|error| {
+        format!("{{\"error\":\"cannot write the record as JSON: {error}\"}}")
+    });
+    line.push('\n');
+    line
+}
+
+/// Writes to standard error in one call, so that lines of several processes do not mix.
+fn write_error(bytes: &[u8]) {
+    let _ = std::io::stderr().lock().write_all(bytes);
+}
+
+/// As much of `text` as fits into so many columns. Letters from U+1100 on count as two: many of
+/// them are that wide.
+fn cut(text: &str, columns: usize) -> &str {
+    let mut used = 0;
+    for (at, letter) in text.char_indices() {
+        used += if letter < '\u{1100}' { 1 } else { 2 };
+        if used > columns {
+            return text.get(..at).unwrap_or_default();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_status_line_is_cut_at_the_edge_whatever_it_is_written_in() {
+        assert_eq!(cut("held", 4), "held");
+        assert_eq!(cut("held", 3), "hel");
+        assert_eq!(cut("häl\u{6c34}d", 4), "häl");
+        assert_eq!(cut("häl\u{6c34}d", 5), "häl\u{6c34}");
+        assert_eq!(cut("x", 0), "");
+    }
+}

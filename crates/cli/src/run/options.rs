@@ -1,0 +1,144 @@
+//! The options of every verb that runs a command while it holds something, and what they come to:
+//! the command's words, its session, the time between notice and KILL.
+
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use crate::connection::{Connection, SessionOptions};
+use crate::context::Context;
+use crate::duration;
+use crate::exit::Failure;
+use crate::run::health::{Health, HealthOptions};
+use crate::run::lease::LeaseArgs;
+use crate::run::supervise::OnLost;
+use crate::signals::{self, Signals};
+
+/// Options of every verb that runs a command while it holds something.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunOptions {
+    /// What happens to the command when the lock is being lost: a signal as notice, then KILL in
+    /// time; or nothing.
+    ///
+    /// The command is dead before the server can give the lock to anyone else, except with
+    /// `ignore`.
+    #[arg(
+        long,
+        value_name = "ACTION",
+        value_enum,
+        default_value = "term",
+        verbatim_doc_comment
+    )]
+    pub(crate) on_lost: OnLost,
+    /// Time between the notice and KILL; at most 3/10 of the session timeout [default: 5s, or
+    /// that].
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) kill_after: Option<Duration>,
+    /// What others see as the holder's name [default: the command].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+    /// The session timeout to ask for: after this long without a request from this process, the
+    /// server gives the lock away.
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
+    pub(crate) session_timeout: Duration,
+    #[command(flatten)]
+    lease: LeaseArgs,
+    #[command(flatten)]
+    health: HealthOptions,
+    /// Run this line with sh -c, in place of CMD.
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "LINE",
+        conflicts_with = "command"
+    )]
+    pub(crate) line: Option<OsString>,
+    /// The command and its arguments, after `--`.
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// The command's words; none where none was given.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.line {
+            Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    /// How to find out whether the command is well, if that was asked for.
+    pub(crate) fn health(&self) -> Result<Option<Health>, Failure> {
+        let health = self.health.health(self.on_lost)?;
+        if health.is_some() && self.words().is_empty() {
+            return Err(Failure::usage(
+                "--health-cmd asks after a command; say which one after two dashes: -- CMD",
+            ));
+        }
+        Ok(health)
+    }
+
+    /// The name to show to others.
+    pub(crate) fn shown_name(&self) -> String {
+        const LONGEST: usize = 120;
+        let name = self.name.clone().unwrap_or_else(|| {
+            let words: Vec<_> = self
+                .words()
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            if words.is_empty() {
+                "baton".to_owned()
+            } else {
+                words.join(" ")
+            }
+        });
+        name.chars().take(LONGEST).collect()
+    }
+
+    /// Connects to hold something under these options, once it is known that they make sense; or
+    /// the exit code, where a signal asks to end first.
+    pub(crate) async fn open(
+        &self,
+        context: &Context,
+    ) -> Result<ControlFlow<u8, (Connection, Signals)>, Failure> {
+        self.notice(self.session_timeout)?;
+        self.health()?;
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            connection = Connection::open(context, self.session()) => {
+                connection.map(|connection| ControlFlow::Continue((connection, signals)))
+            }
+            number = signals.stop() => Ok(ControlFlow::Break(signals::exit_code(number))),
+        }
+    }
+
+    /// What a session needs to know to hold something under these options.
+    pub(crate) fn session(&self) -> SessionOptions {
+        SessionOptions {
+            timeout: self.session_timeout,
+            lease: Some(self.lease.options()),
+            lasting: true,
+        }
+    }
+
+    /// The time between notice and KILL under this session timeout.
+    ///
+    /// More than 3/10 of it could be due while nothing is wrong: between two heartbeats the lease
+    /// runs down that far.
+    pub(crate) fn notice(&self, session_timeout: Duration) -> Result<Duration, Failure> {
+        let most = session_timeout * 3 / 10;
+        match self.kill_after {
+            Some(asked) if asked > most => Err(Failure::usage(format!(
+                "--kill-after {} needs a session timeout of at least {} (this one is {}); use --session-timeout",
+                duration::show(asked),
+                duration::show(Duration::from_millis(
+                    u64::try_from((asked.as_millis() * 10).div_ceil(3)).unwrap_or(u64::MAX)
+                )),
+                duration::show(session_timeout)
+            ))),
+            Some(asked) => Ok(asked),
+            None => Ok(most.min(Duration::from_secs(5))),
+        }
+    }
+}

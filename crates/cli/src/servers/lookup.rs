@@ -1,0 +1,84 @@
+//! Which servers a command uses: the one order in which they are looked for. Connects to none but
+//! for a look at the machine's socket, and starts none.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::context::Globals;
+use crate::exit::Failure;
+use crate::folders;
+use crate::servers::config_file::{self, NamedServers};
+use crate::servers::local;
+use crate::servers::machine::Machine;
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Servers that somebody has named, or the machine's own.
+    Named(NamedServers),
+    /// Nothing but the user's own local server.
+    Local {
+        /// Why it is that one, for people.
+        origin: String,
+        /// The machine's socket and why it cannot be used, where it is there.
+        silent: Option<(PathBuf, io::Error)>,
+    },
+}
+
+/// Looks for the servers, in the order that `docs/user/command.md` has. The first that is named
+/// counts, whether it answers or not; only the machine's socket, which nobody has named, counts if
+/// a server answers there.
+///
+/// # Errors
+/// A file that is wrong, with its line.
+pub(crate) fn servers(globals: &Globals, machine: &Machine) -> Result<Found, Failure> {
+    let named = |list: String, origin: &str| {
+        let origin = origin.to_owned();
+        Ok(Found::Named(NamedServers { list, origin }))
+    };
+    if let Some(list) = &globals.servers {
+        return named(list.clone(), globals.servers_origin);
+    }
+    if globals.data_dir.is_some() {
+        return Ok(Found::Local {
+            origin: "--data-dir or BATON_DATA_DIR names it".to_owned(),
+            silent: None,
+        });
+    }
+    let files = [user_file(), Some(machine.config_file())];
+    for file in files.into_iter().flatten() {
+        if let Some(found) = config_file::servers(&file)? {
+            return Ok(Found::Named(found));
+        }
+    }
+    let socket = machine.socket();
+    let silent = match local::try_connect(&socket) {
+        Ok(()) => return named(format!("unix:{}", socket.display()), "the machine's socket"),
+        Err(error) => is_there(&socket).then(|| (socket.clone(), error)),
+    };
+    Ok(Found::Local {
+        origin: format!(
+            "no servers are named, and none answers at {}",
+            socket.display()
+        ),
+        silent,
+    })
+}
+
+/// Whether something is at the path, as far as this user can see.
+fn is_there(path: &Path) -> bool {
+    let absent = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
+    };
+    std::fs::symlink_metadata(path).map_or_else(|error| !absent(&error), |_| true)
+}
+
+/// The user's `config.toml`, unless the environment names no home.
+fn user_file() -> Option<PathBuf> {
+    let folder = folders::absolute_variable("XDG_CONFIG_HOME")
+        .or_else(|| Some(folders::absolute_variable("HOME")?.join(".config")))?;
+    Some(folder.join(Path::new("baton/config.toml")))
+}

@@ -1,0 +1,151 @@
+//! What a command line that cannot be understood leads to: one line that names the mistake and the
+//! help page to read.
+
+use std::process::ExitCode;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::exit::{self, Failure};
+use crate::output::{Level, Output};
+
+/// Reports what the argument parser has to say: help and version on standard output, anything else
+/// in one line.
+pub(crate) fn report(error: &clap::Error, cli: &Command) -> ExitCode {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let shown = error.print();
+        return if shown.is_ok() && error.exit_code() == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(exit::USAGE)
+        };
+    }
+    let json = std::env::args()
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json");
+    let mut line = usage_line(
+        &error.render().to_string(),
+        &verbs_of(cli, std::env::args().skip(1)),
+    );
+    if let Some(tip) = forgotten_dashes(error, cli) {
+        line = format!("{tip}; {line}");
+    }
+    Output::new(json, Level::Usual).failure(&Failure::usage(line));
+    ExitCode::from(exit::USAGE)
+}
+
+/// What to say to someone who wrote `baton lock /x echo hi`.
+fn forgotten_dashes(error: &clap::Error, cli: &Command) -> Option<String> {
+    let word = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(word) if !word.starts_with('-') => word,
+        _ => return None,
+    };
+    let verbs = verbs_of(cli, std::env::args().skip(1));
+    (error.kind() == ErrorKind::UnknownArgument && runs_commands(&verbs))
+        .then(|| format!("the command goes after two dashes: -- {word} ..."))
+}
+
+/// Whether a verb takes a command to run.
+fn runs_commands(verbs: &str) -> bool {
+    let takes_one = [
+        " lock",
+        " sem",
+        " elect",
+        " barrier",
+        " member join",
+        " queue work",
+    ];
+    takes_one.contains(&verbs)
+}
+
+/// The verb of a command line, with the verb below it if there is one: whose help to read.
+fn verbs_of(cli: &Command, arguments: impl Iterator<Item = String>) -> String {
+    let mut known = cli;
+    let mut found = String::new();
+    for argument in arguments {
+        if argument == "--" {
+            break;
+        }
+        if let Some(verb) = known.find_subcommand(&argument) {
+            found.push(' ');
+            found.push_str(verb.get_name());
+            known = verb;
+        }
+    }
+    found
+}
+
+/// Makes the parser's several lines one: the complaint, its tips, and where to read more.
+fn usage_line(rendered: &str, verbs: &str) -> String {
+    let parts: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"))
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        // It would have an option taken for the command to run.
+        .filter(|line| !line.starts_with("tip: to pass"))
+        .map(|line| line.strip_prefix("error:").unwrap_or(line).trim())
+        .collect();
+    let complaint = parts.join("; ").replace(":; ", ": ");
+    format!("{complaint}; see baton{verbs} --help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_errors_are_one_line_with_the_tip_and_the_page_to_read() {
+        let line = usage_line(
+            "error: unexpected argument '--wai' found\n\n  tip: a similar argument exists: '--wait'\n\n\
+             Usage: baton lock --wait <DUR> <PATH>\n\nFor more information, try '--help'.\n",
+            " lock",
+        );
+        assert_eq!(
+            line,
+            "unexpected argument '--wai' found; tip: a similar argument exists: '--wait'; see baton lock --help"
+        );
+    }
+
+    /// The verbs that these tests name, as the command has them.
+    fn root() -> Command {
+        let queue = Command::new("queue").subcommand(work());
+        let sem = Command::new("sem").subcommand(Command::new("resize"));
+        let plain = ["lock", "get"].map(Command::new);
+        Command::new("baton")
+            .subcommands(plain)
+            .subcommands([queue, sem])
+    }
+
+    fn work() -> Command {
+        Command::new("work").subcommand(Command::new("put"))
+    }
+
+    #[test]
+    fn the_help_to_read_is_that_of_the_verb_in_use() {
+        let verbs = |line: &str| verbs_of(&root(), line.split(' ').map(str::to_owned));
+        assert_eq!(verbs("lock /lock --wait x"), " lock");
+        assert_eq!(
+            verbs("--json queue work /q --jobs x -- lock"),
+            " queue work"
+        );
+        assert_eq!(verbs("frobnicate"), "");
+    }
+
+    #[test]
+    fn only_a_verb_that_runs_commands_hints_at_the_two_dashes() {
+        for line in ["sem /x --slots 2 echo", "--json queue work /q ./build"] {
+            let verbs = verbs_of(&root(), line.split(' ').map(str::to_owned));
+            assert!(runs_commands(&verbs), "{line}");
+        }
+        for line in ["queue work put /q a b", "sem resize /x 2 3", "get /x /y"] {
+            let verbs = verbs_of(&root(), line.split(' ').map(str::to_owned));
+            assert!(!runs_commands(&verbs), "{line}");
+        }
+    }
+}

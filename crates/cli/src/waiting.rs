@@ -1,0 +1,449 @@
+//! What a command shows while it waits: who holds, since when, at which position we wait, and
+//! whether a server answers.
+//!
+//! On a terminal it is one line that is rewritten in place. Elsewhere it is a line, or with
+//! `--json` an object, after two seconds and when something has changed, ever more rarely. It asks
+//! the servers little: two or three requests at a time, the more seldom the longer the queue is, so
+//! that all who wait in it together ask no more than ten times a second.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use baton::{Client, DoubleBarrier, WaitProgress};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::duration;
+use crate::locks::ahead::{self, Ahead};
+use crate::locks::lock_queue::Place;
+use crate::output::Output;
+
+/// Between two looks at the clock and the connection.
+const TICK: Duration = Duration::from_millis(500);
+/// A wait shorter than this is not shown on a terminal.
+const SHORT: Duration = Duration::from_millis(400);
+/// A wait shorter than this is not mentioned elsewhere; and a connection that is lost for less is
+/// not mentioned anywhere.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two reads of the tree, for a short queue: on a terminal, and elsewhere.
+const READ_EVERY: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
+/// For each who waits the time between two reads is so much longer.
+const READ_EVERY_PER_WAITER: Duration = Duration::from_millis(100);
+/// A read that takes longer is given up: what is shown must not stand still.
+const READ_LIMIT: Duration = Duration::from_secs(1);
+/// Between the first two lines; doubled with each line, up to the other.
+const LINE_EVERY: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(640)];
+
+/// What is waited for.
+pub(crate) enum Awaited<'a> {
+    /// A lock, a permit, or leadership.
+    Turn {
+        path: &'a str,
+        role: Role,
+        progress: WaitProgress,
+    },
+    /// That as many have come as are to meet.
+    Meeting {
+        path: &'a str,
+        count: u32,
+        barrier: &'a DoubleBarrier,
+    },
+    /// That the others at a meeting are done too.
+    Others { path: &'a str },
+    /// That a gate is opened.
+    Gate { path: &'a str },
+    /// An item of a queue.
+    Item { path: &'a str },
+    /// An item of a queue, by a worker that has others in hand: so many.
+    NextItem {
+        path: &'a str,
+        in_hand: &'a Cell<u32>,
+    },
+    /// Whatever happens next. To wait for it is nothing worth to be shown, but that no server
+    /// answers is.
+    News { path: &'a str },
+    /// A connection, before there is any.
+    Connection,
+}
+
+/// As what somebody is before us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Of a lock.
+    Holder,
+    /// Of permits.
+    PermitHolder,
+    /// Of an election.
+    Leader,
+}
+
+/// Does `work`, and shows meanwhile what it waits for. Nothing with `--quiet`.
+pub(crate) async fn shown<T>(
+    output: &Output,
+    (client, servers): (&Client, &str),
+    awaited: &Awaited<'_>,
+    work: impl Future<Output = T>,
+) -> T {
+    if output.quiet() {
+        return work.await;
+    }
+    let _cleared = Cleared(output);
+    let display = Display {
+        output,
+        client,
+        servers,
+        awaited,
+        begun: Instant::now(),
+        cut_off: None,
+        seen: None,
+        read_at: None,
+        lines: Lines::default(),
+    };
+    tokio::select! {
+        biased;
+        done = work => done,
+        never = display.run() => match never {},
+    }
+}
+
+/// Clears the status line when the wait is over, however it ends.
+struct Cleared<'a>(&'a Output);
+
+impl Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        self.0.clear_status();
+    }
+}
+
+/// What was read of the thing that is waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+struct Seen {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<Holder>,
+    /// Our position among those who wait, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<usize>,
+    /// How many wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<usize>,
+    /// How many have come to a meeting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    come: Option<u32>,
+    /// How many are to come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u32>,
+}
+
+/// Who holds what is waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Holder {
+    node: String,
+    session: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    since_ms: i64,
+    /// For people.
+    #[serde(skip)]
+    who: String,
+}
+
+/// When lines were written, and about what.
+#[derive(Default)]
+struct Lines {
+    /// What the last line was about; none was written before.
+    last: Option<Topic>,
+    at: Option<Instant>,
+    gap: Duration,
+}
+
+/// What a line is about: the next one is about something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Topic {
+    CutOff,
+    Connected(Option<Seen>),
+}
+
+struct Display<'a> {
+    output: &'a Output,
+    client: &'a Client,
+    servers: &'a str,
+    awaited: &'a Awaited<'a>,
+    begun: Instant,
+    /// Since when no server has had our session.
+    cut_off: Option<Instant>,
+    seen: Option<Seen>,
+    /// When the tree was read, and our node at that time.
+    read_at: Option<(Instant, Option<String>)>,
+    lines: Lines,
+}
+
+impl Display<'_> {
+    async fn run(mut self) -> Infallible {
+        loop {
+            tokio::time::sleep(TICK).await;
+            if self.is_busy() {
+                self.output.clear_status();
+                self.begun = Instant::now();
+                continue;
+            }
+            let session = self.client.newest();
+            let is_connected = session
+                .as_ref()
+                .is_some_and(|session| session.state().is_connected());
+            if is_connected {
+                self.cut_off = None;
+            } else {
+                self.cut_off.get_or_insert_with(Instant::now);
+            }
+            let on_terminal = self.output.has_status();
+            let waited = self.begun.elapsed();
+            if waited < if on_terminal { SHORT } else { PATIENCE } {
+                continue;
+            }
+            if let Some(session) = session.filter(|_| is_connected)
+                && self.is_read_due(on_terminal)
+            {
+                let node = self.own_node();
+                let reading = tokio::time::timeout(READ_LIMIT, self.read(&session));
+                // Without an answer what was seen before stands, until the connection counts as
+                // lost.
+                if let Ok(seen) = reading.await {
+                    self.seen = seen;
+                }
+                self.read_at = Some((Instant::now(), node));
+            }
+            if on_terminal {
+                match self.text() {
+                    Some(text) => {
+                        let path = match self.awaited.path() {
+                            "" => String::new(),
+                            path => format!("{path}: "),
+                        };
+                        let waited = duration::show_age(waited);
+                        self.output
+                            .status(&format!("baton: {path}{text}; waiting {waited}"));
+                    }
+                    None => self.output.clear_status(),
+                }
+            } else {
+                self.output.clear_status();
+                self.line(waited);
+            }
+        }
+    }
+
+    /// Whether there is work in hand, so that nobody waits.
+    fn is_busy(&self) -> bool {
+        matches!(self.awaited, Awaited::NextItem { in_hand, .. } if in_hand.get() > 0)
+    }
+
+    fn own_node(&self) -> Option<String> {
+        match self.awaited {
+            Awaited::Turn { progress, .. } => progress.position().map(|position| position.node),
+            _ => None,
+        }
+    }
+
+    fn is_read_due(&self, on_terminal: bool) -> bool {
+        let [often, seldom] = READ_EVERY;
+        let Some((at, node)) = &self.read_at else {
+            return true;
+        };
+        let waiting = self.seen.as_ref().and_then(|seen| seen.waiting);
+        let waiting = u32::try_from(waiting.unwrap_or(0)).unwrap_or(u32::MAX);
+        let every = if on_terminal { often } else { seldom };
+        let every = every + READ_EVERY_PER_WAITER.saturating_mul(waiting);
+        // Another node of ours means that what was read is of no use any more.
+        let is_new = *node != self.own_node() && at.elapsed() >= often;
+        is_new || at.elapsed() >= every
+    }
+
+    async fn read(&self, session: &baton_client::Session) -> Option<Seen> {
+        match self.awaited {
+            Awaited::Turn { path, role, .. } => {
+                let node = self.own_node()?;
+                let is_semaphore = *role == Role::PermitHolder;
+                let Ahead {
+                    holder,
+                    place,
+                    waiting,
+                } = ahead::read(session, path, is_semaphore, &node).await?;
+                Some(Seen {
+                    holder: holder.map(|holder| Holder {
+                        who: who(&holder),
+                        since_ms: holder.since_ms,
+                        host: holder.holder.as_ref().map(|record| record.host.clone()),
+                        pid: holder.holder.as_ref().map(|record| record.pid),
+                        name: holder.holder.and_then(|record| record.name),
+                        node: holder.node,
+                        session: holder.session,
+                    }),
+                    place: Some(place),
+                    waiting: Some(waiting),
+                    ..Seen::default()
+                })
+            }
+            Awaited::Meeting { count, barrier, .. } => Some(Seen {
+                come: barrier.gathered().await,
+                count: Some(*count),
+                ..Seen::default()
+            }),
+            _ => None,
+        }
+    }
+
+    /// For how long no server has answered, if that is worth a mention.
+    fn cut_off(&self) -> Option<Duration> {
+        let cut_off = self.cut_off?.elapsed();
+        (cut_off >= PATIENCE).then_some(cut_off)
+    }
+
+    /// What is to be said; `None` where nothing is.
+    fn text(&self) -> Option<String> {
+        if let Some(cut_off) = self.cut_off() {
+            let cut_off = duration::show_age(cut_off);
+            return Some(format!("no server for {cut_off} ({})", self.servers));
+        }
+        Some(match self.awaited {
+            Awaited::Turn { role, .. } => turn(*role, self.seen.as_ref()),
+            Awaited::Meeting { count, .. } => {
+                let come = self.seen.as_ref().and_then(|seen| seen.come);
+                match come {
+                    Some(come) => format!("{come} of {count} have come"),
+                    None => format!("{count} are to come"),
+                }
+            }
+            Awaited::Others { .. } => "not all of the others are done".to_owned(),
+            Awaited::Gate { .. } => "the gate is closed".to_owned(),
+            Awaited::Item { .. } | Awaited::NextItem { .. } => "no item".to_owned(),
+            Awaited::News { .. } | Awaited::Connection => return None,
+        })
+    }
+
+    /// Writes a line where there is something new.
+    fn line(&mut self, waited: Duration) {
+        let topic = match (self.cut_off(), self.awaited) {
+            // The error that follows says it, and within seconds.
+            (_, Awaited::Connection) => return,
+            (Some(_), _) => Topic::CutOff,
+            // For these it is usual to wait: nobody wants to read it in a log.
+            (None, Awaited::News { .. } | Awaited::NextItem { .. }) => Topic::Connected(None),
+            (None, _) => Topic::Connected(Some(self.seen.clone().unwrap_or_default())),
+        };
+        if self.lines.last.is_none() && topic == Topic::Connected(None) {
+            return;
+        }
+        if !self.lines.are_due(&topic) {
+            return;
+        }
+        let text = match (&topic, self.text()) {
+            (Topic::Connected(None), _) => "a server answers again".to_owned(),
+            (_, Some(text)) => text,
+            (_, None) => return,
+        };
+        let event = Event {
+            event: "waiting",
+            path: self.awaited.path(),
+            connected: topic != Topic::CutOff,
+            disconnected_ms: self.cut_off().map(millis),
+            waited_ms: millis(waited),
+            seen: match &topic {
+                Topic::Connected(seen) => seen.as_ref(),
+                Topic::CutOff => None,
+            },
+        };
+        self.output
+            .event(&event, format!("{}: waiting: {text}", event.path));
+        self.lines.written(topic);
+    }
+}
+
+/// One line of `--json`.
+#[derive(Serialize)]
+struct Event<'a> {
+    event: &'static str,
+    path: &'a str,
+    connected: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disconnected_ms: Option<u64>,
+    waited_ms: u64,
+    #[serde(flatten)]
+    seen: Option<&'a Seen>,
+}
+
+impl Awaited<'_> {
+    fn path(&self) -> &str {
+        match self {
+            Self::Turn { path, .. }
+            | Self::Meeting { path, .. }
+            | Self::Others { path }
+            | Self::Gate { path }
+            | Self::Item { path }
+            | Self::NextItem { path, .. }
+            | Self::News { path } => path,
+            Self::Connection => "",
+        }
+    }
+}
+
+impl Lines {
+    fn are_due(&self, topic: &Topic) -> bool {
+        let (Some(last), Some(at)) = (&self.last, self.at) else {
+            return true;
+        };
+        let [shortest, _] = LINE_EVERY;
+        // A connection that is lost or found is news sooner than a queue that moves.
+        let is_link = (*topic == Topic::CutOff) != (*last == Topic::CutOff);
+        let gap = if is_link { shortest } else { self.gap };
+        topic != last && at.elapsed() >= gap
+    }
+
+    fn written(&mut self, topic: Topic) {
+        let [shortest, longest] = LINE_EVERY;
+        self.gap = (self.gap * 2).clamp(shortest, longest);
+        self.at = Some(Instant::now());
+        self.last = Some(topic);
+    }
+}
+
+/// Who it is, for people.
+fn who(place: &Place) -> String {
+    let Some(record) = &place.holder else {
+        return place.who();
+    };
+    let name = record.name.as_deref();
+    let name = name.map_or(String::new(), |name| format!(" ({name})"));
+    format!("{} pid {}{name}", record.host, record.pid)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Who is before us, and where we wait.
+fn turn(role: Role, seen: Option<&Seen>) -> String {
+    let Some(seen) = seen else {
+        return "not in the wait queue yet".to_owned();
+    };
+    let (place, waiting) = (seen.place.unwrap_or(0), seen.waiting.unwrap_or(0));
+    if place == 0 {
+        return "first in the wait queue; a lock delay of the last holder may run".to_owned();
+    }
+    let verb = match role {
+        Role::Leader => "led by",
+        Role::Holder | Role::PermitHolder => "held by",
+    };
+    let holder = match &seen.holder {
+        Some(holder) => {
+            let since = duration::show_since(holder.since_ms);
+            format!("{verb} {} for {since}", holder.who)
+        }
+        None => format!("{verb} another"),
+    };
+    format!("{holder}; place {place} of {waiting}")
+}
