@@ -1,4 +1,6 @@
 //! Durations as people type them: `500ms`, `5s`, `2m`, `1h`.
+//!
+//! The crate `humantime` does not serve here: it takes whole numbers only, and `1.5s` is accepted.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

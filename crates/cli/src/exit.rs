@@ -9,8 +9,8 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const NOTHING: u8 = 1;
 /// The command line could not be understood.
 pub(crate) const USAGE: u8 = 2;
-/// The lock was lost, and the command stopped.
-pub(crate) const LOST: u8 = 113;
+/// What the process held was lost or given up before its command had ended: [`Failure::lost`].
+const LOST: u8 = 113;
 /// The lock was not acquired in time.
 pub(crate) const NOT_ACQUIRED: u8 = 124;
 /// The command exists and cannot be run, as in a shell.
@@ -45,6 +45,18 @@ impl Failure {
     /// Baton itself could not do its work (exit code 125).
     pub(crate) fn baton(text: impl Into<String>) -> Self {
         Self::new(BATON, "baton", text)
+    }
+
+    /// What the process held is lost, or was given up because somebody asked for it or the command
+    /// was not well (exit code 113). This is the only way to that code.
+    pub(crate) fn lost(kind: &'static str, text: impl Into<String>) -> Self {
+        Self::new(LOST, kind, text)
+    }
+
+    /// The servers answered, and no item came within `waited` (exit code 124).
+    pub(crate) fn no_item(path: &str, waited: &str) -> Self {
+        let text = format!("{path}: no item within {waited}; allow more time with --wait");
+        Self::new(NOT_ACQUIRED, "empty", text)
     }
 
     /// The command line makes no sense (exit code 2).

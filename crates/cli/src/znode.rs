@@ -1,5 +1,5 @@
-//! What the verbs on znodes share: a session, a znode's record as a result, and what an error of the
-//! server means for the exit code.
+//! What the verbs on znodes share: a session, a znode's record as a result, and what an error of
+//! the server means for the exit code.
 
 use baton_client::{Error, Reason, Session, Stat};
 use serde::Serialize;
@@ -75,15 +75,21 @@ pub(crate) fn with_session(
     context: &Context,
     work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    context.block_on(async {
-        let connection = Connection::open(context, BRIEF).await?;
-        let outcome = match connection.session().await {
-            Ok(session) => work(&session).await,
-            Err(failure) => Err(failure),
-        };
-        connection.close().await;
-        outcome
-    })?
+    context.block_on(on_session(context, work))?
+}
+
+/// As [`with_session`], within the runtime.
+pub(crate) async fn on_session(
+    context: &Context,
+    work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    let connection = Connection::open(context, BRIEF).await?;
+    let outcome = match connection.session().await {
+        Ok(session) => work(&session).await,
+        Err(failure) => Err(failure),
+    };
+    connection.close().await;
+    outcome
 }
 
 /// A refusal of the server is an answer (exit code 1); anything else is a failure of baton (125).

@@ -223,6 +223,16 @@ impl Error {
             || matches!(self.code(), Some(ErrorCode::SessionExpired))
     }
 
+    /// Whether the session had no connection for the operation, or lost it before the answer. The
+    /// session may get another connection.
+    #[must_use]
+    pub const fn is_connection_lost(&self) -> bool {
+        matches!(
+            self.reason(),
+            Some(Reason::Disconnected | Reason::ConnectionLost)
+        )
+    }
+
     /// Whether the operation's own deadline passed.
     #[must_use]
     pub const fn is_deadline_passed(&self) -> bool {

@@ -23,14 +23,7 @@ pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(
             tokio::time::sleep(QUEUE_FULL_PAUSE).await;
             Ok(())
         }
-        Error::NotSent {
-            reason: Reason::Disconnected | Reason::ConnectionLost,
-            ..
-        }
-        | Error::Unanswered {
-            reason: Reason::Disconnected | Reason::ConnectionLost,
-            ..
-        } => {
+        error if error.is_connection_lost() && !error.is_maybe_applied() => {
             if until_connected(session).await {
                 Ok(())
             } else {

@@ -94,6 +94,12 @@ impl fmt::Display for Because<'_> {
     }
 }
 
+impl fmt::Display for WaitedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.because("others were first").fmt(f)
+    }
+}
+
 /// Drives `work` for at most `limit`; then drops it, and fails as `timed_out` says.
 pub(crate) async fn at_most<T, E>(
     limit: Duration,

@@ -343,7 +343,7 @@ fn failure(error: &BarrierError) -> Failure {
         BarrierError::TimedOut { .. }
         | BarrierError::Aborted { .. }
         | BarrierError::Broken { .. } => Failure::new(exit::NOT_ACQUIRED, "not_acquired", text),
-        BarrierError::Lost { .. } => Failure::new(exit::LOST, "lost", text),
+        BarrierError::Lost { .. } => Failure::lost("lost", text),
         BarrierError::BadPath { .. } | BarrierError::BadCount { .. } => Failure::usage(text),
         _ => Failure::baton(text),
     }

@@ -282,8 +282,8 @@ async fn tell_troubles(registration: &Registration, context: &Context) -> std::c
 
 fn ended(registration: &Registration) -> Failure {
     match registration.node().state() {
-        NodeState::Ended(error) => Failure::new(exit::LOST, "lost", error.to_string()),
-        _ => Failure::new(exit::LOST, "lost", "not registered any more; join again"),
+        NodeState::Ended(error) => Failure::lost("lost", error.to_string()),
+        _ => Failure::lost("lost", "not registered any more; join again"),
     }
 }
 
@@ -411,7 +411,7 @@ fn failure(error: &MemberError) -> Failure {
         MemberError::BadPath { .. } | MemberError::BadId { .. } | MemberError::NoRoom { .. } => {
             Failure::usage(text)
         }
-        MemberError::Superseded { .. } => Failure::new(exit::LOST, "lost", text),
+        MemberError::Superseded { .. } => Failure::lost("lost", text),
         _ => Failure::baton(text),
     }
 }

@@ -1,6 +1,6 @@
 //! `baton watch`: each change of a znode, over lost connections and sessions.
 
-use baton_client::{AddWatchMode, Error, PersistentEvent, Reason};
+use baton_client::{AddWatchMode, PersistentEvent};
 use serde::Serialize;
 
 use crate::connection::{Connection, LASTING};
@@ -70,7 +70,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                 let session = connection.session().await?;
                 let mut events = match session.watch_persistent(&args.path, mode).await {
                     Ok(events) => events,
-                    Err(error) if session.state().is_final() || is_passing(&error) => continue,
+                    Err(error) if session.state().is_final() || error.is_connection_lost() => {
+                        continue;
+                    }
                     Err(error) => return Err(failure(error)),
                 };
                 context.output.verbose(|| format!("watching {}", args.path));
@@ -98,21 +100,4 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         connection.close().await;
         outcome
     })?
-}
-
-/// Whether a request was lost with its connection, so that it may be sent on the next one.
-fn is_passing(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::NotSent {
-            reason: Reason::Disconnected | Reason::ConnectionLost,
-            ..
-        } | Error::Unanswered {
-            reason: Reason::Disconnected | Reason::ConnectionLost,
-            ..
-        } | Error::MaybeApplied {
-            reason: Reason::Disconnected | Reason::ConnectionLost,
-            ..
-        }
-    )
 }

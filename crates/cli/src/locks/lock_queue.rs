@@ -70,19 +70,22 @@ impl Place {
     /// Who it is, for people.
     pub(crate) fn who(&self) -> String {
         match (&self.holder, &self.data) {
-            (Some(record), _) => {
-                let name = record
-                    .name
-                    .as_deref()
-                    .map(|name| format!(" ({name})"))
-                    .unwrap_or_default();
-                format!("{}:{}{name}", record.host, record.pid)
-            }
+            (Some(record), _) => shown(record),
             (None, _) if self.asked => "asked to let go".to_owned(),
             (None, Some(text)) => format!("another program ({text})"),
             (None, None) => "another program".to_owned(),
         }
     }
+}
+
+/// A process that has written a record of Baton's, for people: host, process id and name.
+pub(crate) fn shown(record: &Record) -> String {
+    let name = record
+        .name
+        .as_deref()
+        .map(|name| format!(" ({name})"))
+        .unwrap_or_default();
+    format!("{}:{}{name}", record.host, record.pid)
 }
 
 /// All that stands at one path, those who hold first.

@@ -2,7 +2,7 @@
 
 use baton::LostReason;
 
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 
 /// Why a command is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +47,7 @@ impl Stop {
     /// Why `what`, like the lock's path, was given up, where no command ran.
     pub(crate) fn failure(self, what: &str) -> Failure {
         match self {
-            Self::Asked => Failure::new(
-                exit::LOST,
+            Self::Asked => Failure::lost(
                 "revoked",
                 format!(
                     "{what}: somebody asked for it, and it was released; run it again to wait for it"
@@ -63,16 +62,14 @@ impl Stop {
     pub(crate) fn failure_of_command(self, what: &str) -> Failure {
         const DONE: &str = "run it again, it may have done part of its work";
         match self {
-            Self::Asked => Failure::new(
-                exit::LOST,
+            Self::Asked => Failure::lost(
                 "revoked",
                 format!("{what}: somebody asked for it, and the command stopped; {DONE}"),
             ),
             Self::Lost(reason) => lost(format!(
                 "{what} was lost ({reason}) and the command stopped; {DONE}"
             )),
-            Self::Unwell => Failure::new(
-                exit::LOST,
+            Self::Unwell => Failure::lost(
                 "unwell",
                 format!(
                     "{what} was given up, because the command was not well, and was stopped; {DONE}"
@@ -83,5 +80,5 @@ impl Stop {
 }
 
 fn lost(text: String) -> Failure {
-    Failure::new(exit::LOST, "lost", text)
+    Failure::lost("lost", text)
 }

@@ -10,7 +10,7 @@ use baton::{Claim, LostReason, ReleaseError};
 
 use crate::context::Context;
 use crate::duration;
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 use crate::run::health::Health;
 use crate::run::stop::Stop;
 use crate::run::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
@@ -178,9 +178,7 @@ pub(crate) async fn conclude(
     match tokio::time::timeout(FAREWELL, releasing).await {
         Ok(Ok(())) => {}
         Ok(Err(ReleaseError::Lost { reason, .. })) if outcome.is_ok() && on_lost != OnLost::Ignore => {
-            return Err(Failure::new(
-                exit::LOST,
-                "lost",
+            return Err(Failure::lost("lost",
                 format!("{what} was lost as the command ended ({reason}); check what it did last"),
             ));
         }

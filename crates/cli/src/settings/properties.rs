@@ -1,5 +1,9 @@
 //! Java's properties format, in which a zoo.cfg is written: lines, comments, continuations,
 //! escapes. Knows no key.
+//!
+//! The crate `java-properties` does not serve here: it has had no release since 2.0.0, brings a
+//! regular-expression engine and an encoding library with it, and accepts a key without a value,
+//! which is refused here with its line.
 
 /// One entry: its line, counted from 1, its key and its value, both without space around them.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use super::election::{Which, election, failure};
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
+use crate::locks::lock_queue;
 use crate::signals::Signals;
 use crate::waiting::Awaited;
 
@@ -158,14 +159,7 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
 /// Who a leader is, for people: host, process and name of one of ours, else what its offer holds.
 pub(super) fn name(leader: &Leader) -> String {
     match &leader.record {
-        Some(record) => {
-            let name = record
-                .name
-                .as_deref()
-                .map(|name| format!(" ({name})"))
-                .unwrap_or_default();
-            format!("{}:{}{name}", record.host, record.pid)
-        }
+        Some(record) => lock_queue::shown(record),
         None => String::from_utf8_lossy(&leader.data).into_owned(),
     }
 }

@@ -376,7 +376,7 @@ async fn serve(
 fn resigned(path: &str) -> Failure {
     let text =
         format!("{path}: asked to resign, and did; run it again to stand for election again");
-    Failure::new(exit::LOST, "resigned", text)
+    Failure::lost("resigned", text)
 }
 
 /// Runs the hook for the end of a term to its end, whoever leads by then.

@@ -6,32 +6,15 @@
 use baton_client::{Error, Op, Session};
 use serde::Serialize;
 
-use crate::connection::{BRIEF, Connection};
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::locks::lock_queue::{self, Kind, Line, Place};
 use crate::output::passed_over::PassedOver;
+use crate::znode::on_session;
 
 /// What Curator's revocable locks take for a request to let go; Baton's do too.
 const REQUEST: &[u8] = b"__REVOKE__";
-
-/// Runs `work` on a session, once `path` is known to be one.
-async fn looking<F>(context: &Context, path: &str, work: F) -> Result<u8, Failure>
-where
-    F: AsyncFnOnce(&Session) -> Result<u8, Failure>,
-{
-    baton_proto::path::validate(path).map_err(|error| {
-        Failure::usage(format!("{path:?}: not a legal path for a lock: {error}"))
-    })?;
-    let connection = Connection::open(context, BRIEF).await?;
-    let outcome = match connection.session().await {
-        Ok(session) => work(&session).await,
-        Err(failure) => Err(failure),
-    };
-    connection.close().await;
-    outcome
-}
 
 /// Lists what is held at or below `prefix`.
 pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure> {
@@ -46,7 +29,7 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
         #[serde(flatten)]
         first: &'a Place,
     }
-    looking(context, prefix, async |session: &Session| {
+    on_session(context, async |session: &Session| {
         // With the folders of a semaphore's own, whose nodes have been told already.
         let mut passed_over = PassedOver::default();
         let mut todo = vec![(prefix.to_owned(), false)];
@@ -122,7 +105,7 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
         #[serde(flatten)]
         place: &'a Place,
     }
-    looking(context, path, async |session: &Session| {
+    on_session(context, async |session: &Session| {
         let looked = lock_queue::read(session, path).await;
         let looked = looked.map_err(|error| lock_queue::failure(&error))?;
         let mut passed_over = PassedOver::default();
@@ -174,7 +157,7 @@ pub(super) async fn revoke(
         asked: &'a str,
         token: i64,
     }
-    looking(context, path, async |session: &Session| {
+    on_session(context, async |session: &Session| {
         let line = look(session, path).await?;
         let mut asked = 0;
         for holder in holders(line.as_ref(), token) {
@@ -210,7 +193,7 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         broken: &'a str,
         token: u64,
     }
-    looking(context, path, async |session: &Session| {
+    on_session(context, async |session: &Session| {
         let line = look(session, path).await?;
         let Some(holder) = holders(line.as_ref(), Some(token)).next() else {
             return Err(changed(path, Some(token)));

@@ -7,7 +7,7 @@ mod work;
 use std::cell::Cell;
 use std::time::Duration;
 
-use baton::{Client, IdQueue, QueueError, WaitedFor};
+use baton::{IdQueue, QueueError, WaitedFor};
 use serde::Serialize;
 
 use self::input::Input;
@@ -175,7 +175,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             let path = &which.path;
             let mut signals = Signals::new()?;
             let show = |item: &[u8]| tell(context, path, item);
-            let silent = Cell::new(None);
+            let waited_for = Cell::new(None);
             let taking = async {
                 match (no_wait, wait) {
                     (true, _) => queue.poll(show).await,
@@ -184,7 +184,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                         match tokio::time::timeout(*limit, queue.take(show)).await {
                             Ok(taken) => taken.map(|()| true),
                             Err(_) => {
-                                silent.set(silent_for(&connection.client, *limit));
+                                waited_for.set(Some(WaitedFor::now(&connection.client, *limit)));
                                 queue.recover(show).await
                             }
                         }
@@ -202,20 +202,13 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 (Ok(false), None) if *no_wait => Ok(exit::NOTHING),
                 (Ok(false), None) => {
                     let waited = duration::show(wait.unwrap_or_default());
-                    Err(match silent.get() {
-                        None => Failure::new(
-                            exit::NOT_ACQUIRED,
-                            "empty",
-                            format!("{path}: no item within {waited}; allow more time with --wait"),
-                        ),
-                        Some(silent_for) => Failure::new(
+                    Err(match waited_for.take() {
+                        Some(servers @ WaitedFor::Servers { .. }) => Failure::new(
                             exit::BATON,
                             "connection",
-                            format!(
-                                "{path}: no item within {waited}: no server has answered for {}; check that the servers run and can be reached, and try again",
-                                duration::show(silent_for)
-                            ),
+                            format!("{path}: no item within {waited}: {servers}"),
                         ),
+                        _ => Failure::no_item(path, &waited),
                     })
                 }
                 // The item is not to be lost for the doubt about who else gets it.
@@ -305,14 +298,6 @@ fn tell(context: &Context, path: &str, item: &[u8]) {
         },
         item,
     );
-}
-
-/// For how long no server has answered at the end of a wait, where that is why it came to nothing.
-fn silent_for(client: &Client, limit: Duration) -> Option<Duration> {
-    match WaitedFor::now(client, limit) {
-        WaitedFor::Servers { silent_for } => Some(silent_for),
-        _ => None,
-    }
 }
 
 fn failure(error: QueueError) -> Failure {

@@ -199,15 +199,8 @@ impl Take {
             Ok(None) if self.no_wait => Ok(exit::NOTHING),
             Ok(None) => {
                 queue.give_back().await.map_err(failure)?;
-                Err(Failure::new(
-                    exit::NOT_ACQUIRED,
-                    "empty",
-                    format!(
-                        "{}: no item within {}; allow more time with --wait",
-                        self.path,
-                        duration::show(self.wait.unwrap_or_default())
-                    ),
-                ))
+                let waited = duration::show(self.wait.unwrap_or_default());
+                Err(Failure::no_item(&self.path, &waited))
             }
             Err(number) => {
                 // What was claimed just then.
@@ -259,8 +252,7 @@ impl Take {
                     exit::NOTHING
                 })
             }
-            Err(reason @ LostReason::ClaimTimedOut) => Err(Failure::new(
-                exit::LOST,
+            Err(reason @ LostReason::ClaimTimedOut) => Err(Failure::lost(
                 "lost",
                 format!(
                     "{path}: {reason}, and another gets the item {id}; allow more time with --visibility"
