@@ -97,3 +97,11 @@ impl Builder {
         Server::start(self.options).await
     }
 }
+
+impl Server {
+    /// A server with every setting at its default: in memory, without a listener.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+}

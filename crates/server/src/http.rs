@@ -53,7 +53,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`StartError::Listen`] for an address that is none, or is taken.
 pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
-    crate::net::listen::bind(address).await
+    crate::listener::bind(address).await
 }
 
 /// Answers with `router` until the future is dropped, and its connections with it. Handlers can
@@ -68,7 +68,7 @@ pub async fn serve(router: Router, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let peer = crate::net::listen::canonical(peer);
+                let peer = crate::listener::canonical(peer);
                 let asks = Arc::new(AtomicUsize::new(0));
                 let place = (Arc::clone(&places), Arc::clone(&asks));
                 let router = router

@@ -15,8 +15,30 @@
 //! ```
 //!
 //! One thread, the core, owns the log and every change of the tree; sockets are tasks on the
-//! caller's tokio runtime and answer reads by themselves. ARCHITECTURE.md tells the way of a write
-//! and of a read.
+//! caller's tokio runtime and answer reads by themselves. ARCHITECTURE.md follows a write and a
+//! read through the modules. A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `simulation` | the same core as a task, without sockets, for deterministic tests |
+//! | `builder` | settings, one call each |
+//! | `server` | the start and the stop of a server |
+//! | `offline` | a data folder while no server runs on it |
+//! | `net` | sockets of clients: accepting, handshake, the task of each connection |
+//! | `admin` | four-letter words, HTTP commands, metrics |
+//! | `http` | a small HTTP listener with bounds, for the server and for other programs |
+//! | `listener` | binding listening sockets |
+//! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
+//! | `read` | replies to reads, and the watches that they set |
+//! | `state` | what the core and the sockets share |
+//! | `auth` | who a client is |
+//! | `report` | what the log says of clients; long listings for operators |
+//! | `watch` | watches of all connections |
+//! | `session` | when sessions expire; their ids |
+//! | `connections` | open connections as the core sees them: inbox, outbound FIFOs, bounds |
+//! | `stats` | counters and measurements |
+//! | `time` | the server's clocks |
+//! | `options`, `error` | every setting; why a server does not start or stops |
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +49,7 @@ mod commit;
 mod connections;
 mod error;
 pub mod http;
+mod listener;
 mod net;
 pub mod offline;
 mod options;
@@ -38,6 +61,7 @@ mod session;
 pub mod simulation;
 mod state;
 mod stats;
+mod time;
 mod watch;
 
 pub use builder::Builder;

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use crate::error::StartError;
 
+/// Connections that the system holds until they are accepted.
+pub(crate) const BACKLOG: i32 = 1024;
+
 /// Where the server keeps its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageChoice {

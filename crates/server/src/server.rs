@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::http;
-use crate::auth::attempts::Guesses;
-use crate::builder::Builder;
+use crate::auth::attempts::Attempts;
 use crate::commit::pipeline::Core;
 use crate::commit::recover;
 use crate::commit::snapshots::Snapshots;
@@ -23,16 +22,19 @@ use crate::commit::starting::{Stage, Starting};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::Inbox;
 use crate::connections::outbound::Outbound;
+use crate::connections::registry::Connections;
 use crate::error::{ServerError, StartError};
-use crate::net::listen;
+use crate::listener;
+use crate::net::{accept, lag};
 use crate::options::{Options, PRIVATE_SOCKET_MODE, StorageChoice};
+use crate::report::client_log::ClientLog;
 use crate::report::listings::Listings;
-use crate::report::notices::Notices;
-use crate::session::beat::{Beat, beat};
-use crate::session::clocks::{ServerTime, now};
-use crate::state::{Connections, Shared};
-use crate::stats::counters::{Stats, micros, micros_since};
+use crate::session::rounds::Rounds;
+use crate::state::ServerState;
+use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
+use crate::time::{ServerTime, now};
+use crate::time::{micros, micros_since};
 use crate::watch::table::{WatchBounds, WatchTable};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
@@ -44,7 +46,7 @@ type Ended = Option<Result<(), ServerError>>;
 /// A server that listens. Dropping it stops it at once, as a crash would: what was acknowledged is
 /// on disk, what was not may be lost. [`Server::shutdown`] stops it gracefully.
 pub struct Server {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     local_addrs: Vec<SocketAddr>,
     http_addrs: Vec<SocketAddr>,
     unix_sockets: Vec<PathBuf>,
@@ -62,12 +64,6 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server with every setting at its default: in memory, without a listener.
-    #[must_use]
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
     /// Starts a server on the calling tokio runtime: opens the data, recovers, then listens. HTTP
     /// answers from the beginning: that the process lives, and what it is doing.
     ///
@@ -104,7 +100,7 @@ impl Server {
         let mut listeners = Vec::new();
         let mut local_addrs = Vec::new();
         for address in &options.listen {
-            let (listener, local) = listen::tcp(address).await?;
+            let (listener, local) = listener::tcp(address).await?;
             listeners.push(listener);
             local_addrs.push(local);
         }
@@ -113,7 +109,7 @@ impl Server {
         let mut accepting = JoinSet::new();
         let mut http_addrs = Vec::new();
         for address in &options.http {
-            let (listener, local) = listen::bind(address).await?;
+            let (listener, local) = listener::bind(address).await?;
             accepting.spawn(http::accept(Arc::clone(&site), listener));
             http_addrs.push(local);
         }
@@ -126,19 +122,19 @@ impl Server {
         for path in &options.unix_sockets {
             // Before the log is read, which may take long. It is looked at again when the socket is
             // made.
-            listen::check_unix(path)?;
+            listener::check_unix(path)?;
         }
         let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
         let core = std::thread::Builder::new()
             .name("baton-core".to_owned())
             .spawn(move || core_thread(options, storage, &starting, started, &end))?;
-        let shared = match outcome.await {
+        let state = match outcome.await {
             Ok(outcome) => outcome?,
             Err(_) => return Err(ServerError::Defect.into()),
         };
         let mut server = Server {
-            shared,
+            state,
             local_addrs,
             http_addrs,
             unix_sockets: unix_sockets.iter().map(|(path, _)| path.clone()).collect(),
@@ -146,18 +142,18 @@ impl Server {
             core: Mutex::new(Some(core)),
             ended,
         };
-        let beating = beat(Arc::clone(&server.shared));
-        server.accepting.get_mut().spawn(beating);
+        let lag = lag::measure(Arc::clone(&server.state));
+        server.accepting.get_mut().spawn(lag);
         for (path, mode) in &unix_sockets {
-            listeners.push(listen::unix(path, *mode)?);
+            listeners.push(listener::unix(path, *mode)?);
         }
         for listener in listeners {
             server
                 .accepting
                 .get_mut()
-                .spawn(listen::accept(Arc::clone(&server.shared), listener));
+                .spawn(accept::accept(Arc::clone(&server.state), listener));
         }
-        site.serves(&server.shared);
+        site.serves(&server.state);
         Ok(server)
     }
 
@@ -196,7 +192,7 @@ impl Server {
                 .map(|path| format!("unix:{}", path.display()))
                 .unwrap_or_default();
         }
-        let named = self.local_addrs.iter().zip(&self.shared.options.listen);
+        let named = self.local_addrs.iter().zip(&self.state.options.listen);
         let reachable = named.map(|(address, name)| {
             let mut address = *address;
             if address.ip().is_unspecified() {
@@ -215,25 +211,25 @@ impl Server {
     /// Sessions that are open, attached to a connection or not.
     #[must_use]
     pub fn active_sessions(&self) -> usize {
-        self.shared.sessions.load(Relaxed)
+        self.state.sessions.load(Relaxed)
     }
 
     /// Connections that are open.
     #[must_use]
     pub fn active_connections(&self) -> usize {
-        self.shared.open_connections()
+        self.state.open_connections()
     }
 
     /// How long the server has had neither a session nor a connection; zero while it has one.
     #[must_use]
     pub fn idle(&self) -> Duration {
-        self.shared.idle()
+        self.state.idle()
     }
 
     /// The zxid of the last write that was applied.
     #[must_use]
     pub fn last_zxid(&self) -> i64 {
-        self.shared.zxid()
+        self.state.zxid()
     }
 
     /// Waits until the server has stopped by itself, and says why. Never returns while it runs, nor
@@ -266,14 +262,14 @@ impl Server {
         // Waited for, so that the addresses are free when this returns.
         let mut accepting = std::mem::take(&mut *self.accepting.lock());
         accepting.shutdown().await;
-        self.shared.inbox.stop();
+        self.state.inbox.stop();
         let mut ended = self.ended.clone();
         let outcome = match ended.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
             Err(_) => Err(ServerError::Defect),
         };
         let farewell = async {
-            while self.shared.open_connections() > 0 {
+            while self.state.open_connections() > 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
@@ -285,13 +281,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.accepting.get_mut().abort_all();
-        self.shared.inbox.abort();
+        self.state.inbox.abort();
         // Waited for, so that the data folder is free when this returns: at most one sync of the
         // disk.
         if let Some(core) = self.core.get_mut().take() {
             let _ = core.join();
         }
-        self.shared.close_connections();
+        self.state.close_connections();
     }
 }
 
@@ -300,23 +296,23 @@ fn core_thread(
     options: Options,
     storage: Arc<dyn Storage>,
     starting: &Starting,
-    started: tokio::sync::oneshot::Sender<Result<Arc<Shared>, StartError>>,
+    started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
     end: &watch::Sender<Ended>,
 ) {
     let mut core = match prepare(options, storage, None, starting) {
-        Ok((shared, core)) => {
-            if started.send(Ok(Arc::clone(&shared))).is_err() {
+        Ok((state, core)) => {
+            if started.send(Ok(Arc::clone(&state))).is_err() {
                 return;
             }
-            (shared, core)
+            (state, core)
         }
         Err(error) => {
             let _ = started.send(Err(error));
             return;
         }
     };
-    let (shared, core) = (&core.0, &mut core.1);
-    let closing = CloseAtEnd(shared);
+    let (state, core) = (&core.0, &mut core.1);
+    let closing = CloseAtEnd(state);
     let outcome = core.run();
     if let Err(error) = &outcome {
         tracing::error!("{error}");
@@ -326,7 +322,7 @@ fn core_thread(
 }
 
 /// Leaves nobody waiting for a core that is gone, however it went.
-struct CloseAtEnd<'a>(&'a Shared);
+struct CloseAtEnd<'a>(&'a ServerState);
 
 impl Drop for CloseAtEnd<'_> {
     fn drop(&mut self) {
@@ -341,13 +337,14 @@ pub(crate) fn prepare(
     storage: Arc<dyn Storage>,
     simulated_wall_ms: Option<i64>,
     starting: &Starting,
-) -> Result<(Arc<Shared>, Core), StartError> {
+) -> Result<(Arc<ServerState>, Core), StartError> {
     let started = now();
     let begun = recover::recover(storage, WalOptions::default(), starting).map_err(start_error)?;
     let recovered = now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
-    let shared = Arc::new(Shared {
+    let state = Arc::new(ServerState {
         outbound: Outbound::new(&options),
+        listings: Listings::new(&options),
         inbound: Inbound::new(&options),
         watches: Mutex::new(WatchTable::new(WatchBounds::new(&options))),
         inbox: Inbox::new(options.max_queued_bytes),
@@ -356,22 +353,21 @@ pub(crate) fn prepare(
         last_zxid: begun.tree.zxid().into(),
         tree: RwLock::new(begun.tree),
         time: ServerTime::new(simulated_wall_ms),
-        beat: Beat::default(),
+        rounds: Rounds::default(),
         stats: Stats::new(),
-        notices: Notices::default(),
-        listings: Listings::default(),
-        guesses: Guesses::default(),
+        client_log: ClientLog::default(),
+        superuser_attempts: Attempts::default(),
         progress: Progress::default(),
         sessions: 0.into(),
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),
     });
-    let stats = &shared.stats;
+    let stats = &state.stats;
     stats.last_snapshot_zxid.store(begun.snapshot_zxid, Relaxed);
     stats.last_snapshot_ms.store(begun.snapshot_ms, Relaxed);
     let snapshots = Snapshots::new(after_snapshot);
     let core = Core::new(
-        Arc::clone(&shared),
+        Arc::clone(&state),
         begun.consensus,
         begun.wal,
         snapshots,
@@ -379,14 +375,14 @@ pub(crate) fn prepare(
     )
     .map_err(start_error)?;
     starting.enter(Stage::Listen);
-    let stats = &shared.stats;
+    let stats = &state.stats;
     stats.start_time.record(micros_since(started));
     stats
         .load_snapshot_time
         .record(micros(recovered.saturating_duration_since(started)));
     stats.load_log_time.record(micros_since(recovered));
     stats.load_log_entries.record(after_snapshot);
-    Ok((shared, core))
+    Ok((state, core))
 }
 
 /// A refusal of the log at start is told as such, without the words for a server that ran.

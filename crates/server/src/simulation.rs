@@ -3,7 +3,6 @@
 //! Owns how they are driven; whatever they decide is decided by the code that runs in production.
 
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -11,42 +10,26 @@ use baton_proto::Stat;
 use baton_tree::Identity;
 use baton_wal::Storage;
 use parking_lot::Mutex;
-use tokio::io::AsyncRead;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::commit::pipeline::Core;
 use crate::commit::starting::Starting;
-use crate::connections::conn::Peer;
 use crate::connections::inbox::Work;
+use crate::connections::peer::Peer;
 use crate::error::{ServerError, StartError};
-use crate::net::listen;
+use crate::net::accept;
 use crate::net::stream::Stream;
+pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
 use crate::server::prepare;
-use crate::session::clocks::now;
-use crate::state::Shared;
-
-/// What a simulated connection brings.
-pub trait MemoryInput: AsyncRead + fmt::Debug + Send + Unpin + 'static {}
-impl<T: AsyncRead + fmt::Debug + Send + Unpin + 'static> MemoryInput for T {}
-
-/// Where a simulated connection's answers go. Dropping it ends the stream.
-pub trait MemoryOutput: fmt::Debug + Send + Sync + 'static {
-    /// Takes what it can, at once; how many bytes that was. It must not say `WouldBlock`.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
-
-    /// Nothing more comes.
-    fn shutdown(&self);
-}
+use crate::state::ServerState;
+use crate::time::now;
 
 /// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections
 /// break, what was acknowledged stays in the storage for the next one.
 pub struct SimulatedServer {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     core: Arc<Mutex<Option<Core>>>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -70,12 +53,12 @@ impl SimulatedServer {
         wall_ms: i64,
     ) -> Result<Self, StartError> {
         options.check()?;
-        let (shared, core) = prepare(options, storage, Some(wall_ms), &Starting::default())?;
+        let (state, core) = prepare(options, storage, Some(wall_ms), &Starting::default())?;
         let core = Arc::new(Mutex::new(Some(core)));
         let mut tasks = JoinSet::new();
-        tasks.spawn(drive(Arc::clone(&shared), Arc::clone(&core)));
+        tasks.spawn(drive(Arc::clone(&state), Arc::clone(&core)));
         Ok(Self {
-            shared,
+            state,
             core,
             tasks: Mutex::new(tasks),
         })
@@ -84,7 +67,7 @@ impl SimulatedServer {
     /// Serves one connection, to its end or the server's.
     pub fn serve(&self, input: impl MemoryInput, output: impl MemoryOutput) {
         let stream = Stream::Memory(Box::new(input), Box::new(output));
-        if let Some(life) = listen::take_on(&self.shared, stream, Peer::Local) {
+        if let Some(life) = accept::take_on(&self.state, stream, Peer::Local) {
             self.tasks.lock().spawn(life);
         }
     }
@@ -93,7 +76,7 @@ impl SimulatedServer {
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, Stat)> {
         let identity = Identity::from_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let tree = self.shared.tree.read();
+        let tree = self.state.tree.read();
         let mut found = Vec::new();
         let mut open = vec!["/".to_owned()];
         while let Some(path) = open.pop() {
@@ -115,7 +98,7 @@ impl SimulatedServer {
     #[must_use]
     pub fn data(&self, path: &str) -> Option<Vec<u8>> {
         let identity = Identity::from_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let tree = self.shared.tree.read();
+        let tree = self.state.tree.read();
         let (data, _) = tree.get_data(path, &identity).ok()?;
         Some(data.map(<[u8]>::to_vec).unwrap_or_default())
     }
@@ -126,7 +109,11 @@ impl SimulatedServer {
         let mut found = Vec::new();
         let mut from = Some(0);
         while let Some(slot) = from {
-            from = self.shared.watches.lock().next_watched(slot, &mut found);
+            from =
+                self.state
+                    .watches
+                    .lock()
+                    .next_watched(slot, (usize::MAX, usize::MAX), &mut found);
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
         let each = found.into_iter().flat_map(|watched| {
@@ -140,7 +127,7 @@ impl SimulatedServer {
     /// The ids of the open sessions, in order.
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {
-        let mut ids: Vec<i64> = self.shared.tree.read().sessions().map(|s| s.id).collect();
+        let mut ids: Vec<i64> = self.state.tree.read().sessions().map(|s| s.id).collect();
         ids.sort_unstable();
         ids
     }
@@ -148,7 +135,7 @@ impl SimulatedServer {
 
 impl Drop for SimulatedServer {
     fn drop(&mut self) {
-        self.shared.inbox.close();
+        self.state.inbox.close();
         self.tasks.get_mut().abort_all();
         // Here and not when its task is: the storage is then free for the next server.
         drop(self.core.lock().take());
@@ -156,7 +143,7 @@ impl Drop for SimulatedServer {
 }
 
 /// The core as a task: what [`Core::run`] does on its thread.
-async fn drive(shared: Arc<Shared>, core: Arc<Mutex<Option<Core>>>) {
+async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<Core>>>) {
     let mut work = Work::default();
     loop {
         let Some(deadline) = core.lock().as_ref().map(Core::deadline) else {
@@ -168,7 +155,7 @@ async fn drive(shared: Arc<Shared>, core: Arc<Mutex<Option<Core>>>) {
                 None => std::future::pending().await,
             }
         };
-        let ready = std::future::poll_fn(|cx| shared.inbox.poll_take(&mut work, cx));
+        let ready = std::future::poll_fn(|cx| state.inbox.poll_take(&mut work, cx));
         tokio::select! {
             biased;
             () = ready => {}
@@ -179,14 +166,14 @@ async fn drive(shared: Arc<Shared>, core: Arc<Mutex<Option<Core>>>) {
             None => return,
         };
         if let Err(error) = outcome {
-            stop_for(&shared, &error);
+            stop_for(&state, &error);
             return;
         }
     }
 }
 
-fn stop_for(shared: &Shared, error: &ServerError) {
+fn stop_for(state: &ServerState, error: &ServerError) {
     tracing::error!("{error}");
-    shared.inbox.close();
-    shared.close_connections();
+    state.inbox.close();
+    state.close_connections();
 }

@@ -1,45 +1,53 @@
 //! What the core and the sockets share: the tree and the watches under their locks, the inbox, the
 //! clocks, the connections. Locks are taken in one order: tree, watches, a connection's outbox.
+//! Owns what takes several of these parts; each part by itself is in a module of its own.
 
-use std::net::IpAddr;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use baton_proto::Limits;
-use baton_tree::{Identity, Tree};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use baton_proto::{AuthPacket, ErrorCode, Limits};
+use baton_tree::Tree;
 use parking_lot::{Mutex, RwLock};
 
-use crate::auth::attempts::Guesses;
-use crate::connections::conn::{CloseReason, Conn, Peer};
+use crate::auth::attempts::Attempts;
+use crate::auth::credentials;
+use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::Inbox;
 use crate::connections::outbound::Outbound;
+use crate::connections::peer::Peer;
+use crate::connections::registry::{Connections, TooMany};
+use crate::connections::relief;
 use crate::options::Options;
-use crate::report::listings::Listings;
-use crate::report::notices::Notices;
-use crate::session::beat::Beat;
-use crate::session::clocks::ServerTime;
+use crate::report::client_log::ClientLog;
+use crate::report::listings::{Listed, ListingName, Listings, Refusal, Source};
+use crate::report::notice::Notice;
+use crate::session::rounds::Rounds;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
+use crate::time::ServerTime;
 use crate::watch::table::WatchTable;
 
-/// See the module's page.
+/// A step that takes longer makes the server not ready. A sync that takes a second is counted as
+/// slow already.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
+
+/// State of one server, shared by its core and its sockets.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) options: Options,
     pub(crate) limits: Limits,
     pub(crate) tree: RwLock<Tree>,
     pub(crate) watches: Mutex<WatchTable>,
     pub(crate) inbox: Inbox,
     pub(crate) time: ServerTime,
-    pub(crate) beat: Beat,
+    pub(crate) rounds: Rounds,
     pub(crate) stats: Stats,
-    pub(crate) notices: Notices,
-    pub(crate) listings: Listings,
-    pub(crate) guesses: Guesses,
+    pub(crate) client_log: ClientLog,
+    pub(crate) listings: Arc<Listings>,
+    pub(crate) superuser_attempts: Attempts,
     pub(crate) progress: Progress,
     /// The zxid of the last applied write. Set after every event up to it has been pushed.
     pub(crate) last_zxid: AtomicI64,
@@ -52,69 +60,21 @@ pub(crate) struct Shared {
     pub(crate) inbound: Inbound,
 }
 
-/// Every open connection.
-#[derive(Debug, Default)]
-pub(crate) struct Connections {
-    open: HashMap<u32, Arc<Conn>, RandomState>,
-    per_address: HashMap<IpAddr, usize, RandomState>,
-    next_id: u32,
-    stopping: bool,
-}
-
-/// Why a connection was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TooMany {
-    #[error(
-        "{0} connections from its address are open already; raise max_connections_per_address or close some"
-    )]
-    FromAddress(usize),
-    #[error("{0} connections are open already; raise max_connections or close some")]
-    InAll(usize),
-    #[error("the server stops")]
-    Stopping,
-}
-
-impl Shared {
+impl ServerState {
     pub(crate) fn zxid(&self) -> i64 {
         self.last_zxid.load(Ordering::Acquire)
     }
 
-    /// Takes a connection into the books.
+    /// Adds a connection to those that are open.
+    ///
+    /// # Errors
+    /// [`TooMany`].
     pub(crate) fn open(&self, peer: Peer) -> Result<Arc<Conn>, TooMany> {
-        let options = &self.options;
         let mut connections = self.connections.lock();
-        if connections.stopping {
-            return Err(TooMany::Stopping);
-        }
-        let open = connections.open.len();
-        if options.max_connections > 0 && open >= options.max_connections {
-            return Err(TooMany::InAll(open));
-        }
-        if let Some(ip) = peer.ip() {
-            let count = connections.per_address.entry(ip).or_insert(0);
-            if options.max_connections_per_address > 0
-                && *count >= options.max_connections_per_address
-            {
-                return Err(TooMany::FromAddress(*count));
-            }
-            *count += 1;
-        }
-        let id = loop {
-            connections.next_id = connections.next_id.wrapping_add(1);
-            if !connections.open.contains_key(&connections.next_id) {
-                break connections.next_id;
-            }
-        };
-        let identity = Identity::from_ip(
-            peer.ip()
-                .unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
-        );
-        let conn = Conn::new(id, peer, identity, self.time.now_ms(), &self.outbound);
-        connections.open.insert(id, Arc::clone(&conn));
-        Ok(conn)
+        connections.open(peer, &self.options, || self.time.now_ms(), &self.outbound)
     }
 
-    /// Bytes received and sent, over all connections there have been.
+    /// Bytes received and sent since the start, over all connections.
     pub(crate) fn transferred_bytes(&self) -> (u64, u64) {
         let connections = self.connections.lock();
         let stats = &self.stats;
@@ -122,57 +82,46 @@ impl Shared {
             stats.bytes_in_before.load(Ordering::Relaxed),
             stats.bytes_out_before.load(Ordering::Relaxed),
         );
-        for conn in connections.open.values() {
+        for conn in connections.iter() {
             total.0 += conn.stats.bytes_in.load(Ordering::Relaxed);
             total.1 += conn.stats.bytes_out.load(Ordering::Relaxed);
         }
         total
     }
 
-    /// Strikes a connection out, and its watches.
+    /// Removes a connection that has ended, and its watches.
     pub(crate) fn forget(&self, conn: &Conn) {
         // First: watches that it asks for from now on are not set, those before are forgotten
         // below.
         let ended = conn.detach();
-        self.release_unfinished(conn, ended);
+        self.inbound.release(conn, ended);
         self.watches.lock().forget(conn.id);
         let mut connections = self.connections.lock();
-        connections.open.remove(&conn.id);
+        connections.remove(conn);
         for (total, own) in [
             (&self.stats.bytes_in_before, &conn.stats.bytes_in),
             (&self.stats.bytes_out_before, &conn.stats.bytes_out),
         ] {
             total.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        if let Some(ip) = conn.peer.ip()
-            && let Some(count) = connections.per_address.get_mut(&ip)
-        {
-            *count -= 1;
-            if *count == 0 {
-                connections.per_address.remove(&ip);
-            }
-        }
-        if connections.open.is_empty() {
-            connections.open.shrink_to_fit();
-        }
         self.idle_since_ms
             .store(self.time.now_ms(), Ordering::Relaxed);
     }
 
     pub(crate) fn open_connections(&self) -> usize {
-        self.connections.lock().open.len()
+        self.connections.lock().len()
     }
 
-    /// Every connection, in order of id.
+    /// Every open connection, in order of id.
     pub(crate) fn all_connections(&self) -> Vec<Arc<Conn>> {
-        let mut all: Vec<_> = self.connections.lock().open.values().cloned().collect();
+        let mut all: Vec<_> = self.connections.lock().iter().cloned().collect();
         all.sort_by_key(|conn| conn.id);
         all
     }
 
-    /// Takes no connection any more and closes those that are open.
+    /// Closes every connection and refuses further ones.
     pub(crate) fn close_connections(&self) {
-        self.connections.lock().stopping = true;
+        self.connections.lock().stop();
         let mut wake = Vec::new();
         for conn in self.all_connections() {
             conn.close(CloseReason::ServerStops, &mut wake);
@@ -190,6 +139,88 @@ impl Shared {
         let since = self.idle_since_ms.load(Ordering::Relaxed);
         Duration::from_millis(self.time.now_ms().saturating_sub(since))
     }
+
+    /// Ends connections until the unread bytes of all others are below the bound. The caller wakes
+    /// those on `wake` once it holds no outbox. Takes the lock of the connections.
+    pub(crate) fn relieve(&self, wake: &mut Vec<Arc<Conn>>) {
+        let (now_ms, connections) = (self.time.now_ms(), self.all_connections());
+        relief::relieve(&self.outbound, &connections, now_ms, wake);
+    }
+
+    /// Counts `bytes` of a connection as arrived and not taken on; see [`Inbound::set`].
+    pub(crate) fn set_unfinished(&self, conn: &Conn, bytes: usize, anew: bool) {
+        if self.inbound.set(conn, bytes, anew, || self.time.now_ms()) {
+            let (now_ms, connections) = (self.time.now_ms(), self.all_connections());
+            self.inbound.relieve(&connections, now_ms);
+        }
+    }
+
+    /// Writes a rate-limited line about `peer` into the log; see [`ClientLog::report`].
+    pub(crate) fn notice(&self, notice: Notice, peer: Option<&Peer>, what: fmt::Arguments<'_>) {
+        self.client_log
+            .report(notice, peer, what, self.time.now_ms());
+    }
+
+    /// Writes the line for a request that is answered with `code`, if that code is one for the log.
+    pub(crate) fn refused(&self, conn: &Conn, op: &dyn fmt::Display, body: &[u8], code: ErrorCode) {
+        let now_ms = self.time.now_ms();
+        self.client_log
+            .report_refused(&conn.peer, op, body, code, now_ms);
+    }
+
+    /// The listing of this name, made for this asker and all others who wait for it. Cancelling has
+    /// no effect on them.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) async fn list(
+        self: &Arc<Self>,
+        name: ListingName,
+        source: Source,
+        make: impl FnOnce(&ServerState) -> Result<String, Refusal> + Send + 'static,
+    ) -> Listed {
+        let state = Arc::clone(self);
+        self.listings.list(name, source, move || make(&state)).await
+    }
+
+    /// Counts and reports a wrong password of the superuser, whose sender is then an ordinary user
+    /// of that name; a right one ends the delays for its address.
+    pub(crate) fn judge_superuser(&self, peer: &Peer, packet: &AuthPacket<'_>) {
+        if credentials::proves_superuser(packet, &self.options) {
+            self.superuser_attempts.succeeded(peer);
+        } else if credentials::claims_superuser(packet, &self.options) {
+            self.stats.auth_failed.fetch_add(1, Ordering::Relaxed);
+            let what = format_args!("a wrong password for the superuser");
+            self.notice(Notice::BadCredentials, Some(peer), what);
+        }
+    }
+
+    /// How long the core has been at its present step; zero if it waits for work.
+    pub(crate) fn core_busy(&self) -> Duration {
+        self.progress.busy(self.time.uptime_ms())
+    }
+
+    /// How long the core has been stuck at one step, if it is.
+    pub(crate) fn core_stuck(&self) -> Option<Duration> {
+        Some(self.core_busy()).filter(|busy| *busy > STUCK_AFTER)
+    }
+
+    /// Why writes take long, and what to do about it.
+    pub(crate) fn why_writes_wait(&self) -> String {
+        if self.stats.disk_full.load(Ordering::Relaxed) {
+            return "the disk is full; make room on it".to_owned();
+        }
+        match self.core_stuck() {
+            Some(stuck) => format!(
+                "the disk has not answered for {} s; look after the disk",
+                stuck.as_secs()
+            ),
+            None => {
+                let waiting = self.inbox.queued_requests();
+                format!("{waiting} requests wait for the log; take load off the server")
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -201,32 +232,29 @@ pub(crate) mod tests {
     use crate::server::prepare;
 
     /// What a server without sockets, and with a core that does not run, shares.
-    pub(crate) fn shared(options: Options) -> Arc<Shared> {
+    pub(crate) fn state(options: Options) -> Arc<ServerState> {
         let storage = Arc::new(MemoryStorage::new());
         prepare(options, storage, None, &Starting::default())
             .unwrap()
             .0
     }
 
-    #[test]
-    fn connections_of_an_address_are_counted_until_the_last_has_gone() {
-        let shared = shared(Options {
-            max_connections_per_address: 2,
-            ..Options::default()
-        });
-        let open = |port| {
-            let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-            shared.open(Peer::Tcp(address))
-        };
-        let (one, two) = (open(1).unwrap(), open(2).unwrap());
-        let full = |refused| matches!(refused, Err(TooMany::FromAddress(2)));
-        assert!(full(open(3)));
-        shared.forget(&one);
-        let three = open(3).unwrap();
-        assert!(full(open(4)));
-        shared.forget(&two);
-        shared.forget(&three);
-        assert!(shared.connections.lock().per_address.is_empty());
-        assert_eq!(shared.open_connections(), 0);
+    #[tokio::test(start_paused = true)]
+    async fn why_writes_wait_is_told_with_what_to_do() {
+        let state = state(Options::default());
+        let load = "0 requests wait for the log; take load off the server";
+        assert_eq!(state.why_writes_wait(), load);
+        state.progress.step(state.time.uptime_ms());
+        tokio::time::advance(STUCK_AFTER).await;
+        assert_eq!(state.core_stuck(), None);
+        assert_eq!(state.why_writes_wait(), load);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(state.core_stuck(), Some(Duration::from_secs(7)));
+        assert_eq!(
+            state.why_writes_wait(),
+            "the disk has not answered for 7 s; look after the disk"
+        );
+        state.stats.disk_full.store(true, Ordering::Relaxed);
+        assert_eq!(state.why_writes_wait(), "the disk is full; make room on it");
     }
 }

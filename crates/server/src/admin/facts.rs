@@ -9,14 +9,11 @@ use baton_tree::{EphemeralCursor, SessionInfo};
 use crate::connections::conn::Conn;
 use crate::options::StorageChoice;
 use crate::report::listings::{self, Gathering, Refusal, SLICE_BYTES, SLICE_ITEMS};
-use crate::state::Shared;
+use crate::state::ServerState;
 use crate::watch::table::WatchedPath;
 
 /// What a thing in a listing takes besides its text, about.
 const THING_BYTES: usize = 64;
-
-/// Connections that the system holds until they are accepted.
-pub(crate) const BACKLOG: i32 = 1024;
 
 /// The version of ZooKeeper whose clients find what they expect, Baton's own, and the time of the
 /// build: parsers of ZooKeeper's line look for what is behind the comma.
@@ -35,24 +32,24 @@ pub(crate) fn version() -> String {
 }
 
 /// Where the data is, as the operator named it.
-pub(crate) fn folder(shared: &Shared) -> String {
-    match &shared.options.storage {
+pub(crate) fn folder(state: &ServerState) -> String {
+    match &state.options.storage {
         StorageChoice::Memory => "(memory)".to_owned(),
         StorageChoice::Folder(path) => path.display().to_string(),
     }
 }
 
 /// The port of the first TCP listener, as it was asked for.
-pub(crate) fn client_port(shared: &Shared) -> i64 {
-    let listen = shared.options.listen.first();
+pub(crate) fn client_port(state: &ServerState) -> i64 {
+    let listen = state.options.listen.first();
     listen
         .and_then(|listen| listen.rsplit(':').next()?.parse().ok())
         .unwrap_or(-1)
 }
 
 /// Bytes of the files in the data folder: snapshots, and the log.
-pub(crate) fn file_bytes(shared: &Shared) -> (u64, u64) {
-    let StorageChoice::Folder(path) = &shared.options.storage else {
+pub(crate) fn file_bytes(state: &ServerState) -> (u64, u64) {
+    let StorageChoice::Folder(path) = &state.options.storage else {
         return (0, 0);
     };
     let Ok(files) = std::fs::read_dir(path) else {
@@ -74,9 +71,9 @@ pub(crate) fn file_bytes(shared: &Shared) -> (u64, u64) {
 
 /// Bytes of the last, the smallest and the largest answer; -1 before the first, as ZooKeeper has
 /// it.
-pub(crate) fn reply_sizes(shared: &Shared) -> (i64, i64, i64) {
+pub(crate) fn reply_sizes(state: &ServerState) -> (i64, i64, i64) {
     let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
-    match shared.stats.requests.sizes.seen() {
+    match state.stats.requests.sizes.seen() {
         Some(seen) => (signed(seen.last), signed(seen.min), signed(seen.max)),
         None => (-1, -1, -1),
     }
@@ -89,8 +86,8 @@ pub(crate) fn namespace(path: &str) -> &str {
 
 /// Time until the first session of these connections expires if nothing more is heard of it; 0 if
 /// none has a session.
-pub(crate) fn least_time_left_ms(shared: &Shared, connections: &[Arc<Conn>]) -> u64 {
-    let now_ms = shared.time.now_ms();
+pub(crate) fn least_time_left_ms(state: &ServerState, connections: &[Arc<Conn>]) -> u64 {
+    let now_ms = state.time.now_ms();
     let attached = connections.iter().filter_map(|conn| conn.attached());
     let left = attached.map(|attached| {
         let due_ms = attached
@@ -106,10 +103,10 @@ pub(crate) fn least_time_left_ms(shared: &Shared, connections: &[Arc<Conn>]) -> 
 }
 
 /// What the wall clock read, or will read, at a moment of the server's time.
-pub(crate) fn wall_ms(shared: &Shared, at_ms: u64) -> i64 {
-    let now = i64::try_from(shared.time.now_ms()).unwrap_or(i64::MAX);
+pub(crate) fn wall_ms(state: &ServerState, at_ms: u64) -> i64 {
+    let now = i64::try_from(state.time.now_ms()).unwrap_or(i64::MAX);
     let at = i64::try_from(at_ms).unwrap_or(i64::MAX);
-    shared.time.wall_ms().saturating_add(at.saturating_sub(now))
+    state.time.wall_ms().saturating_add(at.saturating_sub(now))
 }
 
 /// Sessions and connections by the time at which they end if nothing is heard of them.
@@ -123,13 +120,13 @@ pub(crate) struct Ends {
     pub(crate) nameless: Vec<Arc<Conn>>,
 }
 
-pub(crate) fn ends(shared: &Shared, gathering: &mut Gathering) -> Result<Ends, Refusal> {
-    let tick = i64::try_from(shared.options.tick.as_millis())
+pub(crate) fn ends(state: &ServerState, gathering: &mut Gathering) -> Result<Ends, Refusal> {
+    let tick = i64::try_from(state.options.tick.as_millis())
         .unwrap_or(i64::MAX)
         .max(1);
     let mut ends = Ends::default();
     let mut attached_ids = std::collections::HashSet::new();
-    for conn in listings::slice(|| shared.all_connections()) {
+    for conn in listings::slice(|| state.all_connections()) {
         gathering.count(THING_BYTES)?;
         let Some(attached) = conn.attached() else {
             ends.nameless.push(conn);
@@ -140,12 +137,12 @@ pub(crate) fn ends(shared: &Shared, gathering: &mut Gathering) -> Result<Ends, R
             .touch
             .last_ms()
             .saturating_add(attached.timeout_ms.into());
-        let bucket = (wall_ms(shared, due) / tick)
+        let bucket = (wall_ms(state, due) / tick)
             .saturating_add(1)
             .saturating_mul(tick);
         ends.attached.entry(bucket).or_default().push(conn);
     }
-    each_session(shared, |session| {
+    each_session(state, |session| {
         if !attached_ids.contains(&session.id) {
             ends.away.push(session.id);
         }
@@ -155,11 +152,11 @@ pub(crate) fn ends(shared: &Shared, gathering: &mut Gathering) -> Result<Ends, R
 }
 
 /// Hands over every session, in slices.
-pub(crate) fn each_session(shared: &Shared, mut hand: impl FnMut(SessionInfo)) {
+pub(crate) fn each_session(state: &ServerState, mut hand: impl FnMut(SessionInfo)) {
     let mut after = None;
     loop {
         let slice: Vec<SessionInfo> = listings::slice(|| {
-            let tree = shared.tree.read();
+            let tree = state.tree.read();
             let sessions = tree.sessions_after(after);
             sessions.take(SLICE_ITEMS).collect()
         });
@@ -173,7 +170,7 @@ pub(crate) fn each_session(shared: &Shared, mut hand: impl FnMut(SessionInfo)) {
 
 /// Sessions with ephemerals, and these.
 pub(crate) fn ephemerals(
-    shared: &Shared,
+    state: &ServerState,
     gathering: &mut Gathering,
 ) -> Result<BTreeMap<i64, Vec<String>>, Refusal> {
     let mut cursor = EphemeralCursor::default();
@@ -182,7 +179,7 @@ pub(crate) fn ephemerals(
     while more {
         let mut slice = Vec::new();
         more = listings::slice(|| {
-            let tree = shared.tree.read();
+            let tree = state.tree.read();
             let (items, bytes) = (SLICE_ITEMS, SLICE_BYTES);
             tree.next_ephemerals(&mut cursor, items, bytes, &mut slice)
         });
@@ -199,14 +196,19 @@ pub(crate) fn ephemerals(
 
 /// Watched paths with the sessions that watch them, in order of path.
 pub(crate) fn watches_by_path(
-    shared: &Shared,
+    state: &ServerState,
     gathering: &mut Gathering,
 ) -> Result<Vec<WatchedPath>, Refusal> {
     let mut all = Vec::new();
     let mut from = Some(0);
     while let Some(slot) = from {
         let mut slice = Vec::new();
-        from = listings::slice(|| shared.watches.lock().next_watched(slot, &mut slice));
+        from = listings::slice(|| {
+            state
+                .watches
+                .lock()
+                .next_watched(slot, (SLICE_ITEMS, SLICE_BYTES), &mut slice)
+        });
         for watched in &slice {
             gathering.count(watched.path.len() + (1 + watched.sessions.len()) * THING_BYTES)?;
         }
@@ -218,11 +220,11 @@ pub(crate) fn watches_by_path(
 
 /// Sessions with the paths that they watch.
 pub(crate) fn watches_by_session(
-    shared: &Shared,
+    state: &ServerState,
     gathering: &mut Gathering,
 ) -> Result<BTreeMap<i64, Vec<Box<str>>>, Refusal> {
     let mut by_session = BTreeMap::<i64, Vec<Box<str>>>::new();
-    for watched in watches_by_path(shared, gathering)? {
+    for watched in watches_by_path(state, gathering)? {
         // A path is in the answer once for each of its sessions.
         let more = watched.sessions.len().saturating_sub(1);
         gathering.count(more.saturating_mul(watched.path.len()))?;
@@ -238,10 +240,10 @@ pub(crate) fn watches_by_session(
 
 /// Every connection, in order of id.
 pub(crate) fn connections(
-    shared: &Shared,
+    state: &ServerState,
     gathering: &mut Gathering,
 ) -> Result<Vec<Arc<Conn>>, Refusal> {
-    let all = listings::slice(|| shared.all_connections());
+    let all = listings::slice(|| state.all_connections());
     // The entry of one is a line of some 200 bytes, or an object of twice as many.
     gathering.count(all.len() * 400)?;
     Ok(all)

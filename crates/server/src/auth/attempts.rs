@@ -9,8 +9,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::connections::conn::Peer;
-use crate::report::rate_limit::Source;
+use crate::connections::peer::Peer;
+use crate::connections::peer::PeerGroup;
 
 /// Tries in a row that are judged at once.
 const AT_ONCE: u32 = 5;
@@ -43,11 +43,11 @@ struct Tries {
 
 /// See the module's page. Times are milliseconds since the start.
 #[derive(Debug, Default)]
-pub(crate) struct Guesses {
-    books: Mutex<HashMap<Source, Tries, RandomState>>,
+pub(crate) struct Attempts {
+    books: Mutex<HashMap<PeerGroup, Tries, RandomState>>,
 }
 
-impl Guesses {
+impl Attempts {
     /// Takes a turn for a try of `peer`.
     pub(crate) fn turn(&self, peer: &Peer, now_ms: u64) -> Judgement {
         let mut books = self.books.lock();
@@ -73,16 +73,20 @@ impl Guesses {
     }
 
     /// A try of `peer` was right: it is no guesser.
-    pub(crate) fn was_right(&self, peer: &Peer) {
-        self.books.lock().remove(&Source::of(Some(peer)));
+    pub(crate) fn succeeded(&self, peer: &Peer) {
+        self.books.lock().remove(&PeerGroup::of(Some(peer)));
     }
 
-    fn source(books: &mut HashMap<Source, Tries, RandomState>, peer: &Peer, now_ms: u64) -> Source {
-        let source = Source::of(Some(peer));
+    fn source(
+        books: &mut HashMap<PeerGroup, Tries, RandomState>,
+        peer: &Peer,
+        now_ms: u64,
+    ) -> PeerGroup {
+        let source = PeerGroup::of(Some(peer));
         if books.len() >= MOST_KEPT && !books.contains_key(&source) {
             books.retain(|_, tries| now_ms.saturating_sub(tries.last_ms) < FORGOTTEN_MS);
             if books.len() >= MOST_KEPT {
-                return Source::Others;
+                return PeerGroup::Others;
             }
         }
         source
@@ -99,8 +103,8 @@ mod tests {
 
     #[test]
     fn a_thousand_tries_of_one_address_get_one_a_second_and_the_rest_is_not_judged() {
-        let guesses = Guesses::default();
-        let turns: Vec<Judgement> = (0..1000).map(|_| guesses.turn(&peer(1), 10)).collect();
+        let attempts = Attempts::default();
+        let turns: Vec<Judgement> = (0..1000).map(|_| attempts.turn(&peer(1), 10)).collect();
         let at_once = turns.iter().filter(|turn| **turn == Judgement::Now).count();
         let later = turns
             .iter()
@@ -109,39 +113,39 @@ mod tests {
         assert_eq!(turns[6], Judgement::After(Duration::from_secs(1)));
         assert_eq!(turns[999], Judgement::Never);
         assert_eq!(
-            guesses.turn(&peer(2), 10),
+            attempts.turn(&peer(2), 10),
             Judgement::Now,
             "it hides nobody else"
         );
         assert_eq!(
-            guesses.turn(&peer(1), 1_010),
+            attempts.turn(&peer(1), 1_010),
             Judgement::After(Duration::from_secs(4))
         );
-        assert_eq!(guesses.turn(&peer(1), 70_000), Judgement::Now, "forgotten");
+        assert_eq!(attempts.turn(&peer(1), 70_000), Judgement::Now, "forgotten");
     }
 
     #[test]
     fn who_is_right_is_not_slowed_however_often() {
-        let guesses = Guesses::default();
+        let attempts = Attempts::default();
         for _ in 0..100 {
-            assert_eq!(guesses.turn(&peer(1), 10), Judgement::Now);
-            guesses.was_right(&peer(1));
+            assert_eq!(attempts.turn(&peer(1), 10), Judgement::Now);
+            attempts.succeeded(&peer(1));
         }
     }
 
     #[test]
     fn addresses_without_number_take_no_memory_without_bound() {
-        let guesses = Guesses::default();
+        let attempts = Attempts::default();
         for n in 0..100_000 {
-            guesses.turn(&peer(n), 10);
+            attempts.turn(&peer(n), 10);
         }
-        assert_eq!(guesses.books.lock().len(), MOST_KEPT + 1);
-        assert_eq!(guesses.turn(&peer(200_000), 10), Judgement::Never);
+        assert_eq!(attempts.books.lock().len(), MOST_KEPT + 1);
+        assert_eq!(attempts.turn(&peer(200_000), 10), Judgement::Never);
         assert_eq!(
-            guesses.turn(&peer(0), 10),
+            attempts.turn(&peer(0), 10),
             Judgement::Now,
             "whose tries are counted apart"
         );
-        assert_eq!(guesses.turn(&peer(200_000), 70_000), Judgement::Now);
+        assert_eq!(attempts.turn(&peer(200_000), 70_000), Judgement::Now);
     }
 }

@@ -1,15 +1,10 @@
 //! What an auth packet proves (protocol.md §6). Owns the schemes that a client may add to its
 //! connection; never decides what an identity may do: that is the ACLs' matter.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use baton_proto::AuthPacket;
 use baton_tree::{Identity, digest_id};
 
-use crate::connections::conn::Peer;
 use crate::options::Options;
-use crate::report::notices::Notice;
-use crate::state::Shared;
 
 /// Bytes of all that one connection has proved to be: every log entry with a write of its own has
 /// them.
@@ -46,18 +41,6 @@ pub(crate) fn claims_superuser(packet: &AuthPacket<'_>, options: &Options) -> bo
 pub(crate) fn proves_superuser(packet: &AuthPacket<'_>, options: &Options) -> bool {
     let digest = packet.auth.map(digest_id);
     packet.scheme == "digest" && digest.is_some() && digest == options.super_digest
-}
-
-/// Counts and tells a wrong password of the superuser, who is nobody then but a user of that name;
-/// a right one ends the slowing of its address.
-pub(crate) fn judge_superuser(shared: &Shared, peer: &Peer, packet: &AuthPacket<'_>) {
-    if proves_superuser(packet, &shared.options) {
-        shared.guesses.was_right(peer);
-    } else if claims_superuser(packet, &shared.options) {
-        shared.stats.auth_failed.fetch_add(1, Relaxed);
-        let what = format_args!("a wrong password for the superuser");
-        shared.notice(Notice::BadCredentials, Some(peer), what);
-    }
 }
 
 /// The connection's identity with what the packet adds.

@@ -17,11 +17,13 @@ use parking_lot::RwLockWriteGuard;
 use crate::connections::conn::{Attached, CloseReason, Conn};
 use crate::connections::inbox::{Kind, Queued, Work};
 use crate::read::answer::{self, Asked, Flow, WatchAccess};
-use crate::report::notices::{Notice, Shown};
+use crate::report::notice::Notice;
+use crate::report::shown::Shown;
 use crate::session::clocks::SessionClocks;
-use crate::state::Shared;
-use crate::stats::counters::{Stats, micros};
+use crate::state::ServerState;
+use crate::stats::counters::Stats;
 use crate::stats::requests::Tally;
+use crate::time::micros;
 use crate::watch::table::WatchTable;
 
 /// Steps under one hold of the tree's lock.
@@ -49,7 +51,7 @@ pub(crate) struct Step {
 
 /// Sends a change to those who watch.
 struct Deliver<'a> {
-    shared: &'a Shared,
+    state: &'a ServerState,
     /// Who asked for it.
     by: Option<&'a Conn>,
     watches: &'a mut WatchTable,
@@ -93,8 +95,8 @@ impl Effects for Deliver<'_> {
             }
         }
         self.stats.watch_bytes.fetch_add(told, Relaxed);
-        if self.shared.outbound.needs_relief(self.relief) {
-            self.shared.relieve(self.wake);
+        if self.state.outbound.needs_relief(self.relief) {
+            self.state.relieve(self.wake);
         }
     }
 
@@ -112,7 +114,7 @@ impl Effects for Deliver<'_> {
             QuotaOf::Count => "znodes",
             QuotaOf::Bytes => "bytes of data",
         };
-        self.shared.notice(
+        self.state.notice(
             Notice::Quota,
             self.by.map(|conn| &conn.peer),
             format_args!(
@@ -140,16 +142,16 @@ pub(crate) struct Applier {
 
 impl Applier {
     /// Applies an entry of which nobody waits for an answer: one that was recovered.
-    pub(crate) fn replay(&mut self, shared: &Shared, batch: &Batch<'_>) {
-        let mut tree = shared.tree.write();
+    pub(crate) fn replay(&mut self, state: &ServerState, batch: &Batch<'_>) {
+        let mut tree = state.tree.write();
         tree.apply_batch(batch, &mut (), |_, _| {});
-        shared.last_zxid.store(tree.zxid(), Release);
+        state.last_zxid.store(tree.zxid(), Release);
     }
 
     /// Runs `steps`; those that are commands take the items of `batch`, one after the other.
     pub(crate) fn run(
         &mut self,
-        shared: &Shared,
+        state: &ServerState,
         clocks: &mut SessionClocks,
         work: &Work,
         steps: &[Step],
@@ -160,8 +162,8 @@ impl Applier {
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = steps.iter();
         while rest.len() > 0 {
-            let mut tree = shared.tree.write();
-            let mut watches = shared.watches.lock();
+            let mut tree = state.tree.write();
+            let mut watches = state.watches.lock();
             let mut read_bytes = 0;
             for step in rest.by_ref().take(STEPS_PER_LOCK) {
                 let group = step.group.and_then(|group| work.groups.get(group));
@@ -170,14 +172,14 @@ impl Applier {
                         break;
                     };
                     let mut deliver = Deliver {
-                        shared,
+                        state,
                         by: group.map(|group| &*group.conn),
                         watches: &mut watches,
                         wake: &mut self.wake,
                         hit: &mut self.hit,
                         frame: &mut self.frame,
                         relief: &mut self.relief,
-                        stats: &shared.stats,
+                        stats: &state.stats,
                     };
                     // What it held is gone once it has been applied.
                     let held = expired_by(&item.command)
@@ -187,12 +189,12 @@ impl Applier {
                         tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
                     // After the events, which who sees this zxid finds in its outbox; before the
                     // reply that has it.
-                    shared.last_zxid.store(tree.zxid(), Release);
+                    state.last_zxid.store(tree.zxid(), Release);
                     if held && outcome.result.is_ok() {
-                        let stats = &shared.stats;
+                        let stats = &state.stats;
                         stats.sessions_expired_holding.fetch_add(1, Relaxed);
                     }
-                    self.after_command(shared, clocks, &item.command, &outcome);
+                    self.after_command(state, clocks, &item.command, &outcome);
                     Some((outcome, item.command))
                 } else {
                     None
@@ -205,7 +207,7 @@ impl Applier {
                 };
                 match outcome {
                     Some((outcome, command)) => {
-                        self.reply(shared, clocks, &group.conn, request, &command, &outcome);
+                        self.reply(state, clocks, &group.conn, request, &command, &outcome);
                     }
                     None => {
                         let asked = InTurn {
@@ -214,7 +216,7 @@ impl Applier {
                             request,
                             body: work.body(request),
                         };
-                        read_bytes += self.in_turn(shared, &tree, &mut watches, &asked);
+                        read_bytes += self.in_turn(state, &tree, &mut watches, &asked);
                         if read_bytes >= READ_BYTES_PER_LOCK {
                             break;
                         }
@@ -226,7 +228,7 @@ impl Applier {
                 RwLockWriteGuard::unlock_fair(tree);
             }
         }
-        shared.stats.requests.add(&std::mem::take(&mut self.tally));
+        state.stats.requests.add(&std::mem::take(&mut self.tally));
         self.told = self.wake.len();
         let direct = self.told <= DIRECT_CONNECTIONS;
         for conn in self.wake.drain(..) {
@@ -237,7 +239,7 @@ impl Applier {
     /// Keeps the clocks in step with the tree's sessions.
     fn after_command(
         &mut self,
-        shared: &Shared,
+        state: &ServerState,
         clocks: &mut SessionClocks,
         command: &Command<'_>,
         outcome: &Outcome,
@@ -245,13 +247,13 @@ impl Applier {
         if let (Command::CloseSession { session_id, reason }, Ok(_)) = (command, &outcome.result)
             && let Some(ended) = clocks.end(*session_id)
         {
-            shared.sessions.store(clocks.len(), Relaxed);
-            shared.idle_since_ms.store(shared.time.now_ms(), Relaxed);
+            state.sessions.store(clocks.len(), Relaxed);
+            state.idle_since_ms.store(state.time.now_ms(), Relaxed);
             if *reason == baton_tree::CloseReason::Expired {
-                shared.stats.sessions_expired.fetch_add(1, Relaxed);
+                state.stats.sessions_expired.fetch_add(1, Relaxed);
                 let peer = ended.conn.as_ref().map(|conn| &conn.peer);
                 let what = format_args!("session expired session=0x{session_id:x}");
-                shared.notice(Notice::SessionExpired, peer, what);
+                state.notice(Notice::SessionExpired, peer, what);
                 if let Some(conn) = ended.conn {
                     conn.close(CloseReason::SessionExpired, &mut self.wake);
                 }
@@ -261,7 +263,7 @@ impl Applier {
 
     fn reply(
         &mut self,
-        shared: &Shared,
+        state: &ServerState,
         clocks: &mut SessionClocks,
         conn: &Arc<Conn>,
         request: &Queued,
@@ -292,12 +294,12 @@ impl Applier {
                     let what = format_args!(
                         "session 0x{session_id:x} refused: it has expired, or the password is another's ({code})"
                     );
-                    shared.notice(Notice::BadCredentials, Some(&conn.peer), what);
+                    state.notice(Notice::BadCredentials, Some(&conn.peer), what);
                     refuse_session(conn, read_only, &mut self.wake);
                     return;
                 }
                 if matches!(command, Command::ReattachSession { .. }) {
-                    shared.stats.sessions_reattached.fetch_add(1, Relaxed);
+                    state.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
                 let speaks = clocks.get_mut(*session_id).map(|clocked| &mut clocked.conn);
                 if let Some(speaks) = speaks
@@ -315,10 +317,10 @@ impl Applier {
                 let touch = clocks.start(
                     *session_id,
                     timeout,
-                    shared.time.now_ms(),
+                    state.time.now_ms(),
                     Some(Arc::clone(conn)),
                 );
-                shared.sessions.store(clocks.len(), Relaxed);
+                state.sessions.store(clocks.len(), Relaxed);
                 conn.attach(Attached {
                     session: *session_id,
                     timeout_ms: timeout,
@@ -339,7 +341,7 @@ impl Applier {
                 if let Command::Write { op, body } = command
                     && let Some(code) = refusal(&outcome.result)
                 {
-                    shared.refused(conn, op, body, code);
+                    state.refused(conn, op, body, code);
                 }
                 let header = |code: ErrorCode| ReplyHeader {
                     xid: request.xid,
@@ -370,7 +372,7 @@ impl Applier {
     /// answer has.
     fn in_turn(
         &mut self,
-        shared: &Shared,
+        state: &ServerState,
         tree: &baton_tree::Tree,
         watches: &mut WatchTable,
         asked: &InTurn<'_>,
@@ -390,7 +392,7 @@ impl Applier {
                         body: asked.body,
                     };
                     let before = out.len();
-                    flow = answer::answer(tree, shared, WatchAccess::Held(watches), &read, out);
+                    flow = answer::answer(tree, state, WatchAccess::Held(watches), &read, out);
                     bytes = out.len() - before;
                     tally.answer(bytes);
                 }
@@ -402,8 +404,8 @@ impl Applier {
                 }
                 _ => {}
             });
-        if shared.outbound.needs_relief(&mut self.relief) {
-            shared.relieve(&mut self.wake);
+        if state.outbound.needs_relief(&mut self.relief) {
+            state.relieve(&mut self.wake);
         }
         if flow == Flow::Close {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
@@ -459,15 +461,15 @@ pub(crate) fn refuse_session(conn: &Arc<Conn>, read_only: Option<bool>, wake: &m
 }
 
 /// Counts a work's requests as answered.
-pub(crate) fn count_answers(shared: &Shared, work: &Work, now: Instant) {
-    let (zxid, now_ms) = (shared.zxid(), shared.time.at_ms(now));
+pub(crate) fn count_answers(state: &ServerState, work: &Work, now: Instant) {
+    let (zxid, now_ms) = (state.zxid(), state.time.at_ms(now));
     let mut sent = 0;
     for group in &work.groups {
         let micros = micros(now.saturating_duration_since(group.received));
         let answered = group.len as u64;
         sent += answered;
-        shared.stats.updates.record_all(answered, micros);
+        state.stats.updates.record_all(answered, micros);
         group.conn.stats.answered(answered, micros, zxid, now_ms);
     }
-    shared.stats.sent.fetch_add(sent, Relaxed);
+    state.stats.sent.fetch_add(sent, Relaxed);
 }

@@ -18,11 +18,12 @@ use crate::commit::starting::Starting;
 use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Woken, Work};
 use crate::error::ServerError;
-use crate::session::beat::Round;
-use crate::session::clocks::{ForgivenBefore, SessionClocks, now};
+use crate::session::clocks::SessionClocks;
 use crate::session::ids::SessionIds;
-use crate::state::Shared;
-use crate::stats::counters::{micros, micros_since};
+use crate::session::rounds::Round;
+use crate::state::ServerState;
+use crate::time::{ForgivenBefore, now};
+use crate::time::{micros, micros_since};
 
 /// Commands that go into one entry, in bytes, before another one is begun.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -52,7 +53,7 @@ enum Hearing {
 /// See the module's page.
 #[derive(Debug)]
 pub(crate) struct Core {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     consensus: Consensus,
     wal: Wal,
     clocks: SessionClocks,
@@ -76,18 +77,18 @@ pub(crate) struct Core {
 impl Core {
     /// A core that goes on from what [`recover`](crate::commit::recover) has built.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        state: Arc<ServerState>,
         consensus: Consensus,
         wal: Wal,
         snapshots: Snapshots,
         starting: &Starting,
     ) -> Result<Self, ServerError> {
-        let tick_ms = u64::try_from(shared.options.tick.as_millis()).unwrap_or(u64::MAX);
-        let reap = shared.options.reap_interval;
+        let tick_ms = u64::try_from(state.options.tick.as_millis()).unwrap_or(u64::MAX);
+        let reap = state.options.reap_interval;
         let ids = SessionIds::new(
-            shared.options.server_id,
-            shared.time.wall_ms(),
-            &shared.tree.read(),
+            state.options.server_id,
+            state.time.wall_ms(),
+            &state.tree.read(),
         );
         let mut core = Self {
             clocks: SessionClocks::new(tick_ms),
@@ -105,7 +106,7 @@ impl Core {
             next_end_mark: None,
             nobody: Identity::anonymous(),
             waits_for_room: false,
-            shared,
+            state,
         };
         core.consensus.campaign()?;
         let entries = core.settle()?;
@@ -121,13 +122,13 @@ impl Core {
     /// Every session that is there gets a full timeout, whoever it was that it spoke to
     /// (protocol.md §2).
     fn start_clocks(&mut self) {
-        let now_ms = self.shared.time.now_ms();
-        let tree = self.shared.tree.read();
+        let now_ms = self.state.time.now_ms();
+        let tree = self.state.tree.read();
         for session in tree.sessions() {
             let timeout = u32::try_from(session.timeout_ms).unwrap_or(0);
             self.clocks.start(session.id, timeout, now_ms, None);
         }
-        self.shared.sessions.store(self.clocks.len(), Relaxed);
+        self.state.sessions.store(self.clocks.len(), Relaxed);
     }
 
     /// Works until it is told to stop, or until the log refuses.
@@ -138,25 +139,23 @@ impl Core {
         self.waits_for_room = true;
         let mut work = Work::default();
         loop {
-            self.shared.progress.idle();
+            self.state.progress.idle();
             if let Some(until) = self.gather.awake_until() {
-                let came = self.shared.inbox.linger(until);
+                let came = self.state.inbox.linger(until);
                 self.gather.learn_awake(came);
             }
-            let mark = self.shared.time.mark();
+            let mark = self.state.time.mark();
             let deadline = self.deadline();
-            let woken = self.shared.inbox.take(&mut work, deadline);
+            let woken = self.state.inbox.take(&mut work, deadline);
             let now = now();
-            self.shared
-                .progress
-                .step(self.shared.time.uptime_ms_at(now));
+            self.state.progress.step(self.state.time.uptime_ms_at(now));
             if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
-                && late > self.shared.options.tick
+                && late > self.state.options.tick
             {
                 // The whole process stood still: its sessions had no chance to be heard.
-                self.shared.time.forgive(mark, late);
+                self.state.time.forgive(mark, late);
             }
-            if self.shared.inbox.is_aborted() {
+            if self.state.inbox.is_aborted() {
                 return Ok(());
             }
             if let Some((groups, until)) =
@@ -164,7 +163,7 @@ impl Core {
                     .worth(work.groups.len(), work.requests.len(), now)
             {
                 let before = work.groups.len();
-                let came = self.shared.inbox.gather(&mut work, groups, until);
+                let came = self.state.inbox.gather(&mut work, groups, until);
                 self.gather.learn(before, came, groups);
             }
             self.turn(&work, now)?;
@@ -180,11 +179,12 @@ impl Core {
         self.round(work)?;
         self.expire()?;
         self.reap(now)?;
-        if self.shared.notices.due_ms() != u64::MAX {
-            self.shared.tell_left_out(self.shared.time.now_ms());
+        if self.state.client_log.due_ms() != u64::MAX {
+            let now_ms = self.state.time.now_ms();
+            self.state.client_log.report_suppressed(now_ms);
         }
         self.snapshots
-            .step(&self.shared, &self.consensus, &mut self.wal);
+            .step(&self.state, &self.consensus, &mut self.wal);
         self.mark_end(now)
     }
 
@@ -225,7 +225,7 @@ impl Core {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let clock = match self.hearing {
             Hearing::Idle => self.clocks.next_due_ms().map(|due_ms| {
-                now() + Duration::from_millis(due_ms.saturating_sub(self.shared.time.now_ms()))
+                now() + Duration::from_millis(due_ms.saturating_sub(self.state.time.now_ms()))
             }),
             // The inbox tells when the round has been made.
             Hearing::Asked(_) => None,
@@ -246,18 +246,18 @@ impl Core {
         if work.is_empty() {
             return Ok(());
         }
-        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
+        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
         let mut request = 0;
         for group in 0..work.groups.len() {
             request = self.plan(work, group, request, &mut builder);
             if builder.bytes() >= ENTRY_BYTES {
                 let full =
-                    std::mem::replace(&mut builder, BatchBuilder::new(self.shared.time.wall_ms()));
+                    std::mem::replace(&mut builder, BatchBuilder::new(self.state.time.wall_ms()));
                 self.commit_and_apply(full, work)?;
             }
         }
         self.commit_and_apply(builder, work)?;
-        apply::count_answers(&self.shared, work, now());
+        apply::count_answers(&self.state, work, now());
         Ok(())
     }
 
@@ -319,7 +319,7 @@ impl Core {
                     builder.push(session, request.xid, &group.identity, command);
                 }
                 Kind::OpenSession { .. } if self.has_all_sessions() => {
-                    let stats = &self.shared.stats;
+                    let stats = &self.state.stats;
                     stats.sessions_refused.fetch_add(1, Relaxed);
                     let wake = &mut self.applier.wake;
                     group.conn.close(CloseReason::TooManySessions, wake);
@@ -369,7 +369,7 @@ impl Core {
         password: &[u8; PASSWORD_BYTES],
         conn: &Arc<crate::connections::conn::Conn>,
     ) {
-        let known = self.shared.tree.read().session(session);
+        let known = self.state.tree.read().session(session);
         if known.is_none_or(|known| known.password != *password) {
             return;
         }
@@ -383,13 +383,13 @@ impl Core {
 
     /// Whether no further session may be opened.
     fn has_all_sessions(&self) -> bool {
-        let most = self.shared.options.max_sessions;
+        let most = self.state.options.max_sessions;
         most > 0 && self.clocks.len() + self.opening >= most
     }
 
     /// Ends the sessions whose time is over, each by a command of its own.
     fn expire(&mut self) -> Result<(), ServerError> {
-        let now_ms = self.shared.time.now_ms();
+        let now_ms = self.state.time.now_ms();
         if self
             .clocks
             .next_due_ms()
@@ -402,9 +402,9 @@ impl Core {
             return Ok(());
         }
         let due = self.clocks.due(now_ms);
-        let stats = &self.shared.stats;
+        let stats = &self.state.stats;
         stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
-        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
+        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
         for session_id in due.ended {
             let command = Command::CloseSession {
                 session_id,
@@ -425,12 +425,12 @@ impl Core {
     fn sockets_are_heard(&mut self) -> bool {
         match self.hearing {
             Hearing::Idle => {
-                let round = self.shared.beat.ask();
+                let round = self.state.rounds.ask();
                 self.hearing = round.map_or(Hearing::Idle, Hearing::Asked);
                 round.is_none()
             }
             Hearing::Asked(round) => {
-                if self.shared.beat.is_made(round) {
+                if self.state.rounds.is_made(round) {
                     self.hearing = Hearing::Heard;
                 }
                 false
@@ -447,19 +447,16 @@ impl Core {
         if self.next_reap.is_none_or(|due| now < due) {
             return Ok(());
         }
-        self.next_reap = Some(now + self.shared.options.reap_interval);
+        self.next_reap = Some(now + self.state.options.reap_interval);
         let grace_ms =
-            i64::try_from(self.shared.options.container_grace.as_millis()).unwrap_or(i64::MAX);
-        let due = self.shared.tree.read().reap_candidates(
-            self.shared.time.wall_ms(),
+            i64::try_from(self.state.options.container_grace.as_millis()).unwrap_or(i64::MAX);
+        let due = self.state.tree.read().reap_candidates(
+            self.state.time.wall_ms(),
             grace_ms,
             REAP_AT_ONCE,
         );
-        self.shared
-            .stats
-            .reaped
-            .fetch_add(due.len() as u64, Relaxed);
-        let mut builder = BatchBuilder::new(self.shared.time.wall_ms());
+        self.state.stats.reaped.fetch_add(due.len() as u64, Relaxed);
+        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
         for candidate in &due {
             let command = Command::DeleteContainer {
                 path: &candidate.path,
@@ -480,7 +477,7 @@ impl Core {
         let mut steps = std::mem::take(&mut self.steps);
         if builder.is_empty() {
             self.applier
-                .run(&self.shared, &mut self.clocks, work, &steps, None);
+                .run(&self.state, &mut self.clocks, work, &steps, None);
         } else {
             let payload = builder.finish();
             let bytes = payload.len();
@@ -489,7 +486,7 @@ impl Core {
                 .propose(payload)
                 .map_err(|error| ConsensusError::Engine(error.to_string()))?;
             let commands = steps.iter().filter(|step| step.is_command).count() as u64;
-            let stats = &self.shared.stats;
+            let stats = &self.state.stats;
             if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
                 stats.queue_time.record(micros_since(oldest.received));
             }
@@ -504,12 +501,12 @@ impl Core {
                 }
                 let batch = decode(&entry)?;
                 let begun = now();
-                self.shared
+                self.state
                     .progress
-                    .step(self.shared.time.uptime_ms_at(begun));
+                    .step(self.state.time.uptime_ms_at(begun));
                 self.applier
-                    .run(&self.shared, &mut self.clocks, work, &steps, Some(&batch));
-                self.shared.stats.apply_time.record(micros_since(begun));
+                    .run(&self.state, &mut self.clocks, work, &steps, Some(&batch));
+                self.state.stats.apply_time.record(micros_since(begun));
                 self.gather.told(self.applier.told, self.last_sync, now());
                 self.consensus.applied(entry.index)?;
             }
@@ -545,13 +542,13 @@ impl Core {
             }
             self.with_room(|wal| wal.append(&records))?;
             if effects.must_sync {
-                let mark = self.shared.time.mark();
+                let mark = self.state.time.mark();
                 let report = self.with_room(Wal::sync)?;
                 self.forgive_stall(mark, report.sync_time);
                 self.last_sync = report.sync_time;
-                self.shared.stats.sync_time.record(micros(report.sync_time));
+                self.state.stats.sync_time.record(micros(report.sync_time));
                 if report.sync_time > SLOW_SYNC {
-                    self.shared.stats.slow_syncs.fetch_add(1, Relaxed);
+                    self.state.stats.slow_syncs.fetch_add(1, Relaxed);
                 }
             }
             self.consensus.persisted(effects.token);
@@ -567,8 +564,8 @@ impl Core {
         &mut self,
         mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
     ) -> Result<T, ServerError> {
-        let is_full = &self.shared.stats.disk_full;
-        let mark = self.shared.time.mark();
+        let is_full = &self.state.stats.disk_full;
+        let mark = self.state.time.mark();
         let mut since = None;
         let outcome = loop {
             let error = match act(&mut self.wal) {
@@ -587,8 +584,8 @@ impl Core {
             }
             is_full.store(true, Relaxed);
             // It waits for slices that this thread does not take while it waits here.
-            self.snapshots.give_way(&self.shared, &mut self.wal);
-            if self.shared.inbox.stops_within(FULL_DISK_PAUSE) {
+            self.snapshots.give_way(&self.state, &mut self.wal);
+            if self.state.inbox.stops_within(FULL_DISK_PAUSE) {
                 break Err(error);
             }
         };
@@ -597,7 +594,7 @@ impl Core {
             let waited = now().saturating_duration_since(begun);
             // Sockets with writes that wait were not read further, so their sessions could not be
             // heard.
-            self.shared.time.forgive(mark, waited);
+            self.state.time.forgive(mark, waited);
             if outcome.is_ok() {
                 tracing::info!(?waited, "there is room on the disk again; writes go on");
             }
@@ -608,17 +605,17 @@ impl Core {
     /// A disk that hung kept the sockets from being read once enough requests waited: their
     /// sessions could not be heard, so the time is not counted against them.
     fn forgive_stall(&self, mark: ForgivenBefore, sync_time: Duration) {
-        let options = &self.shared.options;
+        let options = &self.state.options;
         if sync_time > options.tick.max(options.min_session_timeout / 2) {
             tracing::warn!(?sync_time, "the disk took long to sync");
-            self.shared.time.forgive(mark, sync_time);
+            self.state.time.forgive(mark, sync_time);
         }
     }
 
     /// Applies an entry whose commands nobody waits for.
     fn replay(&mut self, entry: &Entry) -> Result<(), ServerError> {
         if entry.kind == EntryKind::Command {
-            self.applier.replay(&self.shared, &decode(entry)?);
+            self.applier.replay(&self.state, &decode(entry)?);
         }
         self.consensus.applied(entry.index)?;
         Ok(())

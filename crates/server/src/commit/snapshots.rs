@@ -12,9 +12,9 @@ use baton_consensus::{Consensus, SnapshotPoint};
 use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
-use crate::session::clocks::now;
-use crate::state::Shared;
-use crate::stats::counters::micros_since;
+use crate::state::ServerState;
+use crate::time::micros_since;
+use crate::time::now;
 
 /// Bytes of one slice: what a batch may have to wait for.
 const SLICE_BYTES: usize = 64 << 10;
@@ -82,29 +82,29 @@ impl Snapshots {
     }
 
     /// Does a bounded part of what is to be done.
-    pub(crate) fn step(&mut self, shared: &Shared, consensus: &Consensus, wal: &mut Wal) {
+    pub(crate) fn step(&mut self, state: &ServerState, consensus: &Consensus, wal: &mut Wal) {
         if self.writing.is_none() {
-            let options = &shared.options;
+            let options = &state.options;
             if self.entries_since >= options.snapshot_every_entries
                 || self.bytes_since >= options.snapshot_every_bytes
                 || self.retry.is_some_and(|(due, _)| now() >= due)
             {
-                self.begin(shared, consensus.snapshot_point(), wal.snapshots());
+                self.begin(state, consensus.snapshot_point(), wal.snapshots());
             }
             return;
         }
-        self.slice(shared);
-        self.finish(shared, wal);
+        self.slice(state);
+        self.finish(state, wal);
     }
 
-    fn begin(&mut self, shared: &Shared, point: SnapshotPoint, store: SnapshotStore) {
+    fn begin(&mut self, state: &ServerState, point: SnapshotPoint, store: SnapshotStore) {
         // Counted from here, so that a snapshot that fails is tried again only after its pause or
         // when the next one is due.
         self.entries_since = 0;
         self.bytes_since = 0;
         let index = point.index;
         let begun = now();
-        let mut tree = shared.tree.write();
+        let mut tree = state.tree.write();
         if let Err(error) = tree.begin_snapshot() {
             self.failed(&error.to_string());
             return;
@@ -113,7 +113,7 @@ impl Snapshots {
             index,
             term: point.term,
             zxid: tree.zxid(),
-            time_ms: shared.time.wall_ms(),
+            time_ms: state.time.wall_ms(),
             membership: point.membership.encode(),
         };
         let zxid = meta.zxid;
@@ -173,21 +173,21 @@ impl Snapshots {
     /// Ends the snapshot under way, because the log has no room while it takes some. One whose
     /// slices are all handed over is waited for: it may make segments needless. Does nothing where
     /// there is none.
-    pub(crate) fn give_way(&mut self, shared: &Shared, wal: &mut Wal) {
+    pub(crate) fn give_way(&mut self, state: &ServerState, wal: &mut Wal) {
         let Some(mut writing) = self.writing.take() else {
             return;
         };
         if writing.slices.take().is_some() {
-            shared.tree.write().abandon_snapshot();
+            state.tree.write().abandon_snapshot();
             // The thread sees the end of its slices, and removes its file.
             let _ = writing.thread.join();
             self.failed("it gave way to the log, which had no room on the disk");
         } else {
-            self.conclude(writing, shared, wal);
+            self.conclude(writing, state, wal);
         }
     }
 
-    fn slice(&mut self, shared: &Shared) {
+    fn slice(&mut self, state: &ServerState) {
         let Some(writing) = &mut self.writing else {
             return;
         };
@@ -198,8 +198,8 @@ impl Snapshots {
             Some(slice) => (slice, false),
             None => {
                 let held = now();
-                let slice = shared.tree.write().snapshot_slice(SLICE_BYTES);
-                shared.stats.snapshot_slice.record(micros_since(held));
+                let slice = state.tree.write().snapshot_slice(SLICE_BYTES);
+                state.stats.snapshot_slice.record(micros_since(held));
                 match slice {
                     Some(slice) => (slice, false),
                     None => (Vec::new(), true),
@@ -215,34 +215,34 @@ impl Snapshots {
             }
             Err(TrySendError::Full(slice)) => writing.held = Some(slice),
             Err(TrySendError::Disconnected(_)) => {
-                shared.tree.write().abandon_snapshot();
+                state.tree.write().abandon_snapshot();
                 writing.slices = None;
             }
         }
     }
 
-    fn finish(&mut self, shared: &Shared, wal: &mut Wal) {
+    fn finish(&mut self, state: &ServerState, wal: &mut Wal) {
         let Some(writing) = self.writing.take_if(|writing| writing.thread.is_finished()) else {
             return;
         };
         if writing.slices.is_some() {
-            shared.tree.write().abandon_snapshot();
+            state.tree.write().abandon_snapshot();
         }
-        self.conclude(writing, shared, wal);
+        self.conclude(writing, state, wal);
     }
 
     /// Waits for the writing thread and acts on what became of its snapshot.
-    fn conclude(&mut self, writing: Writing, shared: &Shared, wal: &mut Wal) {
+    fn conclude(&mut self, writing: Writing, state: &ServerState, wal: &mut Wal) {
         // The thread sends before it ends.
         let _ = writing.thread.join();
         match writing.done.try_recv() {
             Ok(Ok(info)) => {
                 self.retry = None;
-                let stats = &shared.stats;
+                let stats = &state.stats;
                 stats.snapshots.fetch_add(1, Relaxed);
                 stats.snapshot_time.record(micros_since(writing.begun));
                 stats.last_snapshot_zxid.store(writing.zxid, Relaxed);
-                stats.last_snapshot_ms.store(shared.time.wall_ms(), Relaxed);
+                stats.last_snapshot_ms.store(state.time.wall_ms(), Relaxed);
                 tracing::info!(
                     name = info.name,
                     index = writing.index,

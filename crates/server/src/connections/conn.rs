@@ -6,8 +6,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,34 +15,9 @@ use baton_tree::Identity;
 use parking_lot::Mutex;
 
 use crate::connections::outbound::Outbound;
-use crate::session::clocks::Touch;
+use crate::connections::peer::Peer;
+use crate::connections::touch::Touch;
 use crate::stats::counters::ConnStats;
-
-/// The other end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Peer {
-    Tcp(SocketAddr),
-    /// A process on this machine, over a unix socket.
-    Local,
-}
-
-impl Peer {
-    pub(crate) fn ip(&self) -> Option<IpAddr> {
-        match self {
-            Peer::Tcp(addr) => Some(addr.ip().to_canonical()),
-            Peer::Local => None,
-        }
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Tcp(addr) => write!(f, "{addr}"),
-            Peer::Local => f.write_str("unix"),
-        }
-    }
-}
 
 /// Why the core wants a connection closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,23 +1,23 @@
-//! What has arrived and is not taken on yet, over all connections: requests that are not whole, and
-//! whole ones that wait for room. Counted in one place, and bounded: past the bound those
-//! connections end that have held most for longest. A connection whose requests arrive whole and
-//! are taken on at once costs nothing here. Their sessions live on.
+//! The bound on requests that have arrived and are not taken on yet, over all connections: requests
+//! that are not whole, and whole ones that wait for room. Past the bound, the connections end that
+//! have held the most for the longest time; their sessions live on. A connection whose requests
+//! arrive whole and are taken on at once is not counted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::connections::conn::{CloseReason, Conn};
-use crate::connections::outbound::{Holder, to_end};
+use crate::connections::relief::{Holder, target_bytes, to_end};
 use crate::options::Options;
-use crate::state::Shared;
 
-/// Less than this of a connection is not counted: as much as any idle one may have.
+/// Fewer bytes than this of a connection are not counted: as much as any idle one may have.
 const COUNTED_BYTES: usize = 4 << 10;
 
-/// See the module's page.
+/// Counts the bytes of unfinished and waiting requests.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     held_bytes: AtomicUsize,
-    /// Connections that were told to end so that less is held, and have not yet.
+    /// Connections that are being ended so that less is held.
     ending: AtomicUsize,
     max_bytes: usize,
 }
@@ -43,43 +43,43 @@ impl Inbound {
             self.held_bytes.fetch_sub(before - after, Relaxed);
         }
     }
-}
 
-impl Shared {
-    /// Notes that `bytes` of a connection have arrived and are not taken on. `anew`: a request has
-    /// been taken on since the last time, so that what is held has been held from now on only.
-    pub(crate) fn set_unfinished(&self, conn: &Conn, bytes: usize, anew: bool) {
+    /// Counts `bytes` of a connection as arrived and not taken on. `anew`: a request has been taken
+    /// on since the last call, so what the connection holds has been held only from now on. `true`:
+    /// all connections together hold too much, and the caller has to [`relieve`](Self::relieve).
+    pub(crate) fn set(
+        &self,
+        conn: &Conn,
+        bytes: usize,
+        anew: bool,
+        now_ms: impl FnOnce() -> u64,
+    ) -> bool {
         let after = if bytes < COUNTED_BYTES { 0 } else { bytes };
         let unfinished = &conn.stats.unfinished;
         let before = unfinished.load(Relaxed);
         if before == 0 && after == 0 {
-            return;
+            return false;
         }
         if before == 0 || anew {
-            let since_ms = self.time.now_ms();
-            conn.stats.unfinished_since_ms.store(since_ms, Relaxed);
+            conn.stats.unfinished_since_ms.store(now_ms(), Relaxed);
         }
         unfinished.store(after, Relaxed);
-        self.inbound.change(before, after);
-        let is_over = self.inbound.held_bytes() > self.inbound.max_bytes;
-        if after > before && is_over && self.inbound.ending.load(Relaxed) == 0 {
-            self.end_unfinished();
-        }
+        self.change(before, after);
+        let is_over = self.held_bytes() > self.max_bytes;
+        after > before && is_over && self.ending.load(Relaxed) == 0
     }
 
-    /// A connection is gone, with what it held; `ended` says why.
-    pub(crate) fn release_unfinished(&self, conn: &Conn, ended: CloseReason) {
+    /// Releases what a connection held that is gone; `ended` says why it ended.
+    pub(crate) fn release(&self, conn: &Conn, ended: CloseReason) {
         let before = conn.stats.unfinished.swap(0, Relaxed);
-        self.inbound.change(before, 0);
+        self.change(before, 0);
         if ended == CloseReason::Unfinished {
-            self.inbound.ending.fetch_sub(1, Relaxed);
+            self.ending.fetch_sub(1, Relaxed);
         }
     }
 
     /// Ends connections until the others together are below the bound.
-    fn end_unfinished(&self) {
-        let now_ms = self.time.now_ms();
-        let connections = self.all_connections();
+    pub(crate) fn relieve(&self, connections: &[Arc<Conn>], now_ms: u64) {
         let mut held_bytes = 0;
         let mut holders = Vec::new();
         for (place, conn) in connections.iter().enumerate() {
@@ -94,16 +94,16 @@ impl Shared {
                 });
             }
         }
-        if held_bytes <= self.inbound.max_bytes {
+        if held_bytes <= self.max_bytes {
             return;
         }
         let mut wake = Vec::new();
-        for place in to_end(holders, held_bytes, self.inbound.max_bytes / 8 * 7) {
+        for place in to_end(holders, held_bytes, target_bytes(self.max_bytes)) {
             let Some(conn) = connections.get(place) else {
                 continue;
             };
             if conn.close(CloseReason::Unfinished, &mut wake) {
-                self.inbound.ending.fetch_add(1, Relaxed);
+                self.ending.fetch_add(1, Relaxed);
             }
         }
         for conn in wake {

@@ -280,25 +280,6 @@ impl Inbox {
         if state.stop { Woken::Stop } else { Woken::Go }
     }
 
-    /// Whether the core waits in [`Inbox::take`], with its deadline fixed.
-    #[cfg(test)]
-    pub(crate) fn is_core_asleep(&self) -> bool {
-        self.state.lock().sleeping
-    }
-
-    /// Whether the core is to come back from [`Inbox::take`] without work.
-    #[cfg(test)]
-    pub(crate) fn is_nudged(&self) -> bool {
-        self.state.lock().nudged
-    }
-
-    /// Does something while nobody can submit, take or nudge.
-    #[cfg(test)]
-    pub(crate) fn while_held<T>(&self, act: impl FnOnce() -> T) -> T {
-        let _held = self.state.lock();
-        act()
-    }
-
     /// Has [`Inbox::take`] come back, with work or without.
     pub(crate) fn nudge(&self) {
         let sleeping = {
@@ -346,7 +327,7 @@ impl Inbox {
     /// Adds to `work` what comes until `groups` are in it or `until` has passed. How many are.
     pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> usize {
         loop {
-            let late = crate::session::clocks::now() >= until;
+            let late = crate::time::now() >= until;
             {
                 let mut state = self.state.lock();
                 let there = work.groups.len() + state.work.groups.len();
@@ -362,7 +343,7 @@ impl Inbox {
 
     /// Waits so long, or until the core is asked to stop: whether it is.
     pub(crate) fn stops_within(&self, pause: Duration) -> bool {
-        let until = crate::session::clocks::now() + pause;
+        let until = crate::time::now() + pause;
         let mut state = self.state.lock();
         while !state.stop && !self.ready.wait_until(&mut state, until).timed_out() {}
         state.stop
@@ -396,6 +377,26 @@ impl Inbox {
         for task in state.waiting.drain(..) {
             task.wake();
         }
+    }
+}
+
+/// What tests see and hold.
+#[cfg(test)]
+impl Inbox {
+    /// Whether the core waits in [`Inbox::take`], with its deadline fixed.
+    pub(crate) fn is_core_asleep(&self) -> bool {
+        self.state.lock().sleeping
+    }
+
+    /// Whether the core is to come back from [`Inbox::take`] without work.
+    pub(crate) fn is_nudged(&self) -> bool {
+        self.state.lock().nudged
+    }
+
+    /// Does something while nobody can submit, take or nudge.
+    pub(crate) fn while_held<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _held = self.state.lock();
+        act()
     }
 }
 

@@ -4,11 +4,19 @@
 //! | module | owns |
 //! |---|---|
 //! | `inbox` | the one queue from all sockets to the core; bounded |
+//! | `registry` | every open connection; the limits on their number |
 //! | `inbound` | the bound on unfinished and waiting requests over all connections |
-//! | `outbound` | the bound on unread replies and events over all connections |
+//! | `relief` | which connections end when such a bound is exceeded |
 //! | `conn` | one connection: its outbound FIFO, its session, why it is closed |
+//! | `outbound` | the bound on unread replies and events over all connections |
+//! | `touch` | when a session was last heard of |
+//! | `peer` | the other end of a connection; which of them count as one client |
 
 pub(crate) mod conn;
 pub(crate) mod inbound;
 pub(crate) mod inbox;
 pub(crate) mod outbound;
+pub(crate) mod peer;
+pub(crate) mod registry;
+pub(crate) mod relief;
+pub(crate) mod touch;

@@ -23,15 +23,18 @@ use crate::connections::conn::{CloseReason, Conn, Outlet};
 use crate::connections::inbox::{Kind, Work};
 use crate::connections::outbound::Pressure;
 use crate::net::class::{self, Class};
+use crate::net::end::{End, LINGER};
 use crate::net::frames::{reply, whole_frame};
 use crate::net::handshake;
 use crate::net::stream::{Input, Output, Stream};
+use crate::net::word_reply;
 use crate::read::answer::{self, Flow, WatchAccess};
-use crate::report::notices::{Notice, Shown};
-use crate::session::clocks::now;
-use crate::state::Shared;
-use crate::stats::counters::micros;
+use crate::report::notice::Notice;
+use crate::report::shown::Shown;
+use crate::state::ServerState;
 use crate::stats::requests::Tally;
+use crate::time::micros;
+use crate::time::now;
 
 /// What one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
@@ -54,9 +57,6 @@ const FIRST_FRAME_BYTES: usize = 4 << 10;
 /// What a connection that has no request on its way may hand in though as much is queued as may be.
 const FREE_BYTES: usize = 4 << 10;
 
-/// How long a closed connection's last bytes may take to be fetched.
-pub(crate) const LINGER: Duration = Duration::from_millis(250);
-
 /// The longest request that is answered with an error when it is over the limit, in limits: its
 /// bytes are read and thrown away, so that the connection goes on. What claims to be longer closes
 /// its connection, as clients expect of ZooKeeper: kazoo's own tests send two MiB where one is
@@ -64,17 +64,6 @@ pub(crate) const LINGER: Duration = Duration::from_millis(250);
 const DISCARDED_LIMITS: usize = 2;
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
-
-/// Why a connection ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// The client closed it, or it broke.
-    Gone,
-    /// The server closes it; what waits has been written.
-    Closed(CloseReason),
-    /// The client broke the protocol: what it did.
-    Refused(Notice, String),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -128,7 +117,7 @@ fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
 
 /// One connection. See the module's page.
 pub(crate) struct Connection {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     conn: Arc<Conn>,
     socket: Input,
     input: BytesMut,
@@ -163,12 +152,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, conn: Arc<Conn>, stream: Stream) -> Self {
+    pub(crate) fn new(state: Arc<ServerState>, conn: Arc<Conn>, stream: Stream) -> Self {
         let (socket, outlet) = stream.into_halves();
         let outlet = Arc::new(outlet);
         conn.reads_from(&(Arc::clone(&outlet) as Arc<dyn Outlet>));
         Self {
-            shared,
+            state,
             conn,
             socket,
             input: BytesMut::new(),
@@ -196,13 +185,13 @@ impl Connection {
     /// is still done.
     pub(crate) async fn serve(mut self) -> End {
         let opening = tokio::time::timeout(
-            self.shared.options.handshake_timeout,
+            self.state.options.handshake_timeout,
             poll_fn(|cx| self.poll(cx, true)),
         );
         let end = match opening.await {
             Ok(None) => match self.word {
                 // Boxed so that the future of a connection with a session stays small.
-                Some((word, argument)) => return Box::pin(self.tell(word, argument)).await,
+                Some((word, argument)) => return Box::pin(self.answer_word(word, argument)).await,
                 None => poll_fn(|cx| self.poll(cx, false)).await,
             },
             Ok(end) => end,
@@ -210,19 +199,19 @@ impl Connection {
         };
         match end {
             Some(End::Closed(CloseReason::TooSlow)) => {
-                let stats = &self.shared.stats;
+                let stats = &self.state.stats;
                 stats.slow_readers_closed.fetch_add(1, Relaxed);
             }
             Some(End::Closed(CloseReason::AllTooSlow)) => {
-                let stats = &self.shared.stats;
+                let stats = &self.state.stats;
                 stats.slow_readers_closed.fetch_add(1, Relaxed);
                 stats.all_too_slow_closed.fetch_add(1, Relaxed);
             }
             Some(End::Closed(CloseReason::Unfinished)) => {
-                let stats = &self.shared.stats;
+                let stats = &self.state.stats;
                 stats.unfinished_closed.fetch_add(1, Relaxed);
             }
-            Some(End::Closed(_)) if self.shared.outbound.pressure() == Pressure::None => {
+            Some(End::Closed(_)) if self.state.outbound.pressure() == Pressure::None => {
                 self.linger().await;
             }
             _ => {}
@@ -230,23 +219,23 @@ impl Connection {
         end.unwrap_or(End::Gone)
     }
 
-    async fn tell(&mut self, word: words::Word, argument: i64) -> End {
-        let (shared, conn) = (&self.shared, &self.conn);
-        words::tell(shared, conn, &mut self.socket, &self.outlet, word, argument).await
+    async fn answer_word(&mut self, word: words::Word, argument: i64) -> End {
+        let (state, conn) = (&self.state, &self.conn);
+        word_reply::send(state, conn, &mut self.socket, &self.outlet, word, argument).await
     }
 
     /// Why there is no session yet: the client has not named it, or the server has not written it
     /// down.
     fn late(&self) -> End {
-        let stats = &self.shared.stats;
+        let stats = &self.state.stats;
         if self.phase != Phase::Attaching {
             stats.handshakes_timed_out.fetch_add(1, Relaxed);
             let what = "it did not name its session in time".to_owned();
             return End::Refused(Notice::NoSession, what);
         }
         stats.handshakes_unanswered.fetch_add(1, Relaxed);
-        let waited = self.shared.options.handshake_timeout;
-        let cause = self.shared.why_writes_wait();
+        let waited = self.state.options.handshake_timeout;
+        let cause = self.state.why_writes_wait();
         End::Refused(
             Notice::NotOpened,
             format!("its session could not be written down within {waited:?}: {cause}"),
@@ -305,9 +294,9 @@ impl Connection {
             }
             let unwritten = self.out.len() - self.written;
             self.conn
-                .set_unwritten(unwritten, || self.shared.time.now_ms());
+                .set_unwritten(unwritten, || self.state.time.now_ms());
             let taken_on = std::mem::take(&mut self.taken_on);
-            self.shared
+            self.state
                 .set_unfinished(&self.conn, self.input.len(), taken_on);
             let over = pressure == Pressure::Over;
             if closing.is_none() && (over || need == Need::Turn) {
@@ -337,7 +326,7 @@ impl Connection {
                         Poll::Pending => {}
                     }
                 } else if need == Need::Queue {
-                    progress = !self.shared.inbox.wait_for_room(cx.waker());
+                    progress = !self.state.inbox.wait_for_room(cx.waker());
                 } else if self.has_room() && self.phase != Phase::Attaching {
                     progress = true;
                 }
@@ -391,7 +380,7 @@ impl Connection {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     // What is kept for a slow reader is what it has not read, not much more.
-                    if self.written > self.shared.options.max_outbound_bytes
+                    if self.written > self.state.options.max_outbound_bytes
                         || self.written > (self.out.len() / 2).max(4 * READ_BYTES)
                     {
                         self.out.drain(..self.written);
@@ -434,7 +423,7 @@ impl Connection {
         }
         if self.request_is_whole()
             && let Some(attached) = self.conn.attached()
-            && !attached.touch.touch(self.shared.time.at_ms(self.read_at))
+            && !attached.touch.touch(self.state.time.at_ms(self.read_at))
         {
             return Err(End::Closed(CloseReason::SessionExpired));
         }
@@ -459,16 +448,16 @@ impl Connection {
 
     /// Sees how much waits for all clients, and makes room where it is too much. How it is then.
     fn relieve(&mut self) -> Pressure {
-        let mut pressure = self.shared.outbound.pressure();
-        if pressure == Pressure::Over && !self.shared.outbound.is_being_relieved() {
+        let mut pressure = self.state.outbound.pressure();
+        if pressure == Pressure::Over && !self.state.outbound.is_being_relieved() {
             let mut wake = Vec::new();
-            self.shared.relieve(&mut wake);
+            self.state.relieve(&mut wake);
             for conn in wake {
                 conn.wake(false);
             }
-            pressure = self.shared.outbound.pressure();
+            pressure = self.state.outbound.pressure();
         }
-        self.share = self.shared.outbound.share(pressure);
+        self.share = self.state.outbound.share(pressure);
         pressure
     }
 
@@ -482,13 +471,13 @@ impl Connection {
 
     /// Whether a further request may be taken on.
     fn has_room(&self) -> bool {
-        let options = &self.shared.options;
+        let options = &self.state.options;
         !self.last_taken
             && self.pause.is_none()
             && !self.is_full()
             && self.in_flight + self.work.len() < options.max_requests_in_flight
             && self.reads_behind < READS_BEHIND
-            && (self.may_hand_in_freely() || !self.shared.inbox.is_full())
+            && (self.may_hand_in_freely() || !self.state.inbox.is_full())
     }
 
     /// Whether it hands in so little that it may though as much is queued as may be: otherwise
@@ -530,14 +519,14 @@ impl Connection {
             return;
         }
         self.in_flight += self.work.len();
-        if !self.shared.inbox.submit(&mut self.work) {
+        if !self.state.inbox.submit(&mut self.work) {
             self.close_after = Some(CloseReason::ServerStops);
         }
     }
 
     /// Takes requests from the front of `rest`.
     fn requests(&mut self, rest: &mut &[u8]) -> Result<Need, End> {
-        let shared = Arc::clone(&self.shared);
+        let state = Arc::clone(&self.state);
         let conn = Arc::clone(&self.conn);
         let identity = conn.identity();
         let mut identity = identity;
@@ -545,17 +534,17 @@ impl Connection {
         let mut under_lock = 0;
         let mut answered = 0;
         let mut received = 0;
-        let counts = &shared.stats.requests;
+        let counts = &state.stats.requests;
         let mut tally = Tally::default();
         let outcome = loop {
             if self.close_after.is_some() || !self.has_room() {
                 break Ok(Need::Room);
             }
-            let (head, after) = match whole_frame(rest, shared.limits.max_frame_bytes) {
+            let (head, after) = match whole_frame(rest, state.limits.max_frame_bytes) {
                 Ok(Some(split)) => split,
                 Ok(None) => break Ok(Need::Input),
                 Err(frame::FrameError::TooLong { length, .. })
-                    if length <= DISCARDED_LIMITS * shared.limits.max_frame_bytes =>
+                    if length <= DISCARDED_LIMITS * state.limits.max_frame_bytes =>
                 {
                     let Some(header) = self.discard_large(rest, length) else {
                         break Ok(Need::Input);
@@ -563,7 +552,7 @@ impl Connection {
                     received += 1;
                     answered += self.in_turn(
                         header.xid,
-                        shared.zxid(),
+                        state.zxid(),
                         ErrorCode::BadArguments,
                         false,
                         &identity,
@@ -580,7 +569,7 @@ impl Connection {
             }
             let unread = std::mem::replace(rest, after);
             received += 1;
-            let mut decoder = Decoder::new(head, &shared.limits);
+            let mut decoder = Decoder::new(head, &state.limits);
             let header = match RequestHeader::decode(&mut decoder) {
                 Ok(header) => header,
                 Err(error) => break Err(End::Refused(Notice::BadFrame, error.to_string())),
@@ -602,10 +591,10 @@ impl Connection {
             conn.stats
                 .last_cxid
                 .store(header.xid as u32 as u64, Relaxed);
-            match Class::of_request(header.op, body, &shared.limits) {
+            match Class::of_request(header.op, body, &state.limits) {
                 Class::Ping => {
                     // protocol.md §3, watches; and zxids never fall from one reply to the next.
-                    let (taken, zxid) = conn.take_with_zxid(&mut self.out, || shared.zxid());
+                    let (taken, zxid) = conn.take_with_zxid(&mut self.out, || state.zxid());
                     self.answered(taken.answered);
                     if taken.closing.is_some() {
                         break Ok(Need::Room);
@@ -617,7 +606,7 @@ impl Connection {
                     let guard = match &tree {
                         Some(guard) => guard,
                         None => {
-                            let guard = tree.insert(shared.tree.read());
+                            let guard = tree.insert(state.tree.read());
                             // Events up to the state that this read is about to show; some may be
                             // missing from a connection that is to end.
                             if conn.take(&mut self.out, false).closing.is_some() {
@@ -626,7 +615,7 @@ impl Connection {
                             guard
                         }
                     };
-                    let watches = WatchAccess::Lock(&shared.watches);
+                    let watches = WatchAccess::Lock(&state.watches);
                     let request = answer::Asked {
                         conn: &conn,
                         identity: &identity,
@@ -635,7 +624,7 @@ impl Connection {
                         body,
                     };
                     let before = self.out.len();
-                    let flow = answer::answer(guard, &shared, watches, &request, &mut self.out);
+                    let flow = answer::answer(guard, &state, watches, &request, &mut self.out);
                     let bytes = self.out.len() - before;
                     tally.answer(bytes);
                     match flow {
@@ -661,15 +650,15 @@ impl Connection {
                     self.last_taken = true;
                 }
                 Class::Auth => {
-                    let packet = Request::decode(OpCode::Auth, body, &shared.limits);
+                    let packet = Request::decode(OpCode::Auth, body, &state.limits);
                     let (scheme, outcome) = match &packet {
                         Ok(Request::Auth(packet)) => {
                             let outcome = match judged {
                                 Judgement::Never => Err(credentials::Refusal::TooOften),
-                                _ => credentials::add(&identity, packet, &shared.options),
+                                _ => credentials::add(&identity, packet, &state.options),
                             };
                             if outcome.is_ok() {
-                                credentials::judge_superuser(&shared, &conn.peer, packet);
+                                state.judge_superuser(&conn.peer, packet);
                             }
                             let refused = |why: credentials::Refusal| {
                                 (ErrorCode::AuthFailed, why.to_string())
@@ -691,9 +680,9 @@ impl Connection {
                             ErrorCode::Ok
                         }
                         Err((code, why)) => {
-                            shared.stats.auth_failed.fetch_add(1, Relaxed);
+                            state.stats.auth_failed.fetch_add(1, Relaxed);
                             let scheme = Shown(scheme);
-                            shared.notice(
+                            state.notice(
                                 Notice::BadCredentials,
                                 Some(&conn.peer),
                                 format_args!(
@@ -709,10 +698,10 @@ impl Connection {
                     let zxid = if code == ErrorCode::Unimplemented {
                         -1
                     } else {
-                        shared.zxid()
+                        state.zxid()
                     };
                     answered += self.in_turn(header.xid, zxid, code, true, &identity);
-                    shared.notice(
+                    state.notice(
                         Notice::BadFrame,
                         Some(&conn.peer),
                         format_args!("connection closed: it asked for op {}: {code}", header.op),
@@ -724,16 +713,16 @@ impl Connection {
         drop(tree);
         counts.add(&tally);
         if received > 0 {
-            shared.stats.received.fetch_add(received, Relaxed);
+            state.stats.received.fetch_add(received, Relaxed);
             conn.stats.received.fetch_add(received, Relaxed);
         }
         if answered > 0 {
             let now = now();
             let micros = micros(now.saturating_duration_since(self.read_at));
-            shared.stats.sent.fetch_add(answered, Relaxed);
-            shared.stats.reads.record_all(answered, micros);
-            let now_ms = shared.time.at_ms(now);
-            conn.stats.answered(answered, micros, shared.zxid(), now_ms);
+            state.stats.sent.fetch_add(answered, Relaxed);
+            state.stats.reads.record_all(answered, micros);
+            let now_ms = state.time.at_ms(now);
+            conn.stats.answered(answered, micros, state.zxid(), now_ms);
         }
         outcome
     }
@@ -743,14 +732,12 @@ impl Connection {
         if std::mem::take(&mut self.judge_now) {
             return Judgement::Now;
         }
-        let shared = &self.shared;
-        match Request::decode(OpCode::Auth, body, &shared.limits) {
-            Ok(Request::Auth(packet))
-                if credentials::claims_superuser(&packet, &shared.options) =>
-            {
-                shared
-                    .guesses
-                    .turn(&self.conn.peer, shared.time.uptime_ms())
+        let state = &self.state;
+        match Request::decode(OpCode::Auth, body, &state.limits) {
+            Ok(Request::Auth(packet)) if credentials::claims_superuser(&packet, &state.options) => {
+                state
+                    .superuser_attempts
+                    .turn(&self.conn.peer, state.time.uptime_ms())
             }
             _ => Judgement::Now,
         }
@@ -759,17 +746,17 @@ impl Connection {
     /// Whether a large request has to wait until less is queued. One behind others of its
     /// connection is held by [`Connection::has_room`].
     fn must_wait_in_queue(&self, head: &[u8]) -> bool {
-        if self.in_flight > 0 || !self.shared.inbox.is_full() {
+        if self.in_flight > 0 || !self.state.inbox.is_full() {
             return false;
         }
-        let header = RequestHeader::decode(&mut Decoder::new(head, &self.shared.limits));
+        let header = RequestHeader::decode(&mut Decoder::new(head, &self.state.limits));
         header.is_ok_and(|header| matches!(Class::of(header.op), Class::Write(_)))
     }
 
     /// What kind of line in the log a broken frame gets; one that is too long is counted.
     fn no_frame(&self, error: &frame::FrameError) -> Notice {
         if matches!(error, frame::FrameError::TooLong { .. }) {
-            let stats = &self.shared.stats;
+            let stats = &self.state.stats;
             stats.large_requests.fetch_add(1, Relaxed);
             return Notice::LargeRequest;
         }
@@ -789,15 +776,15 @@ impl Connection {
     fn discard_large(&mut self, rest: &mut &[u8], length: usize) -> Option<RequestHeader> {
         let (head, after) = rest.split_at_checked(HEAD_BYTES)?;
         let head = head.get(frame::LENGTH_BYTES..).unwrap_or_default();
-        let header = RequestHeader::decode(&mut Decoder::new(head, &self.shared.limits)).ok()?;
+        let header = RequestHeader::decode(&mut Decoder::new(head, &self.state.limits)).ok()?;
         let body = length.saturating_sub(head.len());
         let here = body.min(after.len());
         *rest = after.get(here..).unwrap_or_default();
         self.discard = body - here;
-        let stats = &self.shared.stats;
+        let stats = &self.state.stats;
         stats.large_requests.fetch_add(1, Relaxed);
-        let max = self.shared.limits.max_frame_bytes;
-        self.shared.notice(
+        let max = self.state.limits.max_frame_bytes;
+        self.state.notice(
             Notice::LargeRequest,
             Some(&self.conn.peer),
             format_args!(
@@ -846,19 +833,13 @@ impl Connection {
             return Ok(Need::Room);
         }
         let input = std::mem::take(&mut self.input);
-        let max_bytes = self.shared.limits.max_frame_bytes.min(FIRST_FRAME_BYTES);
+        let max_bytes = self.state.limits.max_frame_bytes.min(FIRST_FRAME_BYTES);
         let outcome = match whole_frame(&input, max_bytes) {
             Ok(Some((frame, after))) => {
                 let used = input.len() - after.len();
-                handshake::request(
-                    &self.shared,
-                    &self.conn,
-                    frame,
-                    &mut self.work,
-                    self.read_at,
-                )
-                .map(|()| Some(used))
-                .map_err(|what| (Notice::BadFrame, what))
+                handshake::request(&self.state, &self.conn, frame, &mut self.work, self.read_at)
+                    .map(|()| Some(used))
+                    .map_err(|what| (Notice::BadFrame, what))
             }
             Ok(None) => Ok(None),
             Err(error) => Err((self.no_frame(&error), error.to_string())),
@@ -868,7 +849,7 @@ impl Connection {
             Ok(Some(used)) => {
                 self.input.advance(used);
                 self.phase = Phase::Attaching;
-                self.shared.stats.received.fetch_add(1, Relaxed);
+                self.state.stats.received.fetch_add(1, Relaxed);
                 self.conn.stats.received.fetch_add(1, Relaxed);
                 self.submit();
                 Ok(Need::Room)

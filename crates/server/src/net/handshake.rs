@@ -8,22 +8,22 @@ use baton_proto::{ConnectRequest, OpCode, PASSWORD_BYTES};
 
 use crate::connections::conn::Conn;
 use crate::connections::inbox::{Kind, Work};
-use crate::state::Shared;
+use crate::state::ServerState;
 
 /// Puts the session's opening or re-attachment into `work`.
 ///
 /// # Errors
 /// What is wrong with the frame; the connection is then closed without an answer.
 pub(crate) fn request(
-    shared: &Shared,
+    state: &ServerState,
     conn: &Arc<Conn>,
     frame: &[u8],
     work: &mut Work,
     received: Instant,
 ) -> Result<(), String> {
-    let request = ConnectRequest::decode(frame, &shared.limits)
+    let request = ConnectRequest::decode(frame, &state.limits)
         .map_err(|error| format!("its first frame is not a ConnectRequest: {error}"))?;
-    let zxid = shared.zxid();
+    let zxid = state.zxid();
     if request.last_zxid_seen > zxid {
         // It would see time go back. It has to find a server that is not behind (single system
         // image).
@@ -34,10 +34,10 @@ pub(crate) fn request(
     }
     let timeout_ms = negotiate(
         request.timeout_ms,
-        &shared.options.min_session_timeout,
-        &shared.options.max_session_timeout,
+        &state.options.min_session_timeout,
+        &state.options.max_session_timeout,
     );
-    shared.stats.requests.count(OpCode::CreateSession);
+    state.stats.requests.count(OpCode::CreateSession);
     let mirror_read_only = request.read_only.is_some();
     work.begin(conn, &conn.identity(), received);
     if request.session_id == 0 {

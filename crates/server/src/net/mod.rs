@@ -1,9 +1,24 @@
-//! Sockets: listeners, and one task for each connection. Knows the wire, and of the core only its
+//! Sockets of clients: one task for each connection. Knows the wire, and of the core only its
 //! inbox, the tree behind its lock, and each connection's outbound bytes.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `accept` | accepting, and the life of a connection's task |
+//! | `connection` | the task: takes requests on, answers reads, writes what is ready |
+//! | `word_reply` | writing the answer to a four-letter word |
+//! | `handshake` | the first frame |
+//! | `end` | how a task ends |
+//! | `stream` | TCP and unix sockets made alike |
+//! | `frames` | where a frame ends; the limit of its length |
+//! | `class` | which part of the server handles an operation |
+//! | `lag` | how late the socket tasks get their turn |
 
+pub(crate) mod accept;
 mod class;
 pub(crate) mod connection;
+mod end;
 mod frames;
 mod handshake;
-pub(crate) mod listen;
+pub(crate) mod lag;
 pub(crate) mod stream;
+mod word_reply;

@@ -11,8 +11,25 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::connections::conn::Outlet;
+
+/// What a simulated connection brings.
 #[cfg(feature = "simulation")]
-use crate::simulation::{MemoryInput, MemoryOutput};
+pub trait MemoryInput: AsyncRead + std::fmt::Debug + Send + Unpin + 'static {}
+#[cfg(feature = "simulation")]
+impl<T: AsyncRead + std::fmt::Debug + Send + Unpin + 'static> MemoryInput for T {}
+
+/// Where a simulated connection's answers go. Dropping it ends the stream.
+#[cfg(feature = "simulation")]
+pub trait MemoryOutput: std::fmt::Debug + Send + Sync + 'static {
+    /// Takes what it can, at once; how many bytes that was. It must not say `WouldBlock`.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Nothing more comes.
+    fn shutdown(&self);
+}
 
 /// A connected socket.
 #[derive(Debug)]

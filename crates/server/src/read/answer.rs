@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 
 use crate::connections::conn::Conn;
 use crate::read::baton_node;
-use crate::report::notices::{Notice, Shown};
-use crate::state::Shared;
+use crate::report::notice::Notice;
+use crate::report::shown::Shown;
+use crate::state::ServerState;
 use crate::watch::table::{Kinds, TooManyWatches, WatchTable};
 
 /// Whether the connection goes on.
@@ -55,7 +56,7 @@ pub(crate) struct Asked<'a> {
 /// Appends the reply, and before it the events that `setWatches` owes.
 pub(crate) fn answer(
     tree: &Tree,
-    shared: &Shared,
+    state: &ServerState,
     mut watches: WatchAccess<'_>,
     asked: &Asked<'_>,
     out: &mut Vec<u8>,
@@ -66,11 +67,11 @@ pub(crate) fn answer(
         zxid,
         err: 0,
     };
-    let request = match Request::decode(asked.op, asked.body, &shared.limits) {
+    let request = match Request::decode(asked.op, asked.body, &state.limits) {
         Ok(request) => request,
         Err(error) => {
             let what = format_args!("refused {}: {error}", asked.op);
-            shared.notice(Notice::BadRecord, Some(&asked.conn.peer), what);
+            state.notice(Notice::BadRecord, Some(&asked.conn.peer), what);
             refuse(out, header, ErrorCode::MarshallingError);
             return Flow::Continue;
         }
@@ -89,7 +90,7 @@ pub(crate) fn answer(
         }
         Request::GetData { path, watch } => match tree.get_data(path, identity) {
             Ok((data, stat)) => {
-                if *watch && !set_watch(shared, &mut watches, asked, path, Kinds::DATA) {
+                if *watch && !set_watch(state, &mut watches, asked, path, Kinds::DATA) {
                     refuse(out, header, ErrorCode::BadArguments);
                     return Flow::Continue;
                 }
@@ -109,7 +110,7 @@ pub(crate) fn answer(
             };
             if *watch
                 && matches!(found, Ok(_) | Err(ErrorCode::NoNode))
-                && !set_watch(shared, &mut watches, asked, path, Kinds::DATA)
+                && !set_watch(state, &mut watches, asked, path, Kinds::DATA)
             {
                 refuse(out, header, ErrorCode::BadArguments);
                 return Flow::Continue;
@@ -119,7 +120,7 @@ pub(crate) fn answer(
         Request::GetChildren { path, watch } | Request::GetChildren2 { path, watch } => {
             match tree.get_children(path, identity) {
                 Ok((children, stat)) => {
-                    if *watch && !set_watch(shared, &mut watches, asked, path, Kinds::CHILD) {
+                    if *watch && !set_watch(state, &mut watches, asked, path, Kinds::CHILD) {
                         refuse(out, header, ErrorCode::BadArguments);
                         return Flow::Continue;
                     }
@@ -139,16 +140,16 @@ pub(crate) fn answer(
             .map(|(acl, stat)| Response::Acl { acl, stat }),
         Request::Sync { path } => Ok(Response::Path((*path).to_owned())),
         Request::MultiRead(ops) => {
-            let max_bytes = shared.outbound.too_slow_bytes();
+            let max_bytes = state.outbound.too_slow_bytes();
             let results = tree.multi_read(ops, identity, max_bytes);
             if results.is_none() {
-                let stats = &shared.stats;
+                let stats = &state.stats;
                 stats.large_answers_refused.fetch_add(1, Relaxed);
                 let what = format_args!(
                     "refused multiRead of {} parts: its answer would have over {max_bytes} bytes; ask for less at a time",
                     ops.len()
                 );
-                shared.notice(Notice::LargeRequest, Some(&asked.conn.peer), what);
+                state.notice(Notice::LargeRequest, Some(&asked.conn.peer), what);
             }
             results.map(Response::Multi).ok_or(ErrorCode::BadArguments)
         }
@@ -166,7 +167,7 @@ pub(crate) fn answer(
                     AddWatchMode::PersistentRecursive => Kinds::RECURSIVE,
                 };
                 let is_set = baton_proto::path::validate(path).is_ok()
-                    && set_watch(shared, &mut watches, asked, path, kinds);
+                    && set_watch(state, &mut watches, asked, path, kinds);
                 if is_set {
                     Ok(Response::WatchAdded)
                 } else {
@@ -203,7 +204,7 @@ pub(crate) fn answer(
                 again.outcome
             });
             if let Err(why) = all_set {
-                return not_set_again(shared, asked, why, header, out);
+                return not_set_again(state, asked, why, header, out);
             }
             Ok(Response::Empty)
         }
@@ -223,7 +224,7 @@ pub(crate) fn answer(
                 again.outcome
             });
             if let Err(why) = all_set {
-                return not_set_again(shared, asked, why, header, out);
+                return not_set_again(state, asked, why, header, out);
             }
             Ok(Response::Empty)
         }
@@ -233,8 +234,8 @@ pub(crate) fn answer(
             let what = format_args!(
                 "connection closed: it asked for SASL, which this server does not have; use digest"
             );
-            shared.stats.auth_failed.fetch_add(1, Relaxed);
-            shared.notice(Notice::BadCredentials, Some(&asked.conn.peer), what);
+            state.stats.auth_failed.fetch_add(1, Relaxed);
+            state.notice(Notice::BadCredentials, Some(&asked.conn.peer), what);
             refuse(out, header, ErrorCode::AuthFailed);
             return Flow::Close;
         }
@@ -252,7 +253,7 @@ pub(crate) fn answer(
             frame::write_reply(out, header, Some(&response));
         }
         Err(code) => {
-            shared.refused(asked.conn, &asked.op, asked.body, code);
+            state.refused(asked.conn, &asked.op, asked.body, code);
             refuse(out, header, code);
         }
     }
@@ -261,7 +262,7 @@ pub(crate) fn answer(
 
 /// Sets a watch, or says in the log why it is refused: `false`.
 fn set_watch(
-    shared: &Shared,
+    state: &ServerState,
     watches: &mut WatchAccess<'_>,
     asked: &Asked<'_>,
     path: &str,
@@ -269,9 +270,9 @@ fn set_watch(
 ) -> bool {
     let outcome = watches.with(|table| table.add(asked.conn, path, kinds));
     if let Err(why) = outcome {
-        shared.stats.watches_refused.fetch_add(1, Relaxed);
+        state.stats.watches_refused.fetch_add(1, Relaxed);
         let what = format_args!("refused a watch on {}: {why}", Shown(path));
-        shared.notice(Notice::Watches, Some(&asked.conn.peer), what);
+        state.notice(Notice::Watches, Some(&asked.conn.peer), what);
     }
     outcome.is_ok()
 }
@@ -279,15 +280,15 @@ fn set_watch(
 /// Ends the connection: a client does not look at what setWatches is answered with, and would wait
 /// for events that never come.
 fn not_set_again(
-    shared: &Shared,
+    state: &ServerState,
     asked: &Asked<'_>,
     why: TooManyWatches,
     header: ReplyHeader,
     out: &mut Vec<u8>,
 ) -> Flow {
-    shared.stats.watches_refused.fetch_add(1, Relaxed);
+    state.stats.watches_refused.fetch_add(1, Relaxed);
     let what = format_args!("connection closed: its watches cannot be set again: {why}");
-    shared.notice(Notice::Watches, Some(&asked.conn.peer), what);
+    state.notice(Notice::Watches, Some(&asked.conn.peer), what);
     refuse(out, header, ErrorCode::BadArguments);
     Flow::Close
 }

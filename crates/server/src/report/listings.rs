@@ -16,8 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::options::Options;
-use crate::session::clocks::now;
-use crate::state::Shared;
+use crate::time::now;
 
 /// How long somebody waits for a listing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -106,7 +105,7 @@ impl AsRef<[u8]> for Listing {
 /// What somebody waits for.
 pub(crate) type Listed = Result<Listing, Refusal>;
 
-type Make = Box<dyn FnOnce(&Shared) -> Result<String, Refusal> + Send>;
+type Make = Box<dyn FnOnce() -> Result<String, Refusal> + Send>;
 
 /// A listing that has not begun.
 struct Waiting {
@@ -122,9 +121,11 @@ struct Queue {
     busy: bool,
 }
 
-/// See the module's page.
+/// The queues of listings to make, and the bound on what they hold.
 #[derive(Default)]
 pub(crate) struct Listings {
+    /// Bytes that one listing may gather.
+    max_bytes: usize,
     memory: Mutex<Queue>,
     folder: Mutex<Queue>,
     /// Bytes of finished listings that somebody still has.
@@ -140,9 +141,11 @@ impl std::fmt::Debug for Listings {
 }
 
 impl Listings {
-    /// Bytes that one listing may gather.
-    fn max_bytes(options: &Options) -> usize {
-        options.max_outbound_bytes_in_all / 4
+    pub(crate) fn new(options: &Options) -> Arc<Self> {
+        Arc::new(Self {
+            max_bytes: options.max_outbound_bytes_in_all / 4,
+            ..Self::default()
+        })
     }
 
     fn source(&self, source: Source) -> &Mutex<Queue> {
@@ -184,9 +187,7 @@ impl Listings {
         }
         Ok((listed, !std::mem::replace(&mut queue.busy, true)))
     }
-}
 
-impl Shared {
     /// The listing of this name, made for this asker and all others who wait for it. Cancelling has
     /// no effect on them.
     ///
@@ -196,12 +197,12 @@ impl Shared {
         self: &Arc<Self>,
         name: ListingName,
         source: Source,
-        make: impl FnOnce(&Shared) -> Result<String, Refusal> + Send + 'static,
+        make: impl FnOnce() -> Result<String, Refusal> + Send + 'static,
     ) -> Listed {
-        let (listed, start) = self.listings.ask(name, source, || Box::new(make))?;
+        let (listed, start) = self.ask(name, source, || Box::new(make))?;
         if start {
             let worker = Worker {
-                shared: Arc::clone(self),
+                listings: Arc::clone(self),
                 source,
                 done: false,
             };
@@ -220,7 +221,7 @@ impl Shared {
 
 /// The thread that makes the listings of one source.
 struct Worker {
-    shared: Arc<Shared>,
+    listings: Arc<Listings>,
     source: Source,
     /// Another thread has the source from here on.
     done: bool,
@@ -242,7 +243,7 @@ impl Worker {
 
     /// What is to be made next; without anything, the thread's time is over.
     fn next(&mut self) -> Option<Waiting> {
-        let mut queue = self.shared.listings.source(self.source).lock();
+        let mut queue = self.listings.source(self.source).lock();
         let next = queue.waiting.pop_front();
         if next.is_none() {
             queue.busy = false;
@@ -252,9 +253,9 @@ impl Worker {
     }
 
     fn make(&self, make: Make) -> Listed {
-        let held = &self.shared.listings.held;
+        let held = &self.listings.held;
         // One that fails keeps the others from nothing.
-        let made = catch_unwind(AssertUnwindSafe(|| make(&self.shared)));
+        let made = catch_unwind(AssertUnwindSafe(make));
         let text = made.unwrap_or(Err(Refusal::Failed))?;
         held.fetch_add(text.len(), Relaxed);
         Ok(Listing(Arc::new(Counted {
@@ -268,7 +269,7 @@ impl Drop for Worker {
     /// Where the thread could not begin: nobody waits for it.
     fn drop(&mut self) {
         if !self.done {
-            let mut queue = self.shared.listings.source(self.source).lock();
+            let mut queue = self.listings.source(self.source).lock();
             queue.busy = false;
             queue.waiting.clear();
         }
@@ -298,9 +299,9 @@ pub(crate) struct Gathering {
 impl Gathering {
     /// # Errors
     /// Too much of earlier listings has not been read.
-    pub(crate) fn new(shared: &Shared) -> Result<Self, Refusal> {
-        let max_bytes = Listings::max_bytes(&shared.options);
-        let unread = shared.listings.held.load(Relaxed);
+    pub(crate) fn new(listings: &Listings) -> Result<Self, Refusal> {
+        let max_bytes = listings.max_bytes;
+        let unread = listings.held.load(Relaxed);
         if unread > max_bytes {
             return Err(Refusal::Unread(unread));
         }
@@ -330,14 +331,13 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::state::tests::shared;
 
     const WATCHES: ListingName = ListingName::Word("wchp");
     const FIGURES: ListingName = ListingName::Metrics;
 
     /// Asks `times` for a listing that counts how often it is made.
     fn ask(
-        shared: &Arc<Shared>,
+        listings: &Arc<Listings>,
         name: ListingName,
         source: Source,
         times: usize,
@@ -345,9 +345,9 @@ mod tests {
     ) -> JoinSet<Listed> {
         let mut asked = JoinSet::new();
         for _ in 0..times {
-            let (shared, made) = (Arc::clone(shared), Arc::clone(made));
+            let (listings, made) = (Arc::clone(listings), Arc::clone(made));
             asked.spawn(async move {
-                let list = shared.list(name, source, move |_| {
+                let list = listings.list(name, source, move || {
                     made.fetch_add(1, Relaxed);
                     Ok("told".to_owned())
                 });
@@ -358,12 +358,12 @@ mod tests {
     }
 
     /// A listing that hangs until what comes back is dropped; the second says that it has begun.
-    fn hang(shared: &Arc<Shared>, source: Source) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
+    fn hang(listings: &Arc<Listings>, source: Source) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (release, released) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
-        let shared = Arc::clone(shared);
+        let listings = Arc::clone(listings);
         tokio::spawn(async move {
-            let list = shared.list(ListingName::Word("cons"), source, move |_| {
+            let list = listings.list(ListingName::Word("cons"), source, move || {
                 begun.send(()).unwrap();
                 let _ = released.recv();
                 Ok(String::new())
@@ -386,23 +386,23 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_who_ask_while_another_listing_is_made_share_one() {
-        let shared = shared(Options::default());
-        let (release, begins) = hang(&shared, Source::Memory);
+        let listings = Listings::new(&Options::default());
+        let (release, begins) = hang(&listings, Source::Memory);
         tokio::task::spawn_blocking(move || begins.recv().unwrap())
             .await
             .unwrap();
         let made = Arc::new(AtomicUsize::new(0));
-        let watches = ask(&shared, WATCHES, Source::Memory, 100, &made);
-        let figures = ask(&shared, FIGURES, Source::Memory, 100, &made);
+        let watches = ask(&listings, WATCHES, Source::Memory, 100, &made);
+        let figures = ask(&listings, FIGURES, Source::Memory, 100, &made);
         until(|| {
-            let queue = shared.listings.memory.lock();
+            let queue = listings.memory.lock();
             let askers = queue.waiting.iter().map(|waiting| waiting.askers.len());
             askers.sum::<usize>() == 200
         })
         .await;
         assert_eq!(made.load(Relaxed), 0, "one at a time");
         // Files are a source of their own: neither keeps the other waiting.
-        let files = ask(&shared, FIGURES, Source::Folder, 1, &made);
+        let files = ask(&listings, FIGURES, Source::Folder, 1, &made);
         assert_eq!(&*files.join_all().await.pop().unwrap().unwrap(), "told");
         drop(release);
         for listed in watches
@@ -414,27 +414,27 @@ mod tests {
             assert_eq!(&*listed.unwrap(), "told");
         }
         assert_eq!(made.load(Relaxed), 3);
-        until(|| shared.listings.held.load(Relaxed) == 0).await;
+        until(|| listings.held.load(Relaxed) == 0).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_more_wait_than_may_and_those_who_have_gone_do_not_count() {
-        let shared = shared(Options::default());
-        let (release, begins) = hang(&shared, Source::Memory);
+        let listings = Listings::new(&Options::default());
+        let (release, begins) = hang(&listings, Source::Memory);
         tokio::task::spawn_blocking(move || begins.recv().unwrap())
             .await
             .unwrap();
         let made = Arc::new(AtomicUsize::new(0));
         let full = || {
-            let queue = shared.listings.memory.lock();
+            let queue = listings.memory.lock();
             queue
                 .waiting
                 .iter()
                 .any(|waiting| waiting.askers.len() == MOST_WAITING)
         };
-        let first = ask(&shared, WATCHES, Source::Memory, MOST_WAITING, &made);
+        let first = ask(&listings, WATCHES, Source::Memory, MOST_WAITING, &made);
         until(full).await;
-        let refused = ask(&shared, WATCHES, Source::Memory, 1, &made)
+        let refused = ask(&listings, WATCHES, Source::Memory, 1, &made)
             .join_all()
             .await;
         assert!(
@@ -443,7 +443,7 @@ mod tests {
         );
         let mut first = first;
         first.shutdown().await;
-        let next = ask(&shared, WATCHES, Source::Memory, 1, &made);
+        let next = ask(&listings, WATCHES, Source::Memory, 1, &made);
         until(|| !full()).await;
         drop(release);
         assert!(next.join_all().await[0].is_ok());
@@ -451,41 +451,41 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_listing_that_fails_keeps_nobody_waiting_and_the_next_is_made() {
-        let shared = shared(Options::default());
-        let failed = shared
-            .list(WATCHES, Source::Memory, |_| panic!("on purpose"))
+        let listings = Listings::new(&Options::default());
+        let failed = listings
+            .list(WATCHES, Source::Memory, || panic!("on purpose"))
             .await;
         assert_eq!(failed.unwrap_err(), Refusal::Failed);
-        let next = shared
-            .list(WATCHES, Source::Memory, |_| Ok("next".to_owned()))
+        let next = listings
+            .list(WATCHES, Source::Memory, || Ok("next".to_owned()))
             .await;
         assert_eq!(&*next.unwrap(), "next");
     }
 
     #[test]
     fn what_nobody_reads_bounds_what_is_gathered() {
-        let shared = shared(Options::default());
-        let max = Listings::max_bytes(&shared.options);
-        shared.listings.held.store(max, Relaxed);
-        let mut gathering = Gathering::new(&shared).unwrap();
+        let listings = Listings::new(&Options::default());
+        let max = listings.max_bytes;
+        listings.held.store(max, Relaxed);
+        let mut gathering = Gathering::new(&listings).unwrap();
         assert_eq!(gathering.count(max), Ok(()));
         assert_eq!(gathering.count(1), Err(Refusal::TooLong(max)));
-        shared.listings.held.store(max + 1, Relaxed);
+        listings.held.store(max + 1, Relaxed);
         assert_eq!(
-            Gathering::new(&shared).unwrap_err(),
+            Gathering::new(&listings).unwrap_err(),
             Refusal::Unread(max + 1)
         );
     }
 
     #[tokio::test]
     async fn where_no_thread_can_begin_nobody_waits_and_the_next_listing_is_made() {
-        let shared = shared(Options::default());
-        let make = || -> Make { Box::new(|_| Ok("told".to_owned())) };
-        let ask = || shared.listings.ask(WATCHES, Source::Memory, make).unwrap();
+        let listings = Listings::new(&Options::default());
+        let make = || -> Make { Box::new(|| Ok("told".to_owned())) };
+        let ask = || listings.ask(WATCHES, Source::Memory, make).unwrap();
         let (waiting, start) = ask();
         assert!(start);
         let worker = |done| Worker {
-            shared: Arc::clone(&shared),
+            listings: Arc::clone(&listings),
             source: Source::Memory,
             done,
         };

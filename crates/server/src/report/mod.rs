@@ -6,6 +6,8 @@
 //! | `notices` | what the log says of clients |
 //! | `rate_limit` | how many lines of the log each client may cause |
 
+pub(crate) mod client_log;
 pub(crate) mod listings;
-pub(crate) mod notices;
+pub(crate) mod notice;
 pub(crate) mod rate_limit;
+pub(crate) mod shown;

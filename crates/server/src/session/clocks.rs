@@ -4,145 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::connections::conn::Conn;
-
-/// The monotonic clock of the whole server: tokio's, which a simulation can hold.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-/// How much had been forgiven at some moment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ForgivenBefore(u64);
-
-/// Milliseconds of the server's own running time. Time in which the process was stopped as a whole
-/// is not counted, so that nobody loses a session because the *server* slept.
-#[derive(Debug)]
-pub(crate) struct ServerTime {
-    start: Instant,
-    stalled_ms: AtomicU64,
-    /// The wall clock at the start, where it is to follow the monotonic one.
-    simulated_wall_ms: Option<i64>,
-}
-
-impl ServerTime {
-    /// With `simulated_wall_ms`, the wall clock reads so at the start and follows the monotonic
-    /// clock.
-    pub(crate) fn new(simulated_wall_ms: Option<i64>) -> Self {
-        Self {
-            start: now(),
-            stalled_ms: AtomicU64::new(0),
-            simulated_wall_ms,
-        }
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.at_ms(now())
-    }
-
-    /// The wall clock, in milliseconds since 1970: what goes into entries as the leader's time.
-    pub(crate) fn wall_ms(&self) -> i64 {
-        let (from, since) = match self.simulated_wall_ms {
-            Some(start_ms) => (start_ms, now().saturating_duration_since(self.start)),
-            None => (
-                0,
-                SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default(),
-            ),
-        };
-        from.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-    }
-
-    pub(crate) fn at_ms(&self, instant: Instant) -> u64 {
-        let elapsed = instant.saturating_duration_since(self.start).as_millis();
-        u64::try_from(elapsed)
-            .unwrap_or(u64::MAX)
-            .saturating_sub(self.stalled_ms.load(Ordering::Relaxed))
-    }
-
-    /// Where a stretch begins of which some may be forgiven, see [`ServerTime::forgive`].
-    pub(crate) fn mark(&self) -> ForgivenBefore {
-        ForgivenBefore(self.stalled_ms.load(Ordering::Relaxed))
-    }
-
-    /// Since `mark` was taken, nobody was heard for so long: that time does not count. What several
-    /// observers see of one stall is forgiven once, since each says how much is to be forgiven
-    /// since its own mark.
-    pub(crate) fn forgive(&self, mark: ForgivenBefore, stalled: Duration) {
-        let stalled_ms = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
-        self.stalled_ms
-            .fetch_max(mark.0.saturating_add(stalled_ms), Ordering::Relaxed);
-    }
-
-    /// All that has been forgiven since the start.
-    pub(crate) fn forgiven(&self) -> Duration {
-        Duration::from_millis(self.stalled_ms.load(Ordering::Relaxed))
-    }
-
-    /// Milliseconds since the start, whatever was forgiven.
-    pub(crate) fn uptime_ms(&self) -> u64 {
-        self.uptime_ms_at(now())
-    }
-
-    pub(crate) fn uptime_ms_at(&self, instant: Instant) -> u64 {
-        let since = instant.saturating_duration_since(self.start);
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-/// A touch that came after the core had decided to end the session.
-const ENDING: u64 = u64::MAX;
-
-/// When a session was last heard of. Shared by the session's socket, which touches, and the core,
-/// which ends it.
-#[derive(Debug)]
-pub(crate) struct Touch(AtomicU64);
-
-impl Touch {
-    pub(crate) fn new(now_ms: u64) -> Arc<Self> {
-        Arc::new(Self(AtomicU64::new(now_ms)))
-    }
-
-    /// Counts a packet. `false` means that the session is being ended: the packet must not be
-    /// answered, or a client would take the answer to a ping for a lease that is not there
-    /// (hazards.md §2.8).
-    pub(crate) fn touch(&self, now_ms: u64) -> bool {
-        let mut seen = self.0.load(Ordering::Acquire);
-        loop {
-            if seen == ENDING {
-                return false;
-            }
-            if seen >= now_ms {
-                return true;
-            }
-            match self
-                .0
-                .compare_exchange_weak(seen, now_ms, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return true,
-                Err(newer) => seen = newer,
-            }
-        }
-    }
-
-    pub(crate) fn last_ms(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Ends the session unless a touch came since `seen_ms`.
-    fn end(&self, seen_ms: u64) -> bool {
-        self.0
-            .compare_exchange(seen_ms, ENDING, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-    }
-}
+use crate::connections::touch::{ENDING, Touch};
 
 /// What the core knows of a session beside the tree's part.
 #[derive(Debug)]
@@ -324,20 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_that_two_have_seen_is_forgiven_once() {
-        let time = ServerTime::new(Some(0));
-        let (one, two) = (time.mark(), time.mark());
-        time.forgive(one, Duration::from_millis(300));
-        time.forgive(two, Duration::from_millis(200));
-        assert_eq!(time.forgiven(), Duration::from_millis(300));
-        let later = time.mark();
-        time.forgive(two, Duration::from_millis(310));
-        assert_eq!(time.forgiven(), Duration::from_millis(310));
-        time.forgive(later, Duration::from_millis(50));
-        assert_eq!(time.forgiven(), Duration::from_millis(350));
-    }
-
-    #[test]
     fn a_session_whose_bytes_wait_unread_is_put_off_for_one_more_timeout_at_most() {
         for (touched_at, ends_at) in [(1150, 3200), (1200, 3300)] {
             let mut clocks = SessionClocks::new(100);
@@ -403,13 +256,6 @@ mod tests {
         *socket.touch.lock() = Some(touch);
         let ended_at = (0..5000).find(|now| clocks.due(*now).ended == [7]);
         assert_eq!(ended_at, Some(2100));
-    }
-
-    #[test]
-    fn a_packet_that_is_counted_late_sets_no_session_back() {
-        let touch = Touch::new(0);
-        assert!(touch.touch(100) && touch.touch(50));
-        assert_eq!(touch.last_ms(), 100);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `beat` | how late the socket tasks are served; the round that reads every socket before a session expires |
-//! | `clocks` | the server's clock; when each session expires |
+//! | `clocks` | when each session expires |
+//! | `rounds` | the rounds of the socket tasks that the core waits for before a session expires |
 //! | `ids` | the ids of new sessions |
 
-pub(crate) mod beat;
 pub(crate) mod clocks;
 pub(crate) mod ids;
+pub(crate) mod rounds;

@@ -4,11 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::session::clocks::now;
 use crate::stats::distribution::{Distribution, Spread};
 use crate::stats::requests::RequestCounts;
 
@@ -47,8 +45,6 @@ pub(crate) struct Stats {
     pub(crate) large_answers_refused: AtomicU64,
     pub(crate) watches_refused: AtomicU64,
     pub(crate) sessions_refused: AtomicU64,
-    /// Lines that the log has not about peers, since there were enough of them.
-    pub(crate) lines_left_out: AtomicU64,
     /// Syncs that took longer than a second.
     pub(crate) slow_syncs: AtomicU64,
     /// Whether writes wait for room on the disk.
@@ -118,7 +114,6 @@ impl Stats {
             large_answers_refused: zero(),
             watches_refused: zero(),
             sessions_refused: zero(),
-            lines_left_out: zero(),
             slow_syncs: zero(),
             disk_full: AtomicBool::new(false),
             queue_time: none(),
@@ -293,27 +288,9 @@ impl ConnStats {
     }
 }
 
-/// Whole microseconds.
-pub(crate) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Whole microseconds since then, by the server's clock.
-pub(crate) fn micros_since(start: Instant) -> u64 {
-    micros(now().saturating_duration_since(start))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_since_then_is_told_in_microseconds() {
-        let start = now() - Duration::from_secs(3);
-        let since = micros_since(start);
-        assert!((3_000_000..3_000_000 + 60_000_000).contains(&since));
-        assert_eq!(micros_since(now() + Duration::from_secs(60)), 0);
-    }
 
     #[test]
     fn refusals_are_counted_for_the_first_name_of_a_path_and_for_a_bounded_number_of_names() {

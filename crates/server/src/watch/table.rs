@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 
 use crate::connections::conn::Conn;
 use crate::options::Options;
-use crate::report::listings::{SLICE_BYTES, SLICE_ITEMS};
 
 /// Kinds of watches, as bits: a connection may have several on one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -445,12 +444,17 @@ impl WatchTable {
     }
 
     /// Appends further watched paths with the sessions that watch them: a slice from the slot
-    /// `from` on, as large as one may be. The slot at which the next slice begins; `None`: there
-    /// are no more. What changes between slices may be found or not.
-    pub(crate) fn next_watched(&self, from: usize, found: &mut Vec<WatchedPath>) -> Option<usize> {
+    /// `from` on, of about `max_items` items and `max_bytes` bytes. The slot at which the next
+    /// slice begins; `None`: there are no more. What changes between slices may be found or not.
+    pub(crate) fn next_watched(
+        &self,
+        from: usize,
+        (max_items, max_bytes): (usize, usize),
+        found: &mut Vec<WatchedPath>,
+    ) -> Option<usize> {
         let (mut items, mut bytes) = (0, 0);
         for (slot, watched) in self.watched.iter().enumerate().skip(from) {
-            if items >= SLICE_ITEMS || bytes >= SLICE_BYTES {
+            if items >= max_items || bytes >= max_bytes {
                 return Some(slot);
             }
             items += 1;
@@ -480,6 +484,7 @@ pub(crate) struct WatchedPath {
 mod tests {
     use super::*;
     use crate::connections::conn::tests::conn;
+    use crate::report::listings::{SLICE_BYTES, SLICE_ITEMS};
 
     fn table() -> WatchTable {
         WatchTable::new(WatchBounds::new(&Options::default()))
@@ -567,7 +572,7 @@ mod tests {
         let mut slices = 0;
         while let Some(slot) = from {
             let before = found.len();
-            from = table.next_watched(slot, &mut found);
+            from = table.next_watched(slot, (SLICE_ITEMS, SLICE_BYTES), &mut found);
             assert!(found.len() - before <= SLICE_ITEMS);
             slices += 1;
         }
@@ -584,7 +589,7 @@ mod tests {
                 .unwrap();
         }
         found.clear();
-        let next = table.next_watched(count - 1, &mut found);
+        let next = table.next_watched(count - 1, (SLICE_ITEMS, SLICE_BYTES), &mut found);
         assert_eq!(
             (found.len(), next),
             (2, Some(count + 1)),

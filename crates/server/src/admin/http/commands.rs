@@ -16,10 +16,11 @@ use crate::admin::facts;
 use crate::admin::metrics;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials;
-use crate::connections::conn::{CloseReason, Conn, Peer};
+use crate::connections::conn::{CloseReason, Conn};
+use crate::connections::peer::Peer;
 use crate::report::listings::{Gathering, ListingName, Refusal, Source};
-use crate::report::notices::Notice;
-use crate::state::Shared;
+use crate::report::notice::Notice;
+use crate::state::ServerState;
 
 /// A request for a command.
 #[derive(Debug)]
@@ -49,11 +50,14 @@ enum Access {
 #[derive(Clone, Copy)]
 enum Run {
     /// At once: it costs no more with more connections, sessions and watches.
-    Now(fn(&Shared) -> Map<String, Value>),
+    Now(fn(&ServerState) -> Map<String, Value>),
     /// As a listing.
-    Listed(Source, fn(&Shared) -> Result<Map<String, Value>, Refusal>),
+    Listed(
+        Source,
+        fn(&ServerState) -> Result<Map<String, Value>, Refusal>,
+    ),
     /// With what the request says, on a thread that may wait.
-    Asked(fn(&Shared, &Asked) -> Told),
+    Asked(fn(&ServerState, &Asked) -> Told),
 }
 
 struct Command {
@@ -63,7 +67,10 @@ struct Command {
     run: Run,
 }
 
-const fn tells(names: &'static [&'static str], run: fn(&Shared) -> Map<String, Value>) -> Command {
+const fn tells(
+    names: &'static [&'static str],
+    run: fn(&ServerState) -> Map<String, Value>,
+) -> Command {
     Command {
         names,
         access: Access::Anyone,
@@ -74,7 +81,7 @@ const fn tells(names: &'static [&'static str], run: fn(&Shared) -> Map<String, V
 const fn lists(
     names: &'static [&'static str],
     source: Source,
-    run: fn(&Shared) -> Result<Map<String, Value>, Refusal>,
+    run: fn(&ServerState) -> Result<Map<String, Value>, Refusal>,
 ) -> Command {
     Command {
         names,
@@ -86,7 +93,7 @@ const fn lists(
 const fn does(
     names: &'static [&'static str],
     access: Access,
-    run: fn(&Shared, &Asked) -> Told,
+    run: fn(&ServerState, &Asked) -> Told,
 ) -> Command {
     Command {
         names,
@@ -99,8 +106,8 @@ static COMMANDS: &[Command] = &[
     does(
         &["connection_stat_reset", "crst"],
         Access::Trusted,
-        |shared, _| {
-            for conn in shared.all_connections() {
+        |state, _| {
+            for conn in state.all_connections() {
                 conn.stats.reset();
             }
             Ok(Map::new())
@@ -108,8 +115,8 @@ static COMMANDS: &[Command] = &[
     ),
     tells(&["configuration", "conf", "config"], configuration),
     lists(&["connections", "cons"], Source::Memory, connections),
-    lists(&["dirs"], Source::Folder, |shared| {
-        let (snapshots, log) = facts::file_bytes(shared);
+    lists(&["dirs"], Source::Folder, |state| {
+        let (snapshots, log) = facts::file_bytes(state);
         Ok(fields(
             json!({"datadir_size": snapshots, "logdir_size": log}),
         ))
@@ -121,8 +128,8 @@ static COMMANDS: &[Command] = &[
             .map(|(name, value)| (name.to_owned(), json!(value)))
             .collect()
     }),
-    tells(&["get_trace_mask", "gtmk"], |shared| {
-        fields(json!({"tracemask": shared.stats.trace_mask.load(Relaxed)}))
+    tells(&["get_trace_mask", "gtmk"], |state| {
+        fields(json!({"tracemask": state.stats.trace_mask.load(Relaxed)}))
     }),
     tells(&["hash"], |_| fields(json!({"digests": []}))),
     tells(&["initial_configuration", "icfg"], |_| {
@@ -131,23 +138,23 @@ static COMMANDS: &[Command] = &[
     tells(&["is_read_only", "isro"], |_| {
         fields(json!({"read_only": false}))
     }),
-    tells(&["last_snapshot", "lsnp"], |shared| {
-        let millis = shared.stats.last_snapshot_ms.load(Relaxed);
+    tells(&["last_snapshot", "lsnp"], |state| {
+        let millis = state.stats.last_snapshot_ms.load(Relaxed);
         let (zxid, seconds) = if millis == 0 {
             (-1, -1)
         } else {
-            let zxid = shared.stats.last_snapshot_zxid.load(Relaxed);
+            let zxid = state.stats.last_snapshot_zxid.load(Relaxed);
             (zxid, millis / 1000)
         };
         fields(json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}))
     }),
-    tells(&["leader", "lead"], |shared| {
-        let id = shared.options.server_id;
+    tells(&["leader", "lead"], |state| {
+        let id = state.options.server_id;
         fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}))
     }),
-    lists(&["monitor", "mntr"], Source::Memory, |shared| {
+    lists(&["monitor", "mntr"], Source::Memory, |state| {
         let mut all = fields(json!({"version": facts::version(), "server_state": "standalone"}));
-        all.append(&mut metrics::as_json(shared));
+        all.append(&mut metrics::as_json(state));
         Ok(all)
     }),
     does(
@@ -164,8 +171,8 @@ static COMMANDS: &[Command] = &[
         ))
     }),
     tells(&["ruok"], |_| Map::new()),
-    lists(&["server_stats", "srvr"], Source::Folder, |shared| {
-        Ok(server_stats(shared))
+    lists(&["server_stats", "srvr"], Source::Folder, |state| {
+        Ok(server_stats(state))
     }),
     does(&["set_trace_mask", "stmk"], Access::Trusted, set_trace_mask),
     does(&["shed_connections", "shed"], Access::TrustedPost, shed),
@@ -174,48 +181,48 @@ static COMMANDS: &[Command] = &[
             "the server writes snapshots by itself; back the data folder up as docs/user/operations.md says",
         ))
     }),
-    lists(&["stats", "stat"], Source::Folder, |shared| {
-        let mut all = server_stats(shared);
-        all.append(&mut connections(shared)?);
+    lists(&["stats", "stat"], Source::Folder, |state| {
+        let mut all = server_stats(state);
+        all.append(&mut connections(state)?);
         Ok(all)
     }),
-    does(&["stat_reset", "srst"], Access::Trusted, |shared, _| {
-        shared.stats.reset();
+    does(&["stat_reset", "srst"], Access::Trusted, |state, _| {
+        state.stats.reset();
         Ok(Map::new())
     }),
     tells(&["system_properties", "sysp"], |_| Map::new()),
     tells(&["voting_view"], |_| fields(json!({"current_config": {}}))),
-    lists(&["watches", "wchc"], Source::Memory, |shared| {
-        let mut gathering = Gathering::new(shared)?;
-        let by_session = facts::watches_by_session(shared, &mut gathering)?;
+    lists(&["watches", "wchc"], Source::Memory, |state| {
+        let mut gathering = Gathering::new(&state.listings)?;
+        let by_session = facts::watches_by_session(state, &mut gathering)?;
         let by_session: Map<_, _> = by_session
             .into_iter()
             .map(|(id, paths)| (id.to_string(), json!(paths)))
             .collect();
         Ok(fields(json!({"session_id_to_watched_paths": by_session})))
     }),
-    lists(&["watches_by_path", "wchp"], Source::Memory, |shared| {
-        let mut gathering = Gathering::new(shared)?;
-        let by_path = facts::watches_by_path(shared, &mut gathering)?.into_iter();
+    lists(&["watches_by_path", "wchp"], Source::Memory, |state| {
+        let mut gathering = Gathering::new(&state.listings)?;
+        let by_path = facts::watches_by_path(state, &mut gathering)?.into_iter();
         let by_path: Map<_, _> = by_path
             .map(|watched| (watched.path.into_string(), json!(&*watched.sessions)))
             .collect();
         Ok(fields(json!({"path_to_session_ids": by_path})))
     }),
-    lists(&["watch_summary", "wchs"], Source::Memory, |shared| {
-        let counts = shared.watches.lock().counts();
+    lists(&["watch_summary", "wchs"], Source::Memory, |state| {
+        let counts = state.watches.lock().counts();
         Ok(fields(json!({
             "num_connections": counts.connections,
             "num_paths": counts.paths,
             "num_total_watches": counts.watches,
         })))
     }),
-    tells(&["zabstate"], |shared| {
+    tells(&["zabstate"], |state| {
         fields(json!({
-            "myid": shared.options.server_id,
+            "myid": state.options.server_id,
             "is_leader": true,
             "voting": false,
-            "last_zxid": format!("0x{:x}", shared.zxid()),
+            "last_zxid": format!("0x{:x}", state.zxid()),
             "zabstate": "",
         }))
     }),
@@ -234,7 +241,7 @@ pub(super) fn list() -> Value {
 }
 
 /// Does what is asked: the status and the text of the answer.
-pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Bytes) {
+pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, Bytes) {
     let known = COMMANDS
         .iter()
         .find(|command| command.names.contains(&asked.name.as_str()));
@@ -244,10 +251,10 @@ pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Byte
     };
     let name = command.names.first().copied().unwrap_or_default();
     match command.run {
-        Run::Now(run) => (StatusCode::OK, text_of(&finished(name, run(shared)))),
+        Run::Now(run) => (StatusCode::OK, text_of(&finished(name, run(state)))),
         Run::Listed(source, run) => {
-            let listed = shared.list(ListingName::Command(name), source, move |shared| {
-                Ok(pretty(&finished(name, run(shared)?)))
+            let listed = state.list(ListingName::Command(name), source, move |state| {
+                Ok(pretty(&finished(name, run(state)?)))
             });
             match listed.await {
                 Ok(listing) => (StatusCode::OK, Bytes::from_owner(listing)),
@@ -261,17 +268,17 @@ pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Byte
         Run::Asked(run) => {
             if command.access != Access::Anyone
                 && asked.authorization.is_some()
-                && let Err(what) = turn(shared, asked.peer).await
+                && let Err(what) = turn(state, asked.peer).await
             {
                 let answer = failure(name, &what);
                 return (StatusCode::TOO_MANY_REQUESTS, text_of(&answer));
             }
-            let shared = Arc::clone(shared);
+            let state = Arc::clone(state);
             let access = command.access;
             let told = tokio::task::spawn_blocking(move || {
-                let told = permitted(&shared, access, &asked).and_then(|()| run(&shared, &asked));
+                let told = permitted(&state, access, &asked).and_then(|()| run(&state, &asked));
                 if let Err((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, what)) = &told {
-                    shared.notice(
+                    state.notice(
                         Notice::BadCredentials,
                         Some(&Peer::Tcp(asked.peer)),
                         format_args!("refused the command {name}: {what}"),
@@ -292,16 +299,16 @@ pub(super) async fn run(shared: &Arc<Shared>, asked: Asked) -> (StatusCode, Byte
 }
 
 /// Waits until it is the turn of these credentials to be judged.
-async fn turn(shared: &Shared, peer: SocketAddr) -> Result<(), String> {
+async fn turn(state: &ServerState, peer: SocketAddr) -> Result<(), String> {
     let peer = Peer::Tcp(peer);
-    match shared.guesses.turn(&peer, shared.time.uptime_ms()) {
+    match state.superuser_attempts.turn(&peer, state.time.uptime_ms()) {
         Judgement::Now => {}
         Judgement::After(wait) => tokio::time::sleep(wait).await,
         Judgement::Never => {
-            shared.stats.auth_failed.fetch_add(1, Relaxed);
+            state.stats.auth_failed.fetch_add(1, Relaxed);
             let what = "too many tries come from its address; wait a minute".to_owned();
             let line = format_args!("refused credentials for a command: {what}");
-            shared.notice(Notice::BadCredentials, Some(&peer), line);
+            state.notice(Notice::BadCredentials, Some(&peer), line);
             return Err(what);
         }
     }
@@ -328,7 +335,11 @@ pub(super) fn failure(name: &str, what: &str) -> Value {
     json!({"command": name, "error": what})
 }
 
-fn permitted(shared: &Shared, access: Access, asked: &Asked) -> Result<(), (StatusCode, String)> {
+fn permitted(
+    state: &ServerState,
+    access: Access,
+    asked: &Asked,
+) -> Result<(), (StatusCode, String)> {
     if access == Access::Anyone {
         return Ok(());
     }
@@ -338,8 +349,8 @@ fn permitted(shared: &Shared, access: Access, asked: &Asked) -> Result<(), (Stat
             "this command changes something; send 'Authorization: digest USER:PASSWORD'".to_owned(),
         ));
     };
-    if may_change(shared, authorization) {
-        shared.guesses.was_right(&Peer::Tcp(asked.peer));
+    if may_change(state, authorization) {
+        state.superuser_attempts.succeeded(&Peer::Tcp(asked.peer));
     } else {
         return Err((
             StatusCode::FORBIDDEN,
@@ -355,7 +366,7 @@ fn permitted(shared: &Shared, access: Access, asked: &Asked) -> Result<(), (Stat
 
 /// Whether these credentials may change something: the superuser's may, and those that have every
 /// permission on `/`, unless everybody has.
-fn may_change(shared: &Shared, authorization: &[u8]) -> bool {
+fn may_change(state: &ServerState, authorization: &[u8]) -> bool {
     let Some(credentials) = authorization
         .split_at_checked(7)
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"digest "))
@@ -369,17 +380,17 @@ fn may_change(shared: &Shared, authorization: &[u8]) -> bool {
         scheme: "digest",
         auth: Some(credentials),
     };
-    let Ok(identity) = credentials::add(&nobody, &packet, &shared.options) else {
-        shared.stats.auth_failed.fetch_add(1, Relaxed);
+    let Ok(identity) = credentials::add(&nobody, &packet, &state.options) else {
+        state.stats.auth_failed.fetch_add(1, Relaxed);
         return false;
     };
-    let tree = shared.tree.read();
+    let tree = state.tree.read();
     let named = tree.peek("/").is_some_and(|(_, acl)| {
         acl.permits(&identity, Perms::ALL) && !acl.permits(&nobody, Perms::ALL)
     });
     let enough = identity.is_super() || named;
     if !enough {
-        shared.stats.auth_failed.fetch_add(1, Relaxed);
+        state.stats.auth_failed.fetch_add(1, Relaxed);
     }
     enough
 }
@@ -398,31 +409,31 @@ fn fields(value: Value) -> Map<String, Value> {
     }
 }
 
-fn configuration(shared: &Shared) -> Map<String, Value> {
-    let options = &shared.options;
+fn configuration(state: &ServerState) -> Map<String, Value> {
+    let options = &state.options;
     let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(0);
     fields(json!({
-        "client_port": facts::client_port(shared),
-        "data_dir": facts::folder(shared),
-        "data_log_dir": facts::folder(shared),
+        "client_port": facts::client_port(state),
+        "data_dir": facts::folder(state),
+        "data_log_dir": facts::folder(state),
         "tick_time": millis(options.tick),
         "max_client_cnxns": options.max_connections_per_address,
         "min_session_timeout": millis(options.min_session_timeout),
         "max_session_timeout": millis(options.max_session_timeout),
-        "client_port_listen_backlog": facts::BACKLOG,
+        "client_port_listen_backlog": crate::options::BACKLOG,
         "server_id": options.server_id,
     }))
 }
 
-fn connections(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
-    let all = facts::connections(shared, &mut Gathering::new(shared)?)?;
-    let all: Vec<Value> = all.iter().map(|conn| connection(shared, conn)).collect();
+fn connections(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
+    let all = facts::connections(state, &mut Gathering::new(&state.listings)?)?;
+    let all: Vec<Value> = all.iter().map(|conn| connection(state, conn)).collect();
     Ok(fields(
         json!({"connections": all, "secure_connections": []}),
     ))
 }
 
-fn connection(shared: &Shared, conn: &Conn) -> Value {
+fn connection(state: &ServerState, conn: &Conn) -> Value {
     let stats = &conn.stats;
     let mut told = fields(json!({
         "remote_socket_address": conn.peer.to_string(),
@@ -436,7 +447,7 @@ fn connection(shared: &Shared, conn: &Conn) -> Value {
         told.append(&mut fields(json!({
             "session_id": attached.session,
             "last_operation": facts::last_op(conn),
-            "established": facts::wall_ms(shared, conn.since_ms),
+            "established": facts::wall_ms(state, conn.since_ms),
             "session_timeout": attached.timeout_ms,
             "last_cxid": stats.last_cxid.load(Relaxed) as u32 as i32,
             "last_zxid": stats.last_zxid.load(Relaxed),
@@ -450,9 +461,9 @@ fn connection(shared: &Shared, conn: &Conn) -> Value {
     Value::Object(told)
 }
 
-fn dump(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
-    let mut gathering = Gathering::new(shared)?;
-    let ends = facts::ends(shared, &mut gathering)?;
+fn dump(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
+    let mut gathering = Gathering::new(&state.listings)?;
+    let ends = facts::ends(state, &mut gathering)?;
     let mut by_end: Map<String, Value> = ends
         .attached
         .iter()
@@ -464,7 +475,7 @@ fn dump(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
     if !ends.away.is_empty() {
         by_end.insert("without_connection".to_owned(), json!(ends.away));
     }
-    let ephemerals = facts::ephemerals(shared, &mut gathering)?.into_iter();
+    let ephemerals = facts::ephemerals(state, &mut gathering)?.into_iter();
     let ephemerals: Map<_, _> = ephemerals
         .map(|(id, paths)| (id.to_string(), json!(paths)))
         .collect();
@@ -474,11 +485,11 @@ fn dump(shared: &Shared) -> Result<Map<String, Value>, Refusal> {
     })))
 }
 
-fn server_stats(shared: &Shared) -> Map<String, Value> {
-    let stats = &shared.stats;
+fn server_stats(state: &ServerState) -> Map<String, Value> {
+    let stats = &state.stats;
     let latency = stats.latency();
-    let (snapshots, log) = facts::file_bytes(shared);
-    let (last, min, max) = facts::reply_sizes(shared);
+    let (snapshots, log) = facts::file_bytes(state);
+    let (last, min, max) = facts::reply_sizes(state);
     let sizes = json!({"last_buffer_size": last, "min_buffer_size": min, "max_buffer_size": max});
     fields(json!({
         "version": facts::version(),
@@ -491,19 +502,19 @@ fn server_stats(shared: &Shared) -> Map<String, Value> {
             "max_latency": latency.max / 1000,
             "data_dir_size": snapshots,
             "log_dir_size": log,
-            "last_processed_zxid": shared.zxid(),
-            "outstanding_requests": shared.inbox.queued_requests(),
+            "last_processed_zxid": state.zxid(),
+            "outstanding_requests": state.inbox.queued_requests(),
             "fsync_threshold_exceed_count": stats.slow_syncs.load(Relaxed),
             "auth_failed_count": stats.auth_failed.load(Relaxed),
             "non_mtlsremote_conn_count": 0,
             "non_mtlslocal_conn_count": 0,
             "client_response_stats": sizes,
             "server_state": "standalone",
-            "num_alive_client_connections": shared.open_connections(),
-            "uptime": shared.time.uptime_ms(),
+            "num_alive_client_connections": state.open_connections(),
+            "uptime": state.time.uptime_ms(),
         },
         "client_response": sizes,
-        "node_count": shared.tree.read().node_count() + 1,
+        "node_count": state.tree.read().node_count() + 1,
     }))
 }
 
@@ -524,18 +535,18 @@ fn parameter(asked: &Asked, name: &str) -> Option<i64> {
     }
 }
 
-fn set_trace_mask(shared: &Shared, asked: &Asked) -> Told {
+fn set_trace_mask(state: &ServerState, asked: &Asked) -> Told {
     let mask = parameter(asked, "traceMask").ok_or_else(|| {
         let text = "setTraceMask requires long traceMask argument".to_owned();
         (StatusCode::BAD_REQUEST, text)
     })?;
-    shared.stats.trace_mask.store(mask, Relaxed);
+    state.stats.trace_mask.store(mask, Relaxed);
     Ok(fields(json!({"tracemask": mask})))
 }
 
 /// Closes the given share of the connections that have a session, the oldest first: their clients
 /// connect again, here or elsewhere, and keep their sessions.
-fn shed(shared: &Shared, asked: &Asked) -> Told {
+fn shed(state: &ServerState, asked: &Asked) -> Told {
     let percentage = parameter(asked, "percentage")
         .and_then(|given| usize::try_from(given).ok())
         .filter(|given| (1..=100).contains(given))
@@ -543,7 +554,7 @@ fn shed(shared: &Shared, asked: &Asked) -> Told {
             let text = "give the share of connections to close: {\"percentage\": 1 to 100}";
             (StatusCode::BAD_REQUEST, text.to_owned())
         })?;
-    let mut all = shared.all_connections();
+    let mut all = state.all_connections();
     all.retain(|conn| conn.attached().is_some());
     let share = (all.len() * percentage).div_ceil(100);
     let mut wake = Vec::new();
@@ -554,7 +565,7 @@ fn shed(shared: &Shared, asked: &Asked) -> Told {
         conn.wake(false);
     }
     let shed = share as u64;
-    shared.stats.connections_shed.fetch_add(shed, Relaxed);
+    state.stats.connections_shed.fetch_add(shed, Relaxed);
     tracing::info!(connections = shed, "connections shed, as an operator asked");
     Ok(fields(
         json!({"percentage_shed": percentage, "connections_shed": shed}),

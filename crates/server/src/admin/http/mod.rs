@@ -21,7 +21,7 @@ use self::commands::Asked;
 use crate::admin::metrics;
 use crate::commit::starting::Starting;
 use crate::report::listings::{ListingName, Source};
-use crate::state::Shared;
+use crate::state::ServerState;
 
 /// Bytes of a request's body.
 const MAX_BODY_BYTES: usize = 4 << 10;
@@ -30,27 +30,27 @@ const MAX_BODY_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub(crate) struct Site {
     starting: Arc<Starting>,
-    shared: OnceLock<Arc<Shared>>,
+    state: OnceLock<Arc<ServerState>>,
 }
 
 impl Site {
     pub(crate) fn new(starting: Arc<Starting>) -> Arc<Self> {
         Arc::new(Self {
             starting,
-            shared: OnceLock::new(),
+            state: OnceLock::new(),
         })
     }
 
     /// The server has started.
-    pub(crate) fn serves(&self, shared: &Arc<Shared>) {
-        let first = self.shared.set(Arc::clone(shared)).is_ok();
+    pub(crate) fn serves(&self, state: &Arc<ServerState>) {
+        let first = self.state.set(Arc::clone(state)).is_ok();
         debug_assert!(first, "a server starts once");
     }
 
     /// The server, or how far its start is.
-    fn shared(&self) -> Result<Arc<Shared>, String> {
-        let shared = self.shared.get();
-        shared.cloned().ok_or_else(|| self.starting.to_string())
+    fn state(&self) -> Result<Arc<ServerState>, String> {
+        let state = self.state.get();
+        state.cloned().ok_or_else(|| self.starting.to_string())
     }
 }
 
@@ -73,8 +73,8 @@ fn unavailable(why: &str) -> Response {
 
 /// The process answers and its core has not ended.
 async fn healthy(State(site): State<Arc<Site>>) -> Response {
-    match site.shared() {
-        Ok(shared) if shared.inbox.is_closed() => unavailable("the server stops"),
+    match site.state() {
+        Ok(state) if state.inbox.is_closed() => unavailable("the server stops"),
         Ok(_) => "ok\n".into_response(),
         Err(stage) => format!("{stage}\n").into_response(),
     }
@@ -82,36 +82,36 @@ async fn healthy(State(site): State<Arc<Site>>) -> Response {
 
 /// It also takes requests: those that wait are not so many that sockets are not read.
 async fn ready(State(site): State<Arc<Site>>) -> Response {
-    let shared = match site.shared() {
-        Ok(shared) => shared,
+    let state = match site.state() {
+        Ok(state) => state,
         Err(stage) => return unavailable(&stage),
     };
-    if shared.inbox.is_closed() {
+    if state.inbox.is_closed() {
         return unavailable("the server stops");
     }
-    if shared.stats.disk_full.load(Relaxed) {
+    if state.stats.disk_full.load(Relaxed) {
         return unavailable("the disk is full: writes wait until there is room");
     }
-    if let Some(stuck) = shared.core_stuck() {
+    if let Some(stuck) = state.core_stuck() {
         let seconds = stuck.as_secs();
         return unavailable(&format!(
             "the disk has not answered for {seconds} s: writes wait"
         ));
     }
-    let waiting = shared.inbox.queued_bytes();
-    if waiting >= shared.options.max_queued_bytes {
+    let waiting = state.inbox.queued_bytes();
+    if waiting >= state.options.max_queued_bytes {
         return unavailable(&format!("{waiting} bytes of requests wait for the disk"));
     }
     "ok\n".into_response()
 }
 
 async fn figures(State(site): State<Arc<Site>>) -> Response {
-    let shared = match site.shared() {
-        Ok(shared) => shared,
+    let state = match site.state() {
+        Ok(state) => state,
         Err(stage) => return unavailable(&stage),
     };
-    let listed = shared.list(ListingName::Metrics, Source::Memory, |shared| {
-        Ok(metrics::as_exposition(shared))
+    let listed = state.list(ListingName::Metrics, Source::Memory, |state| {
+        Ok(metrics::as_exposition(state))
     });
     match listed.await {
         Ok(text) => (
@@ -136,8 +136,8 @@ async fn command(
     Extension(peer): Extension<SocketAddr>,
     request: Request<Body>,
 ) -> Response {
-    let shared = match site.shared() {
-        Ok(shared) => shared,
+    let state = match site.state() {
+        Ok(state) => state,
         Err(stage) => {
             let answer = commands::failure(&name, &stage);
             return json(StatusCode::SERVICE_UNAVAILABLE, commands::text_of(&answer));
@@ -157,7 +157,7 @@ async fn command(
         query: head.uri.query().unwrap_or_default().to_owned(),
         body: body.to_vec(),
     };
-    let (status, text) = commands::run(&shared, asked).await;
+    let (status, text) = commands::run(&state, asked).await;
     json(status, text)
 }
 

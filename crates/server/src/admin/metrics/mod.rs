@@ -9,7 +9,7 @@ use baton_proto::Escaped;
 use serde_json::{Map, Number, Value as Json};
 
 use self::table::{Kind, Sample, Value, all};
-use crate::state::Shared;
+use crate::state::ServerState;
 
 /// Shares of which the summaries tell the quantile: of `/metrics`, and with their names in `mntr`.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
@@ -20,8 +20,8 @@ const MICROS_PER_SECOND: f64 = 1e6;
 
 /// The figures by name, without a prefix, as `mntr` and `/commands/monitor` tell them: a
 /// distribution becomes several.
-fn flat(shared: &Shared) -> Vec<(String, Number)> {
-    let sample = Sample::take(shared);
+fn flat(state: &ServerState) -> Vec<(String, Number)> {
+    let sample = Sample::take(state);
     let mut told = Vec::new();
     for metric in all() {
         let (spread, per) = match metric.value(&sample) {
@@ -80,23 +80,23 @@ fn rounded(real: f64, name: &str) -> Number {
 }
 
 /// As `mntr` writes them.
-pub(crate) fn as_lines(shared: &Shared, out: &mut String) {
-    for (name, value) in flat(shared) {
+pub(crate) fn as_lines(state: &ServerState, out: &mut String) {
+    for (name, value) in flat(state) {
         let _ = writeln!(out, "zk_{}\t{value}", Escaped(&name));
     }
 }
 
 /// As `/commands/monitor` writes them.
-pub(crate) fn as_json(shared: &Shared) -> Map<String, Json> {
-    flat(shared)
+pub(crate) fn as_json(state: &ServerState) -> Map<String, Json> {
+    flat(state)
         .into_iter()
         .map(|(name, value)| (name, Json::Number(value)))
         .collect()
 }
 
 /// As Prometheus reads them.
-pub(crate) fn as_exposition(shared: &Shared) -> String {
-    let sample = Sample::take(shared);
+pub(crate) fn as_exposition(state: &ServerState) -> String {
+    let sample = Sample::take(state);
     let mut out = String::new();
     for metric in all() {
         let name = metric.name;

@@ -10,7 +10,7 @@ use baton_proto::OpCode;
 use baton_tree::QuotaState;
 
 use crate::admin::facts;
-use crate::state::Shared;
+use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::distribution::Spread;
 use crate::stats::requests::COUNTED;
@@ -93,7 +93,7 @@ pub(super) fn all() -> impl Iterator<Item = Metric> {
 
 /// What the figures are read from, taken once for all of them.
 pub(super) struct Sample<'a> {
-    shared: &'a Shared,
+    state: &'a ServerState,
     stats: &'a Stats,
     latency: Spread,
     watches: WatchCounts,
@@ -116,13 +116,13 @@ pub(super) struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    pub(super) fn take(shared: &'a Shared) -> Self {
+    pub(super) fn take(state: &'a ServerState) -> Self {
         let mut sessions_with_ephemerals = 0;
-        facts::each_session(shared, |session| {
+        facts::each_session(state, |session| {
             sessions_with_ephemerals += usize::from(session.ephemerals > 0);
         });
         let (nodes, ephemerals, acls, data_bytes, quotas) = {
-            let tree = shared.tree.read();
+            let tree = state.tree.read();
             (
                 // ZooKeeper counts one more than there are (protocol.md §1.6).
                 tree.node_count() + 1,
@@ -132,14 +132,14 @@ impl<'a> Sample<'a> {
                 tree.quota_states(),
             )
         };
-        let connections = shared.all_connections();
+        let connections = state.all_connections();
         let waiting = connections.iter().map(|conn| conn.waiting_bytes());
         let (open_files, max_files) = file_descriptors();
         Self {
-            shared,
-            stats: &shared.stats,
-            latency: shared.stats.latency(),
-            watches: shared.watches.lock().counts(),
+            state,
+            stats: &state.stats,
+            latency: state.stats.latency(),
+            watches: state.watches.lock().counts(),
             nodes,
             ephemerals,
             acls,
@@ -152,10 +152,10 @@ impl<'a> Sample<'a> {
                 .count(),
             outbound_bytes: waiting.clone().sum(),
             outbound_bytes_max: waiting.max().unwrap_or(0),
-            bytes: shared.transferred_bytes(),
-            reply_sizes: facts::reply_sizes(shared),
+            bytes: state.transferred_bytes(),
+            reply_sizes: facts::reply_sizes(state),
             quotas,
-            least_time_left_ms: facts::least_time_left_ms(shared, &connections),
+            least_time_left_ms: facts::least_time_left_ms(state, &connections),
             open_files,
             max_files,
         }
@@ -241,7 +241,7 @@ static TABLE: &[Metric] = &[
     gauge(
         "outstanding_requests",
         "Requests that wait for the log or are being worked on.",
-        |s| count(s.shared.inbox.queued_requests()),
+        |s| count(s.state.inbox.queued_requests()),
     ),
     gauge(
         "znode_count",
@@ -261,7 +261,7 @@ static TABLE: &[Metric] = &[
     ),
     gauge("acl_count", "Different ACLs.", |s| count(s.acls)),
     gauge("global_sessions", "Sessions that are open.", |s| {
-        count(s.shared.sessions.load(Relaxed))
+        count(s.state.sessions.load(Relaxed))
     }),
     gauge(
         "local_sessions",
@@ -269,7 +269,7 @@ static TABLE: &[Metric] = &[
         |_| Value::Count(0),
     ),
     gauge("uptime", "Milliseconds since the start.", |s| {
-        Value::Count(s.shared.time.uptime_ms())
+        Value::Count(s.state.time.uptime_ms())
     }),
     gauge(
         "open_file_descriptor_count",
@@ -481,7 +481,7 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_core_busy_seconds",
         "How long the core has been at its present step, which is a sync if a disk hangs; 0 while it waits for work.",
-        |s| Value::Real(s.shared.core_busy().as_secs_f64()),
+        |s| Value::Real(s.state.core_busy().as_secs_f64()),
     ),
     histogram("baton_sync_seconds", "Time of a sync of the log.", |s| {
         Value::Seconds(s.stats.sync_time.spread())
@@ -492,12 +492,12 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_queue_bytes",
         "Bytes of requests that wait for the log.",
-        |s| count(s.shared.inbox.queued_bytes()),
+        |s| count(s.state.inbox.queued_bytes()),
     ),
     gauge(
         "baton_queue_bytes_limit",
         "Bytes of requests from which on sockets are read no further.",
-        |s| count(s.shared.options.max_queued_bytes),
+        |s| count(s.state.options.max_queued_bytes),
     ),
     gauge(
         "baton_outbound_bytes",
@@ -512,7 +512,7 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_outbound_bytes_limit",
         "Bytes of them past which connections are closed; past half of them requests wait for their client to read.",
-        |s| count(s.shared.options.max_outbound_bytes_in_all),
+        |s| count(s.state.options.max_outbound_bytes_in_all),
     ),
     counter(
         "baton_slow_readers_closed",
@@ -532,12 +532,12 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_unfinished_bytes",
         "Bytes that have arrived of requests which are not whole, or wait to be taken on.",
-        |s| count(s.shared.inbound.held_bytes()),
+        |s| count(s.state.inbound.held_bytes()),
     ),
     gauge(
         "baton_unfinished_bytes_limit",
         "Bytes of them past which connections are closed.",
-        |s| count(s.shared.options.max_unfinished_bytes),
+        |s| count(s.state.options.max_unfinished_bytes),
     ),
     counter(
         "baton_unfinished_closed",
@@ -567,7 +567,7 @@ static TABLE: &[Metric] = &[
     counter(
         "baton_log_lines_left_out",
         "Lines about peers that the log does not have, because it has enough of their kind.",
-        |s| Value::Count(s.stats.lines_left_out.load(Relaxed)),
+        |s| Value::Count(s.state.client_log.suppressed()),
     ),
     gauge(
         "baton_watch_cost_bytes",
@@ -577,7 +577,7 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_watch_cost_bytes_limit",
         "Bytes past which a watch is refused.",
-        |s| count(s.shared.options.max_watch_bytes_in_all),
+        |s| count(s.state.options.max_watch_bytes_in_all),
     ),
     counter(
         "baton_watches_refused",
@@ -600,7 +600,7 @@ static TABLE: &[Metric] = &[
     gauge(
         "baton_sessions_without_connection",
         "Sessions whose client is away; what they hold is freed when they expire.",
-        |s| count(s.shared.sessions.load(Relaxed).saturating_sub(s.attached)),
+        |s| count(s.state.sessions.load(Relaxed).saturating_sub(s.attached)),
     ),
     counter(
         "baton_sessions_expired_holding",
@@ -620,7 +620,7 @@ static TABLE: &[Metric] = &[
     counter(
         "baton_lag_forgiven_seconds",
         "Time in which sockets were not heard, or the log had no room: no session is charged with it.",
-        |s| Value::Real(s.shared.time.forgiven().as_secs_f64()),
+        |s| Value::Real(s.state.time.forgiven().as_secs_f64()),
     ),
     counter(
         "baton_session_ends_put_off",

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{facts, line};
+use super::text::line;
+use crate::admin::facts;
 use baton_proto::Escaped;
 
 use crate::connections::conn::Conn;
 use crate::report::listings::{Gathering, Refusal};
-use crate::state::Shared;
+use crate::state::ServerState;
 
 /// What `stat` tells of a connection, and `cons` in the same line before the rest.
 pub(super) fn connection(conn: &Conn, out: &mut String) {
@@ -23,9 +24,9 @@ pub(super) fn connection(conn: &Conn, out: &mut String) {
     );
 }
 
-pub(super) fn connections(shared: &Shared) -> Result<String, Refusal> {
+pub(super) fn connections(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    for conn in facts::connections(shared, &mut Gathering::new(shared)?)? {
+    for conn in facts::connections(state, &mut Gathering::new(&state.listings)?)? {
         connection(&conn, &mut out);
         if let Some(attached) = conn.attached() {
             let stats = &conn.stats;
@@ -35,7 +36,7 @@ pub(super) fn connections(shared: &Shared) -> Result<String, Refusal> {
                 ",sid=0x{:x},lop={},est={},to={},lcxid=0x{:x},lzxid=0x{:x},lresp={},llat={},minlat={min},avglat={mean},maxlat={max}",
                 attached.session,
                 facts::last_op(&conn),
-                facts::wall_ms(shared, conn.since_ms),
+                facts::wall_ms(state, conn.since_ms),
                 attached.timeout_ms,
                 stats.last_cxid.load(Relaxed),
                 stats.last_zxid.load(Relaxed),
@@ -49,11 +50,11 @@ pub(super) fn connections(shared: &Shared) -> Result<String, Refusal> {
     Ok(out)
 }
 
-pub(super) fn sessions(shared: &Shared) -> Result<String, Refusal> {
+pub(super) fn sessions(state: &ServerState) -> Result<String, Refusal> {
     let mut text = String::new();
     let out = &mut text;
-    let mut gathering = Gathering::new(shared)?;
-    let ends = facts::ends(shared, &mut gathering)?;
+    let mut gathering = Gathering::new(&state.listings)?;
+    let ends = facts::ends(state, &mut gathering)?;
     let attached: usize = ends.attached.values().map(Vec::len).sum();
     let count = attached + ends.away.len();
     line(out, format_args!("SessionTracker dump:"));
@@ -79,7 +80,7 @@ pub(super) fn sessions(shared: &Shared) -> Result<String, Refusal> {
         }
     }
     line(out, format_args!("ephemeral nodes dump:"));
-    let owners = facts::ephemerals(shared, &mut gathering)?;
+    let owners = facts::ephemerals(state, &mut gathering)?;
     line(
         out,
         format_args!("Sessions with Ephemerals ({}):", owners.len()),
@@ -96,9 +97,9 @@ pub(super) fn sessions(shared: &Shared) -> Result<String, Refusal> {
     line(out, format_args!("Connections Sets ({sets})/({count}):"));
     if !ends.nameless.is_empty() {
         let date = facts::date(facts::wall_ms(
-            shared,
-            shared.time.now_ms()
-                + u64::try_from(shared.options.handshake_timeout.as_millis()).unwrap_or(0),
+            state,
+            state.time.now_ms()
+                + u64::try_from(state.options.handshake_timeout.as_millis()).unwrap_or(0),
         ));
         line(
             out,
@@ -122,18 +123,18 @@ pub(super) fn sessions(shared: &Shared) -> Result<String, Refusal> {
     Ok(text)
 }
 
-pub(super) fn watch_counts(shared: &Shared) -> Result<String, Refusal> {
-    let counts = shared.watches.lock().counts();
+pub(super) fn watch_counts(state: &ServerState) -> Result<String, Refusal> {
+    let counts = state.watches.lock().counts();
     Ok(format!(
         "{} connections watching {} paths\nTotal watches:{}\n",
         counts.connections, counts.paths, counts.watches
     ))
 }
 
-pub(super) fn watches_by_session(shared: &Shared) -> Result<String, Refusal> {
+pub(super) fn watches_by_session(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    let mut gathering = Gathering::new(shared)?;
-    for (session, paths) in facts::watches_by_session(shared, &mut gathering)? {
+    let mut gathering = Gathering::new(&state.listings)?;
+    for (session, paths) in facts::watches_by_session(state, &mut gathering)? {
         line(&mut out, format_args!("0x{session:x}"));
         for path in paths {
             line(&mut out, format_args!("\t{}", Escaped(&path)));
@@ -143,9 +144,9 @@ pub(super) fn watches_by_session(shared: &Shared) -> Result<String, Refusal> {
     Ok(out)
 }
 
-pub(super) fn watches_by_path(shared: &Shared) -> Result<String, Refusal> {
+pub(super) fn watches_by_path(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    for watched in facts::watches_by_path(shared, &mut Gathering::new(shared)?)? {
+    for watched in facts::watches_by_path(state, &mut Gathering::new(&state.listings)?)? {
         line(&mut out, format_args!("{}", Escaped(&watched.path)));
         for session in watched.sessions {
             line(&mut out, format_args!("\t0x{session:x}"));

@@ -5,9 +5,9 @@
 
 mod lists;
 mod server;
-mod tell;
+mod text;
 
-pub(crate) use tell::tell;
+use self::text::line;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use crate::admin::facts;
 use crate::admin::metrics;
 use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
 use crate::report::listings::{Listing, ListingName, Refusal, Source};
-use crate::state::Shared;
+use crate::state::ServerState;
 
 /// A word that the server knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +70,9 @@ impl Answer {
 
 /// Answers a word: at once what costs little, as a listing what costs more. A word that is not
 /// allowed, and a listing that there is not, are refused in one line.
-pub(crate) async fn answer(shared: &Arc<Shared>, word: Word, argument: i64) -> Answer {
+pub(crate) async fn answer(state: &Arc<ServerState>, word: Word, argument: i64) -> Answer {
     let Word(word) = word;
-    let mut allowed = shared.options.four_letter_words.iter();
+    let mut allowed = state.options.four_letter_words.iter();
     if !allowed.any(|allowed| allowed == word || allowed == "*") {
         return refused(word, &"it is not in the whitelist.");
     }
@@ -87,15 +87,15 @@ pub(crate) async fn answer(shared: &Arc<Shared>, word: Word, argument: i64) -> A
         "wchp" => (Source::Memory, lists::watches_by_path),
         "conf" => (Source::Folder, server::configuration),
         "dirs" => (Source::Folder, directories),
-        _ => return Answer::Text(at_once(shared, word, argument)),
+        _ => return Answer::Text(at_once(state, word, argument)),
     };
-    match shared.list(ListingName::Word(word), source, make).await {
+    match state.list(ListingName::Word(word), source, make).await {
         Ok(listing) => Answer::Listing(listing),
         Err(refusal) => refused(word, &refusal),
     }
 }
 
-type Make = fn(&Shared) -> Result<String, Refusal>;
+type Make = fn(&ServerState) -> Result<String, Refusal>;
 
 /// In the words of ZooKeeper.
 fn refused(word: &str, why: &dyn std::fmt::Display) -> Answer {
@@ -103,50 +103,45 @@ fn refused(word: &str, why: &dyn std::fmt::Display) -> Answer {
 }
 
 /// The words whose answers cost no more with more connections, sessions and watches.
-fn at_once(shared: &Shared, word: &str, argument: i64) -> String {
+fn at_once(state: &ServerState, word: &str, argument: i64) -> String {
     match word {
         "ruok" => "imok".to_owned(),
         "isro" => "rw".to_owned(),
-        "srvr" => server::summary(shared),
+        "srvr" => server::summary(state),
         "envi" => server::environment(),
         // A line for each digest that was kept, and none is kept.
         "hash" => String::new(),
-        "gtmk" => shared.stats.trace_mask.load(Relaxed).to_string(),
+        "gtmk" => state.stats.trace_mask.load(Relaxed).to_string(),
         "stmk" => {
-            shared.stats.trace_mask.store(argument, Relaxed);
+            state.stats.trace_mask.store(argument, Relaxed);
             argument.to_string()
         }
         "srst" => {
-            shared.stats.reset();
+            state.stats.reset();
             "Server stats reset.\n".to_owned()
         }
         _ => String::new(),
     }
 }
 
-fn monitor(shared: &Shared) -> Result<String, Refusal> {
+fn monitor(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     line(&mut out, format_args!("zk_version\t{}", facts::version()));
     line(&mut out, format_args!("zk_server_state\tstandalone"));
-    metrics::as_lines(shared, &mut out);
+    metrics::as_lines(state, &mut out);
     Ok(out)
 }
 
-fn directories(shared: &Shared) -> Result<String, Refusal> {
-    let (snapshots, log) = facts::file_bytes(shared);
+fn directories(state: &ServerState) -> Result<String, Refusal> {
+    let (snapshots, log) = facts::file_bytes(state);
     Ok(format!("datadir_size: {snapshots}\nlogdir_size: {log}\n"))
 }
 
-fn reset_connections(shared: &Shared) -> Result<String, Refusal> {
-    for conn in shared.all_connections() {
+fn reset_connections(state: &ServerState) -> Result<String, Refusal> {
+    for conn in state.all_connections() {
         conn.stats.reset();
     }
     Ok("Connection stats reset.\n".to_owned())
-}
-
-fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    use std::fmt::Write as _;
-    let _ = writeln!(out, "{text}");
 }
 
 #[cfg(test)]

@@ -2,28 +2,30 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{facts, line, lists};
+use super::lists;
+use super::text::line;
+use crate::admin::facts;
 use crate::report::listings::{Gathering, Refusal};
-use crate::state::Shared;
+use crate::state::ServerState;
 
-pub(super) fn summary(shared: &Shared) -> String {
+pub(super) fn summary(state: &ServerState) -> String {
     let mut out = String::new();
     version(&mut out);
-    figures(shared, &mut out);
+    figures(state, &mut out);
     out
 }
 
 /// `stat`: the summary with every connection.
-pub(super) fn with_clients(shared: &Shared) -> Result<String, Refusal> {
+pub(super) fn with_clients(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     version(&mut out);
     out.push_str("Clients:\n");
-    for conn in facts::connections(shared, &mut Gathering::new(shared)?)? {
+    for conn in facts::connections(state, &mut Gathering::new(&state.listings)?)? {
         lists::connection(&conn, &mut out);
         out.push_str(")\n");
     }
     out.push('\n');
-    figures(shared, &mut out);
+    figures(state, &mut out);
     Ok(out)
 }
 
@@ -31,8 +33,8 @@ fn version(out: &mut String) {
     line(out, format_args!("Zookeeper version: {}", facts::version()));
 }
 
-fn figures(shared: &Shared, out: &mut String) {
-    let stats = &shared.stats;
+fn figures(state: &ServerState, out: &mut String) {
+    let stats = &state.stats;
     let latency = stats.latency();
     line(
         out,
@@ -50,27 +52,27 @@ fn figures(shared: &Shared, out: &mut String) {
     line(out, format_args!("Sent: {}", stats.sent.load(Relaxed)));
     line(
         out,
-        format_args!("Connections: {}", shared.open_connections()),
+        format_args!("Connections: {}", state.open_connections()),
     );
     line(
         out,
-        format_args!("Outstanding: {}", shared.inbox.queued_requests()),
+        format_args!("Outstanding: {}", state.inbox.queued_requests()),
     );
-    line(out, format_args!("Zxid: 0x{:x}", shared.zxid()));
+    line(out, format_args!("Zxid: 0x{:x}", state.zxid()));
     line(out, format_args!("Mode: standalone"));
     line(
         out,
-        format_args!("Node count: {}", shared.tree.read().node_count() + 1),
+        format_args!("Node count: {}", state.tree.read().node_count() + 1),
     );
 }
 
-pub(super) fn configuration(shared: &Shared) -> Result<String, Refusal> {
+pub(super) fn configuration(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    let options = &shared.options;
-    let folder = facts::folder(shared);
-    let (snapshots, log) = facts::file_bytes(shared);
+    let options = &state.options;
+    let folder = facts::folder(state);
+    let (snapshots, log) = facts::file_bytes(state);
     let values: [(&str, &dyn std::fmt::Display); 12] = [
-        ("clientPort", &facts::client_port(shared)),
+        ("clientPort", &facts::client_port(state)),
         ("secureClientPort", &-1),
         ("dataDir", &folder),
         ("dataDirSize", &snapshots),
@@ -86,7 +88,7 @@ pub(super) fn configuration(shared: &Shared) -> Result<String, Refusal> {
             "maxSessionTimeout",
             &options.max_session_timeout.as_millis(),
         ),
-        ("clientPortListenBacklog", &facts::BACKLOG),
+        ("clientPortListenBacklog", &crate::options::BACKLOG),
         ("serverId", &options.server_id),
     ];
     for (name, value) in values {

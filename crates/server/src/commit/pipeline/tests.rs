@@ -9,10 +9,11 @@ use baton_wal::testing::FaultStorage;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::connections::conn::{Conn, Peer};
+use crate::connections::conn::Conn;
+use crate::connections::peer::Peer;
+use crate::net::lag;
 use crate::options::Options;
 use crate::server::prepare;
-use crate::session::beat::beat;
 use crate::watch::table::Kinds;
 
 #[path = "../../../tests/support/gate.rs"]
@@ -31,7 +32,7 @@ const STALL: Duration = Duration::from_secs(1);
 /// A server without sockets, on a clock that stands still.
 struct Stage {
     runtime: Runtime,
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     core: Option<JoinHandle<Result<(), ServerError>>>,
 }
 
@@ -53,7 +54,7 @@ impl Stage {
             .start_paused(true)
             .build()
             .unwrap();
-        let (shared, mut core) = {
+        let (state, mut core) = {
             let _clock = runtime.enter();
             prepare(options, storage, Some(0), &Starting::default()).unwrap()
         };
@@ -68,7 +69,7 @@ impl Stage {
         });
         Self {
             runtime,
-            shared,
+            state,
             core: Some(core),
         }
     }
@@ -79,13 +80,13 @@ impl Stage {
 
     /// Ends the core, which must have met no error.
     fn stop(mut self) {
-        self.shared.inbox.stop();
+        self.state.inbox.stop();
         let core = self.core.take().unwrap();
         core.join().unwrap().unwrap();
     }
 
     fn connect(&self) -> Arc<Conn> {
-        self.shared.open(Peer::Local).unwrap()
+        self.state.open(Peer::Local).unwrap()
     }
 
     /// Hands requests of one connection to the core, which makes one entry of them.
@@ -96,7 +97,7 @@ impl Stage {
         for (kind, body) in requests {
             work.push(1, *kind, body);
         }
-        assert!(self.shared.inbox.submit(&mut work));
+        assert!(self.state.inbox.submit(&mut work));
     }
 
     /// Opens a session and waits until it is there.
@@ -115,12 +116,12 @@ impl Stage {
     /// the same turn.
     fn until_core_sleeps(&self) {
         until("the core waits for work", || {
-            self.shared.inbox.is_core_asleep()
+            self.state.inbox.is_core_asleep()
         });
     }
 
     fn is_open(&self, conn: &Conn) -> bool {
-        let tree = self.shared.tree.read();
+        let tree = self.state.tree.read();
         tree.session(conn.session()).is_some()
     }
 }
@@ -171,13 +172,13 @@ fn time_in_which_the_core_stood_still_is_not_charged_to_sessions() {
     // The whole process stands still. The core was to look up when the first session's time is
     // over.
     stage.advance(STALL);
-    stage.shared.inbox.nudge();
+    stage.state.inbox.nudge();
     until("the first session ends", || !stage.is_open(&short));
     stage.until_core_sleeps();
     assert!(stage.is_open(&long), "it had half of its time left");
     // What is forgiven is what was too much, and no more: that session ends in its turn.
     stage.advance(LONG - SHORT + 2 * TICK);
-    stage.shared.inbox.nudge();
+    stage.state.inbox.nudge();
     until("the second session ends", || !stage.is_open(&long));
     stage.stop();
 }
@@ -187,14 +188,14 @@ fn a_stall_that_the_sockets_have_seen_too_is_forgiven_once() {
     let stage = Stage::on(Arc::new(FaultStorage::new()));
     let short = stage.open(SHORT);
     stage.until_core_sleeps();
-    let mark = stage.shared.time.mark();
+    let mark = stage.state.time.mark();
     stage.advance(STALL);
-    stage.shared.time.forgive(mark, STALL - SHORT);
-    stage.shared.inbox.nudge();
+    stage.state.time.forgive(mark, STALL - SHORT);
+    stage.state.inbox.nudge();
     stage.until_core_sleeps();
-    assert_eq!(stage.shared.time.forgiven(), STALL - SHORT);
+    assert_eq!(stage.state.time.forgiven(), STALL - SHORT);
     stage.advance(2 * TICK);
-    stage.shared.inbox.nudge();
+    stage.state.inbox.nudge();
     until("its time is over", || !stage.is_open(&short));
     stage.stop();
 }
@@ -208,19 +209,19 @@ fn time_in_which_a_full_disk_was_waited_for_is_not_charged_to_sessions() {
     stage.until_core_sleeps();
     // More than what is left of the log's last step.
     disk.set_capacity(Some(0));
-    let mark = stage.shared.time.mark();
+    let mark = stage.state.time.mark();
     stage.submit(&writer, &[create("/large", 2 << 20)]);
     until("the disk is full", || {
-        stage.shared.stats.disk_full.load(Relaxed)
+        stage.state.stats.disk_full.load(Relaxed)
     });
     stage.advance(STALL);
     // The sockets were served late as well.
-    stage.shared.time.forgive(mark, STALL);
+    stage.state.time.forgive(mark, STALL);
     disk.set_capacity(None);
     answer(&writer);
     stage.until_core_sleeps();
     assert!(stage.is_open(&writer) && stage.is_open(&silent));
-    assert_eq!(stage.shared.time.forgiven(), STALL, "forgiven once");
+    assert_eq!(stage.state.time.forgiven(), STALL, "forgiven once");
     stage.stop();
 }
 
@@ -234,7 +235,7 @@ fn time_in_which_a_full_disk_alone_was_waited_for_is_not_charged_to_sessions() {
     disk.set_capacity(Some(0));
     stage.submit(&writer, &[create("/large", 2 << 20)]);
     until("the disk is full", || {
-        stage.shared.stats.disk_full.load(Relaxed)
+        stage.state.stats.disk_full.load(Relaxed)
     });
     stage.advance(STALL);
     disk.set_capacity(None);
@@ -273,14 +274,14 @@ fn a_session_has_its_full_timeout_after_a_restart() {
     let session = stage.open(LONG).session();
     stage.stop();
     let stage = Stage::on(Arc::new(disk));
-    let is_open = || stage.shared.tree.read().session(session).is_some();
+    let is_open = || stage.state.tree.read().session(session).is_some();
     stage.until_core_sleeps();
     stage.advance(LONG);
-    stage.shared.inbox.nudge();
+    stage.state.inbox.nudge();
     stage.until_core_sleeps();
     assert!(is_open());
     stage.advance(2 * TICK);
-    stage.shared.inbox.nudge();
+    stage.state.inbox.nudge();
     until("its time is over", || !is_open());
     stage.stop();
 }
@@ -305,22 +306,22 @@ fn no_zxid_is_shown_before_the_events_up_to_it_have_been_pushed() {
     let writer = stage.open(LONG);
     let (first, second) = (stage.open(LONG), stage.open(LONG));
     for watcher in [&first, &second] {
-        let mut watches = stage.shared.watches.lock();
+        let mut watches = stage.state.watches.lock();
         watches.add(watcher, "/b", Kinds::DATA).unwrap();
     }
-    let before = stage.shared.zxid();
+    let before = stage.state.zxid();
     // Its task has taken what there was for it, and asks which zxid that goes up to.
     let (taken, shown) = while_held(&stage, &second, || {
         stage.submit(&writer, &[create("/a", 1), create("/b", 1)]);
         until("the event of the second write is on its way", || {
             first.waiting_bytes() > 0
         });
-        stage.shared.zxid()
+        stage.state.zxid()
     });
     assert_eq!((taken, shown), (Vec::new(), before + 1));
     assert!(!answer(&second).is_empty(), "the event comes");
     until("the second write is shown", || {
-        stage.shared.zxid() == before + 2
+        stage.state.zxid() == before + 2
     });
     stage.stop();
 }
@@ -329,11 +330,11 @@ fn no_zxid_is_shown_before_the_events_up_to_it_have_been_pushed() {
 fn no_answer_leaves_before_its_zxid_is_shown_to_all() {
     let stage = Stage::on(Arc::new(FaultStorage::new()));
     let writer = stage.open(LONG);
-    let before = stage.shared.zxid();
+    let before = stage.state.zxid();
     while_held(&stage, &writer, || {
         stage.submit(&writer, &[create("/a", 1)]);
         // The core waits to push the answer.
-        until("the write is shown", || stage.shared.zxid() == before + 1);
+        until("the write is shown", || stage.state.zxid() == before + 1);
     });
     answer(&writer);
     stage.stop();
@@ -351,11 +352,11 @@ fn turns(stage: &Stage) {
 /// For so long neither the sockets nor the core are late, so that nothing is forgiven. The beat is
 /// not done with its last round.
 fn beat_on(stage: &Stage, time: Duration) {
-    let forgiven = stage.shared.time.forgiven();
+    let forgiven = stage.state.time.forgiven();
     // The core that finds the sockets heard ends sessions with its next look.
     let look = || {
         for _ in 0..2 {
-            stage.shared.inbox.nudge();
+            stage.state.inbox.nudge();
             stage.until_core_sleeps();
         }
     };
@@ -366,13 +367,13 @@ fn beat_on(stage: &Stage, time: Duration) {
     }
     stage.advance(TICK);
     look();
-    assert_eq!(stage.shared.time.forgiven(), forgiven);
+    assert_eq!(stage.state.time.forgiven(), forgiven);
 }
 
 #[test]
 fn no_session_ends_before_the_sockets_have_been_read() {
     let stage = Stage::on(Arc::new(FaultStorage::new()));
-    stage.runtime.spawn(beat(Arc::clone(&stage.shared)));
+    stage.runtime.spawn(lag::measure(Arc::clone(&stage.state)));
     turns(&stage);
     let [first, second, third] = [SHORT, LONG, SHORT + LONG].map(|timeout| stage.open(timeout));
     beat_on(&stage, SHORT + TICK);
@@ -380,8 +381,8 @@ fn no_session_ends_before_the_sockets_have_been_read() {
     // While the core waits for their round, the session gets more time. That round does not count
     // for its end then.
     let more = 5 * TICK;
-    stage.shared.time.forgive(stage.shared.time.mark(), more);
-    stage.shared.inbox.nudge();
+    stage.state.time.forgive(stage.state.time.mark(), more);
+    stage.state.inbox.nudge();
     stage.until_core_sleeps();
     for (session, after) in [(first, more), (second, LONG - SHORT), (third, SHORT)] {
         turns(&stage);
@@ -397,8 +398,8 @@ fn no_session_ends_before_the_sockets_have_been_read() {
 fn a_core_that_has_answered_a_few_stays_awake_for_as_long_as_the_sync_took_at_most() {
     let options = Options::default();
     let storage = Arc::new(FaultStorage::new());
-    let (shared, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
-    let conn = shared.open(Peer::Local).unwrap();
+    let (state, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
+    let conn = state.open(Peer::Local).unwrap();
     let mut work = Work::default();
     work.begin(&conn, &conn.identity(), now());
     let open = Kind::OpenSession {
@@ -417,9 +418,9 @@ fn a_core_that_has_answered_a_few_stays_awake_for_as_long_as_the_sync_took_at_mo
 fn a_snapshot_that_cannot_begin_is_tried_again_after_a_pause() {
     let storage = Arc::new(FaultStorage::new());
     let options = Options::default();
-    let (shared, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
-    shared.tree.write().begin_snapshot().unwrap();
-    core.snapshots = Snapshots::new(shared.options.snapshot_every_entries);
+    let (state, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
+    state.tree.write().begin_snapshot().unwrap();
+    core.snapshots = Snapshots::new(state.options.snapshot_every_entries);
     core.turn(&Work::default(), now()).unwrap();
     let next = core.snapshots.next_look().unwrap();
     assert!(next > now() + Duration::from_secs(10));

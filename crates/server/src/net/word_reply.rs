@@ -1,5 +1,5 @@
-//! Tells a connection what its four-letter word is answered with: the whole answer, or a connection
-//! that breaks. Never keeps an answer for a client that does not read it.
+//! Writes the answer to a four-letter word: the client gets the whole answer, or a connection that
+//! breaks. Never keeps an answer for a client that does not read it.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 
-use super::{Word, answer};
+use crate::admin::words::{Word, answer};
 use crate::connections::conn::{CloseReason, Conn};
-use crate::net::connection::{End, LINGER};
+use crate::net::end::{End, LINGER};
 use crate::net::stream::{Input, Output};
-use crate::report::notices::Notice;
-use crate::state::Shared;
+use crate::report::notice::Notice;
+use crate::state::ServerState;
 
 /// Bytes that are written before other connections of the same thread get their turn.
 const PART_BYTES: usize = 64 << 10;
@@ -24,27 +24,27 @@ const PART_BYTES: usize = 64 << 10;
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers `word` and closes the connection.
-pub(crate) async fn tell(
-    shared: &Arc<Shared>,
+pub(crate) async fn send(
+    state: &Arc<ServerState>,
     conn: &Arc<Conn>,
     input: &mut Input,
     outlet: &Output,
     word: Word,
     argument: i64,
 ) -> End {
-    let mut told = Told::default();
+    let mut progress = Progress::default();
     let end = tokio::select! {
         biased;
         reason = closed(conn) => End::Closed(reason),
-        end = write(shared, conn, outlet, (word, argument), &mut told) => end,
+        end = write(state, conn, outlet, (word, argument), &mut progress) => end,
     };
-    if !told.is_whole() {
+    if !progress.is_whole() {
         // A plain end would pass for the answer's.
         let _ = outlet.reset();
         return end;
     }
-    let patience = if told.bytes > PART_BYTES {
-        shared.options.handshake_timeout
+    let patience = if progress.bytes > PART_BYTES {
+        state.options.handshake_timeout
     } else {
         LINGER
     };
@@ -65,37 +65,37 @@ pub(crate) async fn tell(
 
 /// How much of the answer has been written.
 #[derive(Debug, Default)]
-struct Told {
+struct Progress {
     bytes: usize,
     of: Option<usize>,
 }
 
-impl Told {
+impl Progress {
     fn is_whole(&self) -> bool {
         self.of == Some(self.bytes)
     }
 }
 
 async fn write(
-    shared: &Arc<Shared>,
+    state: &Arc<ServerState>,
     conn: &Conn,
     outlet: &Output,
     (word, argument): (Word, i64),
-    told: &mut Told,
+    progress: &mut Progress,
 ) -> End {
-    let answer = answer(shared, word, argument).await;
+    let answer = answer(state, word, argument).await;
     let bytes = answer.as_bytes();
-    told.of = Some(bytes.len());
-    let patience = shared.options.handshake_timeout.max(LEAST_PATIENCE);
+    progress.of = Some(bytes.len());
+    let patience = state.options.handshake_timeout.max(LEAST_PATIENCE);
     for part in bytes.chunks(PART_BYTES) {
         match tokio::time::timeout(patience, write_all(outlet, part)).await {
             Ok(Ok(())) => {
-                told.bytes += part.len();
+                progress.bytes += part.len();
                 conn.stats.bytes_out.fetch_add(part.len() as u64, Relaxed);
             }
             Ok(Err(_)) => return End::Gone,
             Err(_) => {
-                shared.stats.slow_readers_closed.fetch_add(1, Relaxed);
+                state.stats.slow_readers_closed.fetch_add(1, Relaxed);
                 let what = format!(
                     "it does not read the answer to {word}, which has {} bytes; let it read faster",
                     bytes.len()

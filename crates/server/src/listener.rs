@@ -1,28 +1,18 @@
-//! Listening sockets, TCP and unix: binding, accepting, limits. A unix socket's file has its mode
-//! before anybody can connect; a socket file that nobody listens on any more is replaced, one that
-//! is in use never.
+//! Listening sockets, TCP and unix, of clients and of HTTP: binding them, and the file of a unix
+//! socket. The file has its mode before anybody can connect. A socket file that nobody listens on
+//! any more is replaced; one that is in use never is.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
 
 use rustix::fs::Mode;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::admin::facts::BACKLOG;
-use crate::connections::conn::{CloseReason, Peer};
 use crate::error::StartError;
-use crate::net::connection::{Connection, End};
-use crate::net::stream::Stream;
-use crate::report::notices::Notice;
-use crate::state::{Shared, TooMany};
-
-/// How long to wait when the system has no file descriptor left for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::options::BACKLOG;
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -226,116 +216,4 @@ fn hidden_name(path: &Path) -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Relaxed);
     path.with_file_name(format!(".{:x}.{number:x}", std::process::id()))
-}
-
-/// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go
-/// on.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: Listener) {
-    loop {
-        let accepted = match &listener {
-            Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
-                // Replies are small and whole; waiting for more to send would only delay them.
-                let _ = stream.set_nodelay(true);
-                (Stream::Tcp(stream), Peer::Tcp(canonical(peer)))
-            }),
-            Listener::Unix { listener, .. } => listener
-                .accept()
-                .await
-                .map(|(stream, _)| (Stream::Unix(stream), Peer::Local)),
-        };
-        match accepted {
-            Ok((stream, peer)) => {
-                if let Some(life) = take_on(&shared, stream, peer) {
-                    tokio::spawn(life);
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if this goes on");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// Takes a connection into the books; what comes back is its life, to be driven. `None` where it is
-/// refused.
-pub(crate) fn take_on(
-    shared: &Arc<Shared>,
-    stream: Stream,
-    peer: Peer,
-) -> Option<impl Future<Output = ()> + Send + use<>> {
-    shared.stats.connections_accepted.fetch_add(1, Relaxed);
-    let conn = match shared.open(peer) {
-        Ok(conn) => conn,
-        Err(why) => {
-            match why {
-                TooMany::FromAddress(_) => {
-                    shared.stats.refused_from_address.fetch_add(1, Relaxed);
-                }
-                TooMany::InAll(_) => {
-                    shared.stats.refused_in_all.fetch_add(1, Relaxed);
-                }
-                TooMany::Stopping => {}
-            }
-            let notice = Notice::ConnectionRefused;
-            shared.notice(
-                notice,
-                Some(&peer),
-                format_args!("connection refused: {why}"),
-            );
-            return None;
-        }
-    };
-    let shared = Arc::clone(shared);
-    Some(async move {
-        // Strikes the connection out however the task ends.
-        let books = Books {
-            shared: Arc::clone(&shared),
-            conn: Arc::clone(&conn),
-        };
-        let end = Connection::new(Arc::clone(&shared), conn, stream)
-            .serve()
-            .await;
-        match end {
-            End::Gone => {
-                let stats = &shared.stats;
-                stats.connections_dropped.fetch_add(1, Relaxed);
-                tracing::debug!(%peer, "connection closed by the client");
-            }
-            End::Closed(reason) => {
-                let text = reason.text();
-                let notice = match reason {
-                    CloseReason::TooSlow | CloseReason::AllTooSlow => Some(Notice::SlowReader),
-                    CloseReason::Unfinished => Some(Notice::Unfinished),
-                    CloseReason::TooManySessions => Some(Notice::Sessions),
-                    _ => None,
-                };
-                if let Some(notice) = notice {
-                    let what = format_args!("connection closed: {text}");
-                    shared.notice(notice, Some(&peer), what);
-                } else {
-                    tracing::debug!(%peer, "connection closed: {text}");
-                }
-            }
-            End::Refused(notice, what) => {
-                shared.notice(
-                    notice,
-                    Some(&peer),
-                    format_args!("connection closed: {what}"),
-                );
-            }
-        }
-        drop(books);
-    })
-}
-
-struct Books {
-    shared: Arc<Shared>,
-    conn: Arc<crate::connections::conn::Conn>,
-}
-
-impl Drop for Books {
-    fn drop(&mut self) {
-        self.shared.forget(&self.conn);
-    }
 }

@@ -1,0 +1,136 @@
+//! Every open connection, and the limits on their number.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use baton_tree::Identity;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::connections::conn::Conn;
+use crate::connections::outbound::Outbound;
+use crate::connections::peer::Peer;
+use crate::options::Options;
+
+/// The open connections of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    open: HashMap<u32, Arc<Conn>, RandomState>,
+    per_address: HashMap<IpAddr, usize, RandomState>,
+    next_id: u32,
+    stopping: bool,
+}
+
+/// Why a connection was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooMany {
+    #[error(
+        "{0} connections from its address are open already; raise max_connections_per_address or close some"
+    )]
+    FromAddress(usize),
+    #[error("{0} connections are open already; raise max_connections or close some")]
+    InAll(usize),
+    #[error("the server stops")]
+    Stopping,
+}
+
+impl Connections {
+    /// Adds a connection of `peer`.
+    ///
+    /// # Errors
+    /// [`TooMany`]: nothing has changed.
+    pub(crate) fn open(
+        &mut self,
+        peer: Peer,
+        options: &Options,
+        now_ms: impl FnOnce() -> u64,
+        outbound: &Arc<Outbound>,
+    ) -> Result<Arc<Conn>, TooMany> {
+        if self.stopping {
+            return Err(TooMany::Stopping);
+        }
+        let open = self.open.len();
+        if options.max_connections > 0 && open >= options.max_connections {
+            return Err(TooMany::InAll(open));
+        }
+        if let Some(ip) = peer.ip() {
+            let count = self.per_address.entry(ip).or_insert(0);
+            if options.max_connections_per_address > 0
+                && *count >= options.max_connections_per_address
+            {
+                return Err(TooMany::FromAddress(*count));
+            }
+            *count += 1;
+        }
+        let id = loop {
+            self.next_id = self.next_id.wrapping_add(1);
+            if !self.open.contains_key(&self.next_id) {
+                break self.next_id;
+            }
+        };
+        let identity = Identity::from_ip(peer.ip().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let conn = Conn::new(id, peer, identity, now_ms(), outbound);
+        self.open.insert(id, Arc::clone(&conn));
+        Ok(conn)
+    }
+
+    /// Removes a connection that has ended.
+    pub(crate) fn remove(&mut self, conn: &Conn) {
+        self.open.remove(&conn.id);
+        if let Some(ip) = conn.peer.ip()
+            && let Some(count) = self.per_address.get_mut(&ip)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.per_address.remove(&ip);
+            }
+        }
+        if self.open.is_empty() {
+            self.open.shrink_to_fit();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The open connections, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Conn>> {
+        self.open.values()
+    }
+
+    /// Refuses every further connection.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_an_address_are_counted_until_the_last_has_gone() {
+        let options = Options {
+            max_connections_per_address: 2,
+            ..Options::default()
+        };
+        let outbound = Outbound::new(&options);
+        let mut connections = Connections::default();
+        let open = |connections: &mut Connections, port| {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+            connections.open(Peer::Tcp(address), &options, || 0, &outbound)
+        };
+        let one = open(&mut connections, 1).unwrap();
+        let two = open(&mut connections, 2).unwrap();
+        let full = |refused| matches!(refused, Err(TooMany::FromAddress(2)));
+        assert!(full(open(&mut connections, 3)));
+        connections.remove(&one);
+        let three = open(&mut connections, 3).unwrap();
+        assert!(full(open(&mut connections, 4)));
+        connections.remove(&two);
+        connections.remove(&three);
+        assert!(connections.per_address.is_empty());
+        assert_eq!(connections.len(), 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! Accepts connections and runs the task of each.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::connections::conn::{CloseReason, Conn};
+use crate::connections::peer::Peer;
+use crate::connections::registry::TooMany;
+use crate::listener::{Listener, canonical};
+use crate::net::connection::Connection;
+use crate::net::end::End;
+use crate::net::stream::Stream;
+use crate::report::notice::Notice;
+use crate::state::ServerState;
+
+/// How long to wait when the system has no file descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until it is aborted. Dropping it closes the listening socket; connections go
+/// on.
+pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener) {
+    loop {
+        let accepted = match &listener {
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+                // Replies are small and whole; waiting for more to send would only delay them.
+                let _ = stream.set_nodelay(true);
+                (Stream::Tcp(stream), Peer::Tcp(canonical(peer)))
+            }),
+            Listener::Unix { listener, .. } => listener
+                .accept()
+                .await
+                .map(|(stream, _)| (Stream::Unix(stream), Peer::Local)),
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if let Some(life) = take_on(&state, stream, peer) {
+                    tokio::spawn(life);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if this goes on");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Takes a connection into the books; what comes back is its life, to be driven. `None` where it is
+/// refused.
+pub(crate) fn take_on(
+    state: &Arc<ServerState>,
+    stream: Stream,
+    peer: Peer,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    state.stats.connections_accepted.fetch_add(1, Relaxed);
+    let conn = match state.open(peer) {
+        Ok(conn) => conn,
+        Err(why) => {
+            match why {
+                TooMany::FromAddress(_) => {
+                    state.stats.refused_from_address.fetch_add(1, Relaxed);
+                }
+                TooMany::InAll(_) => {
+                    state.stats.refused_in_all.fetch_add(1, Relaxed);
+                }
+                TooMany::Stopping => {}
+            }
+            let notice = Notice::ConnectionRefused;
+            state.notice(
+                notice,
+                Some(&peer),
+                format_args!("connection refused: {why}"),
+            );
+            return None;
+        }
+    };
+    let state = Arc::clone(state);
+    Some(async move {
+        // Strikes the connection out however the task ends.
+        let books = Books {
+            state: Arc::clone(&state),
+            conn: Arc::clone(&conn),
+        };
+        let end = Connection::new(Arc::clone(&state), conn, stream)
+            .serve()
+            .await;
+        match end {
+            End::Gone => {
+                let stats = &state.stats;
+                stats.connections_dropped.fetch_add(1, Relaxed);
+                tracing::debug!(%peer, "connection closed by the client");
+            }
+            End::Closed(reason) => {
+                let text = reason.text();
+                let notice = match reason {
+                    CloseReason::TooSlow | CloseReason::AllTooSlow => Some(Notice::SlowReader),
+                    CloseReason::Unfinished => Some(Notice::Unfinished),
+                    CloseReason::TooManySessions => Some(Notice::Sessions),
+                    _ => None,
+                };
+                if let Some(notice) = notice {
+                    let what = format_args!("connection closed: {text}");
+                    state.notice(notice, Some(&peer), what);
+                } else {
+                    tracing::debug!(%peer, "connection closed: {text}");
+                }
+            }
+            End::Refused(notice, what) => {
+                state.notice(
+                    notice,
+                    Some(&peer),
+                    format_args!("connection closed: {what}"),
+                );
+            }
+        }
+        drop(books);
+    })
+}
+
+struct Books {
+    state: Arc<ServerState>,
+    conn: Arc<Conn>,
+}
+
+impl Drop for Books {
+    fn drop(&mut self) {
+        self.state.forget(&self.conn);
+    }
+}

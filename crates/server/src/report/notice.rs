@@ -1,0 +1,67 @@
+//! What a line of the log about a client can be about.
+
+use std::fmt;
+
+/// What a line is about: each kind has lines of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Notice {
+    /// A connection that was refused.
+    ConnectionRefused,
+    /// A connection that named no session in time.
+    NoSession,
+    /// A session that was asked for and could not be written down in time.
+    NotOpened,
+    /// Bytes that are no frame, no handshake, or a request that ends the connection.
+    BadFrame,
+    /// A request that cannot be decoded.
+    BadRecord,
+    /// A request over the limit of bytes.
+    LargeRequest,
+    /// Credentials that prove nothing, or a wrong password of a session.
+    BadCredentials,
+    /// A request that an ACL forbids, or an ACL that cannot be.
+    Denied,
+    /// A client that does not read.
+    SlowReader,
+    /// Requests that do not become whole, or wait, while too many others do.
+    Unfinished,
+    /// A watch over a bound.
+    Watches,
+    /// A session over the bound.
+    Sessions,
+    /// A write over a quota.
+    Quota,
+    /// Sockets that were served late.
+    Lag,
+    /// A session that expired. Nobody's fault, perhaps.
+    SessionExpired,
+}
+
+impl Notice {
+    /// What happens to sound clients and servers, too: told, but no warning.
+    pub(crate) const fn is_routine(self) -> bool {
+        matches!(self, Self::Denied | Self::SessionExpired)
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Notice::ConnectionRefused => "refused connections",
+            Notice::NoSession => "connections without a session",
+            Notice::NotOpened => "sessions that were not opened",
+            Notice::BadFrame => "bad frames",
+            Notice::BadRecord => "bad records",
+            Notice::LargeRequest => "large requests",
+            Notice::BadCredentials => "bad credentials",
+            Notice::Denied => "denied requests",
+            Notice::SlowReader => "slow readers",
+            Notice::Unfinished => "unfinished requests",
+            Notice::Watches => "refused watches",
+            Notice::Sessions => "refused sessions",
+            Notice::Quota => "quotas",
+            Notice::Lag => "late service of sockets",
+            Notice::SessionExpired => "expired sessions",
+        })
+    }
+}
