@@ -1,5 +1,5 @@
-//! From the options to a client: which servers, and for the local one, that it runs and keeps
-//! running.
+//! The session of a verb: it connects to the servers that were named, or starts the local server
+//! and keeps it running.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::servers::machine::Machine;
 use crate::servers::unshared_locks;
 use crate::waiting::{self, Awaited};
 
-/// How a command's session is to be.
+/// Options of a verb's session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
     /// The timeout to ask for.
@@ -45,8 +45,8 @@ pub(crate) const LASTING: SessionOptions = SessionOptions {
 };
 /// How long a command that has done its work waits for the server to confirm the end of its
 /// session.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// Between two looks at a local server that does not answer.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Between two attempts to reach a local server that does not answer.
 const LOCAL_RETRY: Duration = Duration::from_millis(500);
 
 /// A connected client, and what goes with it.
@@ -73,7 +73,7 @@ impl Connection {
                 ensure(&local, &context.output).await?;
                 // Of two users who start at once, the later sees the earlier, whose server has left
                 // its mark by now.
-                unshared_locks::tell(&context.output, &machine, silent);
+                unshared_locks::report(&context.output, &machine, silent);
                 let list = local.connect_string();
                 (NamedServers { list, origin }, Some(local))
             }
@@ -85,7 +85,7 @@ impl Connection {
         context
             .output
             .verbose(|| format!("using {connect_string} ({origin})"));
-        // Who has not named them here does not know where to look when they fail.
+        // A user who has not named them here needs to know who has, when they fail.
         let where_named = (local.is_none() && globals.servers.is_none()).then(|| origin.clone());
         let new_session_within = match (options.lasting, globals.give_up_after) {
             (true, limit) => limit.unwrap_or(Duration::MAX),
@@ -147,7 +147,7 @@ impl Connection {
         if let Some(keeper) = &self.keeper {
             keeper.abort();
         }
-        if let Err(error) = self.client.close(FAREWELL).await {
+        if let Err(error) = self.client.close(CLOSE_LIMIT).await {
             self.output.verbose(|| error.to_string());
         }
     }
@@ -170,8 +170,8 @@ async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure
             local.folder().display(),
             duration::show(started.idle)
         );
-        // Once it is news to everybody. After that only to somebody who looks on: cron would send a
-        // mail about each.
+        // The first time it is news to everybody. After that it is only shown on a terminal: cron
+        // would send a mail about each start.
         if !started.again || std::io::stderr().is_terminal() {
             output.note(text);
         } else {
@@ -181,12 +181,12 @@ async fn ensure(local: &Arc<LocalServer>, output: &Output) -> Result<(), Failure
     Ok(())
 }
 
-/// Starts the local server again whenever it is gone while this command needs it: nobody else
-/// would.
+/// Starts the local server again whenever it has ended while this command needs it: no other
+/// process would.
 async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
     loop {
-        // The server may go after the look at it and before the session: so the look is repeated
-        // until there is one.
+        // The server may end after the check and before the session opens: so the check is repeated
+        // until there is a session.
         let session = tokio::select! {
             session = client.session() => session,
             () = mend(&local, &output, || true) => continue,
@@ -208,12 +208,12 @@ async fn keep(local: Arc<LocalServer>, client: Client, output: Output) {
             tokio::time::sleep(LOCAL_RETRY).await;
             continue;
         }
-        // Either the server has gone, or the connection has: only the first is for us to mend.
+        // Either the server has ended, or the connection: only a server can be started here.
         mend(&local, &output, || session.state() == State::Suspended).await;
     }
 }
 
-/// Starts the local server whenever it is gone, as long as `needed`.
+/// Starts the local server whenever it has ended, as long as it is `needed`.
 async fn mend(local: &Arc<LocalServer>, output: &Output, needed: impl Fn() -> bool) {
     while needed() {
         tokio::time::sleep(LOCAL_RETRY / 10).await;

@@ -27,7 +27,7 @@ pub(crate) struct Globals {
         hide_env_values = true
     )]
     pub(crate) servers: Option<String>,
-    /// Where that stands, for messages about it.
+    /// Where `servers` comes from, for messages about it.
     #[arg(skip = "--servers")]
     pub(crate) servers_origin: &'static str,
     /// The folder of the local server, and of `serve` [default: $XDG_STATE_HOME/baton].
@@ -50,7 +50,7 @@ pub(crate) struct Globals {
     /// Print results and errors as JSON, one object a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say on standard error what happens and how long it took.
+    /// Report on standard error what happens and how long it took.
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
     /// Write nothing on standard error but errors: no notices, and nothing while it waits.

@@ -1,5 +1,5 @@
-//! A folder that is being made under another name, and what becomes of it when the user stops the
-//! command: it is removed, as after any other failure, so that the next attempt does not meet it.
+//! Removes a folder under construction when the user stops the command, as any other failure does,
+//! so that the next attempt does not find it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

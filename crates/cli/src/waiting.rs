@@ -1,5 +1,5 @@
-//! What a command shows while it waits: who holds, since when, at which position we wait, and
-//! whether a server answers.
+//! What a command shows while it waits: who holds, since when, at which position this process
+//! waits, and whether a server answers.
 //!
 //! On a terminal it is one line that is rewritten in place. Elsewhere it is a line, or with
 //! `--json` an object, after two seconds and when something has changed, ever more rarely. It asks
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use crate::duration;
 use crate::locks::ahead::{self, Ahead};
-use crate::locks::lock_queue::Place;
+use crate::locks::lock_queue::QueueNode;
 use crate::output::Output;
 
-/// Between two looks at the clock and the connection.
+/// Between two checks of the clock and the connection.
 const TICK: Duration = Duration::from_millis(500);
 /// A wait shorter than this is not shown on a terminal.
 const SHORT: Duration = Duration::from_millis(400);
@@ -28,9 +28,9 @@ const SHORT: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two reads of the tree, for a short queue: on a terminal, and elsewhere.
 const READ_EVERY: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
-/// For each who waits the time between two reads is so much longer.
+/// Each waiter makes the time between two reads longer by this.
 const READ_EVERY_PER_WAITER: Duration = Duration::from_millis(100);
-/// A read that takes longer is given up: what is shown must not stand still.
+/// A read that takes longer is given up: the display must go on.
 const READ_LIMIT: Duration = Duration::from_secs(1);
 /// Between the first two lines; doubled with each line, up to the other.
 const LINE_EVERY: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(640)];
@@ -55,19 +55,18 @@ pub(crate) enum Awaited<'a> {
     Gate { path: &'a str },
     /// An item of a queue.
     Item { path: &'a str },
-    /// An item of a queue, by a worker that has others in hand: so many.
+    /// An item of a queue, by a worker that works on this number of others.
     NextItem {
         path: &'a str,
         in_hand: &'a Cell<u32>,
     },
-    /// Whatever happens next. To wait for it is nothing worth to be shown, but that no server
-    /// answers is.
+    /// Whatever happens next. Such a wait is not shown; that no server answers is.
     News { path: &'a str },
     /// A connection, before there is any.
     Connection,
 }
 
-/// As what somebody is before us.
+/// What the process before this one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Of a lock.
@@ -121,7 +120,7 @@ impl Drop for Cleared<'_> {
 struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
-    /// Our position among those who wait, from 1.
+    /// This process's position among those who wait, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<usize>,
     /// How many wait.
@@ -174,10 +173,10 @@ struct Display<'a> {
     servers: &'a str,
     awaited: &'a Awaited<'a>,
     begun: Instant,
-    /// Since when no server has had our session.
+    /// Since when this session has no connection.
     cut_off: Option<Instant>,
     seen: Option<Seen>,
-    /// When the tree was read, and our node at that time.
+    /// When the tree was read, and this process's node at that time.
     read_at: Option<(Instant, Option<String>)>,
     lines: Lines,
 }
@@ -210,8 +209,7 @@ impl Display<'_> {
             {
                 let node = self.own_node();
                 let reading = tokio::time::timeout(READ_LIMIT, self.read(&session));
-                // Without an answer what was seen before stands, until the connection counts as
-                // lost.
+                // Without an answer the last reading stays, until the connection counts as lost.
                 if let Ok(seen) = reading.await {
                     self.seen = seen;
                 }
@@ -237,7 +235,7 @@ impl Display<'_> {
         }
     }
 
-    /// Whether there is work in hand, so that nobody waits.
+    /// Whether the worker works on an item, so that nothing waits.
     fn is_busy(&self) -> bool {
         matches!(self.awaited, Awaited::NextItem { in_hand, .. } if in_hand.get() > 0)
     }
@@ -258,7 +256,7 @@ impl Display<'_> {
         let waiting = u32::try_from(waiting.unwrap_or(0)).unwrap_or(u32::MAX);
         let every = if on_terminal { often } else { seldom };
         let every = every + READ_EVERY_PER_WAITER.saturating_mul(waiting);
-        // Another node of ours means that what was read is of no use any more.
+        // With another waiter node, what was read before is out of date.
         let is_new = *node != self.own_node() && at.elapsed() >= often;
         is_new || at.elapsed() >= every
     }
@@ -270,7 +268,7 @@ impl Display<'_> {
                 let is_semaphore = *role == Role::PermitHolder;
                 let Ahead {
                     holder,
-                    place,
+                    position,
                     waiting,
                 } = ahead::read(session, path, is_semaphore, &node).await?;
                 Some(Seen {
@@ -283,7 +281,7 @@ impl Display<'_> {
                         node: holder.node,
                         session: holder.session,
                     }),
-                    place: Some(place),
+                    place: Some(position),
                     waiting: Some(waiting),
                     ..Seen::default()
                 })
@@ -412,9 +410,9 @@ impl Lines {
 }
 
 /// Who it is, for people.
-fn who(place: &Place) -> String {
-    let Some(record) = &place.holder else {
-        return place.who();
+fn who(node: &QueueNode) -> String {
+    let Some(record) = &node.holder else {
+        return node.who();
     };
     let name = record.name.as_deref();
     let name = name.map_or(String::new(), |name| format!(" ({name})"));
@@ -425,13 +423,13 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Who is before us, and where we wait.
+/// Who is before this process, and its position.
 fn turn(role: Role, seen: Option<&Seen>) -> String {
     let Some(seen) = seen else {
         return "not in the wait queue yet".to_owned();
     };
-    let (place, waiting) = (seen.place.unwrap_or(0), seen.waiting.unwrap_or(0));
-    if place == 0 {
+    let (position, waiting) = (seen.place.unwrap_or(0), seen.waiting.unwrap_or(0));
+    if position == 0 {
         return "first in the wait queue; a lock delay of the last holder may run".to_owned();
     }
     let verb = match role {
@@ -445,5 +443,5 @@ fn turn(role: Role, seen: Option<&Seen>) -> String {
         }
         None => format!("{verb} another"),
     };
-    format!("{holder}; place {place} of {waiting}")
+    format!("{holder}; place {position} of {waiting}")
 }

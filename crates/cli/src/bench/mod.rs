@@ -94,8 +94,9 @@ pub(crate) enum Workload {
     Lock,
     /// Several clients contend for one lock; one operation is a hand-off.
     Handoff,
-    /// Replace one's own node in a line by a new one at its end, in one change, with nobody to wait
-    /// for or to tell: the least that a hand-off costs the server, whoever writes the recipe.
+    /// Replace the only node of a wait queue by a new one at its end, in one change, with nobody to
+    /// wait for or to notify: the least that a hand-off costs the server, whoever writes the
+    /// recipe.
     Replace,
     /// Offer an item and poll one; one operation is the pair.
     Queue,
@@ -145,7 +146,7 @@ impl Workload {
     }
 }
 
-/// Why a run gave no figures.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// The server list has no usable entry.
@@ -175,7 +176,7 @@ pub(crate) enum BenchError {
         /// What was wrong.
         what: String,
     },
-    /// The server refused an operation, so the figures would be those of refusals.
+    /// The server refused an operation, so the run would measure refusals.
     #[error("{addr} refused to {what}: {code}; the run was stopped")]
     Refused {
         /// The server.
@@ -203,10 +204,10 @@ pub(crate) enum BenchError {
     Runtime(#[source] io::Error),
 }
 
-/// Runs the workload and prints its figures.
+/// Runs the workload and prints its measurements.
 ///
 /// # Errors
-/// The first thing that went wrong: a bench that meets an error gives no figures.
+/// The first error: a run that meets an error has no result.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     let Some(servers) = &context.globals.servers else {
         return Err(Failure::usage(

@@ -17,8 +17,8 @@ use super::{Args, BenchError, Turns, Workload};
 /// Items that the work queue is kept filled to, and how many are put at once.
 const STOCK: u64 = 2000;
 const FILL: usize = 500;
-/// Between two looks at a work queue that is full enough, or empty.
-const LOOK: Duration = Duration::from_millis(20);
+/// Pause before a work queue that is full enough, or empty, is checked again.
+const PAUSE: Duration = Duration::from_millis(20);
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a recipe's workload.
@@ -122,7 +122,7 @@ async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<(), Benc
     guard.release().await.map_err(failed)
 }
 
-/// The same with the release and the wish for the next turn in one change.
+/// The same with the release and the next acquisition in one change.
 async fn take_turns_requeued(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
     let mut guard = mutex.acquire().await.map_err(failed)?;
     while !window.stopping() {
@@ -133,9 +133,9 @@ async fn take_turns_requeued(mutex: &Mutex, window: &Window) -> Result<(), Bench
     guard.release().await.map_err(failed)
 }
 
-/// Creates a node in a line, and puts the next in its place until the run stops.
+/// Creates a node in a wait queue, and replaces it by the next until the run stops.
 async fn replace(session: &Session, mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
-    // Makes the line.
+    // Makes the lock's node.
     let guard = mutex.acquire().await.map_err(failed)?;
     let mode = CreateMode::EphemeralSequential;
     // As long as the names and the record of a mutex.
@@ -190,14 +190,14 @@ async fn fill(
             queue.offer_all(more.take(FILL)).await.map_err(failed)?;
             put += FILL as u64;
         } else {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(PAUSE).await;
         }
     }
     Ok(())
 }
 
-/// Claims items and acknowledges them until the run stops: one by one, or `together` so many at a
-/// time; `pipelined`, with the acknowledgement and the next claim in one packet.
+/// Claims items and acknowledges them until the run stops: one by one, or `together` at a time;
+/// `pipelined`, with the acknowledgement and the next claim in one packet.
 async fn do_work(
     queue: &WorkQueue,
     together: usize,
@@ -208,7 +208,7 @@ async fn do_work(
     let mut before = Vec::new();
     while !window.stopping() {
         let begin = Instant::now();
-        let claims = tokio::time::timeout(LOOK, queue.take_many(together)).await;
+        let claims = tokio::time::timeout(PAUSE, queue.take_many(together)).await;
         let mut acks = Vec::new();
         if let Ok(claims) = claims {
             let ack = |claim: Claim| (begin, tokio::task::spawn_local(claim.ack()));

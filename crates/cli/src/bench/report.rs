@@ -1,5 +1,5 @@
-//! The result of a run, for people and for programs. It holds figures only; it never decides
-//! whether they are good.
+//! The result of a run, for people and for programs. It holds measurements only; it never
+//! decides whether they are good.
 
 use std::fmt;
 use std::time::Duration;
@@ -99,7 +99,7 @@ pub(crate) fn per_op_us(cpu: Duration, ops: u64) -> f64 {
     round(cpu.as_secs_f64() * 1e6 / ops.max(1) as f64, 3)
 }
 
-/// Rounds to `digits` decimals: a figure in a report carries no more than was measured.
+/// Rounds to `digits` decimals: a number in a report has no more digits than were measured.
 pub(crate) fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale

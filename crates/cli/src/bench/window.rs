@@ -83,8 +83,8 @@ impl Window {
         self.finished.notify_one();
     }
 
-    /// Warms up, measures, stops the tasks and waits for them; returns the figures and what the
-    /// tasks returned.
+    /// Warms up, measures, stops the tasks and waits for them; returns the measurements and what
+    /// the tasks returned.
     pub(crate) async fn conduct<T>(
         &self,
         args: &Args,
@@ -155,7 +155,7 @@ pub(crate) struct Count<'w> {
 }
 
 impl Count<'_> {
-    /// One operation that took so long.
+    /// One operation that took this long.
     pub(crate) fn one(&mut self, took: Duration) {
         if self.measuring {
             self.ended += 1;

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Give up, for all, if not all have come after this long [default: never].
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// Give up, for all, if not all are done this long after we are [default: never].
+    /// Give up, for all, if not all are done this long after this process [default: never].
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     leave_timeout: Option<Duration>,
     /// Meet with processes that use Curator or kazoo. Without a common outcome: see
@@ -193,7 +193,7 @@ async fn enter(
     };
     let round = entered.round();
     let quiet = !args.run.words().is_empty();
-    tell(context, path, round, quiet, None);
+    print_stage(context, path, round, quiet, None);
     let code = inside(args, path, context, &entered, signals).await?;
     let leaving = async {
         match args.leave_timeout {
@@ -208,10 +208,10 @@ async fn enter(
     };
     match left {
         Ok(left) => {
-            tell(context, path, round, quiet, Some(left));
+            print_stage(context, path, round, quiet, Some(left));
             Ok(code)
         }
-        // The command's failure is the more telling one.
+        // The command's failure says more.
         Err(error) if code != exit::OK => {
             context.output.note(error.to_string());
             Ok(code)
@@ -220,7 +220,7 @@ async fn enter(
     }
 }
 
-/// Inside, as long as the others can count on us.
+/// The membership of this process, as long as the others can rely on it.
 struct Membership<'a> {
     entered: &'a Entered,
     session: &'a Session,
@@ -293,7 +293,7 @@ async fn inside(
         signals,
     )
     .await?;
-    tenure::verdict(
+    tenure::exit_code(
         &outcome,
         options.on_lost,
         &format!("the membership in {path}"),
@@ -301,7 +301,7 @@ async fn inside(
 }
 
 /// Standard output is the command's, where there is one.
-fn tell(context: &Context, path: &str, round: Option<u64>, quiet: bool, left: Option<Left>) {
+fn print_stage(context: &Context, path: &str, round: Option<u64>, quiet: bool, left: Option<Left>) {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,

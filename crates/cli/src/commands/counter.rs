@@ -1,4 +1,4 @@
-//! `baton counter`: a number that many count on.
+//! `baton counter`: a number that many processes share.
 
 use baton::{Counter, CounterLayout, ValueError};
 use serde::Serialize;
@@ -109,7 +109,7 @@ async fn act(args: &Args, context: &Context, connection: &Connection) -> Result<
         Act::Set { value, .. } => counter.set(*value).await.map(|()| *value),
         Act::Watch { .. } => return watch(&counter, context, connection).await,
     };
-    tell(context, path, value.map_err(|error| failure(&error))?);
+    print_value(context, path, value.map_err(|error| failure(&error))?);
     Ok(exit::OK)
 }
 
@@ -123,7 +123,7 @@ async fn watch(
     let watching = async {
         loop {
             match numbers.next().await {
-                Ok(number) => tell(context, counter.path(), number),
+                Ok(number) => print_value(context, counter.path(), number),
                 Err(error @ ValueError::NotANumber { .. }) => {
                     context.output.note(error.to_string());
                 }
@@ -140,7 +140,7 @@ async fn watch(
     }
 }
 
-fn tell(context: &Context, path: &str, value: i64) {
+fn print_value(context: &Context, path: &str, value: i64) {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::unfinished::removed_when_stopped;
 
-/// What the folder is called while it is written; ZooKeeper does not look at it.
+/// What the folder is called while it is written; ZooKeeper does not read it.
 const UNFINISHED: &str = "version-2.unfinished";
 /// What a member of an ensemble has besides.
 const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];

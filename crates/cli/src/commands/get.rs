@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             data: bytes::Shown::new(&read.data),
             stat: StatLine::new(&args.path, &read.stat),
         };
-        bytes::tell(&context.output, &got, &read.data);
+        bytes::print(&context.output, &got, &read.data);
         Ok(exit::OK)
     })
 }

@@ -1,4 +1,4 @@
-//! `baton member`: being in a group, and seeing who is.
+//! `baton member`: a command as a member of a group; who the members are.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -30,14 +30,14 @@ use crate::waiting::Awaited;
   baton member watch /web --json               one line for each change
 
 A member stays one through lost connections. When its session is lost, the next
-session takes its place; CMD is not stopped for that. Membership excludes
-nobody: for one at a time, use lock or elect.
+session joins again; CMD is not stopped for that. Any number of members may
+join: for one process at a time, use lock or elect.
 
-CMD finds in its environment: BATON_PATH the group   BATON_NODE our node
+CMD finds in its environment: BATON_PATH the group  BATON_NODE the member's node
 BATON_SESSION the first session's id
 Exit codes: CMD's own   128+N CMD died of signal N
-            113 another process has taken this --instance over
-            1 nobody is there (ls)   125 baton failed   2 usage
+            113 another process has taken over this --instance
+            1 there is no member (ls)   125 baton failed   2 usage
             126 CMD cannot be run   127 CMD not found")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -103,7 +103,7 @@ struct Join {
     /// others see it leave.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
-    /// Run this line with sh -c, in place of CMD.
+    /// Run this line with sh -c, instead of CMD.
     #[arg(
         short = 'c',
         long = "command",
@@ -188,7 +188,7 @@ async fn join(
     let registered = tokio::select! {
         registered = connection.wait(&awaited, registration.registered()) => registered.map_err(|error| failure(&error))?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
-        never = tell_troubles(&registration, context) => match never {},
+        never = report_obstacles(&registration, context) => match never {},
     };
     let joined = Joined {
         path: group.path(),
@@ -200,7 +200,7 @@ async fn join(
         Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
         None => options.command.clone(),
     };
-    let tenure = Place(&registration);
+    let tenure = RegisteredMember(&registration);
     let outcome = if words.is_empty() {
         let text = format!(
             "joined {} node {} session {}",
@@ -213,7 +213,7 @@ async fn join(
                 Ok(_) => Ok(exit::OK),
                 Err(_) => Err(ended(&registration)),
             },
-            never = tell_troubles(&registration, context) => match never {},
+            never = report_obstacles(&registration, context) => match never {},
         }
     } else {
         let timeout = connection.session().await?.timeout();
@@ -231,7 +231,7 @@ async fn join(
         };
         let ran = tokio::select! {
             ran = tenure::run(context, &tenure, &command, None, timeout, signals) => ran?,
-            never = tell_troubles(&registration, context) => match never {},
+            never = report_obstacles(&registration, context) => match never {},
         };
         match ran.stop {
             Some(_) => Err(ended(&registration)),
@@ -244,9 +244,9 @@ async fn join(
 }
 
 /// Membership lasts until it is given up: sessions come and go under it.
-struct Place<'a>(&'a Registration);
+struct RegisteredMember<'a>(&'a Registration);
 
-impl Tenure for Place<'_> {
+impl Tenure for RegisteredMember<'_> {
     fn what(&self) -> &'static str {
         "the membership"
     }
@@ -266,7 +266,10 @@ impl Tenure for Place<'_> {
 }
 
 /// Says what keeps the registration from being there, each time that changes.
-async fn tell_troubles(registration: &Registration, context: &Context) -> std::convert::Infallible {
+async fn report_obstacles(
+    registration: &Registration,
+    context: &Context,
+) -> std::convert::Infallible {
     let node = registration.node();
     let mut state = node.state();
     loop {
@@ -306,7 +309,7 @@ async fn list(group: &Membership, context: &Context) -> Result<u8, Failure> {
     })
 }
 
-/// What is said of a node in the group that its ACL hides.
+/// The notice for a node in the group that its ACL hides.
 const UNREADABLE: &str = "its ACL does not let this program read it; it may be a member";
 
 #[derive(Serialize)]
@@ -346,16 +349,16 @@ async fn watch(
 ) -> Result<u8, Failure> {
     let mut view = group.updates().map_err(|error| failure(&error))?;
     let mut refused = std::pin::pin!(view.refused());
-    let mut told = false;
+    let mut reported = false;
     let watching = async {
         loop {
             tokio::select! {
                 update = view.next() => match update {
-                    Ok(update) => tell_update(context, &update),
+                    Ok(update) => print_update(context, &update),
                     Err(error) => break failure(&error),
                 },
-                error = &mut refused, if !told => {
-                    told = true;
+                error = &mut refused, if !reported => {
+                    reported = true;
                     context.output.note(format!("{error}; trying again from time to time"));
                 }
             }
@@ -369,9 +372,9 @@ async fn watch(
 }
 
 /// One line: everybody, then what is new.
-fn tell_update(context: &Context, update: &GroupUpdate) {
+fn print_update(context: &Context, update: &GroupUpdate) {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct Update<'a> {
         members: Vec<&'a str>,
         joined: Vec<&'a str>,
         changed: Vec<&'a str>,
@@ -383,7 +386,7 @@ fn tell_update(context: &Context, update: &GroupUpdate) {
     fn ids(members: &[Member]) -> Vec<&str> {
         members.iter().map(|member| &*member.id).collect()
     }
-    let told = Told {
+    let shown = Update {
         members: ids(&update.members),
         joined: ids(&update.joined),
         changed: ids(&update.changed),
@@ -391,18 +394,22 @@ fn tell_update(context: &Context, update: &GroupUpdate) {
         as_of: update.as_of,
         unreadable: update.unreadable.iter().map(String::as_str).collect(),
     };
-    let mut text = format!("{} members: {}", told.members.len(), told.members.join(" "));
+    let mut text = format!(
+        "{} members: {}",
+        shown.members.len(),
+        shown.members.join(" ")
+    );
     for (what, ids) in [
-        ("joined", &told.joined),
-        ("changed", &told.changed),
-        ("left", &told.left),
-        ("not readable", &told.unreadable),
+        ("joined", &shown.joined),
+        ("changed", &shown.changed),
+        ("left", &shown.left),
+        ("not readable", &shown.unreadable),
     ] {
         if !ids.is_empty() {
             text.push_str(&format!("; {what}: {}", ids.join(" ")));
         }
     }
-    context.output.result(&told, text);
+    context.output.result(&shown, text);
 }
 
 fn failure(error: &MemberError) -> Failure {

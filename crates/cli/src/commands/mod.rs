@@ -3,13 +3,13 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `lock/`, `sem` | a command under a lock or a permit; looks at locks |
+//! | `lock/`, `sem` | a command under a lock or a permit; who holds and who waits |
 //! | `elect/` | a command while this process leads; who leads |
 //! | `barrier` | a command that starts when all have come; the gate that is opened and closed |
 //! | `queue/` | queues; below it, `work/`: work queues |
 //! | `member`, `counter` | groups; shared numbers |
 //! | `ls`, `get`, `set`, `create`, `rm`, `stat`, `watch`, `acl` | znodes |
-//! | `serve`, `wal` | a server; a look at its data folder |
+//! | `serve`, `wal` | a server; its data folder, printed and checked |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
 

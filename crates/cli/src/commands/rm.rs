@@ -2,7 +2,7 @@
 //!
 //! Owns what a recursive removal says before it begins, and what it leaves. A node of a live
 //! session (a lock that is held, a member, a claimed item) goes only with somebody's consent: it is
-//! looked for before anything is deleted, and again at each node. Must never hold more names in
+//! searched for before anything is deleted, and again at each node. Must never hold more names in
 //! memory than a few folders have, nor go on for ever in a folder that others keep filling.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::znode::{failure, with_session};
 
 /// Nodes that are listed or deleted at once.
 const AT_ONCE: usize = 128;
-/// The names of a larger folder are not kept while another is looked at.
+/// The names of a larger folder are not kept while another is worked on.
 const KEPT_NAMES: usize = 1000;
 /// How often a folder is emptied anew because others have put something there meanwhile.
 const ROUNDS: u32 = 20;
@@ -88,12 +88,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .delete(&args.path, args.if_version)
             .await
             .map_err(failure)?;
-        tell(context, &args.path);
+        print_deleted(context, &args.path);
         Ok(exit::OK)
     })
 }
 
-fn tell(context: &Context, path: &str) {
+fn print_deleted(context: &Context, path: &str) {
     if context.output.json() {
         context.output.result(&Deleted { deleted: path }, "");
     } else {
@@ -103,7 +103,7 @@ fn tell(context: &Context, path: &str) {
 
 async fn remove_all(session: &Session, args: &Args, context: &Context) -> Result<u8, Failure> {
     let path = &args.path;
-    // Below a root of one's own (a chroot), a node of that name is like any other.
+    // Below a chroot, a node of that name is like any other.
     let spares_system = path == "/"
         && session
             .exists("/zookeeper/quota")
@@ -177,7 +177,7 @@ struct Walk<'a> {
 /// A folder under way.
 struct Frame {
     path: String,
-    /// Children still to be looked at; `None` where they are to be listed.
+    /// Children still to be visited; `None` where they are to be listed.
     names: Option<Vec<String>>,
     rounds: u32,
     /// Whether something below it stays, so that it has to stay too.
@@ -232,7 +232,7 @@ impl Walk<'_> {
         path == "/"
     }
 
-    /// Looks at all nodes, and prints them if they are to be shown.
+    /// Visits all nodes, and prints them if they are to be shown.
     async fn survey(&self, context: &Context, show: bool) -> Result<Survey, Failure> {
         let mut survey = Survey::default();
         let top = self.top().await?;
@@ -283,7 +283,7 @@ impl Walk<'_> {
                         }
                     }
                     Err(error) if error.is_no_node() => {}
-                    // Whose it is cannot be told; the removal says so where it fails.
+                    // Its owner is unknown; if the removal fails on it, the error says so.
                     Err(error) if error.is_no_auth() => see(&path, 0),
                     Err(error) => return Err(failure(error)),
                 }
@@ -348,31 +348,31 @@ impl Survey {
     /// One line for each lock, or other folder, in which live sessions have nodes.
     async fn describe(&self, session: &Session) -> Result<Vec<String>, Failure> {
         let mut lines = Vec::new();
-        let mut told: Vec<String> = Vec::new();
+        let mut described: Vec<String> = Vec::new();
         for (node, owner) in &self.named {
             let folder = parent(node);
-            if told.iter().any(|path| path == folder) {
+            if described.iter().any(|path| path == folder) {
                 continue;
             }
             // The permits of a semaphore, and those who wait for one, are in folders of its own.
             let above = parent(folder);
             let mut line = None;
             for path in [above, folder] {
-                let found = lock_queue::read(session, path).await.map(|read| read.line);
+                let found = lock_queue::read(session, path).await.map(|read| read.lock);
                 // A user who may not read the record is shown the node and its session.
                 let Some(found) = found.unwrap_or_default() else {
                     continue;
                 };
                 let inside = path == folder || found.kind == Kind::Semaphore;
-                if inside && let Some(first) = found.places.first() {
+                if inside && let Some(first) = found.nodes.first() {
                     line = Some(format!(
                         "{path} by {}, {} waiting",
                         first.who(),
                         found.waiting()
                     ));
-                    told.push(folder.to_owned());
+                    described.push(folder.to_owned());
                     if path == above {
-                        told.extend(["leases", "locks"].map(|name| join(above, name)));
+                        described.extend(["leases", "locks"].map(|name| join(above, name)));
                     }
                     break;
                 }
@@ -539,7 +539,7 @@ impl Removal<'_> {
 
     fn gone(&mut self, path: &str) {
         self.deleted += 1;
-        tell(self.context, path);
+        print_deleted(self.context, path);
     }
 
     fn leave(&mut self, path: &str, why: &str) {

@@ -1,4 +1,4 @@
-//! `baton sem`: a command under one of so many permits.
+//! `baton sem`: a command under a permit of a semaphore.
 
 use baton::{Client, Semaphore, SemaphoreError};
 use serde::Serialize;
@@ -36,7 +36,7 @@ lock --help."
 pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
-    /// The semaphore: a path like /licences, the same for all who contend.
+    /// The semaphore: a path like /licences, the same for all who use it.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
     /// How many permits there are in all [default: the number in the tree].
@@ -59,13 +59,13 @@ enum Admin {
         /// The semaphore's path.
         #[arg(value_parser = paths::recipe)]
         path: String,
-        /// How many there are to be.
+        /// The new number of permits.
         #[arg(value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
         slots: u32,
     },
 }
 
-/// What is said of a semaphore that was resized.
+/// A semaphore that was resized, as it is printed.
 #[derive(Serialize)]
 struct Resized<'a> {
     path: &'a str,

@@ -1,8 +1,8 @@
 //! `baton serve`: a server in the foreground.
 //!
-//! It listens on `baton.sock` in its data folder besides what it is told to, so that local commands
-//! with the same folder meet it (see `local`). The first line on standard output means that it
-//! answers.
+//! It listens on `baton.sock` in its data folder besides the addresses that are set, so that local
+//! commands with the same folder meet it (see `local`). The first line on standard output means
+//! that it answers.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -232,9 +232,9 @@ fn announce(context: &Context, places: &[String], http: Option<SocketAddr>, data
         .map_or("in memory only".to_owned(), |folder| {
             format!("data in {folder}")
         });
-    let telling = http.map_or(String::new(), |at| format!("; HTTP on {at}"));
+    let http_text = http.map_or(String::new(), |at| format!("; HTTP on {at}"));
     let text = format!(
-        "baton: serving on {}; {keeping}{telling}",
+        "baton: serving on {}; {keeping}{http_text}",
         places.join(" and ")
     );
     context.output.result(

@@ -1,4 +1,4 @@
-//! `baton wal`: a look at a server's data folder, without taking or changing it.
+//! `baton wal`: prints or checks a server's data folder. It only reads, also while a server runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 
-/// Look at a server's data folder: its log and its snapshots.
+/// Print or check a server's data folder: its log and its snapshots.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   baton wal verify /var/lib/baton              checks every byte; exits with 1
@@ -109,7 +109,7 @@ fn dump(folder: &Path, context: &Context) -> Result<u8, Failure> {
     }
 }
 
-/// One word, and the rest of what is to be said.
+/// The kind of an item, and its details.
 fn describe(item: &DumpItem) -> (&'static str, String) {
     match item {
         DumpItem::SegmentHeader(header) => (
@@ -228,14 +228,14 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
             FileReport::Damaged { file, error } => (file.clone(), false, error.to_string()),
             _ => continue,
         };
-        let verdict = if sound { "sound" } else { "DAMAGED" };
+        let condition = if sound { "sound" } else { "DAMAGED" };
         context.output.result(
             &Line {
                 file: name.clone(),
                 sound,
                 detail: detail.clone(),
             },
-            format!("{name}  {verdict}  {detail}"),
+            format!("{name}  {condition}  {detail}"),
         );
     }
     if let Ok(found) = &report.start {

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Of everything below, too.
     #[arg(short, long)]
     recursive: bool,
-    /// End after so many changes.
+    /// End after this many changes.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }

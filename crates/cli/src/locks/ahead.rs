@@ -1,4 +1,4 @@
-//! Who is before us in a wait queue, as a command shows it while it waits.
+//! Who is before this process in a wait queue, as a command shows it while it waits.
 //!
 //! Two requests, however long the queue: its names, and the data of one holder. It only reads, and
 //! decides nothing: the order is by the server's numbers alone, and a queue that has wrapped around
@@ -7,15 +7,15 @@
 use baton_client::Session;
 use baton_proto::path::{join, name};
 
-use crate::locks::lock_queue::{self, Place, Stands};
+use crate::locks::lock_queue::{self, NodeKind, QueueNode};
 
-/// What is before us.
+/// What is before this process.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     /// Who holds; the first of several. `None` where that could not be read.
-    pub(crate) holder: Option<Place>,
-    /// Our position among those who wait, from 1; 0 where nobody is before us.
-    pub(crate) place: usize,
+    pub(crate) holder: Option<QueueNode>,
+    /// This process's position among those who wait, from 1; 0 where nobody is before it.
+    pub(crate) position: usize,
     /// How many wait.
     pub(crate) waiting: usize,
 }
@@ -24,10 +24,10 @@ pub(crate) struct Ahead {
 struct Waiter {
     number: i64,
     name: String,
-    stands: Stands,
+    kind: NodeKind,
 }
 
-/// What is before our waiter node `own` at `path`; `None` where that cannot be told just now.
+/// What is before this process's waiter node `own` at `path`; `None` where that could not be read.
 pub(crate) async fn read(
     session: &Session,
     path: &str,
@@ -45,33 +45,33 @@ pub(crate) async fn read(
         let leases = in_order(session.children(&holders).await.ok()?.names);
         return Some(Ahead {
             holder: first(session, &holders, leases).await,
-            place: at + 1,
+            position: at + 1,
             waiting: queue.len(),
         });
     }
     let readers = queue
         .iter()
-        .take_while(|waiter| waiter.stands == Stands::Reading)
+        .take_while(|waiter| waiter.kind == NodeKind::Read)
         .count();
     let holding = readers.max(1);
-    let (place, waiting) = ((at + 1).saturating_sub(holding), queue.len() - holding);
-    let holder = match place {
+    let (position, waiting) = ((at + 1).saturating_sub(holding), queue.len() - holding);
+    let holder = match position {
         0 => None,
         _ => first(session, &holders, queue).await,
     };
     Some(Ahead {
         holder,
-        place,
+        position,
         waiting,
     })
 }
 
-async fn first(session: &Session, folder: &str, queue: Vec<Waiter>) -> Option<Place> {
+async fn first(session: &Session, folder: &str, queue: Vec<Waiter>) -> Option<QueueNode> {
     let first = queue.into_iter().next()?;
-    let minted = first.stands != Stands::Alone;
-    let node = vec![(first.name, first.stands)];
-    let mut aside = lock_queue::Aside::default();
-    let read = lock_queue::places(session, folder, node, minted, &mut aside).await;
+    let minted = first.kind != NodeKind::Exclusive;
+    let node = vec![(first.name, first.kind)];
+    let mut aside = lock_queue::Skipped::default();
+    let read = lock_queue::read_nodes(session, folder, node, minted, &mut aside).await;
     read.ok()?.into_iter().next()
 }
 
@@ -80,14 +80,14 @@ fn in_order(names: Vec<String>) -> Vec<Waiter> {
     let mut queue: Vec<Waiter> = names
         .into_iter()
         .filter_map(|name| {
-            let stands = Stands::of(&name)?;
+            let kind = NodeKind::of(&name)?;
             let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
             let digits = name.get(stem.len()..)?;
             let number: i64 = digits.parse().unwrap_or(0);
             let is_negative = stem.ends_with("--");
             Some(Waiter {
                 number: if is_negative { -number } else { number },
-                stands,
+                kind,
                 name,
             })
         })

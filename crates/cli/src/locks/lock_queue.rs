@@ -1,9 +1,10 @@
-//! What stands at a lock's path, whichever library put it there: who holds, who waits, in order.
+//! The wait queue at a lock's path, whichever library made its nodes: who holds, who waits, in
+//! order.
 //!
-//! Owns how a line is read for people. It only reads, and decides nothing about who holds; a node
-//! counts only while a session owns it. Order is that of creation (`czxid`), which is the order in
-//! line for every dialect (`hazards.md` §2.1, H21), but for a writer that has become a reader: it
-//! keeps its place (H43).
+//! Owns how a wait queue is read for people. It only reads, and decides nothing about who holds; a
+//! node counts only while a session owns it. The order is that of creation (`czxid`), which is the
+//! order of the queue in every naming scheme (`hazards.md` §2.1, H21), with one exception: a writer
+//! that has become a reader keeps its position (H43).
 
 use baton::Record;
 use baton_client::{Error, Session};
@@ -14,21 +15,21 @@ use crate::exit::Failure;
 
 /// The one node of a simple lock.
 const SIMPLE: &str = "lock";
-/// What stands before the number in the name of a node that reads.
+/// In the name of a reader's node, the text before the number.
 const READS: [&str; 3] = ["__READ__", "__rlock__", "-R-"];
-/// The same where it writes beside such.
+/// The same, for a writer among readers.
 const WRITES: [&str; 2] = ["__WRIT__", "-W-"];
-/// The same where it does either alone. (Kazoo's writers are called like its locks.)
+/// The same, for an exclusive lock. (Kazoo names its writers like its locks.)
 const ALONE: [&str; 3] = ["lock-", "latch-", "__lock__"];
-/// The same of a semaphore's permit.
+/// The same, for a semaphore's permit.
 const LEASE: &str = "lease-";
-/// What is written to a holder's node to ask for the lock: Curator's word, and that of ZooKeeper's
-/// page on recipes.
+/// What is written to a holder's node to ask for the lock: by Curator, and by ZooKeeper's page on
+/// recipes.
 const REQUESTS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 /// The longest text of another library's that is shown as its holder's name.
 const LONGEST_NAME: usize = 60;
 
-/// What kind of lock a line is for.
+/// What kind of lock a wait queue is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -42,19 +43,19 @@ pub(crate) enum Kind {
     Semaphore,
 }
 
-/// One place in line.
+/// One node of a wait queue.
 #[derive(Debug, Serialize)]
-pub(crate) struct Place {
+pub(crate) struct QueueNode {
     pub(crate) node: String,
     pub(crate) token: i64,
     pub(crate) session: String,
     pub(crate) since_ms: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holder: Option<Record>,
-    /// What another library's node holds, if it is a short text.
+    /// The data of another library's node, if it is a short text.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
-    /// Whether it is asked to let go.
+    /// Whether somebody has asked this holder to release.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) asked: bool,
     /// The `czxid` that counts for the order.
@@ -66,7 +67,7 @@ pub(crate) struct Place {
     pub(crate) version: i32,
 }
 
-impl Place {
+impl QueueNode {
     /// Who it is, for people.
     pub(crate) fn who(&self) -> String {
         match (&self.holder, &self.data) {
@@ -88,64 +89,64 @@ pub(crate) fn shown(record: &Record) -> String {
     format!("{}:{}{name}", record.host, record.pid)
 }
 
-/// All that stands at one path, those who hold first.
+/// All nodes of one wait queue, the holders first.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct LockState {
     pub(crate) kind: Kind,
-    pub(crate) places: Vec<Place>,
+    pub(crate) nodes: Vec<QueueNode>,
     /// How many of them hold.
     pub(crate) holding: usize,
     /// Of a semaphore, how many permits there are.
     pub(crate) permits: Option<u32>,
 }
 
-impl Line {
-    pub(crate) fn holders(&self) -> &[Place] {
-        self.places.get(..self.holding).unwrap_or_default()
+impl LockState {
+    pub(crate) fn holders(&self) -> &[QueueNode] {
+        self.nodes.get(..self.holding).unwrap_or_default()
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.places.len() - self.holding
+        self.nodes.len() - self.holding
     }
 }
 
-/// What a look at one path has found.
+/// What one read of a path has found.
 #[derive(Debug)]
-pub(crate) struct Looked {
-    /// What stands there.
-    pub(crate) line: Option<Line>,
-    /// The names of the children that are no part of it.
+pub(crate) struct LockReading {
+    /// The wait queue, if there is one.
+    pub(crate) lock: Option<LockState>,
+    /// The names of the children that do not belong to it.
     pub(crate) others: Vec<String>,
     /// The nodes that should have been read and could not be, and why. One of them may come before
     /// all others.
     pub(crate) unreadable: Vec<(String, Error)>,
 }
 
-/// What stands at `path`, as far as we may read it.
+/// Reads the wait queue at `path`, as far as this user may read it.
 ///
 /// # Errors
 /// The children of `path` cannot be listed, or the connection was lost.
-pub(crate) async fn read(session: &Session, path: &str) -> Result<Looked, Error> {
+pub(crate) async fn read(session: &Session, path: &str) -> Result<LockReading, Error> {
     let (own, mut others) = match session.children(path).await {
         Ok(children) => split(children.names),
         Err(error) if error.is_no_node() => Default::default(),
         Err(error) => return Err(error),
     };
-    let mut aside = Aside::default();
-    let line = match permits(session, path, &others, &mut aside).await? {
+    let mut aside = Skipped::default();
+    let lock = match permits(session, path, &others, &mut aside).await? {
         Some(semaphore) => semaphore,
         None => {
             let kind = match () {
-                () if own.iter().any(|(_, stands)| stands.is_shared()) => Kind::ReadWrite,
+                () if own.iter().any(|(_, kind)| kind.is_shared()) => Kind::ReadWrite,
                 () if own.iter().any(|(name, _)| name == SIMPLE) => Kind::Simple,
                 () => Kind::Lock,
             };
             let minted = kind == Kind::ReadWrite;
-            let places = places(session, path, own, minted, &mut aside).await?;
-            Line {
+            let nodes = read_nodes(session, path, own, minted, &mut aside).await?;
+            LockState {
                 kind,
-                holding: holding(&places),
-                places,
+                holding: holding(&nodes),
+                nodes,
                 permits: None,
             }
         }
@@ -156,24 +157,28 @@ pub(crate) async fn read(session: &Session, path: &str) -> Result<Looked, Error>
             .filter(|node| baton_proto::path::parent(node) == path)
             .map(|node| baton_proto::path::name(node).to_owned()),
     );
-    Ok(Looked {
-        line: Some(line).filter(|line| !line.places.is_empty()),
+    Ok(LockReading {
+        lock: Some(lock).filter(|lock| !lock.nodes.is_empty()),
         others,
         unreadable: aside.unreadable,
     })
 }
 
-/// What was met on the way and stands in no line.
+/// What a read has met that belongs to no wait queue.
 #[derive(Debug, Default)]
-pub(crate) struct Aside {
+pub(crate) struct Skipped {
     /// Nodes that could not be read, and why.
     unreadable: Vec<(String, Error)>,
-    /// Nodes of no session that are called like a place: whole paths.
+    /// Full paths of nodes that have the name of a queue node, and that no session owns.
     bystanders: Vec<String>,
 }
 
 /// What was read, or `None` where the node is gone, or where we may not read it: that is noted.
-fn readable<T>(path: &str, read: Result<T, Error>, aside: &mut Aside) -> Result<Option<T>, Error> {
+fn readable<T>(
+    path: &str,
+    read: Result<T, Error>,
+    aside: &mut Skipped,
+) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(error) if error.is_no_node() => Ok(None),
@@ -190,19 +195,19 @@ async fn permits(
     session: &Session,
     path: &str,
     others: &[String],
-    aside: &mut Aside,
-) -> Result<Option<Line>, Error> {
+    aside: &mut Skipped,
+) -> Result<Option<LockState>, Error> {
     let (leases, waiting) = if others.iter().any(|name| name == "leases") {
         // Curator's and ours: permits and waiters have folders of their own.
         let leases = join(path, "leases");
-        let permit = |stands| stands == Stands::Permit;
+        let permit = |kind| kind == NodeKind::Permit;
         let leases = under(session, &leases, permit, aside).await?;
         (leases, join(path, "locks"))
     } else {
         // kazoo's: permits are children of the path, and who waits has a folder beside it.
         let bare = others.iter().filter(|name| is_bare_marker(name));
         let leases: Vec<_> = bare
-            .map(|name| (join(path, name), Stands::Permit))
+            .map(|name| (join(path, name), NodeKind::Permit))
             .collect();
         if leases.is_empty() {
             return Ok(None);
@@ -210,42 +215,42 @@ async fn permits(
         (leases, format!("{path}-__lock__"))
     };
     let permits = number_at(session, path, aside).await?;
-    let mut all = places(session, path, leases, true, aside).await?;
+    let mut all = read_nodes(session, path, leases, true, aside).await?;
     // Curator does not store the number; kazoo does, and others name other things by 32 hex digits.
     if permits.is_none() && (all.is_empty() || waiting.ends_with("-__lock__")) {
         return Ok(None);
     }
     let holding = all.len();
-    let alone = |stands| stands == Stands::Alone;
-    let waiters = under(session, &waiting, alone, aside).await?;
-    all.extend(places(session, path, waiters, false, aside).await?);
-    Ok(Some(Line {
+    let exclusive = |kind| kind == NodeKind::Exclusive;
+    let waiters = under(session, &waiting, exclusive, aside).await?;
+    all.extend(read_nodes(session, path, waiters, false, aside).await?);
+    Ok(Some(LockState {
         kind: Kind::Semaphore,
-        places: all,
+        nodes: all,
         holding,
         permits,
     }))
 }
 
-/// As what a child stands at a path.
+/// What the name of a child says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stands {
-    Alone,
-    Reading,
-    Writing,
+pub(crate) enum NodeKind {
+    Exclusive,
+    Read,
+    Write,
     Permit,
 }
 
-impl Stands {
+impl NodeKind {
     fn is_shared(self) -> bool {
-        matches!(self, Self::Reading | Self::Writing)
+        matches!(self, Self::Read | Self::Write)
     }
 
-    /// What a name says; `None` where it is no place in a line. The server's number has ten digits
-    /// or more, perhaps a sign.
+    /// What a name says; `None` where it is not the name of a queue node. The server's number has
+    /// ten digits or more, perhaps a sign.
     pub(crate) fn of(name: &str) -> Option<Self> {
         if name == SIMPLE {
-            return Some(Self::Alone);
+            return Some(Self::Exclusive);
         }
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
         if name.len() - stem.len() < 9 {
@@ -258,20 +263,20 @@ impl Stands {
                 .any(|token| stem.ends_with(token) || unsigned.ends_with(token))
         };
         if ends(&READS) {
-            Some(Self::Reading)
+            Some(Self::Read)
         } else if ends(&WRITES) {
-            Some(Self::Writing)
+            Some(Self::Write)
         } else if ends(&[LEASE]) {
             Some(Self::Permit)
-        } else if ends(&ALONE) || is_write_lock(stem) || is_offer(unsigned) {
-            Some(Self::Alone)
+        } else if ends(&ALONE) || is_write_lock(stem) || is_election_node(unsigned) {
+            Some(Self::Exclusive)
         } else {
             None
         }
     }
 }
 
-/// zookeeper-recipes' `WriteLock`: `x-`, the session in decimal or hex, perhaps a marker of ours.
+/// zookeeper-recipes' `WriteLock`: `x-`, the session in decimal or hex, perhaps Baton's marker.
 fn is_write_lock(stem: &str) -> bool {
     stem.strip_prefix("x-").is_some_and(|rest| {
         rest.ends_with('-')
@@ -280,9 +285,9 @@ fn is_write_lock(stem: &str) -> bool {
     })
 }
 
-/// zookeeper-recipes' `LeaderElectionSupport`: `n_`, perhaps a marker of ours in zeros of other
-/// scripts.
-fn is_offer(stem: &str) -> bool {
+/// zookeeper-recipes' `LeaderElectionSupport`: `n_`, perhaps Baton's marker, written in zeros of
+/// other scripts.
+fn is_election_node(stem: &str) -> bool {
     stem.strip_prefix("n_")
         .is_some_and(|marker| marker.chars().all(|c| !c.is_ascii() && c.is_numeric()))
 }
@@ -292,26 +297,26 @@ fn is_bare_marker(name: &str) -> bool {
     name.len() == 32 && name.chars().all(|c| c.is_ascii_hexdigit())
 }
 
-/// The places among the names, and the rest. A permit is none by itself.
-fn split(names: Vec<String>) -> (Vec<(String, Stands)>, Vec<String>) {
-    let mut line = Vec::new();
+/// The queue nodes among the names, and the rest. A permit's name alone is not one.
+fn split(names: Vec<String>) -> (Vec<(String, NodeKind)>, Vec<String>) {
+    let mut nodes = Vec::new();
     let mut others = Vec::new();
     for name in names {
-        match Stands::of(&name) {
-            Some(stands) if stands != Stands::Permit => line.push((name, stands)),
+        match NodeKind::of(&name) {
+            Some(kind) if kind != NodeKind::Permit => nodes.push((name, kind)),
             _ => others.push(name),
         }
     }
-    (line, others)
+    (nodes, others)
 }
 
-/// The children of a folder that stand there as `wanted`, with their whole paths.
+/// The children of a folder that are of a `wanted` kind, with their full paths.
 async fn under(
     session: &Session,
     folder: &str,
-    wanted: impl Fn(Stands) -> bool,
-    aside: &mut Aside,
-) -> Result<Vec<(String, Stands)>, Error> {
+    wanted: impl Fn(NodeKind) -> bool,
+    aside: &mut Skipped,
+) -> Result<Vec<(String, NodeKind)>, Error> {
     let listed = session.children(folder).await;
     let Some(children) = readable(folder, listed, aside)? else {
         return Ok(Vec::new());
@@ -319,28 +324,30 @@ async fn under(
     Ok(children
         .names
         .iter()
-        .filter_map(|name| Some((join(folder, name), Stands::of(name)?)))
-        .filter(|(_, stands)| wanted(*stands))
+        .filter_map(|name| Some((join(folder, name), NodeKind::of(name)?)))
+        .filter(|(_, kind)| wanted(*kind))
         .collect())
 }
 
-/// How many of a line hold: the first, or all readers up to the first writer.
-fn holding(line: &[Place]) -> usize {
-    let readers = line.iter().take_while(|place| place.reads).count();
-    readers.max(line.len().min(1))
+/// How many nodes of a queue hold: the first, or all readers up to the first writer.
+fn holding(nodes: &[QueueNode]) -> usize {
+    let readers = nodes.iter().take_while(|node| node.reads).count();
+    readers.max(nodes.len().min(1))
 }
 
-/// Reads the nodes, which are named by their whole paths or below `path`, and puts them in order.
-/// Tokens are `minted` at the grant, by a change of the node, or else its creation's.
-pub(crate) async fn places(
+/// Reads the nodes, which are named by their full paths or below `path`, and puts them in order.
+///
+/// With `minted`, a node's token is the zxid of the change by which it was granted; else the zxid
+/// of its creation.
+pub(crate) async fn read_nodes(
     session: &Session,
     path: &str,
-    nodes: Vec<(String, Stands)>,
+    nodes: Vec<(String, NodeKind)>,
     minted: bool,
-    aside: &mut Aside,
-) -> Result<Vec<Place>, Error> {
-    let mut places = Vec::with_capacity(nodes.len());
-    for (name, stands) in nodes {
+    aside: &mut Skipped,
+) -> Result<Vec<QueueNode>, Error> {
+    let mut queue = Vec::with_capacity(nodes.len());
+    for (name, kind) in nodes {
         let node = if name.starts_with('/') {
             name
         } else {
@@ -349,22 +356,22 @@ pub(crate) async fn places(
         let read = session.get_data(&node).await;
         let read = match readable(&node, read, aside)? {
             Some(read) if read.stat.ephemeral_owner != 0 => read,
-            // No session's, hence nobody's: a folder whose name is that of a place, for one.
+            // No session owns it: for example a folder that is named like a queue node.
             Some(_) => {
                 aside.bystanders.push(node);
                 continue;
             }
-            // It has left the line since.
+            // It was deleted since.
             None => continue,
         };
         let holder = Record::from_bytes(&read.data);
         let asked = REQUESTS.contains(&&*read.data);
         let czxid = read.stat.czxid;
         let kept = holder.as_ref().and_then(|record| record.place);
-        places.push(Place {
+        queue.push(QueueNode {
             token: if minted { read.stat.mzxid } else { czxid },
             rank: kept.map_or(czxid, |place| place.min(czxid)),
-            reads: stands == Stands::Reading,
+            reads: kind == NodeKind::Read,
             session: format!("0x{:x}", read.stat.ephemeral_owner),
             since_ms: read.stat.ctime,
             data: (holder.is_none() && !asked)
@@ -376,11 +383,11 @@ pub(crate) async fn places(
             node,
         });
     }
-    places.sort_by_key(|place| place.rank);
-    Ok(places)
+    queue.sort_by_key(|node| node.rank);
+    Ok(queue)
 }
 
-/// What another library has put there, if it can be shown on one line.
+/// The data of another library's node, if it can be shown on one line.
 fn short_text(data: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(data).ok()?.trim();
     let shown = !text.is_empty()
@@ -389,7 +396,11 @@ fn short_text(data: &[u8]) -> Option<String> {
     shown.then(|| text.to_owned())
 }
 
-async fn number_at(session: &Session, path: &str, aside: &mut Aside) -> Result<Option<u32>, Error> {
+async fn number_at(
+    session: &Session,
+    path: &str,
+    aside: &mut Skipped,
+) -> Result<Option<u32>, Error> {
     let read = session.get_data(path).await;
     Ok(readable(path, read, aside)?.and_then(|read| {
         let text = std::str::from_utf8(&read.data).ok()?;
@@ -403,43 +414,43 @@ pub(crate) fn failure(error: &Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, Stands, holding, is_bare_marker};
+    use super::{NodeKind, QueueNode, holding, is_bare_marker};
 
     #[test]
-    fn places_are_told_from_other_children() {
-        for (place, stands) in [
+    fn queue_nodes_are_recognised_by_their_names() {
+        for (name, kind) in [
             (
                 "_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-0000000007",
-                Stands::Alone,
+                NodeKind::Exclusive,
             ),
             (
                 "_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-latch-0000000007",
-                Stands::Alone,
+                NodeKind::Exclusive,
             ),
             (
                 "_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-__READ__0000000007",
-                Stands::Reading,
+                NodeKind::Read,
             ),
             (
                 "_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lease-0000000007",
-                Stands::Permit,
+                NodeKind::Permit,
             ),
-            ("0123456789abcdef__lock__0000000012", Stands::Alone),
-            ("0123__rlock__0000000012", Stands::Reading),
-            ("host.0123456789abcdef-W-0000000012", Stands::Writing),
-            ("_c_x-lock--2147483648", Stands::Alone),
-            ("lock", Stands::Alone),
-            ("x-72057594037927936-0000000003", Stands::Alone),
-            ("x--72057594037927936-0000000003", Stands::Alone),
+            ("0123456789abcdef__lock__0000000012", NodeKind::Exclusive),
+            ("0123__rlock__0000000012", NodeKind::Read),
+            ("host.0123456789abcdef-W-0000000012", NodeKind::Write),
+            ("_c_x-lock--2147483648", NodeKind::Exclusive),
+            ("lock", NodeKind::Exclusive),
+            ("x-72057594037927936-0000000003", NodeKind::Exclusive),
+            ("x--72057594037927936-0000000003", NodeKind::Exclusive),
             (
                 "x-12-0123456789abcdef0123456789abcdef-0000000003",
-                Stands::Alone,
+                NodeKind::Exclusive,
             ),
-            ("n_0000000003", Stands::Alone),
-            ("n_\u{660}\u{6f0}0000000003", Stands::Alone),
-            ("n_-2147483648", Stands::Alone),
+            ("n_0000000003", NodeKind::Exclusive),
+            ("n_\u{660}\u{6f0}0000000003", NodeKind::Exclusive),
+            ("n_-2147483648", NodeKind::Exclusive),
         ] {
-            assert_eq!(Stands::of(place), Some(stands), "{place}");
+            assert_eq!(NodeKind::of(name), Some(kind), "{name}");
         }
         for other in [
             "deploy",
@@ -451,15 +462,15 @@ mod tests {
             "n_odes0000000001",
             "qn-0000000001",
         ] {
-            assert_eq!(Stands::of(other), None, "{other}");
+            assert_eq!(NodeKind::of(other), None, "{other}");
         }
         assert!(is_bare_marker("0123456789abcdef0123456789abcdef"));
     }
 
     #[test]
     fn one_holds_or_all_readers_before_the_first_writer() {
-        let line = |kinds: &str| -> Vec<Place> {
-            let place = |kind| Place {
+        let queue = |kinds: &str| -> Vec<QueueNode> {
+            let node = |kind| QueueNode {
                 node: String::new(),
                 token: 0,
                 session: String::new(),
@@ -471,7 +482,7 @@ mod tests {
                 reads: kind == 'R',
                 version: 0,
             };
-            kinds.chars().map(place).collect()
+            kinds.chars().map(node).collect()
         };
         for (kinds, expected) in [
             ("", 0),
@@ -481,7 +492,7 @@ mod tests {
             ("WRR", 1),
             ("RR", 2),
         ] {
-            assert_eq!(holding(&line(kinds)), expected, "{kinds}");
+            assert_eq!(holding(&queue(kinds)), expected, "{kinds}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Data of znodes and queues on the way out: bytes as they are for people and pipes, text or hex in
-//! JSON.
+//! How the data of znodes and queue items is printed: the bytes themselves, or text or hex in JSON.
 
 use serde::Serialize;
 
@@ -36,7 +35,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Writes `record` with `--json`, else the bytes themselves; a line of text is ended, other data
 /// left as it is.
-pub(crate) fn tell<T: Serialize>(output: &Output, record: &T, bytes: &[u8]) {
+pub(crate) fn print<T: Serialize>(output: &Output, record: &T, bytes: &[u8]) {
     if output.json() {
         output.result(record, "");
     } else if std::str::from_utf8(bytes).is_ok_and(|text| !text.ends_with('\n')) {

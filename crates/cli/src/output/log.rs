@@ -1,7 +1,7 @@
 //! The server's log on standard error: its level, and its lines as text or as JSON.
 //!
 //! With `--json` each line is one object, like the errors of every verb, so that a program that
-//! reads standard error need not tell two formats apart.
+//! reads standard error needs one parser only.
 
 use std::fmt;
 

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::exit::{self, Failure};
 
-/// How much is said on standard error besides errors.
+/// What is written on standard error besides errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// Nothing: `--quiet`.
@@ -31,8 +31,8 @@ pub(crate) enum Level {
     Verbose,
 }
 
-/// The two ways out of the process, and how to write on them. Cheap to clone; clones share the
-/// status line.
+/// Standard output and standard error, and how this process writes to them. Cheap to clone; clones
+/// share the status line.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     json: bool,
@@ -73,8 +73,8 @@ impl Output {
     /// Writes the status line, in place of the one before. It is cut off at the terminal's edge.
     pub(crate) fn status(&self, text: &str) {
         let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-        // A terminal that does not tell its width has 80 columns. The last one is left free: a full
-        // line would wrap.
+        // A terminal of unknown width is taken to have 80 columns. The last one is left free: a
+        // full line would wrap.
         let columns = if columns == 0 { 80 } else { columns };
         let line = OneLine(text).to_string();
         let line = cut(&line, columns.saturating_sub(1));
@@ -96,7 +96,7 @@ impl Output {
     }
 
     /// Writes one result: `record` as JSON, else `text`, each on a line of its own. Names and data
-    /// of others stand in it, so that what would end the line or command a terminal is escaped.
+    /// of others are in it, so that what would end the line or control a terminal is escaped.
     pub(crate) fn result<T: Serialize>(&self, record: &T, text: impl AsRef<str>) {
         self.paragraph(record, OneLine(text.as_ref()).to_string());
     }
@@ -115,7 +115,7 @@ impl Output {
     pub(crate) fn raw(&self, bytes: &[u8]) {
         self.clear_status();
         let mut out = std::io::stdout().lock();
-        // A closed pipe means that the reader has seen enough; there is nobody left to tell.
+        // A closed pipe means that the reader wants no more: not an error.
         let _ = out.write_all(bytes).and_then(|()| out.flush());
     }
 
@@ -211,8 +211,8 @@ fn write_error(bytes: &[u8]) {
     let _ = std::io::stderr().lock().write_all(bytes);
 }
 
-/// As much of `text` as fits into so many columns. Letters from U+1100 on count as two: many of
-/// them are that wide.
+/// The beginning of `text` that fits into this number of columns. Letters from U+1100 on count as
+/// two: many of them are that wide.
 fn cut(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, letter) in text.char_indices() {

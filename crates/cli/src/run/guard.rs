@@ -1,8 +1,8 @@
-//! A command under a guard, of whatever kind: what `lock` and `sem` do alike.
+//! A command under a guard: the part that `lock` and `sem` share.
 //!
 //! Owns the way from the options to the guard, and from the guard to the exit code. The command has
 //! ended and was reaped before the guard is released (`hazards.md` H85); how it is run and stopped
-//! is `tenure`'s.
+//! is decided by `tenure`.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
 use crate::run::lease;
-use crate::run::nested::{self, Asked};
+use crate::run::nested::{self, LockRequest};
 use crate::run::options::RunOptions;
 use crate::run::stop::Stop;
 use crate::run::supervise::Command;
@@ -26,7 +26,7 @@ use crate::run::tenure::{self, Tenure};
 use crate::signals::{self, Signals};
 use crate::waiting::{Awaited, Role};
 
-/// How long to wait, and what to say if that was not enough.
+/// Options of the wait for a lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitOptions {
     /// Wait at most this long, then exit 124 [default: for ever].
@@ -41,7 +41,7 @@ pub(crate) struct WaitOptions {
 }
 
 impl WaitOptions {
-    /// Whether it waits as long as it takes.
+    /// Whether the wait has no limit.
     fn is_endless(&self) -> bool {
         !self.no_wait && self.wait.is_none()
     }
@@ -51,15 +51,15 @@ impl WaitOptions {
 pub(crate) enum Wanted {
     /// The lock itself.
     Lock(Mutex),
-    /// To read, beside others who read.
+    /// A read lock, shared with other readers.
     Read(RwLock),
-    /// To write, alone among those who read and write.
+    /// A write lock.
     Write(RwLock),
-    /// So many permits.
+    /// This number of permits.
     Permits(Semaphore, u32),
 }
 
-/// So many permits of the semaphore at `path`, under the name to show to others.
+/// This number of permits of the semaphore at `path`, under the name to show to others.
 pub(crate) fn permits(
     client: &Client,
     path: &str,
@@ -80,7 +80,7 @@ pub(crate) fn permits(
     Ok(Wanted::Permits(semaphore.name(name), permits))
 }
 
-/// What is said of a lock that was acquired without a command.
+/// A lock that was acquired without a command, as it is printed.
 #[derive(Serialize)]
 struct Held<'a> {
     path: &'a str,
@@ -224,10 +224,10 @@ async fn under(
         signals,
     )
     .await?;
-    tenure::verdict(&outcome, options.on_lost, path)
+    tenure::exit_code(&outcome, options.on_lost, path)
 }
 
-/// A guard, and what it is over.
+/// A guard, and the name of what it holds.
 struct Holding<'a> {
     guard: &'a Guard,
     what: &'static str,
@@ -248,7 +248,8 @@ impl Tenure for Holding<'_> {
     }
 }
 
-/// Resolves if somebody asks, and never if the guard ends first: that is said elsewhere.
+/// Resolves when somebody asks the holder to release. Never resolves if the guard ends first, which
+/// [`Tenure::lost`] reports.
 pub(crate) async fn asked(asking: impl Future<Output = Result<(), LostReason>>) {
     if asking.await.is_err() {
         std::future::pending().await
@@ -265,7 +266,7 @@ impl Wanted {
         }
     }
 
-    /// The same, which shows in `progress` where it waits.
+    /// The same, with its position in the wait queue reported in `progress`.
     fn progress(self, progress: &WaitProgress) -> Self {
         match self {
             Self::Lock(mutex) => Self::Lock(mutex.progress(progress)),
@@ -277,11 +278,11 @@ impl Wanted {
         }
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> LockRequest {
         match self {
-            Self::Lock(_) | Self::Write(_) => Asked::Alone,
-            Self::Read(_) => Asked::ToRead,
-            Self::Permits(_, permits) => Asked::Permits(*permits),
+            Self::Lock(_) | Self::Write(_) => LockRequest::Exclusive,
+            Self::Read(_) => LockRequest::Shared,
+            Self::Permits(_, permits) => LockRequest::Permits(*permits),
         }
     }
 

@@ -1,7 +1,8 @@
-//! Asking a command of the user's whether what runs under the lock is well (`hazards.md` H39).
+//! The health check: a command of the user's that says whether what runs under the lock works
+//! (`hazards.md` H39).
 //!
-//! Owns the runs of that command. What follows from a bad answer is `tenure`'s to do. No run may
-//! outlast its time: its whole process group is killed then.
+//! Owns the runs of that command; `tenure` acts on a failure. A run that takes too long is killed
+//! with its whole process group.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -14,13 +15,13 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::run::supervise::OnLost;
 
-/// Options about the health of what runs.
+/// Options of the health check.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthOptions {
     /// Check CMD's health with this line, run with sh -c: exit code 0 means healthy.
     ///
     /// With any other code, or none in time, CMD is stopped as if the lock was being lost, and the
-    /// lock passes on.
+    /// lock is released.
     #[arg(long, value_name = "LINE")]
     health_cmd: Option<OsString>,
     /// How often to check, and how long a check may take.
@@ -28,7 +29,7 @@ pub(crate) struct HealthOptions {
     health_every: Duration,
 }
 
-/// What to ask, how often, and with what in its environment.
+/// A health check: the line to run, and how often.
 #[derive(Debug)]
 pub(crate) struct Health {
     line: OsString,
@@ -36,7 +37,7 @@ pub(crate) struct Health {
 }
 
 impl HealthOptions {
-    /// What to ask, if anything.
+    /// The check that was asked for, if any.
     pub(crate) fn health(&self, on_lost: OnLost) -> Result<Option<Health>, Failure> {
         let Some(line) = &self.health_cmd else {
             return Ok(None);
@@ -59,7 +60,7 @@ impl HealthOptions {
 }
 
 impl Health {
-    /// Asks again and again; resolves with what is wrong.
+    /// Runs the check periodically; resolves with the first failure.
     pub(crate) async fn fails(&self, environment: &[(&'static str, String)]) -> String {
         let mut due = tokio::time::interval(self.every);
         due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -102,7 +103,7 @@ impl Health {
     }
 }
 
-/// The processes of one run that has not ended; killed when it is given up.
+/// The processes of one run that has not ended; killed when this is dropped.
 struct Group(Option<Pid>);
 
 impl Drop for Group {

@@ -20,8 +20,7 @@ pub(crate) enum Mode {
 
 /// Options of every verb whose session holds something.
 ///
-/// Nothing need be stated: without them a lock is known to be held for as long as is sound on every
-/// ensemble.
+/// None is needed: the defaults are sound on every ensemble.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LeaseArgs {
     /// What proves that the lock is still held: `strict` or `ping` [default: pings on Baton's
@@ -45,7 +44,7 @@ pub(crate) struct LeaseArgs {
 }
 
 impl LeaseArgs {
-    /// As the session takes them.
+    /// These options in the form that the session takes.
     pub(crate) fn options(&self) -> LeaseOptions {
         let mode = match self.mode {
             None => LeaseMode::Auto,
@@ -61,7 +60,7 @@ impl LeaseArgs {
     }
 }
 
-/// Why nothing can be held soundly, with the options that mend it.
+/// Why no lease can be kept soundly, with the options that help.
 fn refusal(error: &LeaseError) -> String {
     match error {
         LeaseError::TimeoutTooShort {
@@ -84,7 +83,7 @@ fn refusal(error: &LeaseError) -> String {
     }
 }
 
-/// Why something could not be had, with the options that mend it.
+/// The failure of an acquisition, with the options that help.
 pub(crate) fn not_acquired(error: &LockError) -> Failure {
     match error {
         LockError::Lease { path, source } => Failure::baton(format!("{path}: {}", refusal(source))),

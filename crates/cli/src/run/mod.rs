@@ -5,8 +5,8 @@
 //! | `guard` | from options to a guard of a lock or semaphore, and from the guard to the exit code |
 //! | `options` | the options of every verb that runs a command while it holds something |
 //! | `tenure` | the rule of loss: the command has ended before what it runs under can pass on |
-//! | `health` | whether the command is well, asked of another command |
-//! | `stop` | why a command is stopped, and what is said of it |
+//! | `health` | the health check: another command that says whether this one works |
+//! | `stop` | why a command is stopped: the messages and the failures |
 //! | `supervise/` | the processes: the guardian enforces deadlines even if `baton` is killed |
 //! | `lease` | the options of the lease; why a lease is refused |
 //! | `nested` | refuses a lock that an outer `baton` holds for this command already |

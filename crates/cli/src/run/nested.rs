@@ -1,9 +1,9 @@
-//! A lock that is asked for by a command that runs under it already: a wait that can never end.
+//! Refuses a lock that the command runs under already: the wait could never end.
 //!
-//! Owns what `baton` tells a command of the locks that it runs under, over any number of `baton`s
-//! within each other. The environment alone proves nothing: it is inherited by processes that
+//! Owns what the environment of a command says of the locks that it runs under, through any number
+//! of nested `baton`s. The environment alone proves nothing: it is inherited by processes that
 //! outlive the lock. So a node counts only while the tree shows that it belongs to the session that
-//! the environment names; that also tells one server, and one chroot, from another.
+//! the environment names; that also distinguishes servers and chroots.
 
 use baton_client::Session;
 use baton_proto::path::{name, parent};
@@ -32,14 +32,14 @@ pub(crate) fn variable(session: &str, node: &str) -> (&'static str, String) {
     (HELD, value)
 }
 
-/// What is asked for, and so which of the nodes at its path are in the way for ever.
+/// What is asked for. It decides which nodes at the path would block it for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// To be alone there.
-    Alone,
-    /// To read: only one who writes is in the way.
-    ToRead,
-    /// So many permits, of so many as there are.
+pub(crate) enum LockRequest {
+    /// An exclusive lock.
+    Exclusive,
+    /// A read lock: only a writer blocks it.
+    Shared,
+    /// This number of a semaphore's permits.
     Permits(u32),
 }
 
@@ -47,19 +47,19 @@ pub(crate) enum Asked {
 pub(crate) async fn refuse(
     connection: &Connection,
     path: &str,
-    asked: Asked,
+    request: LockRequest,
 ) -> Result<(), Failure> {
     let mut outer = outer(
         std::env::var(HELD).ok().as_deref(),
         std::env::var("BATON_SESSION").ok(),
         std::env::var("BATON_NODE").ok(),
     );
-    outer.retain(|outer| is_in_the_way(outer, path, asked));
+    outer.retain(|outer| blocks(outer, path, request));
     if outer.is_empty() {
         return Ok(());
     }
     let session = connection.session().await?;
-    if let Asked::Permits(permits) = asked
+    if let LockRequest::Permits(permits) = request
         && has_room(&session, path, permits).await
     {
         return Ok(());
@@ -80,7 +80,7 @@ pub(crate) async fn refuse(
     Ok(())
 }
 
-/// What the environment says. A `baton` that does not write the list tells of the innermost lock
+/// What the environment says. A `baton` that does not write the list names the innermost lock
 /// only.
 fn outer(list: Option<&str>, session: Option<String>, node: Option<String>) -> Vec<Outer> {
     let listed = list.into_iter().flat_map(str::lines).filter_map(|line| {
@@ -98,16 +98,16 @@ fn outer(list: Option<&str>, session: Option<String>, node: Option<String>) -> V
     all
 }
 
-/// Whether that node is at `path`, and one that is waited for.
-fn is_in_the_way(outer: &Outer, path: &str, asked: Asked) -> bool {
+/// Whether that node is at `path`, and of a kind that the request waits for.
+fn blocks(outer: &Outer, path: &str, request: LockRequest) -> bool {
     if !outer.node.starts_with('/') || outer.node == "/" {
         return false;
     }
     let folder = parent(&outer.node);
-    match asked {
-        Asked::Alone => folder == path,
-        Asked::ToRead => folder == path && !name(&outer.node).contains("__READ__"),
-        Asked::Permits(_) => name(folder) == "leases" && parent(folder) == path,
+    match request {
+        LockRequest::Exclusive => folder == path,
+        LockRequest::Shared => folder == path && !name(&outer.node).contains("__READ__"),
+        LockRequest::Permits(_) => name(folder) == "leases" && parent(folder) == path,
     }
 }
 
@@ -119,7 +119,7 @@ async fn is_held(session: &Session, outer: &Outer) -> bool {
     }
 }
 
-/// Whether the semaphore has so many permits beside one that is held.
+/// Whether the semaphore has this number of permits besides one that is held.
 async fn has_room(session: &Session, path: &str, permits: u32) -> bool {
     let all = match session.get_data(path).await {
         Ok(read) => std::str::from_utf8(&read.data)
@@ -132,7 +132,7 @@ async fn has_room(session: &Session, path: &str, permits: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asked, Outer, is_in_the_way, outer};
+    use super::{LockRequest, Outer, blocks, outer};
 
     fn one(node: &str) -> Outer {
         Outer {
@@ -155,28 +155,48 @@ mod tests {
     }
 
     #[test]
-    fn only_a_node_that_is_waited_for_is_in_the_way() {
+    fn only_a_node_that_is_waited_for_blocks() {
         let lock = "/a/_c_1-lock-0000000001";
-        for (node, path, asked, expected) in [
-            (lock, "/a", Asked::Alone, true),
-            (lock, "/", Asked::Alone, false),
-            (lock, "/a/b", Asked::Alone, false),
-            ("", "/a", Asked::Alone, false),
-            ("/", "/", Asked::Alone, false),
-            ("/a/_c_1-__READ__0000000001", "/a", Asked::ToRead, false),
-            ("/a/_c_1-__READ__0000000001", "/a", Asked::Alone, true),
-            ("/a/_c_1-__WRIT__0000000001", "/a", Asked::ToRead, true),
+        for (node, path, request, expected) in [
+            (lock, "/a", LockRequest::Exclusive, true),
+            (lock, "/", LockRequest::Exclusive, false),
+            (lock, "/a/b", LockRequest::Exclusive, false),
+            ("", "/a", LockRequest::Exclusive, false),
+            ("/", "/", LockRequest::Exclusive, false),
+            (
+                "/a/_c_1-__READ__0000000001",
+                "/a",
+                LockRequest::Shared,
+                false,
+            ),
+            (
+                "/a/_c_1-__READ__0000000001",
+                "/a",
+                LockRequest::Exclusive,
+                true,
+            ),
+            (
+                "/a/_c_1-__WRIT__0000000001",
+                "/a",
+                LockRequest::Shared,
+                true,
+            ),
             (
                 "/a/leases/_c_1-lease-0000000001",
                 "/a",
-                Asked::Permits(1),
+                LockRequest::Permits(1),
                 true,
             ),
-            ("/a/leases/_c_1-lease-0000000001", "/a", Asked::Alone, false),
-            (lock, "/a", Asked::Permits(1), false),
+            (
+                "/a/leases/_c_1-lease-0000000001",
+                "/a",
+                LockRequest::Exclusive,
+                false,
+            ),
+            (lock, "/a", LockRequest::Permits(1), false),
         ] {
-            let is = is_in_the_way(&one(node), path, asked);
-            assert_eq!(is, expected, "{node} {path} {asked:?}");
+            let is = blocks(&one(node), path, request);
+            assert_eq!(is, expected, "{node} {path} {request:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::signals::{self, Signals};
 /// Options of every verb that runs a command while it holds something.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
-    /// What happens to the command when the lock is being lost: a signal as notice, then KILL in
+    /// What to do with the command when the lock is being lost: a signal as notice, then KILL in
     /// time; or nothing.
     ///
     /// The command is dead before the server can give the lock to anyone else, except with
@@ -38,14 +38,14 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
     /// The session timeout to ask for: after this long without a request from this process, the
-    /// server gives the lock away.
+    /// server can give the lock to another process.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     pub(crate) session_timeout: Duration,
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
     health: HealthOptions,
-    /// Run this line with sh -c, in place of CMD.
+    /// Run this line with sh -c, instead of CMD.
     #[arg(
         short = 'c',
         long = "command",
@@ -59,7 +59,7 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
-    /// The command's words; none where none was given.
+    /// The command and its arguments; empty where none was given.
     pub(crate) fn words(&self) -> Vec<OsString> {
         match &self.line {
             Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
@@ -67,12 +67,12 @@ impl RunOptions {
         }
     }
 
-    /// How to find out whether the command is well, if that was asked for.
+    /// The health check that was asked for, if any.
     pub(crate) fn health(&self) -> Result<Option<Health>, Failure> {
         let health = self.health.health(self.on_lost)?;
         if health.is_some() && self.words().is_empty() {
             return Err(Failure::usage(
-                "--health-cmd asks after a command; say which one after two dashes: -- CMD",
+                "--health-cmd checks a command; give the command after two dashes: -- CMD",
             ));
         }
         Ok(health)
@@ -113,7 +113,7 @@ impl RunOptions {
         }
     }
 
-    /// What a session needs to know to hold something under these options.
+    /// The options of a session that holds something under these options.
     pub(crate) fn session(&self) -> SessionOptions {
         SessionOptions {
             timeout: self.session_timeout,

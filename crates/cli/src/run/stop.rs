@@ -1,4 +1,4 @@
-//! Why a command is stopped before it has ended by itself, and what is said of it.
+//! Why a command is stopped before it has ended by itself: the messages and the failures.
 
 use baton::LostReason;
 
@@ -11,18 +11,18 @@ pub(crate) enum Stop {
     Lost(LostReason),
     /// Somebody has asked for it, and it is given up once the command has ended.
     Asked,
-    /// The command is not well; the lock is ours until it has ended.
-    Unwell,
+    /// The command failed its health check. What it runs under is held until it has ended.
+    Unhealthy,
 }
 
 impl Stop {
-    /// What is said when a command begins to be stopped, or would but for `--on-lost ignore`.
-    /// `what` is held, like "the lock".
+    /// The message when a command begins to be stopped, or runs on because of `--on-lost ignore`.
+    /// `what` is what is held, like "the lock".
     pub(crate) fn remark(self, what: &str, ignored: bool) -> String {
         let happened = match self {
             Self::Lost(reason) => format!("{what} is lost: {reason}"),
             Self::Asked => format!("somebody asks for {what}"),
-            Self::Unwell => "the command is not well".to_owned(),
+            Self::Unhealthy => "the command is not well".to_owned(),
         };
         let follows = if ignored {
             "the command runs on, as --on-lost ignore says"
@@ -32,19 +32,19 @@ impl Stop {
         format!("{happened}; {follows}")
     }
 
-    /// What is said where that happened before a command was started.
+    /// The message for a stop before the command was started.
     pub(crate) fn remark_before(self, what: &str) -> String {
         match self {
             Self::Lost(reason) => {
                 format!("{what} was lost before the command was started: {reason}")
             }
-            Self::Asked | Self::Unwell => {
+            Self::Asked | Self::Unhealthy => {
                 format!("{what} was given up before the command was started")
             }
         }
     }
 
-    /// Why `what`, like the lock's path, was given up, where no command ran.
+    /// The failure where no command ran. `what` is what was given up, like the path of a lock.
     pub(crate) fn failure(self, what: &str) -> Failure {
         match self {
             Self::Asked => Failure::lost(
@@ -54,11 +54,11 @@ impl Stop {
                 ),
             ),
             Self::Lost(reason) => lost(format!("{what} was lost: {reason}; run it again")),
-            Self::Unwell => lost(format!("{what} was given up; run it again")),
+            Self::Unhealthy => lost(format!("{what} was given up; run it again")),
         }
     }
 
-    /// The same, where a command was stopped.
+    /// The failure where a command was stopped.
     pub(crate) fn failure_of_command(self, what: &str) -> Failure {
         const DONE: &str = "run it again, it may have done part of its work";
         match self {
@@ -69,7 +69,7 @@ impl Stop {
             Self::Lost(reason) => lost(format!(
                 "{what} was lost ({reason}) and the command stopped; {DONE}"
             )),
-            Self::Unwell => Failure::lost(
+            Self::Unhealthy => Failure::lost(
                 "unwell",
                 format!(
                     "{what} was given up, because the command was not well, and was stopped; {DONE}"

@@ -1,6 +1,6 @@
 //! Running a command for as long as something is held: a lock, a leadership.
 //!
-//! Owns the rule of loss (`hazards.md` H85): the guardian is told the lease's end, as it moves, and
+//! Owns the rule of loss (`hazards.md` H85): the guardian always knows the end of the lease, and
 //! stops the command before it. The command has ended and was reaped when [`run`] returns, so the
 //! caller may release then, and not before.
 
@@ -16,12 +16,12 @@ use crate::run::stop::Stop;
 use crate::run::supervise::{Command, Ended, Event, OnLost, Supervised, boottime};
 use crate::signals::{self, Signals};
 
-/// How long the server's word on a release is waited for.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
+/// How long a release may wait for the server's confirmation.
+pub(crate) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 
 /// Something that is held under a lease.
 pub(crate) trait Tenure {
-    /// What it is, for remarks: "the lock".
+    /// Its name in messages: "the lock".
     fn what(&self) -> &'static str;
     /// For how long it is known to be held if no server answers from now on.
     fn remaining(&self) -> Duration;
@@ -45,12 +45,12 @@ impl Tenure for Claim {
     }
 }
 
-/// How a command ended, and whether it was left to end by itself.
+/// How a command ended, and why it was stopped if it was.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// The command's own end.
     pub(crate) ended: Ended,
-    /// Why it was to be stopped, if that came first.
+    /// Why it was stopped, where it did not end by itself first.
     pub(crate) stop: Option<Stop>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn run(
         }
     };
     let mut failing = std::pin::pin!(failing);
-    let mut look = tokio::time::interval(
+    let mut check = tokio::time::interval(
         (session_timeout / 40).clamp(Duration::from_millis(10), Duration::from_millis(250)),
     );
     let what = tenure.what();
@@ -116,8 +116,8 @@ pub(crate) async fn run(
                 output.note(Stop::Lost(reason).remark(what, ignored));
                 if !ignored {
                     let now = boottime();
-                    // With the lease the time to be polite is over; a lock that was taken away was
-                    // taken on purpose.
+                    // Once the lease is over, there is no time for a notice. A lock that somebody
+                    // has broken leaves that time: it was broken on purpose.
                     let over = matches!(reason, LostReason::LeaseEnded | LostReason::ClaimTimedOut);
                     let grace = if over { Duration::ZERO } else { notice };
                     child.lease(now, now + grace).await;
@@ -133,8 +133,8 @@ pub(crate) async fn run(
                 }
             }
             wrong = &mut failing, if stop.is_none() => {
-                // The lock is ours still, and stays so until the command has ended.
-                stop = Some(Stop::Unwell);
+                // This process holds the lock until the command has ended.
+                stop = Some(Stop::Unhealthy);
                 output.note(format!("{wrong}; stopping the command"));
                 let now = boottime();
                 child.lease(now, (now + notice).min(lease_end.saturating_sub(margin))).await;
@@ -143,7 +143,7 @@ pub(crate) async fn run(
                 output.verbose(|| format!("passing {} on to the command", signals::name(number)));
                 child.signal(number).await;
             }
-            _ = look.tick(), if stop.is_none() => {
+            _ = check.tick(), if stop.is_none() => {
                 let end = boottime() + tenure.remaining();
                 if end > lease_end + Duration::from_millis(1) {
                     lease_end = end;
@@ -155,19 +155,19 @@ pub(crate) async fn run(
     }
 }
 
-/// The exit code that an outcome gives, and what is said about it.
-pub(crate) fn verdict(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<u8, Failure> {
+/// The exit code of an outcome, or the failure to report.
+pub(crate) fn exit_code(outcome: &Outcome, on_lost: OnLost, what: &str) -> Result<u8, Failure> {
     let stopped = outcome.ended.stopped || (outcome.stop.is_some() && on_lost != OnLost::Ignore);
     if !stopped {
         return Ok(outcome.ended.exit_code());
     }
-    // Without a word from the session, it was the guardian that knew the lease's end.
+    // Where the session has reported no loss, the guardian has seen the lease end.
     let stop = outcome.stop.unwrap_or(Stop::Lost(LostReason::LeaseEnded));
     Err(stop.failure_of_command(what))
 }
 
-/// Ends a tenure whose command has ended and was reaped: now, and not before, `releasing` may let
-/// the next one in. What was lost just as the command ended counts as lost.
+/// Releases what was held, once its command has ended and was reaped: the next waiter may be
+/// granted it now, and not before. A loss just as the command ended counts as a loss.
 pub(crate) async fn conclude(
     context: &Context,
     outcome: Result<u8, Failure>,
@@ -175,7 +175,7 @@ pub(crate) async fn conclude(
     what: &str,
     releasing: impl Future<Output = Result<(), ReleaseError>>,
 ) -> Result<u8, Failure> {
-    match tokio::time::timeout(FAREWELL, releasing).await {
+    match tokio::time::timeout(RELEASE_LIMIT, releasing).await {
         Ok(Ok(())) => {}
         Ok(Err(ReleaseError::Lost { reason, .. })) if outcome.is_ok() && on_lost != OnLost::Ignore => {
             return Err(Failure::lost("lost",

@@ -28,7 +28,7 @@ const LOG: &str = "server.log";
 const START_LOCK: &str = "start.lock";
 /// A log larger than this is set aside when the server starts.
 const LOG_BYTES: u64 = 8 << 20;
-/// Without connections and sessions for so long, a server that a command started ends itself.
+/// After this long without connections and sessions, a server that a command started ends itself.
 const IDLE: Duration = Duration::from_secs(600);
 /// Files in the folder are for this user only, also those that were made otherwise.
 const FILE_MODE: u32 = 0o600;
@@ -36,7 +36,7 @@ const FILE_MODE: u32 = 0o600;
 const SOCKET_PATH_BYTES: usize = 107;
 
 /// Makes the folder, for this user only. Refuses one that others own or may write to: whoever can
-/// put a socket there can answer in the server's place.
+/// put a socket there can answer instead of the server.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
     DirStorage::create(folder)
         .map(drop)
@@ -90,8 +90,8 @@ pub(crate) struct Started {
 }
 
 impl LocalServer {
-    /// The server of this folder, which is made if it is not there. Whether one runs is not looked
-    /// at.
+    /// The server of this folder, which is made if it does not exist. Whether the server runs is
+    /// not checked.
     pub(crate) fn at(folder: PathBuf) -> Result<Self, Failure> {
         make_folder(&folder)?;
         let handle = File::open(&folder).map_err(|error| {

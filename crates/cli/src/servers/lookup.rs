@@ -1,5 +1,5 @@
-//! Which servers a command uses: the one order in which they are looked for. Connects to none but
-//! for a look at the machine's socket, and starts none.
+//! Which servers a command uses: the order in which they are searched for. It starts none, and
+//! connects to none, except that it checks whether a server answers at the machine's socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(crate) enum Found {
     },
 }
 
-/// Looks for the servers, in the order that `docs/user/command.md` has. The first that is named
+/// Searches for the servers, in the order that `docs/user/command.md` has. The first that is named
 /// counts, whether it answers or not; only the machine's socket, which nobody has named, counts if
 /// a server answers there.
 ///

@@ -1,5 +1,5 @@
-//! Where on a machine the things are that all its users share. Owns the paths, looks at none of
-//! them.
+//! The paths that all users of a machine share: configuration, socket, folders for marks. It opens
+//! none of them.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::exit::Failure;
 /// The variable that names another root, for tests and packagers.
 const ROOT_VARIABLE: &str = "BATON_SYSTEM_DIR";
 
-/// The places of one machine.
+/// The shared paths of one machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     root: PathBuf,

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 const PREFIX: &str = "baton-local-server.";
 /// Others may open a marker, to see whether it is locked.
 const MODE: Mode = Mode::from_raw_mode(0o644);
-/// Markers looked at in one folder. More than that is somebody's mischief, and must not hold a
+/// Markers that are read in one folder. More than that is somebody's mischief, and must not hold a
 /// command up.
 const MOST: usize = 1024;
 
@@ -48,7 +48,7 @@ impl Marker {
         let about = fs::fstat(&folder)?;
         let mode = Mode::from_raw_mode(about.st_mode);
         if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
-            // Anybody could remove the file, and put another in its place.
+            // Anybody could remove the file, and replace it by another.
             return Err(Errno::PERM.into());
         }
         let me = rustix::process::geteuid().as_raw();
@@ -176,7 +176,7 @@ mod tests {
         other_users(&[folder.to_owned()], by).into_iter().collect()
     }
 
-    /// Looked at as another user would, who has another number.
+    /// Seen as another user would, who has another number.
     #[test]
     fn a_server_is_seen_by_others_as_long_as_it_runs() {
         let folder = folder(0o1777);

@@ -1,5 +1,5 @@
-//! Says that a command uses a local server while others on the machine use another one: they share
-//! no lock, and nothing else would tell them.
+//! A notice that a command uses a local server while others on the machine use another one: they
+//! share no lock, and would not notice it otherwise.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,9 +29,9 @@ struct LocksNotShared<'a> {
 /// The event's name.
 const EVENT: &str = "locks_not_shared";
 
-/// Says in one line what stands beside the user's own local server: the machine's socket, if it is
+/// Says in one line which other servers this machine has: the machine's socket, if it is
 /// there and cannot be used, or local servers of other users.
-pub(crate) fn tell(output: &Output, machine: &Machine, silent: Option<(PathBuf, io::Error)>) {
+pub(crate) fn report(output: &Output, machine: &Machine, silent: Option<(PathBuf, io::Error)>) {
     if output.quiet() {
         return;
     }

@@ -1,5 +1,5 @@
-//! The type of a setting and its place: how text becomes a value there, and a value text. Knows no
-//! names.
+//! The type of a setting and its field in [`Target`]: how text becomes a value there, and a value
+//! text. Knows no names.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Target;
 use crate::duration;
 
-/// A place in [`Target`], with its type. One accessor serves reading and writing.
+/// A field of [`Target`], with its type. One accessor serves reading and writing.
 #[derive(Clone, Copy)]
 pub(crate) enum Field {
     /// A duration with its unit.

@@ -52,7 +52,7 @@ impl Target {
 pub(crate) struct Given {
     setting: &'static str,
     values: Vec<String>,
-    /// Where it stands, for people.
+    /// The file and line, or the flag, for people.
     origin: String,
 }
 
@@ -164,7 +164,7 @@ impl Settings {
         })
     }
 
-    /// These settings, separated by commas, with their values and where those stand; only those
+    /// These settings, separated by commas, with their values and origins; only those
     /// that were given, if any was.
     fn named(&self, settings: &str) -> String {
         let all = settings.split(", ");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Keys that ask for one kind of protection.
 pub(crate) struct Protection {
-    /// The keys; one that ends with a dot stands for all that begin so.
+    /// The keys; one that ends with a dot means every key with this prefix.
     pub(crate) keys: &'static [&'static str],
     /// Values that ask for nothing.
     pub(crate) off: &'static [&'static str],

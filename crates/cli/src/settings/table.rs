@@ -21,7 +21,7 @@ pub(crate) struct Setting {
     pub(crate) flag: Flag,
     /// Its key in `zoo.cfg`, and how its value is read there.
     pub(crate) zoo: Option<(&'static str, Unit)>,
-    /// Its type and place. The default is what is there before anything is set.
+    /// Its type and field. The default is what is there before anything is set.
     pub(crate) field: Field,
     /// What it is, in a sentence.
     pub(crate) help: &'static str,
@@ -226,7 +226,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         flag: Flag::Own("DUR"),
         zoo: Some(("znode.container.checkIntervalMs", Unit::Milliseconds)),
         field: Field::Duration(|to| &mut to.options.reap_interval),
-        help: "How often empty containers and outlived TTL znodes are looked for; 0 for never",
+        help: "How often empty containers and outlived TTL znodes are removed; 0 for never",
     },
     Setting {
         name: "container_grace",
@@ -261,6 +261,6 @@ pub(crate) static SETTINGS: &[Setting] = &[
         flag: Flag::Own("DUR"),
         zoo: None,
         field: Field::MaybeDuration(|to| &mut to.exit_when_idle),
-        help: "End when there was neither a connection nor a session for so long",
+        help: "End after this long without a connection or a session",
     },
 ];

@@ -9,7 +9,7 @@ use super::{FromFile, Given, SETTINGS};
 /// Names less alike than this are not suggested: the threshold of the argument parser for flags.
 const ALIKE: f64 = 0.7;
 
-/// A key of a TOML file, and where it stands.
+/// A key of a TOML file, its value and its line.
 pub(crate) struct LocatedKey {
     pub(crate) key: String,
     pub(crate) value: Value,

@@ -86,9 +86,9 @@ impl Unit {
 
 /// Keys that have no setting here.
 pub(crate) struct Without {
-    /// The keys; one that ends with a dot or an underscore stands for all that begin so.
+    /// The keys; one that ends with a dot or an underscore means every key with this prefix.
     pub(crate) keys: &'static [&'static str],
-    /// Values that say just what happens here: nothing needs to be told then.
+    /// Values that ask for what Baton does anyway: they need no warning.
     pub(crate) agreeing: &'static [&'static str],
     /// What happens instead.
     pub(crate) instead: &'static str,

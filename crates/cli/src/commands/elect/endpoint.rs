@@ -2,7 +2,7 @@
 //! checks.
 //!
 //! Owns what it says. Whether this process leads is asked of the term's lease at each request,
-//! never remembered; who else leads is told with its age, and not told at all once it could be
+//! never remembered; who else leads is answered with its age, and not at all once that could be
 //! older than the session's timeout. So a process that is cut off names nobody, rather than a
 //! leader that was.
 
@@ -32,9 +32,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Known {
     path: String,
-    /// Our term, if we have had one.
+    /// The newest term of this process, if it has led.
     term: Option<(GuardStatus, Term)>,
-    /// Who led, as this session was told.
+    /// Who led, as this session has read it.
     seen: Option<(Session, Option<Seen>)>,
 }
 
@@ -45,7 +45,7 @@ struct Seen {
     token: u64,
 }
 
-/// What it says.
+/// The body of an answer.
 #[derive(Serialize)]
 struct Answer<'a> {
     path: &'a str,
@@ -87,21 +87,21 @@ impl Endpoint {
             ..Known::default()
         }));
         let router = Router::new()
-            .route("/", get(tell))
+            .route("/", get(answer))
             .with_state(Arc::clone(&known));
         let mut tasks = JoinSet::new();
         tasks.spawn(http::serve(router, listener));
         Ok(Self { known, tasks })
     }
 
-    /// Also tells who else leads.
+    /// Also answers who else leads.
     pub(super) fn observe(&mut self, client: &Client, election: &LeaderElection) {
         let (client, election) = (client.clone(), election.clone());
         self.tasks
             .spawn(observe(client, election, Arc::clone(&self.known)));
     }
 
-    /// We lead, as long as `leadership` says so.
+    /// From now on this process leads, as long as the lease of `leadership` lasts.
     pub(super) fn leads(&self, leadership: &Leadership) {
         known(&self.known).term = Some((leadership.status(), leadership.term()));
     }
@@ -115,7 +115,7 @@ fn known(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
 async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<Known>>) {
     loop {
         if let Ok(session) = client.session().await {
-            // So that what the session knows is renewed: its age is told by the lease.
+            // So that what the session knows is renewed: the lease says how old it may be.
             let _lease = session.hold_lease().await;
             let mut observer = election.leaders();
             loop {
@@ -136,13 +136,13 @@ async fn observe(client: Client, election: LeaderElection, known_to: Arc<Mutex<K
     }
 }
 
-/// 200 where we lead, else 503.
-async fn tell(State(state): State<Arc<Mutex<Known>>>) -> Response {
+/// Answers 200 while this process leads, else 503.
+async fn answer(State(state): State<Arc<Mutex<Known>>>) -> Response {
     let known = known(&state);
     let term = known
         .term
         .as_ref()
-        .filter(|(standing, _)| standing.check().is_ok());
+        .filter(|(status, _)| status.check().is_ok());
     let seen = known.seen.as_ref().and_then(|(session, seen)| {
         let left = session.lease().remaining();
         let age = session.timeout().saturating_sub(left);
@@ -152,7 +152,7 @@ async fn tell(State(state): State<Arc<Mutex<Known>>>) -> Response {
     let answer = Answer {
         path: &known.path,
         leading: term.is_some(),
-        lease_ms: term.map(|(standing, _)| standing.remaining().as_millis()),
+        lease_ms: term.map(|(status, _)| status.remaining().as_millis()),
         term: term.map(|(_, term)| term.epoch),
         name: leader.map(|seen| &*seen.name),
         token: leader.map(|seen| seen.token),

@@ -1,6 +1,6 @@
 //! Who leads, as anyone may see it, and getting the leader to resign.
 //!
-//! Owns what `baton elect watch`, `show` and `resign` say. It never stands for election.
+//! Owns what `baton elect watch`, `show` and `resign` say. It is never a candidate.
 
 use std::convert::Infallible;
 
@@ -31,7 +31,7 @@ pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failur
                 None => "none_before",
             };
             first = false;
-            tell(context, &which.path, leader.as_ref(), Some(reason));
+            print_leader(context, &which.path, leader.as_ref(), Some(reason));
         }
     };
     let awaited = Awaited::News { path: &which.path };
@@ -44,7 +44,7 @@ pub(super) async fn watch(which: &Which, context: &Context) -> Result<u8, Failur
     outcome
 }
 
-/// Why the leader before went, in one word.
+/// Why the leader before is gone, as it is printed.
 fn reason(departure: Departure) -> &'static str {
     match departure {
         Departure::Resigned => "resigned",
@@ -61,7 +61,7 @@ pub(super) async fn show(which: &Which, context: &Context) -> Result<u8, Failure
         .leader()
         .await
         .map_err(|error| failure(&error))?;
-    tell(context, &which.path, leader.as_ref(), None);
+    print_leader(context, &which.path, leader.as_ref(), None);
     connection.close().await;
     Ok(if leader.is_some() {
         exit::OK
@@ -70,7 +70,7 @@ pub(super) async fn show(which: &Which, context: &Context) -> Result<u8, Failure
     })
 }
 
-/// Has the leader resign.
+/// Asks the leader to resign or, with `force`, deletes its node.
 pub(super) async fn resign(
     which: &Which,
     token: Option<u64>,
@@ -123,7 +123,7 @@ pub(super) async fn resign(
     }
 }
 
-fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&str>) {
+fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&str>) {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,
@@ -156,7 +156,8 @@ fn tell(context: &Context, path: &str, leader: Option<&Leader>, reason: Option<&
     context.output.result(&shown, text);
 }
 
-/// Who a leader is, for people: host, process and name of one of ours, else what its offer holds.
+/// Who a leader is, for people: host, process and name from Baton's record, else the data of its
+/// node.
 pub(super) fn name(leader: &Leader) -> String {
     match &leader.record {
         Some(record) => lock_queue::shown(record),

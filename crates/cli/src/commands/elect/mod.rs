@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::paths;
 use crate::run::guard;
-use crate::run::nested::{self, Asked};
+use crate::run::nested::{self, LockRequest};
 use crate::run::options::RunOptions;
 use crate::run::stop::Stop;
 use crate::run::supervise::Command;
@@ -32,7 +32,7 @@ use crate::waiting::{Awaited, Role};
 
 /// Run a command while being the leader of a group of processes.
 ///
-/// Stands for election at PATH, waits until elected, runs CMD, and resigns when CMD has ended. If
+/// Joins the election at PATH, waits until elected, runs CMD, and resigns when CMD has ended. If
 /// leadership is being lost, CMD is stopped before anyone else can be elected. Without CMD, leads
 /// until a signal comes.
 #[derive(Debug, clap::Args)]
@@ -60,17 +60,18 @@ terms of this election: 1, 2, 3 … With --verbose each stage is printed: node
 created, position read, elected, or which node is followed.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
-             113 leadership was lost and CMD stopped
+             113 leadership was lost, or resigned on request; CMD was
+                 stopped
              125 baton failed   2 usage   126 CMD cannot be run
              127 CMD not found"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    look: Option<Look>,
+    admin: Option<Admin>,
     /// The election: a path like /scheduler, the same for all candidates.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// What other programs see as this candidate's id, in place of Baton's record (host, pid,
+    /// What other programs see as this candidate's id, instead of Baton's record (host, pid,
     /// name).
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
@@ -99,7 +100,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Look {
+enum Admin {
     /// Print who leads, and each change, until a signal comes.
     Watch {
         #[command(flatten)]
@@ -128,11 +129,11 @@ enum Look {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     context.block_on(async {
-        match (&args.look, &args.path) {
-            (Some(Look::Watch { which }), _) => leaders::watch(which, context).await,
-            (Some(Look::Show { which }), _) => leaders::show(which, context).await,
+        match (&args.admin, &args.path) {
+            (Some(Admin::Watch { which }), _) => leaders::watch(which, context).await,
+            (Some(Admin::Show { which }), _) => leaders::show(which, context).await,
             (
-                Some(Look::Resign {
+                Some(Admin::Resign {
                     which,
                     token,
                     force,
@@ -149,7 +150,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 
 async fn elect(args: &Args, path: &str, context: &Context) -> Result<u8, Failure> {
     let options = &args.run;
-    // Before there is a session: who asks is told that we do not lead.
+    // Before there is a session: until then the answer is that this process does not lead.
     let endpoint = match &args.http {
         Some(address) => Some(Endpoint::open(address, path, context).await?),
         None => None,
@@ -180,9 +181,9 @@ async fn lead(
     }
     let mut stages = election.stages();
     let output = context.output.clone();
-    let telling = tokio::spawn(async move {
+    let reporting = tokio::spawn(async move {
         while let Some(stage) = stages.next().await {
-            output.verbose(|| format!("election: {}", told(&stage)));
+            output.verbose(|| format!("election: {}", stage_text(&stage)));
         }
     });
     let progress = WaitProgress::new();
@@ -192,12 +193,12 @@ async fn lead(
         role: Role::Leader,
         progress,
     };
-    let campaigning = async {
-        nested::refuse(connection, path, Asked::Alone).await?;
+    let acquiring = async {
+        nested::refuse(connection, path, LockRequest::Exclusive).await?;
         election.campaign().await.map_err(|error| failure(&error))
     };
     let leadership = tokio::select! {
-        leadership = connection.wait(&awaited, campaigning) => leadership?,
+        leadership = connection.wait(&awaited, acquiring) => leadership?,
         number = signals.stop() => return Ok(signals::exit_code(number)),
     };
     if let Some(endpoint) = &endpoint {
@@ -219,11 +220,11 @@ async fn lead(
     let what = format!("leadership of {path}");
     let resigning = leadership.resign();
     let outcome = tenure::conclude(context, outcome, args.run.on_lost, &what, resigning).await;
-    telling.abort();
+    reporting.abort();
     outcome
 }
 
-/// The contents of our offer, if they are chosen.
+/// The data of this candidate's node, if it was given.
 fn own_data(args: &Args) -> Result<Option<Vec<u8>>, Failure> {
     match (&args.id, &args.data) {
         (Some(id), _) => Ok(Some(id.clone().into_bytes())),
@@ -369,13 +370,12 @@ async fn serve(
     if outcome.stop == Some(Stop::Asked) {
         return Err(resigned(path));
     }
-    tenure::verdict(&outcome, args.run.on_lost, &format!("leadership of {path}"))
+    tenure::exit_code(&outcome, args.run.on_lost, &format!("leadership of {path}"))
 }
 
-/// What to say where the term ended because somebody asked for it.
+/// The failure where the term ended because somebody asked the leader to resign.
 fn resigned(path: &str) -> Failure {
-    let text =
-        format!("{path}: asked to resign, and did; run it again to stand for election again");
+    let text = format!("{path}: asked to resign, and did; run it again to be a candidate again");
     Failure::lost("resigned", text)
 }
 
@@ -404,7 +404,7 @@ async fn demoted(line: &OsString, serving: &Serving<'_>, context: &Context) {
 }
 
 /// A stage of the election, for people.
-fn told(stage: &Stage) -> String {
+fn stage_text(stage: &Stage) -> String {
     match stage {
         Stage::Start => "begins".to_owned(),
         Stage::OfferStart => "creates its node".to_owned(),

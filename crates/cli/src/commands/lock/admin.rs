@@ -1,4 +1,4 @@
-//! Locks as anyone may look at them: `baton lock ls`, `show`, `revoke` and `break`.
+//! `baton lock ls`, `show`, `revoke` and `break`: locks, seen and changed from outside.
 //!
 //! Owns what they say, and the two changes. Both are bound to the holder that was seen: whoever
 //! holds by then is left alone (H18).
@@ -9,11 +9,11 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::locks::lock_queue::{self, Kind, Line, Place};
+use crate::locks::lock_queue::{self, Kind, LockState, QueueNode};
 use crate::output::passed_over::PassedOver;
 use crate::znode::on_session;
 
-/// What Curator's revocable locks take for a request to let go; Baton's do too.
+/// What Curator's revocable locks take for a request to release; Baton's do too.
 const REQUEST: &[u8] = b"__REVOKE__";
 
 /// Lists what is held at or below `prefix`.
@@ -27,42 +27,42 @@ pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure>
         #[serde(skip_serializing_if = "Option::is_none")]
         permits: Option<u32>,
         #[serde(flatten)]
-        first: &'a Place,
+        first: &'a QueueNode,
     }
     on_session(context, async |session: &Session| {
-        // With the folders of a semaphore's own, whose nodes have been told already.
+        // `true` marks the folders of a semaphore, whose nodes have been listed with it.
         let mut passed_over = PassedOver::default();
         let mut todo = vec![(prefix.to_owned(), false)];
-        while let Some((path, told)) = todo.pop() {
-            let looked = match lock_queue::read(session, &path).await {
-                Ok(looked) => looked,
+        while let Some((path, listed)) = todo.pop() {
+            let found = match lock_queue::read(session, &path).await {
+                Ok(found) => found,
                 Err(error) if error.is_no_auth() && path != prefix => {
                     passed_over.add(&context.output, &path, &error);
                     continue;
                 }
                 Err(error) => return Err(lock_queue::failure(&error)),
             };
-            if !told {
-                passed_over.extend(&context.output, &looked.unreadable);
+            if !listed {
+                passed_over.extend(&context.output, &found.unreadable);
             }
-            let certain = looked.unreadable.is_empty();
-            let (line, mut others) = (looked.line, looked.others);
+            let certain = found.unreadable.is_empty();
+            let (lock, mut others) = (found.lock, found.others);
             let mut semaphore = false;
-            if let Some(line) = line.filter(|_| !told)
-                && let Some(first) = line.places.first()
+            if let Some(state) = lock.filter(|_| !listed)
+                && let Some(first) = state.nodes.first()
             {
-                semaphore = line.kind == Kind::Semaphore;
-                let (holding, waiting) = (line.holding, line.waiting());
-                let permits = line.permits;
+                semaphore = state.kind == Kind::Semaphore;
+                let (holding, waiting) = (state.holding, state.waiting());
+                let permits = state.permits;
                 let lock = Lock {
                     path: &path,
-                    kind: line.kind,
+                    kind: state.kind,
                     holding,
                     waiting,
                     permits,
                     first,
                 };
-                let held = match (line.kind, permits) {
+                let held = match (state.kind, permits) {
                     (Kind::Semaphore, Some(permits)) => format!("  {holding} of {permits} held"),
                     (Kind::Semaphore, None) => format!("  {holding} held"),
                     _ if holding > 1 => format!("  {holding} read"),
@@ -103,22 +103,22 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
         kind: Kind,
         state: &'a str,
         #[serde(flatten)]
-        place: &'a Place,
+        node: &'a QueueNode,
     }
     on_session(context, async |session: &Session| {
-        let looked = lock_queue::read(session, path).await;
-        let looked = looked.map_err(|error| lock_queue::failure(&error))?;
+        let found = lock_queue::read(session, path).await;
+        let found = found.map_err(|error| lock_queue::failure(&error))?;
         let mut passed_over = PassedOver::default();
-        passed_over.extend(&context.output, &looked.unreadable);
-        let Some(line) = looked.line else {
-            if !looked.unreadable.is_empty() {
+        passed_over.extend(&context.output, &found.unreadable);
+        let Some(lock) = found.lock else {
+            if !found.unreadable.is_empty() {
                 return Ok(passed_over.exit_code());
             }
             context.output.note(format!("nobody holds {path}"));
             return Ok(exit::NOTHING);
         };
-        for (at, place) in line.places.iter().enumerate() {
-            let state = match (at < line.holding, looked.unreadable.is_empty()) {
+        for (at, node) in lock.nodes.iter().enumerate() {
+            let state = match (at < lock.holding, found.unreadable.is_empty()) {
                 (true, true) => "holds",
                 // A node that we may not read may come before it.
                 (true, false) => "unknown",
@@ -126,17 +126,17 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
             };
             let text = format!(
                 "{state}  token {}  {}  for {}  session {}  {}",
-                place.token,
-                place.who(),
-                duration::show_since(place.since_ms),
-                place.session,
-                place.node
+                node.token,
+                node.who(),
+                duration::show_since(node.since_ms),
+                node.session,
+                node.node
             );
             let shown = Shown {
                 path,
-                kind: line.kind,
+                kind: lock.kind,
                 state,
-                place,
+                node,
             };
             context.output.result(&shown, text);
         }
@@ -145,7 +145,7 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
     .await
 }
 
-/// Asks those who hold, or only the one with `token`, to let go.
+/// Asks all holders, or only the one with `token`, to release.
 pub(super) async fn revoke(
     context: &Context,
     path: &str,
@@ -158,9 +158,9 @@ pub(super) async fn revoke(
         token: i64,
     }
     on_session(context, async |session: &Session| {
-        let line = look(session, path).await?;
+        let lock = read(session, path).await?;
         let mut asked = 0;
-        for holder in holders(line.as_ref(), token) {
+        for holder in holders(lock.as_ref(), token) {
             let set = session.set_data(&holder.node, REQUEST, Some(holder.version));
             match set.await {
                 Ok(_) => {
@@ -173,7 +173,7 @@ pub(super) async fn revoke(
                     let text = format!("{path}: asked {} to let go", holder.who());
                     context.output.result(&record, text);
                 }
-                // It has let go by itself, or was asked by somebody else.
+                // It has released by itself, or somebody else has asked it.
                 Err(error) if error.is_no_node() || error.is_bad_version() => {}
                 Err(error) => return Err(refused(path, &error)),
             }
@@ -194,13 +194,13 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         token: u64,
     }
     on_session(context, async |session: &Session| {
-        let line = look(session, path).await?;
-        let Some(holder) = holders(line.as_ref(), Some(token)).next() else {
+        let lock = read(session, path).await?;
+        let Some(holder) = holders(lock.as_ref(), Some(token)).next() else {
             return Err(changed(path, Some(token)));
         };
-        // The name is unique to this holder, so nobody else's node can be hit. Only a simple lock's
-        // holders share one: whoever takes it within this very round trip is hit in the other's
-        // place, and is told.
+        // The name is unique to this holder, so no other holder's node can be deleted. Only the
+        // holders of a simple lock share one name: whoever takes such a lock within this round trip
+        // loses its node instead, and is notified.
         let broken = session
             .multi(&[Op::delete(&holder.node, Some(holder.version))])
             .await;
@@ -226,15 +226,15 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
     .await
 }
 
-/// What stands at `path`.
-async fn look(session: &Session, path: &str) -> Result<Option<Line>, Failure> {
-    let looked = lock_queue::read(session, path).await;
-    Ok(looked.map_err(|error| lock_queue::failure(&error))?.line)
+/// The wait queue at `path`, if there is one.
+async fn read(session: &Session, path: &str) -> Result<Option<LockState>, Failure> {
+    let found = lock_queue::read(session, path).await;
+    Ok(found.map_err(|error| lock_queue::failure(&error))?.lock)
 }
 
 /// Those who hold, or only the one with `token`.
-fn holders(line: Option<&Line>, token: Option<u64>) -> impl Iterator<Item = &Place> {
-    let holders = line.map(Line::holders).unwrap_or_default();
+fn holders(lock: Option<&LockState>, token: Option<u64>) -> impl Iterator<Item = &QueueNode> {
+    let holders = lock.map(LockState::holders).unwrap_or_default();
     holders
         .iter()
         .filter(move |holder| token.is_none_or(|token| u64::try_from(holder.token) == Ok(token)))

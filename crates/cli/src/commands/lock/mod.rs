@@ -1,4 +1,4 @@
-//! `baton lock`: a command under a lock, and the looks at locks that go with it.
+//! `baton lock`: a command under a lock; below it, the verbs that list and end locks.
 
 mod admin;
 
@@ -33,20 +33,20 @@ use crate::run::options::RunOptions;
   baton lock --lock-delay 15s /deploy -- x     if this one dies, the next waits
                                                15 s more
   baton lock show /deploy                      who holds it, who waits
-  baton lock revoke /deploy                    ask the holder to stop and let go
+  baton lock revoke /deploy                    ask the holder to stop
   baton lock -s /prices -- ./read-it           with others who use -s, while
                                                nobody uses -x
   baton lock -x /prices -- ./change-it
 
 CMD finds in its environment:
   BATON_PATH         the lock's path       BATON_SESSION  the session's id
-  BATON_NODE         our node under it     BATON_TOKEN    the fencing token
+  BATON_NODE         the holder's node     BATON_TOKEN    the fencing token
   BATON_ACQUIRED_AT  when, in milliseconds since 1970
 The token grows with every grant. Pass it on to the systems that CMD writes to,
 and let each refuse a token that is smaller than one it has seen.
 
 Exit codes:  CMD's own   128+N CMD died of signal N
-             113 the lock was lost, or asked for, and CMD stopped
+             113 the lock was lost or revoked; CMD was stopped
              124 not acquired in time (-E changes it)   125 baton failed
              2 usage   126 CMD cannot be run   127 CMD not found
 Signals:     INT TERM HUP QUIT USR1 USR2 are passed on to CMD's process group."
@@ -54,13 +54,13 @@ Signals:     INT TERM HUP QUIT USR1 USR2 are passed on to CMD's process group."
 pub(crate) struct Args {
     #[command(subcommand)]
     admin: Option<Admin>,
-    /// The lock: a path like /deploy, the same for all who contend.
+    /// The lock: a path like /deploy, the same for all who use the lock.
     #[arg(required = true, value_name = "PATH", value_parser = paths::recipe)]
     path: Option<String>,
-    /// Hold it together with others who use --shared: to read. Who writes uses --exclusive.
+    /// Hold a read lock, together with others who use --shared. Writers use --exclusive.
     #[arg(short, long, conflicts_with = "slots")]
     shared: bool,
-    /// Hold it alone, at a path where others use --shared. (Where nobody does, leave it out.)
+    /// Hold a write lock, at a path where others use --shared. (Elsewhere leave it out.)
     #[arg(short = 'x', long, conflicts_with_all = ["slots", "shared"])]
     exclusive: bool,
     /// Let K hold it at once: a semaphore. The same as `baton sem PATH --slots K`.
@@ -94,8 +94,8 @@ enum Admin {
         #[arg(value_parser = paths::legal)]
         path: String,
     },
-    /// Ask whoever holds a lock to let go: `baton lock` stops its command and releases. Exits with
-    /// 1 if nobody holds it.
+    /// Ask whoever holds a lock to release it: `baton lock` stops its command and releases. Exits
+    /// with 1 if nobody holds it.
     Revoke {
         /// The lock's path.
         #[arg(value_parser = paths::legal)]

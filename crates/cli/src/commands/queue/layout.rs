@@ -1,7 +1,7 @@
 //! A queue in the layout that the command line asks for.
 //!
-//! Owns what `--layout`, `--priority`, `--delay` and `--lock-path` mean together. Must never guess
-//! where they contradict.
+//! Owns what `--layout`, `--priority`, `--delay` and `--lock-path` mean together. Options that
+//! contradict each other are refused.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(super) struct Which {
 /// How an item is put.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct How {
-    /// What comes first: the lower the number, the sooner. Means --layout priority unless another
+    /// The order: an item with a lower number comes sooner. Means --layout priority unless another
     /// is given.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
@@ -103,7 +103,7 @@ impl Which {
         };
         if !fits {
             return Err(Failure::usage(
-                "this layout holds no such thing; --priority goes with --layout priority, kazoo or locking, --delay with delay, --id with id",
+                "this layout does not take that option; --priority goes with --layout priority, kazoo or locking, --delay with delay, --id with id",
             ));
         }
         if matches!(queue, Queue::Id(_)) && !id {
@@ -161,7 +161,7 @@ impl Which {
             }
             (_, Some(_)) => {
                 return Err(Failure::usage(
-                    "--lock-path is a matter of Curator's queues; add --layout curator",
+                    "--lock-path is for Curator's queues only; add --layout curator",
                 ));
             }
             (Layout::Qn, None) => DistributedQueue::new(client, path).map(Queue::Fifo),
@@ -267,7 +267,7 @@ impl Queue {
             Self::Priority(queue) => queue.recover().await,
             Self::Delay(queue) => queue.recover().await,
             Self::Id(queue) => Ok(queue.recover().await?.map(|item| item.data)),
-            // What is locked for nobody is freed.
+            // An item that was locked, and that no caller has, is unlocked.
             Self::Locking(_) => Ok(None),
         }?;
         if let Some(item) = &item {

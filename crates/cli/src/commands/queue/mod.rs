@@ -145,7 +145,7 @@ async fn refuse_work_queue(connection: &Connection, path: &str) -> Result<(), Fa
         Ok(read) if read.data.starts_with(br#"{"work_queue":"#) => Err(Failure::baton(format!(
             "{path}: there is a work queue; use baton queue work, or another path"
         ))),
-        // Whatever stands in the way of the look stands in the way of the verb, which says so.
+        // A failure of this read will also fail the verb, which reports it.
         _ => Ok(()),
     }
 }
@@ -174,7 +174,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             let queue = which.open(&connection.client)?;
             let path = &which.path;
             let mut signals = Signals::new()?;
-            let show = |item: &[u8]| tell(context, path, item);
+            let show = |item: &[u8]| print_item(context, path, item);
             let waited_for = Cell::new(None);
             let taking = async {
                 match (no_wait, wait) {
@@ -213,7 +213,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
                 }
                 // The item is not to be lost for the doubt about who else gets it.
                 (Err(QueueError::TakeUnknown { node, item, source }), _) => {
-                    tell(context, path, &item);
+                    print_item(context, path, &item);
                     Err(failure(QueueError::TakeUnknown { node, item, source }))
                 }
                 (Err(error), _) => Err(failure(error)),
@@ -223,7 +223,7 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
             let queue = which.open(&connection.client)?;
             match queue.peek().await.map_err(failure)? {
                 Some(item) => {
-                    tell(context, &which.path, &item);
+                    print_item(context, &which.path, &item);
                     Ok(exit::OK)
                 }
                 None => Ok(exit::NOTHING),
@@ -283,14 +283,14 @@ async fn act(act: &Act, context: &Context, connection: &Connection) -> Result<u8
     }
 }
 
-fn tell(context: &Context, path: &str, item: &[u8]) {
+fn print_item(context: &Context, path: &str, item: &[u8]) {
     #[derive(Serialize)]
     struct Item<'a> {
         path: &'a str,
         #[serde(flatten)]
         data: bytes::Shown<'a>,
     }
-    bytes::tell(
+    bytes::print(
         &context.output,
         &Item {
             path,

@@ -1,8 +1,8 @@
-//! The guardian: parent of the command, and the one who stops it in time.
+//! The guardian: the command's parent process, which stops it in time.
 //!
 //! One thread, one loop over three sources: orders from `baton`, its children's changes, and a
 //! timer on CLOCK_BOOTTIME. It trusts no event to arrive: without a newer lease order the deadlines
-//! of the last one stand, and the end of the connection is an order to stop. It must never exit
+//! of the last one apply, and the end of the connection is an order to stop. It must never exit
 //! while the command runs.
 
 use std::ffi::OsString;
@@ -57,7 +57,7 @@ fn control() -> std::io::Result<UnixStream> {
     ))
 }
 
-/// Where the command stands.
+/// How far the stopping of the command is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// It runs, and may run until notice is due.
@@ -135,7 +135,7 @@ impl Guardian {
             kill_at: Duration::from_nanos(kill_at_ns),
         };
         // The stub stops itself when it is ready. If it ended instead, the loop will find that:
-        // this only looks.
+        // this call does not reap.
         let ready = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(command), ready)?;
         if let Some(terminal) = &guardian.terminal {
@@ -267,7 +267,7 @@ impl Guardian {
         }
     }
 
-    /// Gives the terminal back and tells how the command ended.
+    /// Gives the terminal back and reports how the command ended.
     fn finish(&mut self, status: Option<WaitStatus>) {
         let ended = Ended {
             code: status.and_then(WaitStatus::exit_status),

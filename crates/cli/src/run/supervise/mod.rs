@@ -2,7 +2,7 @@
 //! itself.
 //!
 //! Three processes: `baton` holds the session; the **guardian** (this program again, [`guardian`])
-//! is the command's parent and enforces the deadlines that `baton` tells it; the **stub**
+//! is the command's parent and enforces the deadlines that `baton` sends it; the **stub**
 //! ([`stub`]) prepares the command's process and then becomes the command. The guardian needs
 //! nothing of `baton` to act: when the deadline comes or the connection ends, it stops the command
 //! and all its descendants (`hazards.md` H85, H87). So a `baton` that is killed, stopped or hung

@@ -86,7 +86,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The exit code in a shell's manner: the command's own, or 128 + the signal's number.
+    /// The exit code as a shell reports it: the command's own, or 128 + the signal's number.
     pub(crate) fn exit_code(self) -> u8 {
         let code = self
             .code

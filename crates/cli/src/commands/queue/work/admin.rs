@@ -1,4 +1,5 @@
-//! The looks at a work queue, and what is done with dead letters, from the command line.
+//! What is in a work queue, its dead letters, purge and repair: the verbs of `queue work` that
+//! claim nothing.
 
 use baton::WorkQueue;
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::paths;
 const MANY: usize = 1000;
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Looked {
+pub(crate) enum AdminVerb {
     /// Show how much is in the queue. Exits with 1 where there is no queue.
     Depth {
         /// The queue's path.
@@ -83,16 +84,16 @@ pub(crate) enum Looked {
 }
 
 /// Does what was asked.
-pub(super) async fn look(
-    looked: &Looked,
+pub(super) async fn run(
+    verb: &AdminVerb,
     context: &Context,
     connection: &Connection,
 ) -> Result<u8, Failure> {
-    match looked {
-        Looked::Depth { path } => depth(&open(connection, path)?, context).await,
-        Looked::Claims { path } => claims(&open(connection, path)?, context).await,
-        Looked::Dead { path } => dead(&open(connection, path)?, context).await,
-        Looked::Replay { path, names, all } => {
+    match verb {
+        AdminVerb::Depth { path } => depth(&open(connection, path)?, context).await,
+        AdminVerb::Claims { path } => claims(&open(connection, path)?, context).await,
+        AdminVerb::Dead { path } => dead(&open(connection, path)?, context).await,
+        AdminVerb::Replay { path, names, all } => {
             let queue = open(connection, path)?;
             let mut names = names.clone();
             loop {
@@ -108,17 +109,17 @@ pub(super) async fn look(
                 }
             }
         }
-        Looked::Discard { path, names } => {
+        AdminVerb::Discard { path, names } => {
             let queue = open(connection, path)?;
             for name in names {
                 queue.discard(name).await.map_err(failure)?;
             }
             Ok(exit::OK)
         }
-        Looked::Purge { path, dead, yes } => {
+        AdminVerb::Purge { path, dead, yes } => {
             purge(&open(connection, path)?, *dead, *yes, context).await
         }
-        Looked::Repair { path } => repair(&open(connection, path)?, context).await,
+        AdminVerb::Repair { path } => repair(&open(connection, path)?, context).await,
     }
 }
 

@@ -1,5 +1,12 @@
-//! `baton queue work`: a command for each item of a work queue, and the looks at such a queue that
-//! go with it.
+//! `baton queue work`: a command for each item of a work queue; below it, the verbs that put, claim
+//! and settle items, and those that show and mend a queue.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `worker` | the loop of a worker: claim, run, settle |
+//! | `take` | an item in the hands of a script: `take`, `ack`, `nack` |
+//! | `admin` | what is in a queue; dead letters; purge and repair |
+//! | `handle` | the queue that the command line names, and what its errors come to |
 
 mod admin;
 mod handle;
@@ -12,7 +19,7 @@ use std::time::Duration;
 use baton::WorkItem;
 use clap::Subcommand;
 
-use self::admin::Looked;
+use self::admin::AdminVerb;
 use self::handle::{failure, open};
 use self::take::{Ack, Nack, Take};
 use self::worker::WorkerOptions;
@@ -44,7 +51,7 @@ use crate::paths;
   baton queue work put /thumbs --priority 0 --delay 10m --id cat cat.jpg
   baton queue work take /thumbs                    for a script; see baton queue
                                                    work take --help
-  baton queue work dead /thumbs                    what never worked, and why
+  baton queue work dead /thumbs                    what failed, and why
   baton queue work replay /thumbs --all
   baton queue work purge /thumbs                   all that nobody works on
 
@@ -88,7 +95,7 @@ enum Admin {
         /// The item's id: refused with exit code 1 while another item has it.
         #[arg(long, value_name = "TEXT")]
         id: Option<String>,
-        /// How often these items may be tried, whatever the workers say.
+        /// How many attempts these items get, whatever the workers' setting.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_attempts: Option<u32>,
         /// The most items that the queue takes, agreed when it is made; when it is full, exit code
@@ -106,7 +113,7 @@ enum Admin {
     /// Settle an item that `take` has claimed: the attempt failed, and the item comes back later.
     Nack(Nack),
     #[command(flatten)]
-    Looked(Looked),
+    Other(AdminVerb),
 }
 
 /// Runs the verb.
@@ -119,9 +126,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         (Some(Admin::Take(take)), _) => take.run(context).await,
         (Some(Admin::Ack(ack)), _) => ack.run(context).await,
         (Some(Admin::Nack(nack)), _) => nack.run(context).await,
-        (Some(Admin::Looked(looked)), _) => {
+        (Some(Admin::Other(verb)), _) => {
             connected(context, async |connection| {
-                admin::look(looked, context, connection).await
+                admin::run(verb, context, connection).await
             })
             .await
         }

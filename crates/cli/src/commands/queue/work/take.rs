@@ -18,7 +18,7 @@ use crate::output::bytes;
 use crate::paths;
 use crate::run::lease::LeaseArgs;
 use crate::run::stop::Stop;
-use crate::run::tenure::FAREWELL;
+use crate::run::tenure::RELEASE_LIMIT;
 use crate::signals::{self, Signals};
 use crate::waiting::Awaited;
 
@@ -43,8 +43,8 @@ limit the attempt with --visibility. Where one command does the work: baton
 queue work PATH -- CMD
 Exit codes:  0 the item was acked
              1 it was nacked, given back, or moved to the dead letters;
-             none there (--no-wait)
-             113 the claim was lost, and another gets the item
+             there is no item (--no-wait)
+             113 the claim was lost; another worker gets the item
              124 no item within --wait
              128+N ended by signal N, the item given back   125 baton failed
              2 usage")]
@@ -58,18 +58,18 @@ pub(super) struct Take {
     /// Do not wait for an item: exit 1 if there is none.
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
-    /// Keep the claim no longer than this; then the item goes to another [default: as long as this
-    /// process runs].
+    /// Keep the claim no longer than this; then another worker can claim the item [default: as long
+    /// as this process runs].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
-    /// How often an item may be tried, unless it says otherwise itself.
+    /// How many attempts an item gets, unless it was put with its own number.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
     /// What others see as the holder's name.
     #[arg(long, value_name = "TEXT", default_value = "baton")]
     name: String,
-    /// The session timeout to ask for: after this long without a request from this process, the
-    /// item goes to another.
+    /// The session timeout to ask for: after this long without a request from this process, another
+    /// worker can claim the item.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "10s")]
     session_timeout: Duration,
     #[command(flatten)]
@@ -124,29 +124,29 @@ pub(super) struct Nack {
     /// Give the item back as it was: it keeps its position, and the attempt does not count.
     #[arg(long, conflicts_with_all = ["delay", "reason", "bury"])]
     release: bool,
-    /// No attempt will ever succeed: make it a dead letter now.
+    /// Move the item to the dead letters now, because no attempt will succeed.
     #[arg(long, conflicts_with = "delay")]
     bury: bool,
-    /// Why; noted in the item, and shown by `dead`.
+    /// Why; stored in the item, and shown by `dead`.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// How often an item may be tried, unless it says otherwise itself; after that it is a dead
-    /// letter.
+    /// How many attempts an item gets, unless it was put with its own number; after that it is a
+    /// dead letter.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
 }
 
-/// What is said of an item that was settled.
+/// An item that was settled, as it is printed.
 #[derive(Serialize)]
-struct Told<'a> {
+struct SettledItem<'a> {
     path: &'a str,
     token: u64,
     id: &'a str,
     settled: Settled,
 }
 
-impl Told<'_> {
-    fn say(&self, context: &Context) {
+impl SettledItem<'_> {
+    fn print(&self, context: &Context) {
         let text = match self.settled {
             Settled::Acked => "acked",
             Settled::Nacked => "nacked",
@@ -204,7 +204,7 @@ impl Take {
             }
             Err(number) => {
                 // What was claimed just then.
-                let _ = tokio::time::timeout(FAREWELL, queue.give_back()).await;
+                let _ = tokio::time::timeout(RELEASE_LIMIT, queue.give_back()).await;
                 Ok(signals::exit_code(number))
             }
         }
@@ -239,13 +239,13 @@ impl Take {
         };
         match settled {
             Ok(settled) => {
-                let told = Told {
+                let item = SettledItem {
                     path,
                     token,
                     id: &id,
                     settled,
                 };
-                told.say(context);
+                item.print(context);
                 Ok(if settled == Settled::Acked {
                     exit::OK
                 } else {
@@ -297,15 +297,15 @@ impl Take {
             );
             context.output.result(&shown, line);
         }
-        bytes::tell(&context.output, &shown, claim.payload());
+        bytes::print(&context.output, &shown, claim.payload());
     }
 }
 
-/// Ends a claim whose keeper was told to end: the attempt does not count.
+/// Ends the claim after a signal: the attempt does not count.
 async fn give_back(claim: Claim, context: &Context) {
     let item = claim.item().to_owned();
     let output = &context.output;
-    match tokio::time::timeout(FAREWELL, claim.release()).await {
+    match tokio::time::timeout(RELEASE_LIMIT, claim.release()).await {
         Ok(Ok(())) => output.verbose(|| format!("{item} was given back")),
         Ok(Err(WorkError::ClaimLost { .. })) => {
             output.note(format!("{item}: settled or lost before it could be given back"));
@@ -359,13 +359,13 @@ impl Meant {
         connection.close().await;
         let (id, settled) = outcome?;
         if context.output.json() {
-            let told = Told {
+            let item = SettledItem {
                 path: &self.path,
                 token: self.token,
                 id: &id,
                 settled,
             };
-            told.say(context);
+            item.print(context);
         }
         Ok(exit::OK)
     }

@@ -30,15 +30,15 @@ pub(super) struct WorkerOptions {
     /// The number of commands that run at a time.
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
-    /// How often an item may be tried, unless it says otherwise itself.
+    /// How many attempts an item gets, unless it was put with its own number.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: u32,
     /// How long an item waits after its first failed attempt, doubled with each further one up to
     /// ten minutes.
     #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "1s")]
     backoff: Duration,
-    /// The time for one attempt: before it is over CMD is stopped, and the item goes to another
-    /// [default: as long as it takes].
+    /// The time for one attempt: before it is over CMD is stopped, and another worker can claim the
+    /// item [default: as long as it takes].
     #[arg(long, value_name = "DUR", value_parser = duration::parse_some)]
     visibility: Option<Duration>,
     /// Exit with 0 when no item is available.
@@ -49,8 +49,8 @@ pub(super) struct WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// How long an item is held at least, without a word from a server: notice and KILL must find
-    /// room within it.
+    /// How long an item is held at least while no server answers: notice and KILL must fit into
+    /// it.
     fn limit(&self, session_timeout: Duration) -> Duration {
         self.visibility.map_or(session_timeout, |visibility| {
             visibility.min(session_timeout)
@@ -146,7 +146,7 @@ async fn all<F: Future<Output = ()>>(jobs: impl Iterator<Item = F>) {
     .await;
 }
 
-/// Takes items and runs the command for each, until told to stop.
+/// Takes items and runs the command for each, until the worker stops.
 async fn job(worker: &Worker<'_>) {
     let mut stopping = worker.stopping.subscribe();
     loop {
@@ -260,7 +260,7 @@ impl Worker<'_> {
         outcome: &Outcome,
     ) -> Result<Result<(), WorkError>, Failure> {
         let ended = outcome.ended;
-        if outcome.stop == Some(Stop::Unwell) {
+        if outcome.stop == Some(Stop::Unhealthy) {
             return Ok(claim.nack("the command was not well").await);
         }
         let lost = outcome.stop.is_some() && self.args.run.on_lost != OnLost::Ignore;
