@@ -81,7 +81,7 @@ async fn use_all(queue: &WorkQueue, id: &str) {
     assert_eq!(seen, ["later", "named", "plain"]);
     within(queue.offer("bad")).await.unwrap();
     let claim = within(queue.take()).await.unwrap();
-    within(claim.bury("no good")).await.unwrap();
+    within(claim.dead_letter("no good")).await.unwrap();
     let dead = within(queue.dead_letters(10)).await.unwrap();
     assert_eq!(dead.len(), 1);
     within(queue.replay(&dead[0].name)).await.unwrap();
@@ -126,7 +126,7 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
             let made = queue(&client, &path).capacity(10);
             within(made.offer("a")).await.unwrap();
             let queue = queue(&client, &path);
-            within(within(queue.take()).await.unwrap().bury("bad"))
+            within(within(queue.take()).await.unwrap().dead_letter("bad"))
                 .await
                 .unwrap();
             within(queue.offer("b")).await.unwrap();
@@ -170,7 +170,7 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
                 "bury" | "nack" => {
                     let claim = claim.unwrap();
                     let settled = match call {
-                        "bury" => within(claim.bury("bad")).await,
+                        "bury" => within(claim.dead_letter("bad")).await,
                         _ => within(claim.nack_after(Duration::from_secs(1), "x")).await,
                     };
                     // Items that were deleted are gone, and so is the claim on one.

@@ -61,7 +61,7 @@ async fn dead_letter(queue: &WorkQueue, id: &str) -> String {
         .await
         .unwrap();
     let claim = within(queue.take()).await.unwrap();
-    within(claim.bury("no good")).await.unwrap();
+    within(claim.dead_letter("no good")).await.unwrap();
     within(queue.dead_letters(1)).await.unwrap().remove(0).name
 }
 
@@ -100,7 +100,7 @@ async fn h68_no_end_of_a_claim_overwrites_what_somebody_wrote_to_the_item() {
                 "release" => claim.release().await,
                 "nack" => claim.nack_after(Duration::ZERO, "no").await,
                 "nack later" => claim.nack_after(Duration::from_secs(1), "no").await,
-                _ => claim.bury("no").await,
+                _ => claim.dead_letter("no").await,
             }
         })
         .await;

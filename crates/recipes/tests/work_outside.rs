@@ -83,19 +83,22 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_learns_
     assert_eq!(claim.attempt(), 3);
     assert_eq!(
         settle(&other, &claim, soon).await,
-        Ok(Settled::Buried),
+        Ok(Settled::DeadLettered),
         "its last attempt"
     );
-    assert_eq!(within(claim.settled()).await, Ok(Settled::Buried));
+    assert_eq!(within(claim.settled()).await, Ok(Settled::DeadLettered));
     let dead = within(other.dead_letters(9)).await.unwrap();
     assert_eq!((dead.len(), dead[0].reason.as_str()), (1, "no luck"));
     within(other.replay(&dead[0].name)).await.unwrap();
 
     claim = within(keeper.take()).await.unwrap();
-    let bury = Settlement::Bury {
+    let bury = Settlement::DeadLetter {
         reason: "never".to_owned(),
     };
-    assert_eq!(settle(&other, &claim, bury).await, Ok(Settled::Buried));
+    assert_eq!(
+        settle(&other, &claim, bury).await,
+        Ok(Settled::DeadLettered)
+    );
     let dead = within(other.dead_letters(9)).await.unwrap();
     within(other.replay(&dead[0].name)).await.unwrap();
 

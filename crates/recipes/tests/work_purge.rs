@@ -65,7 +65,7 @@ async fn dead_letters_stay_until_they_are_purged_themselves() {
             .await
             .unwrap();
         let claim = within(queue.take()).await.unwrap();
-        within(claim.bury("no good")).await.unwrap();
+        within(claim.dead_letter("no good")).await.unwrap();
     }
     within(queue.offer("item")).await.unwrap();
     let purged = within(queue.purge()).await.unwrap();
@@ -118,7 +118,7 @@ async fn an_item_that_may_not_be_read_holds_up_neither_consumers_nor_looks() {
     assert_eq!(seen.claims.len(), 1);
     assert_eq!(seen.unreadable, [format!("{lane}/i-0000000000")]);
     assert_eq!(within(queue.depth()).await.unwrap().unwrap().items, 2);
-    within(claim.bury("dead")).await.unwrap();
+    within(claim.dead_letter("dead")).await.unwrap();
     assert_eq!(within(queue.dead_letters(9)).await.unwrap().len(), 1);
     let dead = format!("{}/dead/d-0000000000", stage.path);
     hide(&admin, &dead).await;

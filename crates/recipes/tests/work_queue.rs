@@ -432,7 +432,7 @@ async fn the_largest_payload_can_be_put_claimed_and_put_off() {
         .unwrap();
     let claim = within(queue.take()).await.unwrap();
     assert_eq!((claim.payload().len(), claim.attempt()), (1_000_000, 2));
-    within(claim.bury("enough")).await.unwrap();
+    within(claim.dead_letter("enough")).await.unwrap();
     assert_eq!(
         within(queue.dead_letters(1)).await.unwrap()[0]
             .payload

@@ -1,345 +1,212 @@
-//! From "there is an item" to a claim on it.
+//! Claim attempts: from a claimable item to a claim on it.
 //!
-//! Owns the claim: one multi that notes the attempt in the item, conditioned on the version that
-//! was read, and makes an ephemeral node under it. A lost answer is resolved by looking for that
-//! node (H69). An item that another consumer was quicker to claim is passed over for the next
-//! (H70). Must never hand out an item whose attempts are used up (H71), nor one that cannot be read
-//! (H72): those go to the dead letters.
+//! Owns the multi that claims items: it notes the attempt in each item, conditioned on the version
+//! that was read, and makes an ephemeral node below it. An unknown outcome is resolved by reading
+//! that node (H69). After a lost race for one item the others are tried (H70). Must never hand out
+//! an item whose attempts are used up (H71), nor one that cannot be read (H72): both go to the dead
+//! letters.
 
-use super::context::{Fault, Inner};
-use super::envelope::{ClaimMark, Envelope};
-use super::held_item::{self, Held};
-use super::layout::{CLAIM_PREFIX, MAX_PRIORITY};
-use super::scan::{Found, READ_AHEAD};
+use super::context::QueueContext;
+use super::envelope::Envelope;
+use super::error::StepError;
+use super::held_item::HeldItem;
+use super::layout::CLAIM_PREFIX;
+use super::notice::SettlementNotice;
+use super::queue::ClaimOptions;
+use super::read_ahead::{ClaimableItem, READ_AHEAD};
+use super::visibility;
 use crate::acquire;
-use crate::guard::{ClaimDeadline, Guard};
+use crate::guard::Guard;
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::task_gone;
 use crate::record::Record;
 use crate::retry;
-use crate::server_clock::millis;
 use crate::wait_queue::{GrantedNode, OwnNodeWatch, WaiterNode};
 use baton_client::{
     BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Reason, Session,
 };
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long what was read ahead counts as new. Within this time a more urgent item may be passed
-/// over.
-const AHEAD_FOR: Duration = Duration::from_millis(500);
-
-/// Among how many of the first items to choose, at most.
-const MAX_SPREAD: usize = 64;
-
-/// Items too large to be claimed or moved that are kept in mind; with more of them, all are tried
-/// again.
-const MAX_PASSED_OVER: usize = 1024;
-
-/// Items that one multi claims at most.
-pub(super) const MAX_CLAIMS: usize = 64;
-
-/// How items are to be claimed.
-#[derive(Clone, Debug)]
-pub(super) struct Manner {
-    pub visibility: Option<Duration>,
-    pub max_attempts: u32,
-    pub name: Option<Arc<str>>,
-    /// With a node each for the word of whoever settles it from elsewhere.
-    pub told: bool,
-}
-
-/// One item about to be claimed.
-struct Bid {
-    found: Found,
+/// An attempt to claim one item.
+struct ClaimAttempt {
+    item: ClaimableItem,
     envelope: Envelope,
-    /// Full path of the claim node to be.
+    /// Full path of the claim's node.
     claim: String,
-    /// Full path of the node for others' word, if there is to be one.
-    verdict: Option<String>,
+    /// Full path of the notice node, if the claim is to have one.
+    notice: Option<String>,
     record: Vec<u8>,
 }
 
-/// How a multi of bids ended.
-enum Verdict {
-    /// With the version of each item and the zxid of the grant.
-    Ours(Vec<(i32, i64)>),
-    /// The culprit's number; the others may be tried again.
-    Beaten(usize),
-    /// Not sent: more than one request may be.
+/// Outcome of a multi of claim attempts.
+enum AttemptOutcome {
+    /// All items were claimed: the version of each item, and the zxid of its claim.
+    Won(Vec<(i32, i64)>),
+    /// Another consumer has claimed or changed the item of this index. Nothing was claimed.
+    LostRace(usize),
+    /// Not sent: together they are larger than one request may be.
     TooLarge,
-    /// The queue's own node has changed since the items were read: they may be others by now.
+    /// The queue's own node has changed since the items were read, so they may be others now.
     QueueChanged,
-    /// Not applied, for no fault of the items'.
+    /// Nothing was claimed, for another reason.
     Failed(Error),
 }
 
-impl Inner {
-    /// Claims up to `want` items; none if there is none to be claimed now.
-    ///
-    /// To be driven to its end.
+impl QueueContext {
+    /// Claims up to `want` items; none where no item can be claimed now. Must be driven to its end.
     pub(super) async fn claim(
         &self,
         session: &Session,
         want: usize,
-        manner: &Manner,
-    ) -> Result<Vec<Held>, Fault> {
+        options: &ClaimOptions,
+    ) -> Result<Vec<HeldItem>, StepError> {
         let lease = self.hold_lease(session).await?;
         let mut fresh = false;
         loop {
-            // Before the items are read, so that they are no older than this.
+            // Read before the items, so that the items are as new as this or newer.
             let agreed = self.agreed(session, None).await?;
-            let picked = match self.pick(session, want, agreed.version) {
-                picked if picked.is_empty() && fresh => return Ok(Vec::new()),
-                picked if picked.is_empty() => {
-                    let survey = self.survey(session, want.max(READ_AHEAD), None).await?;
-                    self.read_ahead(session, survey.free, agreed.version);
-                    fresh = true;
-                    continue;
+            let now = session.clock().now();
+            let picked = self.known().read_ahead.pick(want, agreed.version, now);
+            if picked.is_empty() {
+                if fresh {
+                    return Ok(Vec::new());
                 }
-                picked => picked,
-            };
+                let scan = self.scan(session, want.max(READ_AHEAD), None).await?;
+                let now = session.clock().now();
+                self.known().read_ahead.fill(scan.free, agreed.version, now);
+                fresh = true;
+                continue;
+            }
             let terms = Op::check(&*self.layout.root, Some(agreed.version));
             let held = self
-                .claim_these(session, &lease, picked, manner, &terms)
+                .claim_picked(session, &lease, picked, options, &terms)
                 .await?;
             if !held.is_empty() {
                 return Ok(held);
             }
-            // Others were quicker for all of them: what is left, or what has come since.
+            // All races were lost: try the items that are left, or new ones.
             fresh = false;
         }
     }
 
-    /// Keeps what was read after the queue's own node had this version.
-    pub(super) fn read_ahead(&self, session: &Session, free: Vec<Found>, terms: i32) {
-        let mut local = self.local();
-        local.ahead = free.into();
-        local.ahead_terms = terms;
-        local.ahead_since = Some(session.clock().now());
-    }
-
-    /// Takes up to `want` items from what was read ahead: the first, or some of the first where
-    /// others contend.
-    fn pick(&self, session: &Session, want: usize, terms: i32) -> Vec<Found> {
-        let now = session.clock().now();
-        let mut local = self.local();
-        let old = local
-            .ahead_since
-            .is_none_or(|since| now.saturating_duration_since(since) > AHEAD_FOR);
-        if old || local.ahead_terms != terms {
-            local.ahead.clear();
-            return Vec::new();
-        }
-        // Never past a more urgent item for a less urgent one.
-        let first = local.ahead.front().map(Found::priority);
-        let equals = local
-            .ahead
-            .iter()
-            .take_while(|found| Some(found.priority()) == first)
-            .count();
-        let spread = local.spread.min(equals.saturating_sub(want));
-        let skip = if spread == 0 {
-            0
-        } else {
-            // Any number does that differs from consumer to consumer.
-            fastrand::usize(0..=spread)
-        };
-        let end = local.ahead.len().min(skip + want);
-        local.ahead.drain(skip..end).collect()
-    }
-
-    /// Claims of `picked` what it can: all in one multi, or where somebody was quicker for one of
-    /// them, each by itself.
-    async fn claim_these(
+    /// Claims as many of `picked` as it can: all in one multi, or, after a lost race for one of them,
+    /// each of the others in a multi of its own.
+    async fn claim_picked(
         &self,
         session: &Session,
         lease: &LeaseHold,
-        picked: Vec<Found>,
-        manner: &Manner,
+        picked: Vec<ClaimableItem>,
+        options: &ClaimOptions,
         terms: &Op,
-    ) -> Result<Vec<Held>, Fault> {
-        let mut bids = Vec::with_capacity(picked.len());
-        for found in picked {
-            match self.bid(found, manner) {
-                Ok(bid) => bids.push(bid),
+    ) -> Result<Vec<HeldItem>, StepError> {
+        let mut attempts = Vec::with_capacity(picked.len());
+        for item in picked {
+            match self.prepare(item, options) {
+                Ok(attempt) => attempts.push(attempt),
                 Err(unfit) => {
-                    let (found, reason) = *unfit;
-                    self.bury_unclaimed(session, found, &reason).await?;
+                    let (item, reason) = *unfit;
+                    self.dead_letter_unclaimed(session, item, &reason).await?;
                 }
             }
         }
-        if bids.is_empty() {
+        if attempts.is_empty() {
             return Ok(Vec::new());
         }
-        if manner.told {
-            // A container may go whenever it is empty, and be made again by the next claim.
-            ensure_parents(session, &self.layout.verdicts, Parents::Container).await?;
+        if options.notices {
+            // The server deletes a container that is empty. The next claim makes it again.
+            ensure_parents(session, &self.layout.notices, Parents::Container).await?;
         }
-        let together = send(session, bids, manner, terms);
-        let mut taken = Taken::default();
-        let apart = match together.finish(session, lease, &mut taken).await {
-            Rest::Nothing => {
-                if taken.error.is_none() {
-                    self.local().spread /= 2;
+        let together = send(session, attempts, options, terms);
+        let mut round = ClaimRound::default();
+        let apart = match together.finish(session, lease, &mut round).await {
+            Remaining::Nothing => {
+                if round.error.is_none() {
+                    self.known().read_ahead.won_all();
                 }
-                return taken.outcome();
+                return round.outcome();
             }
-            Rest::Beaten(mut bids, culprit) => {
-                let mut local = self.local();
-                local.spread = (local.spread * 2 + 1).min(MAX_SPREAD);
-                bids.remove(culprit);
-                bids
+            Remaining::LostRace(mut attempts, lost) => {
+                self.known().read_ahead.lost_race();
+                attempts.remove(lost);
+                attempts
             }
-            Rest::TooLarge(bids) => bids,
-            Rest::QueueChanged => {
-                self.read_anew();
-                return taken.outcome();
+            Remaining::TooLarge(attempts) => attempts,
+            Remaining::QueueChanged => {
+                self.forget_read();
+                return round.outcome();
             }
         };
-        let each: Vec<Sent<'_>> = apart
+        let each: Vec<SentAttempts<'_>> = apart
             .into_iter()
-            .map(|bid| send(session, vec![bid], manner, terms))
+            .map(|attempt| send(session, vec![attempt], options, terms))
             .collect();
-        // Every one of them is seen to its end, whatever becomes of the others: a claim that nobody
-        // knows of would block its item for as long as the session lives.
+        // Each attempt is driven to its end, whatever becomes of the others: a claim that nobody
+        // knows of would block its item as long as the session lives.
         for sent in each {
-            match sent.finish(session, lease, &mut taken).await {
-                Rest::TooLarge(bids) => {
-                    for bid in bids {
-                        self.pass_over(&bid.found);
+            match sent.finish(session, lease, &mut round).await {
+                Remaining::TooLarge(attempts) => {
+                    for attempt in attempts {
+                        self.pass_over(&attempt.item);
                     }
                 }
-                Rest::QueueChanged => self.read_anew(),
-                Rest::Nothing | Rest::Beaten(..) => {}
+                Remaining::QueueChanged => self.forget_read(),
+                Remaining::Nothing | Remaining::LostRace(..) => {}
             }
         }
-        taken.outcome()
+        round.outcome()
     }
 
-    /// Forgets what was read of the queue: since then it was repaired, or its capacity was changed.
-    fn read_anew(&self) {
-        let mut local = self.local();
-        local.agreed = None;
-        local.ahead.clear();
+    /// Forgets what was read of the queue, because it was repaired, or its capacity was changed.
+    fn forget_read(&self) {
+        let mut known = self.known();
+        known.agreed = None;
+        known.read_ahead.clear();
     }
 
-    /// Moves an item that nobody holds to the dead letters. That it is gone afterwards is all that
-    /// is asked, whoever did it.
-    async fn bury_unclaimed(
+    /// The attempt to claim an item, or why the item must not be handed out.
+    fn prepare(
         &self,
-        session: &Session,
-        found: Found,
-        reason: &str,
-    ) -> Result<(), Fault> {
-        let envelope = found.envelope.clone().unwrap_or_else(|| {
-            Envelope::new(uuid::Uuid::new_v4().simple().to_string(), MAX_PRIORITY)
-        });
-        let mut parts = Vec::with_capacity(3);
-        if let Some(claim) = &found.stale_claim {
-            parts.push(Op::delete(claim, None));
-        }
-        parts.push(Op::delete(&found.entry, Some(found.version)));
-        parts.push(self.dead_letter(envelope, found.since_ms, reason, &found.payload));
-        match session.multi(&parts).await {
-            Ok(_) => {
-                tracing::warn!(item = found.entry, reason, "moved to the dead letters");
-                Ok(())
-            }
-            // The folder of dead letters is not there; what it says of the item is said again.
-            Err(error) if error.is_no_node() && error.multi_index() == Some(parts.len() - 1) => {
-                Err(error.into())
-            }
-            Err(error) if error.is_no_node() || error.is_bad_version() || error.is_not_empty() => {
-                Ok(())
-            }
-            // The item's version decides, should it be tried again.
-            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {
-                Ok(())
-            }
-            Err(error) if error.is_too_large() => {
-                self.pass_over(&found);
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Lets an item lie that is too large for the request that would claim or move it, so that it
-    /// holds up no other.
-    fn pass_over(&self, found: &Found) {
-        tracing::warn!(
-            item = found.entry,
-            "too large to be claimed or moved: passed over, left in place"
-        );
-        let mut local = self.local();
-        if local.passed_over.len() >= MAX_PASSED_OVER {
-            local.passed_over.clear();
-        }
-        local.passed_over.insert(found.entry.clone(), found.version);
-    }
-
-    /// The part of a multi that makes an item a dead letter.
-    pub(super) fn dead_letter(
-        &self,
-        envelope: Envelope,
-        since_ms: i64,
-        reason: &str,
-        payload: &[u8],
-    ) -> Op {
-        let mut envelope = envelope.noting(reason);
-        envelope.since_ms = Some(since_ms);
-        envelope.claim = None;
-        let path = baton_proto::path::join(&self.layout.dead, "d-");
-        Op::create(
-            path,
-            envelope.seal(payload),
-            CreateMode::PersistentSequential,
-        )
-    }
-
-    /// What is to be sent for an item, or why it is not to be handed out.
-    fn bid(&self, found: Found, manner: &Manner) -> Result<Bid, Box<(Found, String)>> {
-        let Some(mut envelope) = found.envelope.clone() else {
+        item: ClaimableItem,
+        options: &ClaimOptions,
+    ) -> Result<ClaimAttempt, Box<(ClaimableItem, String)>> {
+        let Some(mut envelope) = item.envelope.clone() else {
             let reason = "it cannot be read: not put by this queue".to_owned();
-            return Err(Box::new((found, reason)));
+            return Err(Box::new((item, reason)));
         };
-        let limit = envelope.max_attempts.unwrap_or(manner.max_attempts);
+        let limit = envelope.max_attempts.unwrap_or(options.max_attempts);
         if envelope.attempts >= limit {
             let reason = envelope.reason.unwrap_or_else(|| {
                 format!("{limit} consumers claimed it and none finished it, or said why")
             });
-            return Err(Box::new((found, reason)));
+            return Err(Box::new((item, reason)));
         }
-        let record = Record::new(manner.name.as_deref());
+        let record = Record::new(options.name.as_deref());
         let node = format!("{CLAIM_PREFIX}{}", record.id.simple());
         envelope.attempts += 1;
-        envelope.since_ms = Some(found.since_ms);
-        envelope.claim = Some(ClaimMark {
-            node: node.clone(),
-            visibility_ms: manner.visibility.map(millis),
-        });
-        Ok(Bid {
-            claim: baton_proto::path::join(&found.entry, &node),
-            verdict: manner.told.then(|| self.layout.verdict(&node)),
+        envelope.since_ms = Some(item.since_ms);
+        envelope.claim = Some(visibility::mark(node.clone(), options.visibility));
+        Ok(ClaimAttempt {
+            claim: baton_proto::path::join(&item.entry, &node),
+            notice: options.notices.then(|| self.layout.notice(&node)),
             record: record.to_bytes(),
-            found,
+            item,
             envelope,
         })
     }
 }
 
-/// What a round of bids has brought.
+/// What a round of claim attempts has brought.
 #[derive(Default)]
-struct Taken {
-    held: Vec<Held>,
+struct ClaimRound {
+    held: Vec<HeldItem>,
     error: Option<Error>,
 }
 
-impl Taken {
-    /// What is claimed is worth more than the news, which comes again.
-    fn outcome(self) -> Result<Vec<Held>, Fault> {
+impl ClaimRound {
+    /// The claims, or the error where there is none. An error is not lost: the next round meets it
+    /// again.
+    fn outcome(self) -> Result<Vec<HeldItem>, StepError> {
         match self.error {
             Some(error) if self.held.is_empty() => Err(error.into()),
             _ => Ok(self.held),
@@ -347,90 +214,109 @@ impl Taken {
     }
 }
 
-/// The parts of one bid.
-fn parts(bid: &Bid) -> impl Iterator<Item = Op> + '_ {
-    let end_stale = bid
-        .found
+/// The parts of one attempt in its multi.
+fn parts(attempt: &ClaimAttempt) -> impl Iterator<Item = Op> + '_ {
+    let end_stale = attempt
+        .item
         .stale_claim
         .iter()
         .map(|claim| Op::delete(claim, None));
     let claim = [
         Op::set_data(
-            &bid.found.entry,
-            bid.envelope.seal(&bid.found.payload),
-            Some(bid.found.version),
+            &attempt.item.entry,
+            attempt.envelope.seal(&attempt.item.payload),
+            Some(attempt.item.version),
         ),
-        Op::create(&bid.claim, bid.record.clone(), CreateMode::Ephemeral),
+        Op::create(
+            &attempt.claim,
+            attempt.record.clone(),
+            CreateMode::Ephemeral,
+        ),
     ];
-    let verdict = bid
-        .verdict
+    let notice = attempt
+        .notice
         .iter()
         .map(|path| Op::create(path, Bytes::new(), CreateMode::Ephemeral));
-    end_stale.chain(claim).chain(verdict)
+    end_stale.chain(claim).chain(notice)
 }
 
-/// What of a multi of bids is left to be done.
-enum Rest {
+/// What is left to be done after a multi of claim attempts.
+enum Remaining {
     Nothing,
-    /// Somebody was quicker for this one of them.
-    Beaten(Vec<Bid>, usize),
-    /// Together they are more than one request may be.
-    TooLarge(Vec<Bid>),
-    /// To be read anew.
+    /// Another consumer has won the race for the item of this index.
+    LostRace(Vec<ClaimAttempt>, usize),
+    /// Together they are larger than one request may be.
+    TooLarge(Vec<ClaimAttempt>),
+    /// The queue must be read again.
     QueueChanged,
 }
 
-/// A multi of bids under way.
-struct Sent<'a> {
-    bids: Vec<Bid>,
+/// A multi of claim attempts under way.
+struct SentAttempts<'a> {
+    attempts: Vec<ClaimAttempt>,
     at: BootInstant,
     pending: Pending<Vec<OpResult>>,
-    manner: &'a Manner,
+    options: &'a ClaimOptions,
 }
 
-/// Queues the multi; nothing was awaited when this returns. `terms` is a condition on the queue's
-/// own node: a folder of items that was made again gives out its names again (H09).
-fn send<'a>(session: &Session, bids: Vec<Bid>, manner: &'a Manner, terms: &Op) -> Sent<'a> {
-    let mut ops: Vec<Op> = bids.iter().flat_map(parts).collect();
+/// Sends the multi without waiting. `terms` is a condition on the queue's own node: a folder of
+/// items that was made again assigns the same names again (H09).
+fn send<'a>(
+    session: &Session,
+    attempts: Vec<ClaimAttempt>,
+    options: &'a ClaimOptions,
+    terms: &Op,
+) -> SentAttempts<'a> {
+    let mut ops: Vec<Op> = attempts.iter().flat_map(parts).collect();
     ops.push(terms.clone());
-    Sent {
+    SentAttempts {
         at: session.clock().now(),
         pending: session.multi(&ops),
-        bids,
-        manner,
+        attempts,
+        options,
     }
 }
 
-impl Sent<'_> {
-    /// Adds what it brought to `taken`; returns the bids that may be sent again, each by itself.
-    async fn finish(self, session: &Session, lease: &LeaseHold, taken: &mut Taken) -> Rest {
-        match settle(session, &self.bids, self.pending).await {
-            Verdict::Ours(stats) => {
-                for (bid, stat) in self.bids.into_iter().zip(stats) {
-                    match hold(session, lease, bid, stat, self.at, self.manner).await {
-                        Ok(held) => taken.held.push(held),
-                        Err(error) => taken.error = Some(error),
+impl SentAttempts<'_> {
+    /// Adds the claims to `round`; returns the attempts that may be sent again, each by itself.
+    async fn finish(
+        self,
+        session: &Session,
+        lease: &LeaseHold,
+        round: &mut ClaimRound,
+    ) -> Remaining {
+        match outcome_of(session, &self.attempts, self.pending).await {
+            AttemptOutcome::Won(stats) => {
+                for (attempt, stat) in self.attempts.into_iter().zip(stats) {
+                    match into_held(session, lease, attempt, stat, self.at, self.options).await {
+                        Ok(held) => round.held.push(held),
+                        Err(error) => round.error = Some(error),
                     }
                 }
-                Rest::Nothing
+                Remaining::Nothing
             }
-            Verdict::Failed(error) => {
-                taken.error = Some(error);
-                Rest::Nothing
+            AttemptOutcome::Failed(error) => {
+                round.error = Some(error);
+                Remaining::Nothing
             }
-            Verdict::Beaten(culprit) => {
-                let culprit = culprit.min(self.bids.len().saturating_sub(1));
-                Rest::Beaten(self.bids, culprit)
+            AttemptOutcome::LostRace(lost) => {
+                let lost = lost.min(self.attempts.len().saturating_sub(1));
+                Remaining::LostRace(self.attempts, lost)
             }
-            Verdict::TooLarge => Rest::TooLarge(self.bids),
-            Verdict::QueueChanged => Rest::QueueChanged,
+            AttemptOutcome::TooLarge => Remaining::TooLarge(self.attempts),
+            AttemptOutcome::QueueChanged => Remaining::QueueChanged,
         }
     }
 }
 
-async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>) -> Verdict {
+/// Waits for the answer to a multi of claim attempts, and resolves an unknown outcome.
+async fn outcome_of(
+    session: &Session,
+    attempts: &[ClaimAttempt],
+    pending: Pending<Vec<OpResult>>,
+) -> AttemptOutcome {
     match pending.await {
-        Ok(results) => Verdict::Ours(
+        Ok(results) => AttemptOutcome::Won(
             results
                 .iter()
                 .filter_map(|result| match result {
@@ -439,55 +325,67 @@ async fn settle(session: &Session, bids: &[Bid], pending: Pending<Vec<OpResult>>
                 })
                 .collect(),
         ),
-        Err(error) if error.is_maybe_applied() => match look(session, bids, error).await {
-            Ok(verdict) => verdict,
-            Err(error) => {
-                for bid in bids {
-                    let (item, name) = (&bid.found.entry, baton_proto::path::name(&bid.claim));
-                    drop(session.discard_create(item, name));
-                    discard_verdict(session, bid);
+        Err(error) if error.is_maybe_applied() => {
+            match resolve_unknown(session, attempts, error).await {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    for attempt in attempts {
+                        let (item, name) =
+                            (&attempt.item.entry, baton_proto::path::name(&attempt.claim));
+                        drop(session.discard_create(item, name));
+                        discard_notice(session, attempt);
+                    }
+                    AttemptOutcome::Failed(error)
                 }
-                Verdict::Failed(error)
             }
-        },
+        }
         Err(error) if error.is_no_node() || error.is_bad_version() || error.is_node_exists() => {
             let Some(index) = error.multi_index() else {
-                return Verdict::Failed(error);
+                return AttemptOutcome::Failed(error);
             };
             let mut seen = 0;
-            let beaten = bids.iter().position(|bid| {
-                seen += parts(bid).count();
+            let lost = attempts.iter().position(|attempt| {
+                seen += parts(attempt).count();
                 index < seen
             });
-            beaten.map_or(Verdict::QueueChanged, Verdict::Beaten)
+            lost.map_or(AttemptOutcome::QueueChanged, AttemptOutcome::LostRace)
         }
-        Err(error) if error.is_too_large() => Verdict::TooLarge,
-        Err(error) => Verdict::Failed(error),
+        Err(error) if error.is_too_large() => AttemptOutcome::TooLarge,
+        Err(error) => AttemptOutcome::Failed(error),
     }
 }
 
-/// After a lost answer: the claim nodes tell, on a server that has caught up. Their names are ours
-/// alone, and were sent once.
-async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, Error> {
+/// Resolves an unknown outcome by reading the claims' nodes on a server that has caught up. Their
+/// names are unique and were sent once.
+async fn resolve_unknown(
+    session: &Session,
+    attempts: &[ClaimAttempt],
+    cause: Error,
+) -> Result<AttemptOutcome, Error> {
     'again: loop {
         if !retry::until_connected(session).await {
-            return Ok(Verdict::Failed(lost));
+            return Ok(AttemptOutcome::Failed(cause));
         }
         let caught_up = session.sync("/");
-        let asked: Vec<_> = bids
+        let asked: Vec<_> = attempts
             .iter()
-            .map(|bid| (session.exists(&bid.found.entry), session.exists(&bid.claim)))
+            .map(|attempt| {
+                (
+                    session.exists(&attempt.item.entry),
+                    session.exists(&attempt.claim),
+                )
+            })
             .collect();
         if let Err(error) = caught_up.await {
             retry::until_retryable(session, error).await?;
             continue;
         }
-        let mut stats = Vec::with_capacity(bids.len());
+        let mut stats = Vec::with_capacity(attempts.len());
         for (item, claim) in asked {
             match (item.await, claim.await) {
                 (Ok(Some(item)), Ok(Some(claim))) => stats.push((item.version, claim.czxid)),
-                // All or none: one claim that is missing was never made, or was taken away since;
-                // either way all of them are let go of, and what is left of them is deleted.
+                // A claim that is missing was never made, or was deleted since. Either way all of
+                // them are given up, and those that exist are deleted.
                 (Ok(_), Ok(_)) => stats.push((-1, 0)),
                 (Err(error), _) | (_, Err(error)) => {
                     retry::until_retryable(session, error).await?;
@@ -496,15 +394,15 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
             }
         }
         if stats.iter().all(|(version, _)| *version != -1) {
-            return Ok(Verdict::Ours(stats));
+            return Ok(AttemptOutcome::Won(stats));
         }
-        for (bid, (_, czxid)) in bids.iter().zip(&stats) {
+        for (attempt, (_, czxid)) in attempts.iter().zip(&stats) {
             if *czxid != 0 {
-                drop(session.delete_eventually(&bid.claim, *czxid));
+                drop(session.delete_eventually(&attempt.claim, *czxid));
             }
-            discard_verdict(session, bid);
+            discard_notice(session, attempt);
         }
-        return Ok(Verdict::Failed(Error::NotSent {
+        return Ok(AttemptOutcome::Failed(Error::NotSent {
             op: baton_client::OpCode::Multi,
             path: "/".to_owned(),
             reason: Reason::ConnectionLost,
@@ -512,9 +410,9 @@ async fn look(session: &Session, bids: &[Bid], lost: Error) -> Result<Verdict, E
     }
 }
 
-/// Deletes what a bid may have left beside its claim.
-fn discard_verdict(session: &Session, bid: &Bid) {
-    if let Some(path) = &bid.verdict {
+/// Deletes the notice node that an attempt may have made.
+fn discard_notice(session: &Session, attempt: &ClaimAttempt) {
+    if let Some(path) = &attempt.notice {
         let (folder, name) = (
             baton_proto::path::parent(path),
             baton_proto::path::name(path),
@@ -523,22 +421,22 @@ fn discard_verdict(session: &Session, bid: &Bid) {
     }
 }
 
-/// The claim is ours on the server; from here on it is by our own clock, too.
-async fn hold(
+/// Makes a held item of a claim that the server has granted.
+async fn into_held(
     session: &Session,
     lease: &LeaseHold,
-    bid: Bid,
+    attempt: ClaimAttempt,
     (version, token): (i32, i64),
     sent: BootInstant,
-    manner: &Manner,
-) -> Result<Held, Error> {
-    let dir: Arc<str> = Arc::from(bid.found.entry.as_str());
-    let waiter = WaiterNode::adopt(session, &dir, bid.claim, token);
-    let verdict = bid
-        .verdict
-        .map(|path| held_item::Verdict::new(session, path, token));
+    options: &ClaimOptions,
+) -> Result<HeldItem, Error> {
+    let dir: Arc<str> = Arc::from(attempt.item.entry.as_str());
+    let waiter = WaiterNode::adopt(session, &dir, attempt.claim, token);
+    let notice = attempt
+        .notice
+        .map(|path| SettlementNotice::new(session, path, token));
     if acquire::needs_renewal(session) && acquire::renew(session, &waiter).await.is_err() {
-        return Err(task_gone(&bid.found.entry));
+        return Err(task_gone(&attempt.item.entry));
     }
     let own_node = OwnNodeWatch::watch(&waiter);
     let guard = Guard::new(
@@ -547,14 +445,14 @@ async fn hold(
         token,
         lease.clone(),
     );
-    Ok(Held {
+    Ok(HeldItem {
         guard,
         version: Arc::new(tokio::sync::Mutex::new(version)),
-        envelope: bid.envelope,
-        payload: bid.found.payload,
-        since_ms: bid.found.since_ms,
-        until: Arc::new(ClaimDeadline::new(sent, manner.visibility)),
-        verdict,
-        entry: bid.found.entry,
+        envelope: attempt.envelope,
+        payload: attempt.item.payload,
+        since_ms: attempt.item.since_ms,
+        until: visibility::deadline(sent, options.visibility),
+        notice,
+        entry: attempt.item.entry,
     })
 }

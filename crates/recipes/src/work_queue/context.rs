@@ -1,26 +1,31 @@
-//! What the handles of one work queue in one process share.
+//! What the clones of one work queue handle share.
 //!
-//! Owns the queue's own node and its form, and the answer to "may this be tried again". Must never
-//! write below a node that is no work queue.
+//! Owns the queue's own node and its form, and what this process knows of the queue. Must never
+//! write below a node that is not a work queue.
 
-use super::error::WorkError;
-use super::held_item::Held;
+use super::capacity_counter::CapacityCounter;
+use super::error::{StepError, WorkError};
+use super::held_item::HeldItem;
 use super::layout::Layout;
-use super::scan::Found;
+use super::read_ahead::{ClaimableItem, ReadAhead};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts, task_gone};
 use crate::retry;
 use crate::server_clock::ServerClock;
-use baton_client::{BootInstant, Client, CreateMode, Error, LeaseHold, Op, Session};
+use baton_client::{Client, CreateMode, Error, LeaseHold, Op, Session};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// How many items that are too large to be claimed or moved are remembered; with more of them, all
+/// are tried again.
+const MAX_PASSED_OVER: usize = 1024;
+
 /// The form of the tree below the queue's node.
 const FORM: u32 = 1;
 
-/// What the queue's own node says.
+/// What the queue's own node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Terms {
     work_queue: u32,
@@ -41,77 +46,52 @@ impl Terms {
     }
 }
 
-/// The terms, and the version of the node that they were read from.
+/// The terms, with the version of the queue's own node that they were read from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
     pub terms: Terms,
     pub version: i32,
 }
 
+/// What the clones of one handle share.
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct QueueContext {
     pub client: Client,
     pub layout: Layout,
     pub receipts: Arc<Receipts>,
     pub clock: ServerClock,
-    /// Whose turn it is to claim for all who wait in this process.
+    /// Held by the one task that claims items for all that wait in this process.
     pub turn: Arc<tokio::sync::Mutex<()>>,
-    /// Whether who has the turn has found nothing and waits for news, which may take for ever.
+    /// Whether the task that has the turn has found no item and waits for one, maybe for ever.
     pub idling: tokio::sync::watch::Sender<bool>,
-    /// Told when items were claimed by one who did not wait for the turn.
-    pub handed: tokio::sync::Notify,
+    /// Notified when a task without the turn has claimed items.
+    pub claimed_without_turn: tokio::sync::Notify,
+    /// How many items the callers of this process wait for.
     pub waiting: AtomicUsize,
-    /// The count of a bounded queue as this process wrote it last; also makes its puts go one by
-    /// one.
-    pub gate: Arc<tokio::sync::Mutex<Option<super::capacity::Count>>>,
-    state: Mutex<Local>,
+    /// The capacity counter of a bounded queue as this process wrote it last. The lock makes the
+    /// puts of this process go one after the other.
+    pub counter: Arc<tokio::sync::Mutex<Option<CapacityCounter>>>,
+    known: Mutex<Known>,
 }
 
 /// What this process knows of the queue.
 #[derive(Debug, Default)]
-pub(super) struct Local {
+pub(super) struct Known {
     pub agreed: Option<Agreed>,
-    /// Kept from the first claim on, so that the lease runs when the next one comes.
+    /// The session's id and its lease. Kept from the first claim on, so that the lease is valid
+    /// when the next claim comes.
     pub lease: Option<(i64, LeaseHold)>,
-    /// Where to put items of each priority, and how many may go there before it is asked again.
-    pub lanes: HashMap<u16, (String, usize)>,
-    /// Items read ahead, and when.
-    pub ahead: VecDeque<Found>,
-    pub ahead_since: Option<BootInstant>,
-    /// The version of the queue's own node before they were read.
-    pub ahead_terms: i32,
-    /// Among how many of the first items to choose: more when others are quicker.
-    pub spread: usize,
-    /// Claimed ahead, or claimed for callers that had gone by then.
-    pub claimed: VecDeque<Held>,
-    /// Items that are too large to be claimed or moved, and the version that they had then.
+    /// The shard for new items of each priority, and how many may go there before its size is
+    /// read again.
+    pub shards: HashMap<u16, (String, usize)>,
+    pub read_ahead: ReadAhead,
+    /// Items that were claimed ahead, or for callers that had been cancelled by then.
+    pub claimed: VecDeque<HeldItem>,
+    /// Paths of items that are too large to be claimed or moved, and the version that they had.
     pub passed_over: HashMap<String, i32>,
 }
 
-/// Why a step did not succeed.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// The client's word; it may pass.
-    Client(Error),
-    /// The folder of items is not there.
-    Missing,
-    /// It stays.
-    Final(WorkError),
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl From<WorkError> for Fault {
-    fn from(error: WorkError) -> Self {
-        Self::Final(error)
-    }
-}
-
-impl Inner {
+impl QueueContext {
     pub(super) fn new(client: &Client, path: &str) -> Self {
         Self {
             client: client.clone(),
@@ -120,10 +100,10 @@ impl Inner {
             clock: ServerClock::default(),
             turn: Arc::default(),
             idling: tokio::sync::watch::Sender::new(false),
-            handed: tokio::sync::Notify::new(),
+            claimed_without_turn: tokio::sync::Notify::new(),
             waiting: AtomicUsize::new(0),
-            gate: Arc::default(),
-            state: Mutex::default(),
+            counter: Arc::default(),
+            known: Mutex::default(),
         }
     }
 
@@ -131,8 +111,8 @@ impl Inner {
         self.layout.root.to_string()
     }
 
-    pub(super) fn local(&self) -> MutexGuard<'_, Local> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn session(&self) -> Result<Session, WorkError> {
@@ -149,53 +129,36 @@ impl Inner {
         self.clock.now_ms(session, &self.layout.clock).await
     }
 
-    /// Returns once what failed may be tried again, on this session or the next; else says why it
-    /// cannot.
-    pub(super) async fn after(&self, session: &Session, fault: Fault) -> Result<(), WorkError> {
-        let error = match fault {
-            Fault::Final(error) => return Err(error),
-            Fault::Missing => match self.mend(session).await {
-                // Whole by now, or made again.
-                Ok(_) => return Ok(()),
-                Err(Fault::Client(error)) => error,
-                Err(Fault::Final(error)) => return Err(error),
-                Err(Fault::Missing) => return Ok(()),
-            },
-            Fault::Client(error) if error.is_no_node() => match self.mend(session).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => error,
-                Err(Fault::Client(error)) => error,
-                Err(Fault::Final(error)) => return Err(error),
-                Err(Fault::Missing) => return Ok(()),
-            },
-            Fault::Client(error) => error,
-        };
-        if session.state().is_final() || error.is_session_ended() {
-            return Ok(());
+    /// Remembers an item that is too large for the request that would claim or move it, so that it
+    /// blocks no other item.
+    pub(super) fn pass_over(&self, found: &ClaimableItem) {
+        tracing::warn!(
+            item = found.entry,
+            "too large to be claimed or moved: passed over, left in place"
+        );
+        let mut known = self.known();
+        if known.passed_over.len() >= MAX_PASSED_OVER {
+            known.passed_over.clear();
         }
-        match retry::until_retryable(session, error).await {
-            Ok(()) => Ok(()),
-            Err(_) if session.state().is_final() => Ok(()),
-            Err(source) => Err(WorkError::Client {
-                path: self.path(),
-                source,
-            }),
-        }
+        known.passed_over.insert(found.entry.clone(), found.version);
     }
 
-    /// Applies a change, in a task of its own, which goes on if the caller goes away.
+    /// Applies a change in a task of its own, which goes on if the caller is cancelled.
     pub(super) async fn apply(&self, session: &Session, parts: Vec<Op>) -> Outcome {
         self.receipts.apply(session, &self.layout.root, parts).await
     }
 
-    /// The terms of the queue, which is made if it does not exist. `asked` is the capacity that the
-    /// caller insists on.
+    /// The terms of the queue, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// [`WorkError::CapacityDiffers`] where the caller asks for a capacity that is not the agreed
+    /// one.
     pub(super) async fn agreed(
         &self,
         session: &Session,
         asked: Option<u64>,
-    ) -> Result<Agreed, Fault> {
-        let known = self.local().agreed;
+    ) -> Result<Agreed, StepError> {
+        let known = self.known().agreed;
         let agreed = match known {
             Some(agreed) => agreed,
             None => self.read_or_make(session, asked).await?,
@@ -208,12 +171,12 @@ impl Inner {
             }
             .into());
         }
-        self.local().agreed = Some(agreed);
+        self.known().agreed = Some(agreed);
         Ok(agreed)
     }
 
-    /// The terms as they are in the tree, or `None` where there is no queue.
-    pub(super) async fn read_terms(&self, session: &Session) -> Result<Option<Agreed>, Fault> {
+    /// Reads the terms from the tree; `None` where there is no queue.
+    pub(super) async fn read_terms(&self, session: &Session) -> Result<Option<Agreed>, StepError> {
         let read = match session.get_data(&self.layout.root).await {
             Ok(read) => read,
             Err(error) if error.is_no_node() => return Ok(None),
@@ -243,7 +206,7 @@ impl Inner {
     /// queue that was deleted.
     async fn is_bare(&self, session: &Session, stat: &baton_proto::Stat) -> Result<bool, Error> {
         let layout = &self.layout;
-        let helpers = [&layout.waiters, &layout.verdicts, &layout.clock];
+        let helpers = [&layout.waiters, &layout.notices, &layout.clock];
         let at_most = |count: i32| usize::try_from(count).is_ok_and(|n| n <= helpers.len());
         if stat.num_children == 0 || !at_most(stat.num_children) {
             return Ok(stat.num_children == 0);
@@ -258,10 +221,15 @@ impl Inner {
         }
     }
 
-    async fn read_or_make(&self, session: &Session, asked: Option<u64>) -> Result<Agreed, Fault> {
+    async fn read_or_make(
+        &self,
+        session: &Session,
+        asked: Option<u64>,
+    ) -> Result<Agreed, StepError> {
         let layout = &self.layout;
         loop {
-            // Before its data, so that data which came in between is not overwritten.
+            // Read before the data: data written in between raises the version, and is not
+            // overwritten.
             let bare = session.exists(&layout.root);
             if let Some(agreed) = self.read_terms(session).await? {
                 return Ok(agreed);
@@ -278,12 +246,12 @@ impl Inner {
                 folders
                     .iter()
                     .map(|path| make(path, Vec::new()))
-                    .chain([make(&layout.gate, super::capacity::Count::empty())])
+                    .chain([make(&layout.counter, CapacityCounter::empty())])
             };
             let anew: Vec<Op> = std::iter::once(make(&layout.root, terms.clone()))
                 .chain(folders())
                 .collect();
-            // A node that somebody made beforehand, bare, is taken for the queue's.
+            // An empty node that somebody made beforehand becomes the queue's own.
             let adopt = |version| {
                 std::iter::once(Op::set_data(&*layout.root, terms.clone(), Some(version)))
                     .chain(folders())
@@ -297,8 +265,8 @@ impl Inner {
                 Err(error) if error.is_no_node() && bare.is_none() && above == "/" => {
                     return Err(error.into());
                 }
-                // Made by somebody else, or by us without our knowing: what is there now decides,
-                // in the next round.
+                // Made by another process, or by this one with an unknown outcome: the next round
+                // reads what is there.
                 Err(error)
                     if error.is_node_exists()
                         || error.is_no_node()
@@ -307,25 +275,25 @@ impl Inner {
                 Err(error) => return Err(error.into()),
             }
             if !retry::until_connected(session).await {
-                return Err(Fault::Client(task_gone(&layout.root)));
+                return Err(StepError::Client(task_gone(&layout.root)));
             }
         }
     }
 
     /// Keeps the lease of this session renewed from now on.
-    pub(super) async fn hold_lease(&self, session: &Session) -> Result<LeaseHold, Fault> {
-        if let Some((id, hold)) = &self.local().lease
+    pub(super) async fn hold_lease(&self, session: &Session) -> Result<LeaseHold, StepError> {
+        if let Some((id, hold)) = &self.known().lease
             && *id == session.id()
         {
             return Ok(hold.clone());
         }
         match session.hold_lease().await {
             Ok(hold) => {
-                self.local().lease = Some((session.id(), hold.clone()));
+                self.known().lease = Some((session.id(), hold.clone()));
                 Ok(hold)
             }
             Err(baton_client::LeaseError::SessionEnded(_)) => {
-                Err(Fault::Client(task_gone(&self.layout.root)))
+                Err(StepError::Client(task_gone(&self.layout.root)))
             }
             Err(source) => Err(WorkError::Lease {
                 path: self.path(),
@@ -336,7 +304,8 @@ impl Inner {
     }
 }
 
-/// Whether a part of a refused multi, counted from behind the receipt, is the culprit.
-pub(super) fn culprit(error: &Error) -> Option<usize> {
+/// Index of the part that made the server refuse a change; the receipt, which is the first part, is
+/// not counted.
+pub(super) fn refused_part(error: &Error) -> Option<usize> {
     error.multi_index()?.checked_sub(1)
 }

@@ -1,40 +1,22 @@
-//! Looking at a queue from outside, and what can be done with dead letters.
+//! Dead letters: items that are not delivered any more.
 //!
-//! Owns no state. A look is not of one instant: items move meanwhile.
+//! Owns how an item becomes one, and how dead letters are listed, replayed and discarded. Each of
+//! these moves is one change. A list is not of one instant: dead letters may come and go meanwhile.
 
-use super::WorkQueue;
-use super::capacity::Count;
-use super::context::{Fault, Inner, Terms};
+use super::context::QueueContext;
 use super::envelope::Envelope;
-use super::error::WorkError;
-use super::layout::{Lane, Name, READY_PREFIX};
+use super::error::{StepError, WorkError};
+use super::layout::{MAX_PRIORITY, READY_PREFIX};
+use super::queue::WorkQueue;
+use super::read_ahead::ClaimableItem;
+use super::shards::AT_ONCE;
 use crate::receipt::Outcome;
 use crate::retry;
 use baton_client::{CreateMode, Data, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Nodes that are asked for at once.
-pub(super) const AT_ONCE: usize = 1000;
-
-/// How much is in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Depth {
-    /// Items, claimed and delayed ones among them; dead letters not.
-    pub items: u64,
-    /// Items that are not due yet.
-    pub delayed: u64,
-    /// Dead letters.
-    pub dead: u64,
-    /// How long the item that is first in line has been in the queue, by the servers' clock.
-    pub oldest: Option<Duration>,
-    /// The most items that the queue takes.
-    pub capacity: Option<u64>,
-}
-
-/// An item that is delivered no more.
+/// An item that is not delivered any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
@@ -46,13 +28,13 @@ pub struct DeadLetter {
     pub priority: u16,
     /// How often it was claimed.
     pub attempts: u32,
-    /// Why it died.
+    /// Why it became a dead letter.
     pub reason: String,
     /// Its bytes, as they were put.
     pub payload: Bytes,
 }
 
-/// A dead letter as it lies in the tree.
+/// A dead letter as it was read from the tree.
 struct Dead {
     letter: DeadLetter,
     version: i32,
@@ -60,184 +42,121 @@ struct Dead {
 }
 
 impl WorkQueue {
-    /// How much is in the queue; `None` where there is no queue.
-    ///
-    /// # Errors
-    /// [`WorkError`].
-    pub async fn depth(&self) -> Result<Option<Depth>, WorkError> {
-        loop {
-            let session = self.inner.session().await?;
-            match self.inner.depth(&session).await {
-                Ok(depth) => return Ok(depth),
-                Err(fault) => self.inner.after(&session, fault).await?,
-            }
-        }
-    }
-
-    /// The dead letters, the oldest first, at most `most` of them. One that we may not read has no
-    /// more than a name, and says so as its reason.
+    /// Lists at most `most` dead letters, the oldest first. A dead letter that this session may not
+    /// read has only a name; its reason says so.
     ///
     /// # Errors
     /// [`WorkError`].
     pub async fn dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>, WorkError> {
         loop {
-            let session = self.inner.session().await?;
-            match self.inner.dead_letters(&session, most).await {
+            let session = self.context.session().await?;
+            match self.context.dead_letters(&session, most).await {
                 Ok(letters) => return Ok(letters),
-                Err(fault) => self.inner.after(&session, fault).await?,
+                Err(error) => self.context.await_retry(&session, error).await?,
             }
         }
     }
 
-    /// Puts a dead letter back into the queue, with its id and priority, its attempts counted anew.
-    /// Moved in one change.
+    /// Moves a dead letter back into the queue in one change. It keeps its id and priority; its
+    /// attempts start at zero.
     ///
     /// # Errors
     /// [`WorkError::NoDeadLetter`], [`WorkError::Full`]: nothing was changed.
-    /// [`WorkError::OfferUnknown`].
+    /// [`WorkError::OfferUnknown`]: the session ended before the outcome was known.
     pub async fn replay(&self, name: &str) -> Result<(), WorkError> {
         loop {
-            let session = self.inner.session().await?;
-            match self.inner.replay(&session, name).await {
+            let session = self.context.session().await?;
+            match self.context.replay(&session, name).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(fault) => self.inner.after(&session, fault).await?,
+                Err(error) => self.context.await_retry(&session, error).await?,
             }
         }
     }
 
-    /// Removes a dead letter for good, and frees its id.
+    /// Deletes a dead letter, and frees its id.
     ///
     /// # Errors
     /// [`WorkError::NoDeadLetter`]: nothing was changed.
     pub async fn discard(&self, name: &str) -> Result<(), WorkError> {
         loop {
-            let session = self.inner.session().await?;
-            match self.inner.discard(&session, name).await {
+            let session = self.context.session().await?;
+            match self.context.discard(&session, name).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(fault) => self.inner.after(&session, fault).await?,
-            }
-        }
-    }
-
-    /// Changes the capacity agreed in the tree; `None`: no limit. What is in the queue stays, even
-    /// if it is more.
-    ///
-    /// # Errors
-    /// [`WorkError`].
-    pub async fn set_capacity(&self, capacity: Option<u64>) -> Result<(), WorkError> {
-        let inner = &self.inner;
-        loop {
-            let session = inner.session().await?;
-            inner.local().agreed = None;
-            let set = async {
-                let agreed = inner.agreed(&session, None).await?;
-                if agreed.terms.capacity == capacity {
-                    return Ok(());
-                }
-                let data = Terms::new(capacity).to_bytes();
-                // A gate that was not kept up while there was no limit says nothing: its count is
-                // made high, so that the next put counts for itself.
-                let parts = [
-                    Op::set_data(&*inner.layout.root, data, Some(agreed.version)),
-                    Op::set_data(&*inner.layout.gate, Count::unknown(), None),
-                ];
-                inner.local().agreed = None;
-                session.multi(&parts).await?;
-                Ok(())
-            };
-            match set.await {
-                Ok(()) => return Ok(()),
-                // What the tree says now decides whether it is to be set again.
-                Err(Fault::Client(error))
-                    if error.is_bad_version()
-                        || (error.is_maybe_applied() && retry::until_connected(&session).await) => {
-                }
-                Err(fault) => inner.after(&session, fault).await?,
+                Err(error) => self.context.await_retry(&session, error).await?,
             }
         }
     }
 }
 
-impl Inner {
-    async fn depth(&self, session: &Session) -> Result<Option<Depth>, Fault> {
-        let Some(agreed) = self.read_terms(session).await? else {
-            return Ok(None);
-        };
-        if !self.whole(session, agreed).await? {
-            return Ok(None);
-        }
-        let items = self.count(session).await?;
-        let dead = session.exists(&self.layout.dead).await?;
-        let lanes = self.lanes(session).await?;
-        let mut delayed = 0;
-        let now_ms = self.now_ms(session).await?;
-        for (lane, name) in &lanes {
-            if matches!(lane, Lane::Later { .. }) {
-                let names = self.names(session, &self.layout.lane(name)).await?;
-                delayed += names
-                    .iter()
-                    .filter_map(|name| Name::parse(name))
-                    .filter(|name| matches!(name, Name::Later { due_ms, .. } if *due_ms > now_ms))
-                    .count();
-            }
-        }
-        let oldest = self.first_since_ms(session, &lanes).await?;
-        Ok(Some(Depth {
-            items,
-            delayed: u64::try_from(delayed).unwrap_or(u64::MAX),
-            dead: dead.map_or(0, |stat| u64::try_from(stat.num_children).unwrap_or(0)),
-            oldest: oldest.map(|since_ms| {
-                Duration::from_millis(u64::try_from(now_ms - since_ms).unwrap_or(0))
-            }),
-            capacity: agreed.terms.capacity,
-        }))
+impl QueueContext {
+    /// The part of a multi that makes an item a dead letter.
+    pub(super) fn create_dead_letter(
+        &self,
+        envelope: Envelope,
+        since_ms: i64,
+        reason: &str,
+        payload: &[u8],
+    ) -> Op {
+        let mut envelope = envelope.noting(reason);
+        envelope.since_ms = Some(since_ms);
+        envelope.claim = None;
+        let path = baton_proto::path::join(&self.layout.dead, "d-");
+        Op::create(
+            path,
+            envelope.seal(payload),
+            CreateMode::PersistentSequential,
+        )
     }
 
-    /// When the item was put that is first in its lane and older than the first of every other
-    /// lane.
-    async fn first_since_ms(
+    /// Moves an item that nobody has claimed to the dead letters. Returns `Ok` once the item is not
+    /// in its place any more, also where another process has moved or claimed it.
+    pub(super) async fn dead_letter_unclaimed(
         &self,
         session: &Session,
-        lanes: &[(Lane, String)],
-    ) -> Result<Option<i64>, Fault> {
-        let mut oldest: Option<i64> = None;
-        for (_, lane) in lanes {
-            let lane = self.layout.lane(lane);
-            let mut names = self.names(session, &lane).await?;
-            names.sort_unstable();
-            let Some(first) = names.first() else { continue };
-            let read = session
-                .get_data(&baton_proto::path::join(&lane, first))
-                .await;
-            match read {
-                Ok(Data { data, stat }) => {
-                    let noted = Envelope::open(&data).and_then(|(envelope, _)| envelope.since_ms);
-                    let since_ms = noted.unwrap_or(stat.ctime);
-                    oldest = Some(oldest.map_or(since_ms, |other| other.min(since_ms)));
-                }
-                Err(error) if error.is_no_node() || error.is_no_auth() => {}
-                Err(error) => return Err(error.into()),
-            }
+        found: ClaimableItem,
+        reason: &str,
+    ) -> Result<(), StepError> {
+        let envelope = found.envelope.clone().unwrap_or_else(|| {
+            Envelope::new(uuid::Uuid::new_v4().simple().to_string(), MAX_PRIORITY)
+        });
+        let mut parts = Vec::with_capacity(3);
+        if let Some(claim) = &found.stale_claim {
+            parts.push(Op::delete(claim, None));
         }
-        Ok(oldest)
-    }
-
-    pub(super) async fn names(
-        &self,
-        session: &Session,
-        folder: &str,
-    ) -> Result<Vec<String>, Fault> {
-        match session.children(folder).await {
-            Ok(children) => Ok(children.names),
-            Err(error) if error.is_no_node() => Ok(Vec::new()),
+        parts.push(Op::delete(&found.entry, Some(found.version)));
+        parts.push(self.create_dead_letter(envelope, found.since_ms, reason, &found.payload));
+        match session.multi(&parts).await {
+            Ok(_) => {
+                tracing::warn!(item = found.entry, reason, "moved to the dead letters");
+                Ok(())
+            }
+            // The folder of dead letters does not exist.
+            Err(error) if error.is_no_node() && error.multi_index() == Some(parts.len() - 1) => {
+                Err(error.into())
+            }
+            Err(error) if error.is_no_node() || error.is_bad_version() || error.is_not_empty() => {
+                Ok(())
+            }
+            // The outcome is unknown. Another attempt is conditioned on the item's version.
+            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {
+                Ok(())
+            }
+            Err(error) if error.is_too_large() => {
+                self.pass_over(&found);
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn dead_letters(&self, session: &Session, most: usize) -> Result<Vec<DeadLetter>, Fault> {
-        self.has(session, &self.layout.dead).await?;
+    async fn dead_letters(
+        &self,
+        session: &Session,
+        most: usize,
+    ) -> Result<Vec<DeadLetter>, StepError> {
+        self.check_node(session, &self.layout.dead).await?;
         let names = oldest(self.names(session, &self.layout.dead).await?, most);
         let mut letters = Vec::with_capacity(names.len());
         for some in names.chunks(AT_ONCE) {
@@ -260,7 +179,7 @@ impl Inner {
         Ok(letters)
     }
 
-    async fn dead(&self, session: &Session, name: &str) -> Result<(String, Dead), Fault> {
+    async fn dead(&self, session: &Session, name: &str) -> Result<(String, Dead), StepError> {
         let path = baton_proto::path::join(&self.layout.dead, name);
         match session.get_data(&path).await {
             Ok(read) => Ok((path, opened(name, read))),
@@ -269,7 +188,7 @@ impl Inner {
         }
     }
 
-    fn no_dead_letter(&self, name: &str) -> Fault {
+    fn no_dead_letter(&self, name: &str) -> StepError {
         WorkError::NoDeadLetter {
             path: self.path(),
             name: name.to_owned(),
@@ -277,37 +196,36 @@ impl Inner {
         .into()
     }
 
-    async fn replay(self: &Arc<Self>, session: &Session, name: &str) -> Result<bool, Fault> {
+    async fn replay(self: &Arc<Self>, session: &Session, name: &str) -> Result<bool, StepError> {
         let (path, dead) = self.dead(session, name).await?;
         let mut envelope = dead.envelope;
         envelope.attempts = 0;
         envelope.reason = None;
-        let lane = self.lane_for(session, envelope.priority).await?;
+        let shard = self.shard_for(session, envelope.priority).await?;
         let mut parts = vec![
             Op::delete(&*path, Some(dead.version)),
             Op::create(
-                baton_proto::path::join(&lane, READY_PREFIX),
+                baton_proto::path::join(&shard, READY_PREFIX),
                 envelope.seal(&dead.letter.payload),
                 CreateMode::PersistentSequential,
             ),
         ];
         let agreed = self.agreed(session, None).await?;
         parts.push(Op::check(&*self.layout.root, Some(agreed.version)));
-        let mut gate = match agreed.terms.capacity {
+        let mut raised = match agreed.terms.capacity {
             Some(capacity) => {
-                let mut gate = Arc::clone(&self.gate).lock_owned().await;
-                let known = gate.take();
-                let count = self.room(session, known, 1, capacity).await?;
-                let (count, of_gate) = count.let_in(&self.layout.gate, 1);
-                parts.extend(of_gate);
-                Some((gate, count))
+                let mut known = Arc::clone(&self.counter).lock_owned().await;
+                let counter = self.room(session, known.take(), 1, capacity).await?;
+                let (counter, raise) = counter.raise(&self.layout.counter, 1);
+                parts.extend(raise);
+                Some((known, counter))
             }
             None => None,
         };
         match self.apply(session, parts).await {
             Outcome::Applied => {
-                if let Some((gate, count)) = &mut gate {
-                    **gate = Some(*count);
+                if let Some((known, counter)) = &mut raised {
+                    **known = Some(*counter);
                 }
                 Ok(true)
             }
@@ -318,18 +236,18 @@ impl Inner {
                 source,
             }
             .into()),
-            // Whichever part it was, a look shows how it is now.
+            // Whichever part the server refused: the next attempt reads the queue again.
             Outcome::Refused(error) if error.is_no_node() || error.is_bad_version() => {
-                let mut local = self.local();
-                local.agreed = None;
-                local.lanes.remove(&envelope.priority);
+                let mut known = self.known();
+                known.agreed = None;
+                known.shards.remove(&envelope.priority);
                 Ok(false)
             }
             Outcome::Refused(error) => Err(error.into()),
         }
     }
 
-    async fn discard(&self, session: &Session, name: &str) -> Result<bool, Fault> {
+    async fn discard(&self, session: &Session, name: &str) -> Result<bool, StepError> {
         let (path, dead) = self.dead(session, name).await?;
         let mut parts = vec![Op::delete(&*path, Some(dead.version))];
         let id = self.layout.id(&dead.envelope.id);
@@ -339,8 +257,7 @@ impl Inner {
         match session.multi(&parts).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {
-                // Dead letters do not change: gone, it was discarded, by us or by somebody with the
-                // same wish.
+                // Dead letters do not change. If it is gone, this call or another has discarded it.
                 Ok(session.exists(&path).await?.is_none())
             }
             Err(error) if error.is_no_node() || error.is_bad_version() => Ok(false),
@@ -356,22 +273,23 @@ fn oldest(mut names: Vec<String>, most: usize) -> Vec<String> {
     names
 }
 
-/// A dead letter of which no more is known than its name.
+/// A dead letter of which only the name is known.
 fn hidden(name: &str) -> DeadLetter {
     DeadLetter {
         name: name.to_owned(),
         id: name.to_owned(),
-        priority: super::layout::MAX_PRIORITY,
+        priority: MAX_PRIORITY,
         attempts: 0,
         reason: "its ACL does not let this program read it".to_owned(),
         payload: Bytes::new(),
     }
 }
 
+/// The dead letter in a node that was read.
 fn opened(name: &str, read: Data) -> Dead {
     let Data { data, stat } = read;
     let (envelope, payload) = Envelope::open(&data).unwrap_or_else(|| {
-        let envelope = Envelope::new(name.to_owned(), super::layout::MAX_PRIORITY);
+        let envelope = Envelope::new(name.to_owned(), MAX_PRIORITY);
         (envelope.noting("it cannot be read"), data)
     });
     Dead {

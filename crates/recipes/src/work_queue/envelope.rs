@@ -1,22 +1,21 @@
-//! An item as it lies in the tree: one line of JSON that the queue keeps, then the caller's bytes.
+//! An item's bytes on the tree: one line of JSON with the queue's notes, then the payload.
 //!
-//! Owns that form. Bytes that do not have it are never thrown away: they are handed back as they
-//! are (H72).
+//! Owns that form. Bytes in another form are never discarded: they are kept as they are (H72).
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The form's number, the first thing in the line.
+/// The number of the form, the first field of the line.
 const FORM: u32 = 1;
 
-/// Bytes of a payload at most. The rest of what a server takes in one request is left for the line,
-/// which grows by what is noted in it, and must not make an item too large to be claimed.
+/// The largest payload in bytes. The rest of a server's largest request is left for the line, whose
+/// notes grow and must not make an item too large to be claimed.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 1_000_000;
 
-/// Bytes of an id at most.
+/// The largest id in bytes.
 pub(super) const MAX_ID_BYTES: usize = 200;
 
-/// Bytes of a noted reason at most; what is longer is cut.
+/// The largest noted reason in bytes; a longer one is cut.
 const MAX_REASON_BYTES: usize = 400;
 
 /// What the queue notes about an item.
@@ -24,7 +23,7 @@ const MAX_REASON_BYTES: usize = 400;
 pub(super) struct Envelope {
     work: u32,
     pub id: String,
-    /// Whether a node under `ids` stands for the id.
+    /// Whether a node under `ids` reserves the id.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unique: bool,
     pub priority: u16,
@@ -34,14 +33,14 @@ pub(super) struct Envelope {
     /// Overrides the consumers' limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// When it was put, by the servers' clock; noted when it moves, until then the node's own ctime
-    /// says it.
+    /// When it was put, by the servers' clock. Noted when the item moves; until then it is the
+    /// node's ctime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<i64>,
-    /// Whose it is: the name of the claim node, which alone makes it true.
+    /// The newest claim. It is valid only while the node of this name exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimMark>,
-    /// Why it came back the last time, or died.
+    /// Why the last attempt failed, or why the item is a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -50,7 +49,7 @@ pub(super) struct Envelope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClaimMark {
     pub node: String,
-    /// So long after the node's mtime others may take the item over.
+    /// How long after the item's mtime others may claim the item: see `visibility`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility_ms: Option<i64>,
 }
@@ -75,6 +74,7 @@ impl Envelope {
         }
     }
 
+    /// The same with a reason noted.
     pub(super) fn noting(mut self, reason: &str) -> Self {
         let mut end = reason.len().min(MAX_REASON_BYTES);
         while !reason.is_char_boundary(end) {
@@ -96,7 +96,7 @@ impl Envelope {
         Bytes::from(data)
     }
 
-    /// What a node holds; `None` where it has another form.
+    /// Reads a node's bytes; `None` where they have another form.
     pub(super) fn open(data: &Bytes) -> Option<(Self, Bytes)> {
         let end = data.iter().position(|byte| *byte == b'\n')?;
         let envelope: Self = serde_json::from_slice(data.get(..end)?).ok()?;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn h72_what_is_sealed_opens_again_and_foreign_bytes_are_told_apart() {
+    fn h72_what_is_sealed_opens_again_and_foreign_bytes_are_recognized() {
         let envelope = Envelope::new("a\nb".to_owned(), 500).noting(&"ü".repeat(500));
         let payload = b"one\ntwo\0";
         let (again, bytes) = Envelope::open(&envelope.seal(payload)).unwrap();

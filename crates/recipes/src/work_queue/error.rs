@@ -1,4 +1,6 @@
-//! Why an operation on a work queue did not end as asked.
+//! Errors of a work queue.
+//!
+//! Owns the public error, and the error of one step, which says whether it may be tried again.
 
 use crate::acquire::LockError;
 use crate::guard::LostReason;
@@ -6,11 +8,11 @@ use crate::time_limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
 
-/// Why an operation on a [`WorkQueue`](super::WorkQueue) did not end as asked.
+/// Why an operation on a [`WorkQueue`](super::WorkQueue) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// The path is no legal path for a queue.
+    /// The path is not a legal path for a queue.
     #[error("{path:?}: not a legal path for a work queue: {why}")]
     BadPath {
         /// The path as given.
@@ -23,19 +25,19 @@ pub enum WorkError {
     BadItem {
         /// The queue's path.
         path: String,
-        /// What is wrong, and what would do.
+        /// What is wrong, and what is right.
         why: String,
     },
-    /// The node at the path is something else.
+    /// The node at the path is not a work queue.
     #[error("{path}: the node there is not a known kind of work queue: {found}; use another path")]
     NotAWorkQueue {
         /// The queue's path.
         path: String,
-        /// What is there.
+        /// What the node holds.
         found: String,
     },
-    /// Somebody has deleted a node of the queue's layout, and the call needs it: nothing was
-    /// changed. [`WorkQueue::repair`](super::WorkQueue::repair) makes it again.
+    /// Somebody has deleted a node of the queue's layout that the call needs. Nothing was changed.
+    /// [`WorkQueue::repair`](super::WorkQueue::repair) makes the node again.
     #[error(
         "{path}: the queue is damaged: somebody deleted its node {node}; WorkQueue::repair makes it again"
     )]
@@ -45,7 +47,7 @@ pub enum WorkError {
         /// Full path of the missing node.
         node: String,
     },
-    /// The queue was made with another capacity than the one given.
+    /// The queue has another capacity than the one that this handle asks for.
     #[error(
         "{path}: the queue was made with {}, and {} was asked for; ask for the same, or for none; WorkQueue::set_capacity changes it",
         capacity(*agreed), capacity(*asked)
@@ -53,9 +55,9 @@ pub enum WorkError {
     CapacityDiffers {
         /// The queue's path.
         path: String,
-        /// The one in the tree; `None` for no limit.
+        /// The capacity in the tree; `None` for no limit.
         agreed: Option<u64>,
-        /// The one of this handle.
+        /// The capacity that this handle asks for.
         asked: Option<u64>,
     },
     /// The queue is at its capacity. Nothing was queued.
@@ -66,17 +68,17 @@ pub enum WorkError {
         /// Its capacity, in items.
         capacity: u64,
     },
-    /// The time was up.
+    /// The time limit has passed.
     #[error("{path}: no item within {limit:?}: {}", .waited_for.because("the queue has none to take"))]
     TimedOut {
         /// The queue's path.
         path: String,
-        /// The time that was allowed.
+        /// The limit.
         limit: Duration,
-        /// What was still lacking.
+        /// What the call was waiting for.
         waited_for: WaitedFor,
     },
-    /// An item with this id is in the queue, claimed, delayed or dead. Nothing was queued.
+    /// An item or a dead letter with this id is in the queue. Nothing was queued.
     #[error("{path}: an item with the id {id:?} is in the queue already; it was not queued again")]
     Duplicate {
         /// The queue's path.
@@ -92,20 +94,20 @@ pub enum WorkError {
     OfferUnknown {
         /// The queue's path.
         path: String,
-        /// What the client knows.
+        /// The client's error.
         source: Error,
     },
-    /// The claim had ended before. The item goes, or went, to another consumer; nothing was changed
-    /// by this call (H67).
-    #[error("{item}: no longer ours: {reason}; another consumer gets the item")]
+    /// The claim was lost before the call. Another consumer gets the item, or has it. This call
+    /// changed nothing.
+    #[error("{item}: the claim was lost: {reason}; another consumer gets the item")]
     ClaimLost {
         /// Full path of the item.
         item: String,
         /// How the claim ended.
         reason: LostReason,
     },
-    /// No such claim stands: the item was settled, or its claim has ended, or there never was one.
-    /// Nothing was changed by this call.
+    /// No claim has this token: the item was settled, the claim has ended, or it never existed. This
+    /// call changed nothing.
     #[error(
         "{path}: no claim has the token {token}: its item was settled, or it ended and the item goes to another; see the claims that there are"
     )]
@@ -115,22 +117,22 @@ pub enum WorkError {
         /// The token as given.
         token: u64,
     },
-    /// The item was changed by somebody who is no consumer while it was claimed. It is given back
-    /// as it is now.
+    /// Somebody who is not a consumer has changed the item while it was claimed. The item was given
+    /// back as it is now.
     #[error("{item}: changed by somebody while it was claimed; it was given back to the queue")]
     Changed {
         /// Full path of the item.
         item: String,
     },
-    /// The session ended before the outcome was known: the item is settled, or goes to another
-    /// consumer.
+    /// The session ended before the outcome was known. Either the item is settled, or another
+    /// consumer gets it.
     #[error(
         "{item}: it is not known whether the item was settled: {source}; if it was not, another consumer gets it"
     )]
     SettleUnknown {
         /// Full path of the item.
         item: String,
-        /// What the client knows.
+        /// The client's error.
         source: Error,
     },
     /// There is no such dead letter.
@@ -141,36 +143,36 @@ pub enum WorkError {
         /// The name as given.
         name: String,
     },
-    /// No session could be had.
+    /// No session could be established.
     #[error("{path}: {source}")]
     Connect {
         /// The queue's path.
         path: String,
-        /// What the client says.
+        /// The client's error.
         source: ConnectError,
     },
-    /// Nothing can be claimed soundly with this session's timeout.
+    /// The session's timeout is too short for a sound lease, so nothing can be claimed.
     #[error("{path}: nothing can be claimed soundly: {source}")]
     Lease {
         /// The queue's path.
         path: String,
-        /// What the client says.
+        /// The client's error.
         source: LeaseError,
     },
-    /// The line of waiting consumers cannot be joined.
+    /// The wait queue of consumers cannot be joined.
     #[error("{path}: {source}")]
     Line {
         /// The queue's path.
         path: String,
-        /// What the line says.
+        /// The error of its lock.
         source: LockError,
     },
-    /// The server refused something, or the client could not send it. Nothing was changed.
+    /// The server refused the change, or the client could not send it. Nothing was changed.
     #[error("{path}: {source}")]
     Client {
         /// The queue's path.
         path: String,
-        /// What the client says.
+        /// The client's error.
         source: Error,
     },
 }
@@ -179,4 +181,27 @@ fn capacity(items: Option<u64>) -> String {
     items.map_or("no limit".to_owned(), |items| {
         format!("a capacity of {items}")
     })
+}
+
+/// Why one step of an operation failed.
+#[derive(Debug)]
+pub(super) enum StepError {
+    /// The client or the server failed; another attempt may succeed.
+    Client(Error),
+    /// The folder of items does not exist.
+    ItemsMissing,
+    /// Another attempt would fail in the same way.
+    Final(WorkError),
+}
+
+impl From<Error> for StepError {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<WorkError> for StepError {
+    fn from(error: WorkError) -> Self {
+        Self::Final(error)
+    }
 }

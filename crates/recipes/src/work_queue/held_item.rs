@@ -1,71 +1,36 @@
-//! An item that is ours for now, without its queue.
+//! An item under a claim of this process, without its queue.
 //!
-//! Owns when a claim stops being true: with its guard, or when its time is up, whichever comes
-//! first. The version that the item had when it was claimed goes with it: every change under the
-//! claim is conditioned on it (H67).
+//! Owns when a claim stops being valid: with its guard, or when its visibility timeout is over,
+//! whichever comes first. Keeps the version that the item had when it was claimed: every change
+//! under the claim is conditioned on it (H67).
 
 use super::envelope::Envelope;
-use super::settle::{Settled, read_word};
+use super::notice::SettlementNotice;
 use crate::guard::{ClaimDeadline, Guard, GuardStatus, LostReason};
-use crate::retry;
-use baton_client::Session;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// An item that this process has claimed.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldItem {
     pub guard: Guard,
     /// Full path of the item.
     pub entry: String,
-    /// The item's version, which each extension raises. Held while a change under the claim is
+    /// The item's version, which each extension raises. Locked while a change under the claim is
     /// under way.
     pub version: Arc<tokio::sync::Mutex<i32>>,
     pub envelope: Envelope,
     pub payload: Bytes,
     /// When the item was put.
     pub since_ms: i64,
+    /// When the visibility timeout is over, by our own clock.
     pub until: Arc<ClaimDeadline>,
-    /// Where others write what they have made of the item, if anybody is to learn it.
-    pub verdict: Option<Verdict>,
+    /// Where other processes write how they have settled the item, if the claim has such a node.
+    pub notice: Option<SettlementNotice>,
 }
 
-/// A node of ours beside the claim's, for the word of whoever settles the claim by its token. Goes
-/// with the claim.
-#[derive(Debug)]
-pub(super) struct Verdict {
-    session: Session,
-    path: String,
-    czxid: i64,
-}
-
-impl Verdict {
-    pub(super) fn new(session: &Session, path: String, czxid: i64) -> Self {
-        Self {
-            session: session.clone(),
-            path,
-            czxid,
-        }
-    }
-
-    /// What was written; `None` where nothing was, or it cannot be read any more.
-    pub(super) async fn read(&self) -> Option<Settled> {
-        loop {
-            match self.session.get_data(&self.path).await {
-                Ok(read) => return read_word(&read.data),
-                Err(error) => retry::until_retryable(&self.session, error).await.ok()?,
-            }
-        }
-    }
-}
-
-impl Drop for Verdict {
-    fn drop(&mut self) {
-        drop(self.session.delete_eventually(&self.path, self.czxid));
-    }
-}
-
-impl Held {
+impl HeldItem {
     pub(super) fn status(&self) -> GuardStatus {
         self.guard.status_until(&self.until)
     }

@@ -7,7 +7,7 @@ use super::layout::MAX_PRIORITY;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A payload, and how it is to be queued.
+/// A payload and how it is queued.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,10 +31,10 @@ pub struct WorkItem {
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl WorkItem {
-    /// The priority of an item that says nothing of it.
+    /// The priority of an item that is given none.
     pub const USUAL_PRIORITY: u16 = 500;
 
-    /// An item of usual priority, due at once, under an id made up for it.
+    /// An item of usual priority, available at once, with a random id.
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Self {
             payload: payload.into(),
@@ -45,37 +45,37 @@ impl WorkItem {
         }
     }
 
-    /// From 0, the most urgent, to 999. Kept over all attempts.
+    /// The priority, from 0, the most urgent, to 999. All attempts have it.
     #[must_use]
     pub fn priority(mut self, priority: u16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Not to be taken before so long from now, by the servers' clock.
+    /// Delay before the item becomes available, by the servers' clock.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// An id, at most 200 bytes, that one item at a time can have: another is refused until this
-    /// one is acknowledged, or discarded as a dead letter.
+    /// An id of at most 200 bytes that only one item at a time can have. Another item with this id
+    /// is refused until this one is acknowledged, or discarded as a dead letter.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// How often this item may be claimed, whatever the consumers' limit is.
+    /// How often this item may be claimed. This limit overrides that of the consumers.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// What is wrong with it, if anything.
-    pub(super) fn fault(&self) -> Option<String> {
+    /// Why the item cannot be queued, if it cannot.
+    pub(super) fn problem(&self) -> Option<String> {
         if self.priority > MAX_PRIORITY {
             return Some(format!(
                 "its priority is {}; use 0 to {MAX_PRIORITY}",

@@ -1,32 +1,40 @@
-//! The nodes of a work queue: their names, and the order that names give.
+//! Names and paths of a work queue, and the order that names give.
 //!
-//! Owns every path below the queue's own. Items stand in *lanes*, folders of bounded size, so that
-//! no listing grows with the depth of the queue (H75): one row of lanes for each priority, and one
-//! lane for each minute in which delayed items fall due. A name never grows, however often an item
-//! comes back (H71).
+//! Owns every path below the queue's own node. Items are kept in *shards*, folders of bounded size,
+//! so that no listing grows with the depth of the queue (H75): a sequence of shards for each
+//! priority, and one shard for each minute in which delayed items fall due. A name never grows,
+//! however often an item comes back (H71).
 
 use baton_proto::path::join;
 use std::sync::Arc;
 
-/// How many items a lane of ready items takes before the next one is begun.
-pub(super) const LANE_ITEMS: usize = 1024;
+/// How many items a shard of ready items takes before a new shard is made.
+pub(super) const SHARD_ITEMS: usize = 1024;
 
-/// Milliseconds of due times that share a lane.
+/// Milliseconds of due times that share a shard.
 const MINUTE_MS: i64 = 60_000;
 
 /// The largest priority number, which is the least urgent.
 pub(super) const MAX_PRIORITY: u16 = 999;
 
-/// Where a queue keeps what.
+/// Full paths of the nodes of one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
+    /// The queue's own node.
     pub root: Arc<str>,
+    /// The folder of shards.
     pub items: String,
+    /// The folder of dead letters.
     pub dead: String,
+    /// The folder of reserved ids.
     pub ids: String,
-    pub gate: String,
+    /// The capacity counter, called `gate` on the tree.
+    pub counter: String,
+    /// The wait queue of consumers that find no item.
     pub waiters: String,
-    pub verdicts: String,
+    /// The folder of settlement notices, called `verdicts` on the tree.
+    pub notices: String,
+    /// The folder of nodes by which the servers' clock is read.
     pub clock: String,
 }
 
@@ -36,39 +44,39 @@ impl Layout {
             items: join(root, "items"),
             dead: join(root, "dead"),
             ids: join(root, "ids"),
-            gate: join(root, "gate"),
+            counter: join(root, "gate"),
             waiters: join(root, "waiters"),
-            verdicts: join(root, "verdicts"),
+            notices: join(root, "verdicts"),
             clock: join(root, "clock"),
             root: Arc::from(root),
         }
     }
 
-    pub(super) fn lane(&self, lane: &str) -> String {
-        join(&self.items, lane)
+    pub(super) fn shard(&self, shard: &str) -> String {
+        join(&self.items, shard)
     }
 
-    /// The node for the word of whoever settles the claim of this name.
-    pub(super) fn verdict(&self, claim: &str) -> String {
-        join(&self.verdicts, claim)
+    /// The notice node of the claim whose node has this name.
+    pub(super) fn notice(&self, claim: &str) -> String {
+        join(&self.notices, claim)
     }
 
-    /// The node that stands for an id while an item has it.
+    /// The node that reserves an id while an item has it.
     pub(super) fn id(&self, id: &str) -> String {
         join(&self.ids, &escape(id))
     }
 }
 
-/// A lane, as its name says. The order is that in which lanes are looked at.
+/// A shard, as its name says. The order is the one in which shards are scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Lane {
+pub(super) enum Shard {
     /// Items that fall due in one minute since 1970, by the servers' clock.
     Later { minute: i64 },
     /// Ready items of one priority, in order of arrival.
     Ready { priority: u16, number: i64 },
 }
 
-impl Lane {
+impl Shard {
     pub(super) fn parse(name: &str) -> Option<Self> {
         if let Some(minute) = name.strip_prefix('t') {
             let minute = digits(minute, 10)?;
@@ -81,14 +89,14 @@ impl Lane {
         })
     }
 
-    /// The lane of items due at `due_ms`.
+    /// The shard of items due at `due_ms`.
     pub(super) fn of_due(due_ms: i64) -> Self {
         Self::Later {
             minute: due_ms.div_euclid(MINUTE_MS),
         }
     }
 
-    /// Its name, or for ready items its name without the number that the server gives.
+    /// The name; for ready items without the number, which the server appends.
     pub(super) fn name(self) -> String {
         match self {
             Self::Later { minute } => format!("t{minute:010}"),
@@ -96,7 +104,7 @@ impl Lane {
         }
     }
 
-    /// When its first item can fall due.
+    /// The earliest due time of its items.
     pub(super) fn begins_ms(self) -> i64 {
         match self {
             Self::Later { minute } => minute.saturating_mul(MINUTE_MS),
@@ -105,20 +113,20 @@ impl Lane {
     }
 }
 
-/// An item's name in its lane.
+/// An item's name in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum ItemName {
     Ready { number: i64 },
     Later { due_ms: i64, priority: u16 },
 }
 
-/// What comes before the number of a ready item.
+/// The start of a ready item's name; the server appends a number.
 pub(super) const READY_PREFIX: &str = "i-";
 
-/// The start of a claim's name, below its item.
+/// The start of the name of a claim's node, which is a child of its item.
 pub(super) const CLAIM_PREFIX: &str = "claim-";
 
-impl Name {
+impl ItemName {
     pub(super) fn parse(name: &str) -> Option<Self> {
         if let Some(number) = name.strip_prefix(READY_PREFIX) {
             let number = digits(number, 10)?;
@@ -130,8 +138,8 @@ impl Name {
         (parts.next()?.len() == 32).then_some(Self::Later { due_ms, priority })
     }
 
-    /// A name that no item ever had: a lane of delayed items may be removed and made again, and
-    /// numbers would start anew (H09).
+    /// A unique name for a delayed item. Sequential numbers would start anew when a shard is removed
+    /// and made again (H09).
     pub(super) fn later(due_ms: i64, priority: u16) -> String {
         let marker = uuid::Uuid::new_v4();
         format!("{due_ms:013}-{priority:03}-{}", marker.simple())
@@ -143,7 +151,7 @@ fn digits(text: &str, count: usize) -> Option<i64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// An id as a node's name: whatever could mean something to a path is written as `%` and two hex
+/// An id as a node's name: bytes other than letters, digits, `-` and `_` become `%` and two hex
 /// digits.
 fn escape(id: &str) -> String {
     let mut name = String::with_capacity(id.len());
@@ -161,35 +169,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_and_names_are_read_as_they_are_written() {
+    fn shards_and_names_are_read_as_they_are_written() {
         let ready = format!(
             "{}0000000017",
-            Lane::Ready {
+            Shard::Ready {
                 priority: 7,
                 number: 0
             }
             .name()
         );
         assert_eq!(
-            Lane::parse(&ready),
-            Some(Lane::Ready {
+            Shard::parse(&ready),
+            Some(Shard::Ready {
                 priority: 7,
                 number: 17
             })
         );
         let due_ms = 1_763_736_000_123;
-        let lane = Lane::of_due(due_ms);
-        assert_eq!(Lane::parse(&lane.name()), Some(lane));
-        assert!(lane.begins_ms() <= due_ms && due_ms < lane.begins_ms() + MINUTE_MS);
-        let later = Name::later(due_ms, 42);
+        let shard = Shard::of_due(due_ms);
+        assert_eq!(Shard::parse(&shard.name()), Some(shard));
+        assert!(shard.begins_ms() <= due_ms && due_ms < shard.begins_ms() + MINUTE_MS);
+        let later = ItemName::later(due_ms, 42);
         assert_eq!(
-            Name::parse(&later),
-            Some(Name::Later {
+            ItemName::parse(&later),
+            Some(ItemName::Later {
                 due_ms,
                 priority: 42
             })
         );
-        assert_eq!(Name::parse("i-0000000003"), Some(Name::Ready { number: 3 }));
+        assert_eq!(
+            ItemName::parse("i-0000000003"),
+            Some(ItemName::Ready { number: 3 })
+        );
         for foreign in [
             "",
             "p7-1",
@@ -200,8 +211,8 @@ mod tests {
             "qn-0000000001",
             "x",
         ] {
-            assert_eq!(Lane::parse(foreign), None, "{foreign}");
-            assert_eq!(Name::parse(foreign), None, "{foreign}");
+            assert_eq!(Shard::parse(foreign), None, "{foreign}");
+            assert_eq!(ItemName::parse(foreign), None, "{foreign}");
         }
     }
 

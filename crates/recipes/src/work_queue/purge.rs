@@ -1,46 +1,46 @@
-//! Emptying a queue by hand.
+//! Removing all items, or all dead letters.
 //!
-//! Owns the removal of what nobody works on. Each item goes in one multi with the node of its id,
-//! under the version that was read, so that an id is never left behind without its item. Must never
+//! Owns the removal of items that nobody has claimed. One multi deletes an item, under the version
+//! that was read, and the node of its id, so that no id stays reserved without its item. Must never
 //! remove an item that is claimed, nor one that has changed since it was read.
 
-use super::WorkQueue;
-use super::context::{Fault, Inner};
+use super::context::QueueContext;
 use super::envelope::Envelope;
-use super::error::WorkError;
+use super::error::{StepError, WorkError};
+use super::layout::Shard;
+use super::queue::WorkQueue;
 use crate::retry;
 use baton_client::{Error, Op, OpResult, Session};
 use baton_proto::path;
 
-/// Items that are read and removed at once: each may be as large as a request.
+/// How many items are read and removed at once: each may be as large as a request.
 const AT_ONCE: usize = 32;
 
-/// What [`WorkQueue::purge`] has removed, and what it has left.
+/// How many items [`WorkQueue::purge`] has removed, and how many it has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purged {
-    /// What was removed; not all of it where the connection was lost on the way.
+    /// How many were removed; may be too small where the connection was lost meanwhile.
     pub removed: u64,
-    /// What was left, because somebody works on it or has changed it meanwhile, or because we may
-    /// not read or remove it.
+    /// How many were left, because they are claimed or have changed meanwhile, or because this
+    /// session may not read or remove them.
     pub left: u64,
 }
 
-/// What became of one node that was to be removed.
-enum Gone {
+/// Outcome of the removal of one node.
+enum Removal {
     Removed,
-    /// Removed by somebody else.
+    /// Another process has removed it.
     Before,
-    /// Claimed, or another by now.
+    /// It is claimed, or has changed.
     Left,
 }
 
 impl WorkQueue {
-    /// Removes all items that nobody has claimed, delayed ones and those that cannot be read among
-    /// them, and frees their ids. Dead letters stay: see [`WorkQueue::purge_dead`].
+    /// Removes all items that nobody has claimed, with those that are delayed or cannot be read, and
+    /// frees their ids. Dead letters stay: see [`WorkQueue::purge_dead`].
     ///
-    /// Items that are put meanwhile may stay. Dropping the future leaves removed what has been
-    /// removed.
+    /// Items that are put meanwhile may stay. Dropping the future stops the removal.
     ///
     /// # Errors
     /// [`WorkError`]; some may have been removed.
@@ -48,60 +48,60 @@ impl WorkQueue {
         let mut purged = Purged::default();
         let mut done = Vec::new();
         loop {
-            let session = self.inner.session().await?;
-            match self.inner.purge(&session, &mut purged, &mut done).await {
+            let session = self.context.session().await?;
+            match self.context.purge(&session, &mut purged, &mut done).await {
                 Ok(()) => return Ok(purged),
-                Err(fault) => self.inner.after(&session, fault).await?,
+                Err(error) => self.context.await_retry(&session, error).await?,
             }
         }
     }
 
-    /// Removes all dead letters for good, and frees their ids.
+    /// Deletes all dead letters, and frees their ids.
     ///
     /// # Errors
     /// As [`WorkQueue::purge`].
     pub async fn purge_dead(&self) -> Result<Purged, WorkError> {
-        let inner = &self.inner;
+        let context = &self.context;
         let mut purged = Purged::default();
         loop {
-            let session = inner.session().await?;
+            let session = context.session().await?;
             let purge = async {
-                inner.has(&session, &inner.layout.dead).await?;
-                inner
-                    .purge_below(&session, &inner.layout.dead, &mut purged)
+                context.check_node(&session, &context.layout.dead).await?;
+                context
+                    .purge_below(&session, &context.layout.dead, &mut purged)
                     .await
             };
             match purge.await {
                 Ok(()) => return Ok(purged),
-                Err(fault) => inner.after(&session, fault).await?,
+                Err(error) => context.await_retry(&session, error).await?,
             }
         }
     }
 }
 
-impl Inner {
-    /// Removes what can be removed of each lane that is not `done`.
+impl QueueContext {
+    /// Removes the items of each shard that is not `done`.
     async fn purge(
         &self,
         session: &Session,
         purged: &mut Purged,
         done: &mut Vec<String>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StepError> {
         session.sync(&self.layout.root).await?;
         if self.read_terms(session).await?.is_none() {
             return Ok(());
         }
-        self.has(session, &self.layout.items).await?;
-        let mut lanes = self.lanes(session).await?;
-        // An item that is put off moves from a ready lane to a delayed one.
-        lanes.sort_by_key(|(lane, _)| (matches!(lane, super::layout::Lane::Later { .. }), *lane));
-        for (_, lane) in lanes {
-            if done.contains(&lane) {
+        self.check_node(session, &self.layout.items).await?;
+        let mut shards = self.shards(session).await?;
+        // An item that is delayed moves from a ready shard to a delayed one.
+        shards.sort_by_key(|(shard, _)| (matches!(shard, Shard::Later { .. }), *shard));
+        for (_, shard) in shards {
+            if done.contains(&shard) {
                 continue;
             }
-            let folder = self.layout.lane(&lane);
+            let folder = self.layout.shard(&shard);
             self.purge_below(session, &folder, purged).await?;
-            done.push(lane);
+            done.push(shard);
         }
         Ok(())
     }
@@ -111,18 +111,18 @@ impl Inner {
         session: &Session,
         folder: &str,
         purged: &mut Purged,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StepError> {
         let left = purged.left;
         let names = self.names(session, folder).await?;
         for some in names.chunks(AT_ONCE) {
             let gone = self.purge_some(session, folder, some).await;
-            // Before another attempt, which finds once more what was left.
+            // The next attempt counts the items again that were left.
             let gone = gone.inspect_err(|_| purged.left = left)?;
             for one in gone {
                 match one {
-                    Gone::Removed => purged.removed += 1,
-                    Gone::Before => {}
-                    Gone::Left => purged.left += 1,
+                    Removal::Removed => purged.removed += 1,
+                    Removal::Before => {}
+                    Removal::Left => purged.left += 1,
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Inner {
         session: &Session,
         folder: &str,
         names: &[String],
-    ) -> Result<Vec<Gone>, Fault> {
+    ) -> Result<Vec<Removal>, StepError> {
         let asked: Vec<_> = names
             .iter()
             .map(|name| {
@@ -149,18 +149,18 @@ impl Inner {
             let read = match read.await {
                 Ok(read) => read,
                 Err(error) if error.is_no_node() => {
-                    all.push(Gone::Before);
+                    all.push(Removal::Before);
                     continue;
                 }
-                // Its id is not known.
+                // Its id is unknown.
                 Err(error) if error.is_no_auth() => {
-                    all.push(Gone::Left);
+                    all.push(Removal::Left);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
             if read.stat.num_children > 0 {
-                all.push(Gone::Left);
+                all.push(Removal::Left);
                 continue;
             }
             let id = Envelope::open(&read.data)
@@ -180,37 +180,37 @@ impl Inner {
         Ok(all)
     }
 
-    /// What became of `node`, which `parts` remove together with the node of its id, after the
-    /// first attempt's outcome.
+    /// Resolves the removal of `node`, which `parts` delete with the node of its id. `outcome` is
+    /// that of the first attempt.
     async fn removed(
         &self,
         session: &Session,
         node: &str,
         mut parts: &[Op],
         mut outcome: Result<Vec<OpResult>, Error>,
-    ) -> Result<Gone, Fault> {
+    ) -> Result<Removal, StepError> {
         loop {
             let error = match outcome {
-                Ok(_) => return Ok(Gone::Removed),
+                Ok(_) => return Ok(Removal::Removed),
                 Err(error) => error,
             };
             if error.is_no_node() {
-                // Somebody deleted the node of its id: then there is nothing to free.
+                // The node of its id does not exist: there is no id to free.
                 let Some((_, item)) = parts
                     .split_last()
                     .filter(|_| error.multi_index() == Some(1))
                 else {
-                    return Ok(Gone::Before);
+                    return Ok(Removal::Before);
                 };
                 parts = item;
             } else if error.is_not_empty() || error.is_bad_version() || error.is_no_auth() {
-                return Ok(Gone::Left);
+                return Ok(Removal::Left);
             } else if !error.is_maybe_applied() || !retry::until_connected(session).await {
                 return Err(error.into());
             } else {
                 session.sync(node).await?;
                 if session.exists(node).await?.is_none() {
-                    return Ok(Gone::Removed);
+                    return Ok(Removal::Removed);
                 }
             }
             outcome = session.multi(parts).await;

@@ -1,61 +1,60 @@
-//! A queue whose layout has lost a node, because somebody deleted it by hand: what is made again,
-//! and what is only named.
+//! Repair of a queue whose layout has lost a node, because somebody deleted it by hand.
 //!
-//! Owns the rule of what may be made again without a word. Each repair is one multi that also
-//! writes the queue's own node, so that whatever another process read before it fails on the
-//! version of that node: numbers below a folder that was made anew begin anew (H09). Must never say
-//! of a queue that it is whole when it is not, nor take an id for free that an item may have.
+//! Owns the rule of which nodes are made again automatically, and which are only reported. Each
+//! repair is one multi that also writes the queue's own node. A change of another process that
+//! rests on an earlier read then fails on the version of that node: the numbers below a folder that
+//! was made again start anew (H09). Must never report a damaged queue as complete, nor treat an id
+//! as free that an item may have.
 
-use super::WorkQueue;
-use super::capacity::Count;
-use super::context::{Agreed, Fault, Inner};
-use super::error::WorkError;
-use super::take::Idling;
+use super::capacity_counter::CapacityCounter;
+use super::context::{Agreed, QueueContext};
+use super::error::{StepError, WorkError};
+use super::queue::WorkQueue;
 use crate::retry;
 use baton_client::{CreateMode, Error, Op, Session};
 
 impl WorkQueue {
-    /// Makes again what somebody has deleted of the queue's layout, and returns the paths of the
-    /// nodes that it made; none where the queue is whole, or where there is no queue.
+    /// Makes the nodes of the queue's layout again that somebody has deleted, and returns their
+    /// paths. The list is empty where the queue is complete, and where there is no queue.
     ///
-    /// Offers and consumers do the same by themselves, with one exception: while there are items or
-    /// dead letters, only this call makes the node of the ids again. It cannot know which ids they
-    /// have, so another item with such an id can then be put.
+    /// Offers and consumers do the same automatically, with one exception: while there are items or
+    /// dead letters, only this call makes the node of the ids again. The ids of those items and
+    /// dead letters are then free: another item with such an id can be put.
     ///
     /// # Errors
     /// [`WorkError`].
     pub async fn repair(&self) -> Result<Vec<String>, WorkError> {
-        let inner = &self.inner;
+        let context = &self.context;
         loop {
-            let session = inner.session().await?;
+            let session = context.session().await?;
             let repair = async {
-                session.sync(&inner.layout.root).await?;
-                let Some(agreed) = inner.read_terms(&session).await? else {
+                session.sync(&context.layout.root).await?;
+                let Some(agreed) = context.read_terms(&session).await? else {
                     return Ok(Some(Vec::new()));
                 };
-                let missing = inner.missing(&session).await?;
+                let missing = context.missing(&session).await?;
                 if missing.is_empty() {
                     return Ok(Some(Vec::new()));
                 }
-                let made = inner.make_again(&session, agreed, &missing).await?;
+                let made = context.make_again(&session, agreed, &missing).await?;
                 let paths = missing.into_iter().map(str::to_owned).collect();
                 Ok(made.then_some(paths))
             };
             match repair.await {
                 Ok(Some(made)) => return Ok(made),
                 Ok(None) => {}
-                Err(fault) => inner.after(&session, fault).await?,
+                Err(error) => context.await_retry(&session, error).await?,
             }
         }
     }
 }
 
-impl Inner {
-    /// The nodes of the layout that are not there. Those that come and go by themselves are none of
-    /// them.
+impl QueueContext {
+    /// The nodes of the layout that do not exist. Nodes that the queue itself makes and deletes
+    /// while it is used are not counted.
     async fn missing(&self, session: &Session) -> Result<Vec<&str>, Error> {
         let layout = &self.layout;
-        let nodes = [&layout.items, &layout.dead, &layout.ids, &layout.gate];
+        let nodes = [&layout.items, &layout.dead, &layout.ids, &layout.counter];
         let asked = nodes.map(|path| (path.as_str(), session.exists(path)));
         let mut missing = Vec::new();
         for (path, stat) in asked {
@@ -66,7 +65,7 @@ impl Inner {
         Ok(missing)
     }
 
-    pub(super) fn damaged(&self, node: &str) -> Fault {
+    pub(super) fn damaged(&self, node: &str) -> StepError {
         WorkError::Damaged {
             path: self.path(),
             node: node.to_owned(),
@@ -74,13 +73,19 @@ impl Inner {
         .into()
     }
 
-    /// Refuses to tell what is in a queue that has lost a node; `false` where the queue itself is
-    /// gone.
-    pub(super) async fn whole(&self, session: &Session, agreed: Agreed) -> Result<bool, Fault> {
+    /// Checks that no node of the layout is missing; `false` where the queue itself is gone.
+    ///
+    /// # Errors
+    /// [`WorkError::Damaged`].
+    pub(super) async fn check_whole(
+        &self,
+        session: &Session,
+        agreed: Agreed,
+    ) -> Result<bool, StepError> {
         let mut missing = self.missing(session).await?;
         if agreed.terms.capacity.is_none() {
-            // Nobody looks at the count of a queue without a limit.
-            missing.retain(|node| *node != self.layout.gate);
+            // Nobody reads the counter of a queue without a limit.
+            missing.retain(|node| *node != self.layout.counter);
         }
         match missing.first() {
             None => Ok(true),
@@ -89,26 +94,28 @@ impl Inner {
         }
     }
 
-    /// Refuses to tell what is below a node of the layout that is missing, unless there is no queue
-    /// at all.
-    pub(super) async fn has(&self, session: &Session, node: &str) -> Result<(), Fault> {
+    /// Checks that one node of the layout exists, or that there is no queue at all.
+    ///
+    /// # Errors
+    /// [`WorkError::Damaged`].
+    pub(super) async fn check_node(&self, session: &Session, node: &str) -> Result<(), StepError> {
         if session.exists(node).await?.is_none() && self.read_terms(session).await?.is_some() {
             return Err(self.damaged(node));
         }
         Ok(())
     }
 
-    /// After a node was found missing: makes again what may be made again. `true` where the caller
-    /// is to try once more, `false` where nothing of the layout is missing.
-    pub(super) async fn mend(&self, session: &Session) -> Result<bool, Fault> {
+    /// Makes missing nodes of the layout again where that is safe. `true` where the caller should
+    /// try again, `false` where no node of the layout is missing.
+    pub(super) async fn repair_missing(&self, session: &Session) -> Result<bool, StepError> {
         let known = {
-            let mut local = self.local();
-            local.lanes.clear();
-            local.ahead.clear();
-            local.agreed.take()
+            let mut known = self.known();
+            known.shards.clear();
+            known.read_ahead.clear();
+            known.agreed.take()
         };
         let Some(agreed) = self.read_terms(session).await? else {
-            // The whole queue was deleted: whoever needs it makes it anew.
+            // The whole queue was deleted: the next attempt makes it again.
             return Ok(known.is_some());
         };
         let others = known.is_some_and(|known| known.version != agreed.version);
@@ -124,33 +131,33 @@ impl Inner {
             return Ok(true);
         }
         match (others, ids) {
-            // Another process was quicker.
+            // Another process has repaired it.
             (true, _) => Ok(true),
             (false, Some(_)) => Err(self.damaged(&self.layout.ids)),
             (false, None) => Ok(false),
         }
     }
 
-    /// Makes these nodes, all or none; `false` where the queue has changed meanwhile, or the answer
-    /// was lost.
+    /// Makes these nodes, all or none; `false` where the queue has changed meanwhile, or the
+    /// outcome is unknown.
     async fn make_again(
         &self,
         session: &Session,
         agreed: Agreed,
         missing: &[&str],
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, StepError> {
         let data = agreed.terms.to_bytes();
         let mut parts = vec![Op::set_data(&*self.layout.root, data, Some(agreed.version))];
         parts.extend(missing.iter().map(|node| {
-            let data = if *node == self.layout.gate {
-                // Whoever puts next counts.
-                Count::unknown()
+            let data = if *node == self.layout.counter {
+                // The next put counts the items.
+                CapacityCounter::unknown()
             } else {
                 Vec::new()
             };
             Op::create(*node, data, CreateMode::Persistent)
         }));
-        self.local().agreed = None;
+        self.known().agreed = None;
         match session.multi(&parts).await {
             Ok(_) => {
                 tracing::warn!(
@@ -172,35 +179,13 @@ impl Inner {
         }
     }
 
-    /// Whether there is neither an item nor a dead letter. An item that moves to the dead letters
-    /// meanwhile is seen there.
-    async fn nobody_has_an_id(&self, session: &Session) -> Result<bool, Fault> {
+    /// Whether there is neither an item nor a dead letter. The dead letters are read before and
+    /// after the items, because an item may move to them meanwhile.
+    async fn nobody_has_an_id(&self, session: &Session) -> Result<bool, StepError> {
         let dead = async || -> Result<bool, Error> {
             let stat = session.exists(&self.layout.dead).await?;
             Ok(stat.is_some_and(|stat| stat.num_children > 0))
         };
         Ok(!dead().await? && self.count(session).await? == 0 && !dead().await?)
-    }
-
-    /// Waits while the folder of items is not there. Whoever puts something makes it again; whoever
-    /// only waits does not, because it would make it under the hands of somebody who is deleting
-    /// the queue.
-    pub(super) async fn until_items(&self, session: &Session) -> Result<(), Fault> {
-        let _idling = Idling::new(self);
-        let (stat, made) = session.exists_watch(&self.layout.items).await?;
-        if stat.is_none() {
-            tracing::warn!(
-                queue = &*self.layout.root,
-                "the queue's items were deleted: waiting for somebody to put one"
-            );
-            tokio::select! {
-                biased;
-                // Made, or the connection lost: the next look tells.
-                _ = made => {}
-                // Another of this process has claimed something.
-                () = self.handed.notified() => {}
-            }
-        }
-        Ok(())
     }
 }

@@ -1,51 +1,32 @@
-//! A look at the queue: which items can be claimed now, in what order, and what must change before
-//! there are more.
+//! A scan of the queue: which items can be claimed now, in what order, and when there will be more.
 //!
-//! Owns the reading side. It lists lanes of bounded size, the most urgent first, and no more of
-//! them than are needed. Must never judge by this machine's wall clock what is due (H76), nor throw
-//! away what it cannot read (H72).
+//! Owns the reading side. A scan lists shards, the most urgent first, and no more of them than it
+//! needs. Must never decide by this machine's wall clock which items are due (H76), nor discard an
+//! item that it cannot read (H72).
 
-use super::context::{Fault, Inner};
+use super::context::QueueContext;
 use super::envelope::Envelope;
-use super::layout::{Lane, Name};
+use super::error::StepError;
+use super::layout::{ItemName, Shard};
+use super::read_ahead::{ClaimableItem, READ_AHEAD};
+use super::visibility;
 use baton_client::{Children, Data, Pending, Session, Watch};
-use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Items that are read at once.
-pub(super) const READ_AHEAD: usize = 32;
-
-/// An item that can be claimed.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub entry: String,
-    pub version: i32,
-    /// `None`: the bytes have another form.
-    pub envelope: Option<Envelope>,
-    pub payload: Bytes,
-    pub since_ms: i64,
-    /// A claim whose time is up, to be ended together with the new one.
-    pub stale_claim: Option<String>,
-}
-
-impl Found {
-    pub(super) fn priority(&self) -> Option<u16> {
-        self.envelope.as_ref().map(|envelope| envelope.priority)
-    }
-}
-
-/// What a look saw.
+/// What a scan has found.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
-    pub free: Vec<Found>,
+pub(super) struct Scan {
+    /// Items that can be claimed, in order.
+    pub free: Vec<ClaimableItem>,
     /// Items that are claimed, with the full paths of their claims.
     pub taken: Vec<(String, String)>,
-    /// When the next item falls due, or the next claim's time is up, by the servers' clock.
+    /// When the next item falls due, or the next visibility timeout is over, by the servers' clock.
     pub next_ms: Option<i64>,
+    /// The servers' clock, if it was needed.
     pub now_ms: Option<i64>,
 }
 
-/// Whether a look leaves watches on the lanes that it lists.
+/// Receives the watches on the shards that a scan lists; `None`: it sets no watches.
 pub(super) type Watches<'a> = Option<&'a mut Vec<Watch>>;
 
 /// An item's name, with what it is ordered by.
@@ -54,102 +35,102 @@ struct Candidate {
     entry: String,
 }
 
-impl Survey {
+impl Scan {
     fn due_at(&mut self, at_ms: i64) {
         self.next_ms = Some(self.next_ms.map_or(at_ms, |next| next.min(at_ms)));
     }
 }
 
-impl Inner {
-    /// Looks until `want` claimable items are found, or all lanes were seen.
-    pub(super) async fn survey(
+impl QueueContext {
+    /// Reads until it has found `want` claimable items, or has read all shards.
+    pub(super) async fn scan(
         &self,
         session: &Session,
         want: usize,
         mut watches: Watches<'_>,
-    ) -> Result<Survey, Fault> {
-        let mut survey = Survey::default();
+    ) -> Result<Scan, StepError> {
+        let mut scan = Scan::default();
         let watching = watches.is_some();
-        let root = Asked::of(session, &self.layout.items, watching)
+        let root = PendingListing::of(session, &self.layout.items, watching)
             .names(&mut watches)
             .await?;
-        let mut lanes = self.known_lanes(root.ok_or(Fault::Missing)?);
-        lanes.sort_unstable();
-        let mut found = self.due(session, &lanes, &mut survey, &mut watches).await?;
-        let mut ready: VecDeque<(Lane, String)> = lanes
+        let mut shards = self.known_shards(root.ok_or(StepError::ItemsMissing)?);
+        shards.sort_unstable();
+        let mut found = self.due(session, &shards, &mut scan, &mut watches).await?;
+        let mut ready: VecDeque<(Shard, String)> = shards
             .iter()
-            .filter(|(lane, _)| matches!(lane, Lane::Ready { .. }))
-            .map(|(lane, name)| (*lane, self.layout.lane(name)))
+            .filter(|(shard, _)| matches!(shard, Shard::Ready { .. }))
+            .map(|(shard, name)| (*shard, self.layout.shard(name)))
             .collect();
-        // More lanes at a time, the more of them turn out to be empty or taken.
+        // Each round without enough items lists twice as many shards at once.
         let mut at_once = 1;
-        while !ready.is_empty() && survey.free.len() < want {
+        while !ready.is_empty() && scan.free.len() < want {
             let some = at_once.min(ready.len());
             let asked: Vec<_> = ready
                 .drain(..some)
-                .map(|(lane, path)| {
-                    let asked = Asked::of(session, &path, watching);
-                    (lane, path, asked)
+                .map(|(shard, path)| {
+                    let asked = PendingListing::of(session, &path, watching);
+                    (shard, path, asked)
                 })
                 .collect();
             at_once = (at_once * 2).min(READ_AHEAD);
-            for (lane, path, asked) in asked {
+            for (shard, path, asked) in asked {
                 let Some(names) = asked.names(&mut watches).await? else {
                     continue;
                 };
                 if names.is_empty() {
-                    self.tidy(session, lane, &path, &lanes, survey.now_ms);
+                    self.remove_finished(session, shard, &path, &shards, scan.now_ms);
                 }
-                found.extend(candidates(lane, &path, names));
+                found.extend(candidates(shard, &path, names));
             }
-            // What is due is read along with the first of the ready ones: their priorities decide.
+            // Items that are due are read with the first ready ones: their priorities decide.
             found.sort_by_key(|candidate| candidate.order);
-            self.read(session, std::mem::take(&mut found), want, &mut survey)
+            self.read(session, std::mem::take(&mut found), want, &mut scan)
                 .await?;
         }
-        if survey.free.len() < want {
+        if scan.free.len() < want {
             found.sort_by_key(|candidate| candidate.order);
-            self.read(session, found, want, &mut survey).await?;
+            self.read(session, found, want, &mut scan).await?;
         }
-        Ok(survey)
+        Ok(scan)
     }
 
     /// The delayed items that are due.
     async fn due(
         &self,
         session: &Session,
-        lanes: &[(Lane, String)],
-        survey: &mut Survey,
+        shards: &[(Shard, String)],
+        scan: &mut Scan,
         watches: &mut Watches<'_>,
-    ) -> Result<Vec<Candidate>, Fault> {
+    ) -> Result<Vec<Candidate>, StepError> {
         let mut due = Vec::new();
-        for (lane, name) in lanes {
-            if !matches!(lane, Lane::Later { .. }) {
+        for (shard, name) in shards {
+            if !matches!(shard, Shard::Later { .. }) {
                 continue;
             }
-            let now_ms = match survey.now_ms {
+            let now_ms = match scan.now_ms {
                 Some(now_ms) => now_ms,
-                None => *survey.now_ms.insert(self.now_ms(session).await?),
+                None => *scan.now_ms.insert(self.now_ms(session).await?),
             };
-            if lane.begins_ms() > now_ms {
-                // Lanes are in order: none of the later ones has begun either.
-                survey.due_at(lane.begins_ms());
+            if shard.begins_ms() > now_ms {
+                // Shards are in order: the later ones have not begun either.
+                scan.due_at(shard.begins_ms());
                 break;
             }
-            let path = self.layout.lane(name);
-            let asked = Asked::of(session, &path, watches.is_some());
+            let path = self.layout.shard(name);
+            let asked = PendingListing::of(session, &path, watches.is_some());
             let Some(names) = asked.names(watches).await? else {
                 continue;
             };
             if names.is_empty() {
-                self.tidy(session, *lane, &path, lanes, survey.now_ms);
+                self.remove_finished(session, *shard, &path, shards, scan.now_ms);
             }
-            for candidate in candidates(*lane, &path, names) {
+            for candidate in candidates(*shard, &path, names) {
                 let (_, _, due_ms, _) = candidate.order;
                 if due_ms <= now_ms {
                     due.push(candidate);
                 } else {
-                    survey.due_at(due_ms);
+                    scan.due_at(due_ms);
                 }
             }
         }
@@ -162,10 +143,10 @@ impl Inner {
         session: &Session,
         found: Vec<Candidate>,
         want: usize,
-        survey: &mut Survey,
-    ) -> Result<(), Fault> {
+        scan: &mut Scan,
+    ) -> Result<(), StepError> {
         let mut found: VecDeque<Candidate> = found.into();
-        while !found.is_empty() && survey.free.len() < want {
+        while !found.is_empty() && scan.free.len() < want {
             let some = want.max(READ_AHEAD).min(found.len());
             let reads: Vec<_> = found
                 .drain(..some)
@@ -176,7 +157,7 @@ impl Inner {
                 .collect();
             for (entry, read) in reads {
                 match read.await {
-                    Ok(data) => self.sort(session, entry, data, survey).await?,
+                    Ok(data) => self.classify(session, entry, data, scan).await?,
                     // Taken meanwhile.
                     Err(error) if error.is_no_node() => {}
                     Err(error) if error.is_no_auth() => {
@@ -189,16 +170,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Puts an item that was read where it belongs: free, or taken.
-    async fn sort(
+    /// Adds an item that was read to the free or to the claimed ones.
+    async fn classify(
         &self,
         session: &Session,
         entry: String,
         read: Data,
-        survey: &mut Survey,
-    ) -> Result<(), Fault> {
+        scan: &mut Scan,
+    ) -> Result<(), StepError> {
         let Data { data, stat } = read;
-        if self.local().passed_over.get(&entry) == Some(&stat.version) {
+        if self.known().passed_over.get(&entry) == Some(&stat.version) {
             return Ok(());
         }
         let (envelope, payload) = match Envelope::open(&data) {
@@ -215,23 +196,22 @@ impl Inner {
                 return Ok(());
             };
             let claim = baton_proto::path::join(&entry, &mark.node);
-            let Some(visibility_ms) = mark.visibility_ms else {
-                survey.taken.push((entry, claim));
+            let Some(until_ms) = visibility::hidden_until_ms(&mark, &stat) else {
+                scan.taken.push((entry, claim));
                 return Ok(());
             };
-            let now_ms = match survey.now_ms {
+            let now_ms = match scan.now_ms {
                 Some(now_ms) => now_ms,
-                None => *survey.now_ms.insert(self.now_ms(session).await?),
+                None => *scan.now_ms.insert(self.now_ms(session).await?),
             };
-            let until_ms = stat.mtime.saturating_add(visibility_ms);
             if until_ms > now_ms {
-                survey.due_at(until_ms);
-                survey.taken.push((entry, claim));
+                scan.due_at(until_ms);
+                scan.taken.push((entry, claim));
                 return Ok(());
             }
             if session.exists(&claim).await?.is_none() {
-                // Gone, or not what is below the item: whoever waits looks what it is.
-                survey.taken.push((entry, claim));
+                // Gone, or the item has another child: the queue watcher reads which.
+                scan.taken.push((entry, claim));
                 return Ok(());
             }
             stale_claim = Some(claim);
@@ -240,7 +220,7 @@ impl Inner {
             .as_ref()
             .and_then(|envelope| envelope.since_ms)
             .unwrap_or(stat.ctime);
-        survey.free.push(Found {
+        scan.free.push(ClaimableItem {
             entry,
             version: stat.version,
             envelope,
@@ -250,42 +230,15 @@ impl Inner {
         });
         Ok(())
     }
-
-    /// Removes a lane that nothing will be put into any more, in the background. The server refuses
-    /// if it is not empty.
-    fn tidy(
-        &self,
-        session: &Session,
-        lane: Lane,
-        path: &str,
-        lanes: &[(Lane, String)],
-        now_ms: Option<i64>,
-    ) {
-        let done = match lane {
-            Lane::Ready { priority, number } => lanes.iter().any(|(other, _)| {
-                matches!(other, Lane::Ready { priority: p, number: n } if *p == priority && *n > number)
-            }),
-            Lane::Later { .. } => {
-                let over = lane.begins_ms().saturating_add(GONE_BY_MS);
-                now_ms.is_some_and(|now_ms| over < now_ms)
-            }
-        };
-        if done {
-            drop(session.delete(path, None));
-        }
-    }
 }
 
-/// So long after its beginning, a lane of delayed items that is empty is taken to stay so.
-const GONE_BY_MS: i64 = 120_000;
-
-/// A listing that was asked for.
-enum Asked {
+/// A listing under way.
+enum PendingListing {
     Once(Pending<Children>),
     Watching(Pending<(Children, Watch)>),
 }
 
-impl Asked {
+impl PendingListing {
     fn of(session: &Session, path: &str, watching: bool) -> Self {
         if watching {
             Self::Watching(session.children_watch(path))
@@ -294,8 +247,8 @@ impl Asked {
         }
     }
 
-    /// The names, or `None` where the node is gone.
-    async fn names(self, watches: &mut Watches<'_>) -> Result<Option<Vec<String>>, Fault> {
+    /// The names; `None` where the node is gone.
+    async fn names(self, watches: &mut Watches<'_>) -> Result<Option<Vec<String>>, StepError> {
         let listed = match self {
             Self::Once(pending) => pending.await,
             Self::Watching(pending) => pending.await.map(|(children, watch)| {
@@ -313,19 +266,19 @@ impl Asked {
     }
 }
 
-/// The items among the children of a lane; others are skipped with a warning.
-fn candidates(lane: Lane, path: &str, names: Vec<String>) -> Vec<Candidate> {
+/// The items among the children of a shard; others are skipped with a warning.
+fn candidates(shard: Shard, path: &str, names: Vec<String>) -> Vec<Candidate> {
     let mut all = Vec::with_capacity(names.len());
     for name in names {
-        let order = match (lane, Name::parse(&name)) {
-            (Lane::Ready { priority, number }, Some(Name::Ready { number: nth })) => {
+        let order = match (shard, ItemName::parse(&name)) {
+            (Shard::Ready { priority, number }, Some(ItemName::Ready { number: nth })) => {
                 (priority, true, number, nth)
             }
-            (Lane::Later { .. }, Some(Name::Later { due_ms, priority })) => {
+            (Shard::Later { .. }, Some(ItemName::Later { due_ms, priority })) => {
                 (priority, false, due_ms, 0)
             }
             _ => {
-                tracing::warn!(lane = path, child = name, "no item: skipped");
+                tracing::warn!(shard = path, child = name, "not an item: skipped");
                 continue;
             }
         };

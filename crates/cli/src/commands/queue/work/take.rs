@@ -151,7 +151,7 @@ impl SettledItem<'_> {
             Settled::Acked => "acked",
             Settled::Nacked => "nacked",
             Settled::Released => "released",
-            Settled::Buried => "buried",
+            Settled::DeadLettered => "buried",
             _ => "settled",
         };
         context.output.result(self, text);
@@ -332,7 +332,7 @@ impl Nack {
         let reason = self.reason.clone();
         let how = match (self.release, self.bury) {
             (true, _) => Settlement::Release,
-            (false, true) => Settlement::Bury { reason },
+            (false, true) => Settlement::DeadLetter { reason },
             (false, false) => Settlement::Nack {
                 delay: self.delay,
                 reason,

@@ -1,0 +1,60 @@
+//! The node that informs a claim's owner of a settlement by another process.
+//!
+//! Owns that node, which is called `verdicts/<claim>` on the tree, and its bytes. The process that
+//! settles the claim writes it in the change that ends the claim; it is deleted with the claim.
+
+use super::settlement::Settled;
+use crate::retry;
+use baton_client::{Op, Session};
+use serde::{Deserialize, Serialize};
+
+/// The notice node of a claim of this process. Deleted when this is dropped.
+#[derive(Debug)]
+pub(super) struct SettlementNotice {
+    session: Session,
+    path: String,
+    czxid: i64,
+}
+
+/// What the node holds.
+#[derive(Serialize, Deserialize)]
+struct NoticeBody {
+    settled: Settled,
+}
+
+impl SettlementNotice {
+    pub(super) fn new(session: &Session, path: String, czxid: i64) -> Self {
+        Self {
+            session: session.clone(),
+            path,
+            czxid,
+        }
+    }
+
+    /// What another process has made of the item; `None` where none has settled it, or the node
+    /// cannot be read any more.
+    pub(super) async fn read(&self) -> Option<Settled> {
+        loop {
+            match self.session.get_data(&self.path).await {
+                Ok(read) => {
+                    let body = serde_json::from_slice::<NoticeBody>(&read.data).ok()?;
+                    return Some(body.settled);
+                }
+                Err(error) => retry::until_retryable(&self.session, error).await.ok()?,
+            }
+        }
+    }
+}
+
+impl Drop for SettlementNotice {
+    fn drop(&mut self) {
+        drop(self.session.delete_eventually(&self.path, self.czxid));
+    }
+}
+
+/// The part of a settlement that informs the claim's owner, whose notice node is `node`.
+pub(super) fn notify(node: &str, settled: Settled) -> Op {
+    // A name always has a JSON form.
+    let body = serde_json::to_vec(&NoticeBody { settled }).unwrap_or_default();
+    Op::set_data(node, body, None)
+}

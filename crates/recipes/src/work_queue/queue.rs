@@ -1,0 +1,165 @@
+//! The queue as callers hold it: its path and its settings.
+//!
+//! Owns [`WorkQueue`] and the options of its claims. The operations are in the modules above.
+
+use super::context::QueueContext;
+use super::error::WorkError;
+use super::settlement::RetryBackoff;
+use baton_client::Client;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many items one multi claims at most.
+pub(super) const MAX_CLAIMS: usize = 64;
+
+/// Options of the claims that one handle makes.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimOptions {
+    /// The visibility timeout; `None`: the claim lasts as long as its session.
+    pub visibility: Option<Duration>,
+    /// The limit for items that have none of their own.
+    pub max_attempts: u32,
+    /// The name of the consumer, as others see it.
+    pub name: Option<Arc<str>>,
+    /// Whether each claim has a notice node, through which its owner is informed of a settlement by
+    /// another process.
+    pub notices: bool,
+}
+
+/// A queue at a path of the tree whose items are claimed, worked on and acknowledged.
+///
+/// Delivery is at least once. An item comes back until a consumer acknowledges it under a claim
+/// that is still its own, or until its attempts are used up; it is then kept as a dead letter.
+/// Items of one priority are delivered in the order in which one producer put them; a more urgent
+/// priority is delivered first.
+///
+/// Cheap to clone; clones share the items that were read and claimed ahead.
+///
+/// ```no_run
+/// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use baton::{WorkItem, WorkQueue};
+///
+/// let queue = WorkQueue::new(&client, "/jobs")?.max_attempts(5);
+/// queue.offer("build 17").await?;
+/// queue.offer(WorkItem::new("build 18").id("build-18").priority(100)).await?;
+///
+/// let claim = queue.take().await?;
+/// assert_eq!(claim.payload(), "build 18");
+/// claim.ack().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct WorkQueue {
+    pub(super) context: Arc<QueueContext>,
+    pub(super) capacity: Option<u64>,
+    pub(super) options: ClaimOptions,
+    pub(super) backoff: RetryBackoff,
+    pub(super) prefetch: usize,
+}
+
+impl WorkQueue {
+    /// A queue at `path`. Nothing is sent; the first operation makes the queue if it does not
+    /// exist.
+    ///
+    /// # Errors
+    /// [`WorkError::BadPath`].
+    pub fn new(client: &Client, path: &str) -> Result<Self, WorkError> {
+        let bad = |why: String| WorkError::BadPath {
+            path: path.to_owned(),
+            why,
+        };
+        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
+        if path == "/" {
+            return Err(bad(
+                "the root cannot be a queue; name a node below it".to_owned()
+            ));
+        }
+        Ok(Self {
+            context: Arc::new(QueueContext::new(client, path)),
+            capacity: None,
+            options: ClaimOptions {
+                visibility: None,
+                max_attempts: 10,
+                name: None,
+                notices: false,
+            },
+            backoff: RetryBackoff {
+                first: Duration::from_secs(1),
+                most: Duration::from_secs(600),
+            },
+            prefetch: 1,
+        })
+    }
+
+    /// The most items that the queue holds. Claimed and delayed items count, dead letters do not.
+    ///
+    /// The capacity is written to the tree when the queue is made. A handle that asks for another
+    /// one gets [`WorkError::CapacityDiffers`]; a handle that does not call this uses the capacity
+    /// in the tree. No offer and no replay takes the queue over its capacity, even where several
+    /// processes offer at the same time: each is one change conditioned on the count before it.
+    #[must_use]
+    pub fn capacity(mut self, items: u64) -> Self {
+        self.capacity = Some(items);
+        self
+    }
+
+    /// The visibility timeout: how long a claim of this handle lasts unless it is extended.
+    /// Afterwards other consumers may claim the item. Default: as long as the session.
+    ///
+    /// It is measured by the servers' clocks, which should agree with each other. If they differ,
+    /// two consumers may work on an item at the same time, but only one of them can settle it.
+    #[must_use]
+    pub fn visibility(mut self, timeout: Duration) -> Self {
+        self.options.visibility = Some(timeout);
+        self
+    }
+
+    /// How often an item may be claimed before it becomes a dead letter. Default: 10. An item's own
+    /// limit comes first.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.options.max_attempts = attempts.max(1);
+        self
+    }
+
+    /// Delay of an item after its first failed attempt, doubled with each further one up to `most`.
+    /// Default: from 1 second to 10 minutes.
+    #[must_use]
+    pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
+        self.backoff = RetryBackoff { first, most };
+        self
+    }
+
+    /// How many items to claim at once. Default: 1, at most 64.
+    ///
+    /// Items that are claimed ahead wait in this process until they are taken; their attempt and
+    /// their visibility timeout have begun. [`WorkQueue::give_back`] releases them.
+    #[must_use]
+    pub fn prefetch(mut self, items: usize) -> Self {
+        self.prefetch = items.clamp(1, MAX_CLAIMS);
+        self
+    }
+
+    /// The name of this consumer, as others see it in its claims.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.options.name = Some(Arc::from(name));
+        self
+    }
+
+    /// Informs the claims of this handle of a settlement by another process: see
+    /// [`Claim::settled`](super::Claim::settled) and [`WorkQueue::settle`]. Costs one more node for
+    /// each claim, as long as the claim exists.
+    #[must_use]
+    pub fn settled_elsewhere(mut self) -> Self {
+        self.options.notices = true;
+        self
+    }
+
+    /// The queue's path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.context.layout.root
+    }
+}
