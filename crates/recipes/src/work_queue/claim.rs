@@ -96,15 +96,15 @@ impl Claim {
         self.held.check()
     }
 
-    /// For how long the claim is known to be valid if no server answers from now on: the rest of the
-    /// session's lease, or of the visibility timeout if that is shorter.
+    /// For how long the claim is known to be valid if no server answers from now on: the rest of
+    /// the session's lease, or of the visibility timeout if that is shorter.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Resolves with the reason when the claim is lost. The future does not borrow the claim, can be
-    /// made any number of times, and may be dropped at any time.
+    /// Resolves with the reason when the claim is lost. The future does not borrow the claim, can
+    /// be made any number of times, and may be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         self.held.lost()
     }
@@ -153,12 +153,14 @@ impl Claim {
         self.held.guard.session()
     }
 
-    /// Begins a set of changes to the tree that is applied whole, and only while the claim is valid.
+    /// Begins a set of changes to the tree that is applied whole, and only while the claim is
+    /// valid.
     pub fn txn(&self) -> Txn<'_> {
         self.held.guard.txn()
     }
 
-    /// The status of the claim, for code that does not have the claim. It does not borrow the claim.
+    /// The status of the claim, for code that does not have the claim. It does not borrow the
+    /// claim.
     #[must_use]
     pub fn status(&self) -> GuardStatus {
         self.held.status()
@@ -197,8 +199,8 @@ impl Claim {
         self.settle(Settlement::Ack).await
     }
 
-    /// The attempt failed: the item becomes available again after the queue's back-off, or becomes a
-    /// dead letter if this was its last attempt. `reason` is noted in it.
+    /// The attempt failed: the item becomes available again after the queue's back-off, or becomes
+    /// a dead letter if this was its last attempt. `reason` is noted in it.
     ///
     /// # Errors
     /// As [`Claim::ack`].

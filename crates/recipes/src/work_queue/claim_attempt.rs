@@ -90,8 +90,8 @@ impl QueueContext {
         }
     }
 
-    /// Claims as many of `picked` as it can: all in one multi, or, after a lost race for one of them,
-    /// each of the others in a multi of its own.
+    /// Claims as many of `picked` as it can: all in one multi, or, after a lost race for one of
+    /// them, each of the others in a multi of its own.
     async fn claim_picked(
         &self,
         session: &Session,

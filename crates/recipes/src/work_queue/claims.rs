@@ -60,9 +60,9 @@ impl WorkQueue {
         self.claims_since(0, false).await
     }
 
-    /// Lists the claims with this token: more than one where items were claimed in one change. Reads
-    /// the stat of every item, and those items that have changed since the claim, from a server that
-    /// has caught up.
+    /// Lists the claims with this token: more than one where items were claimed in one change.
+    /// Reads the stat of every item, and those items that have changed since the claim, from a
+    /// server that has caught up.
     ///
     /// # Errors
     /// [`WorkError`].
@@ -170,8 +170,8 @@ impl QueueContext {
         Ok(listed)
     }
 
-    /// Reads those of these items that are claimed, with their claims. The first requests are queued
-    /// before the future is first polled.
+    /// Reads those of these items that are claimed, with their claims. The first requests are
+    /// queued before the future is first polled.
     pub(super) fn read_claims(
         &self,
         session: &Session,

@@ -106,8 +106,8 @@ pub enum WorkError {
         /// How the claim ended.
         reason: LostReason,
     },
-    /// No claim has this token: the item was settled, the claim has ended, or it never existed. This
-    /// call changed nothing.
+    /// No claim has this token: the item was settled, the claim has ended, or it never existed.
+    /// This call changed nothing.
     #[error(
         "{path}: no claim has the token {token}: its item was settled, or it ended and the item goes to another; see the claims that there are"
     )]

@@ -53,8 +53,8 @@ impl WorkQueue {
         Ok(ids.into_iter().next().unwrap_or_default())
     }
 
-    /// Puts several items into the queue, all or none, and returns their ids. Together they must fit
-    /// into one request to a server.
+    /// Puts several items into the queue, all or none, and returns their ids. Together they must
+    /// fit into one request to a server.
     ///
     /// # Errors
     /// As [`WorkQueue::offer`].

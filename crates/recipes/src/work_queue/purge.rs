@@ -37,8 +37,8 @@ enum Removal {
 }
 
 impl WorkQueue {
-    /// Removes all items that nobody has claimed, with those that are delayed or cannot be read, and
-    /// frees their ids. Dead letters stay: see [`WorkQueue::purge_dead`].
+    /// Removes all items that nobody has claimed, with those that are delayed or cannot be read,
+    /// and frees their ids. Dead letters stay: see [`WorkQueue::purge_dead`].
     ///
     /// Items that are put meanwhile may stay. Dropping the future stops the removal.
     ///

@@ -23,8 +23,8 @@ pub(super) fn mark(node: String, visibility: Option<Duration>) -> ClaimMark {
     }
 }
 
-/// ClaimDeadline when the claim hides the item from others, by the servers' clock; `None` for as long as
-/// the claim's node exists. `item` is the stat of the item.
+/// ClaimDeadline when the claim hides the item from others, by the servers' clock; `None` for as
+/// long as the claim's node exists. `item` is the stat of the item.
 pub(super) fn hidden_until_ms(mark: &ClaimMark, item: &Stat) -> Option<i64> {
     mark.visibility_ms
         .map(|visibility_ms| item.mtime.saturating_add(visibility_ms))

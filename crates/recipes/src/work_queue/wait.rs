@@ -218,8 +218,8 @@ async fn item_came_back(session: &Session, item: &str, watch: Watch) -> bool {
 }
 
 impl QueueContext {
-    /// Waits until the folder of items exists. A put makes it again. A consumer that waits does not,
-    /// because somebody may be deleting the queue.
+    /// Waits until the folder of items exists. A put makes it again. A consumer that waits does
+    /// not, because somebody may be deleting the queue.
     pub(super) async fn wait_for_folder(&self, session: &Session) -> Result<(), StepError> {
         let _idling = Idling::new(self);
         let (stat, made) = session.exists_watch(&self.layout.items).await?;
