@@ -36,7 +36,7 @@ pub use config::{Config, ConfigError, DEFAULT_PORT};
 pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, SessionLost};
 pub use lease::{LeaseMode, LeaseOptions};
 pub use pending::{Applied, Pending, PendingApplied};
-pub use session::{Cleanup, CleanupError, Deletion, Lease, LeaseHold, Session};
+pub use session::{Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Session};
 pub use state::{EndReason, State, StateStream};
 pub use supervisor::Client;
 pub use transport::{BoxStream, Endpoint, Host, SocketTransport, Stream, Transport};

@@ -92,16 +92,6 @@ impl Op {
         }
     }
 
-    /// Creates a node at `path` and deletes it again: nobody ever sees it but by a watch there, to
-    /// whom it tells that this multi was applied.
-    pub fn herald(path: impl Into<String>) -> [Self; 2] {
-        let path = path.into();
-        [
-            Self::create(path.clone(), Vec::new(), CreateMode::Persistent),
-            Self::delete(path, None),
-        ]
-    }
-
     /// Replaces a node's data; of any version for `None`.
     pub fn set_data(path: impl Into<String>, data: impl Into<Bytes>, version: Option<i32>) -> Self {
         Self::SetData {

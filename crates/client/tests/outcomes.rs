@@ -13,8 +13,8 @@ mod support;
 use std::time::Duration;
 
 use baton_client::{
-    Acl, Cleanup, CleanupError, Client, CreateMode, EndReason, Error, Op, OpCode, Reason, Session,
-    State,
+    Acl, Cleanup, CleanupError, Client, CreateMode, DeleteOptions, EndReason, Error, Op, OpCode,
+    Reason, Session, State,
 };
 use baton_proto::{ErrorCode, MultiResult, ReplyHeader, Request, Response, Stat};
 use support::{Peer, SESSION, T, World, settle, stat};
@@ -585,7 +585,7 @@ async fn h07_a_deletion_looks_again_after_another_version_and_is_done_where_noth
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     for end in [None, Some(ErrorCode::NoNode), Some(ErrorCode::NoAuth)] {
-        let deletion = tokio::spawn(s.delete_created("/n", 7));
+        let deletion = tokio::spawn(s.delete_node("/n", 7, DeleteOptions::new()));
         for version in [3, 4] {
             let asked = peer.expect(OpCode::Exists).await;
             let seen = Stat {

@@ -213,21 +213,10 @@ impl Receipt {
     /// The node as a server that has caught up sees it. `cause` is what the caller reports if the
     /// session has ended.
     async fn read(&self, cause: Error) -> Result<Option<(i32, i64)>, Error> {
-        loop {
-            if !retry::until_connected(&self.session).await {
-                return Err(cause);
-            }
-            let caught_up = self.session.sync(&self.dir);
-            let stat = self.session.exists(&self.path);
-            let read = match caught_up.await {
-                Ok(_) => stat.await,
-                Err(error) => Err(error),
-            };
-            match read {
-                Ok(stat) => return Ok(stat.map(|stat| (stat.version, stat.czxid))),
-                Err(error) => retry::until_retryable(&self.session, error).await?,
-            }
-        }
+        let exists = |session: &Session| session.exists(&self.path);
+        let read = || self.session.read_latest(&self.dir, exists);
+        let stat = retry::resolve(&self.session, cause, read).await?;
+        Ok(stat.map(|stat| (stat.version, stat.czxid)))
     }
 
     async fn find_out(&mut self, version: i32, cause: Error) -> Outcome {

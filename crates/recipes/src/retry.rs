@@ -1,4 +1,4 @@
-//! Waiting for a session's connection to come back.
+//! Repeating what a lost connection has interrupted.
 //!
 //! Owns the distinction between a failure that passes and one that does not. Whether the session
 //! still lives is the client's decision alone; this module only waits for it.
@@ -31,6 +31,56 @@ pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(
             }
         }
         other => Err(other),
+    }
+}
+
+/// After `error`, for a caller that reads the tree before it changes it again: returns once it may
+/// do so, also where the change was perhaps applied, because the read tells.
+pub(crate) async fn until_readable(session: &Session, error: Error) -> Result<(), Error> {
+    if error.is_maybe_applied() && until_connected(session).await {
+        Ok(())
+    } else {
+        until_retryable(session, error).await
+    }
+}
+
+/// Repeats `read` until a server answers it.
+///
+/// # Errors
+/// What does not pass: a refusal, or the end of the session.
+pub(crate) async fn read<T, F>(session: &Session, read: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    loop {
+        match read().await {
+            Ok(value) => return Ok(value),
+            Err(error) => until_retryable(session, error).await?,
+        }
+    }
+}
+
+/// Resolves the outcome of a change whose answer was lost with the error `lost`: repeats `read`,
+/// which must come from a server that has caught up, until one answers it.
+///
+/// # Errors
+/// `lost` where the session ends before; a refusal of the read.
+pub(crate) async fn resolve<T, F>(
+    session: &Session,
+    lost: Error,
+    read: impl Fn() -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    loop {
+        if !until_connected(session).await {
+            return Err(lost);
+        }
+        match read().await {
+            Ok(value) => return Ok(value),
+            Err(error) => until_retryable(session, error).await?,
+        }
     }
 }
 

@@ -93,8 +93,7 @@ async fn read(session: &Session, dir: &str) -> Result<i64, Error> {
             Err(error) if error.is_no_node() => {
                 ensure_parents(session, dir, Parents::Container).await?;
             }
-            Err(error) if error.is_maybe_applied() && retry::until_connected(session).await => {}
-            Err(error) => retry::until_retryable(session, error).await?,
+            Err(error) => retry::until_readable(session, error).await?,
         }
     }
 }

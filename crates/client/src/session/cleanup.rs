@@ -85,6 +85,36 @@ impl Drop for Running {
     }
 }
 
+/// How [`Session::delete_node`] deletes a node.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct DeleteOptions {
+    unique_name: bool,
+    together_with: Vec<Op>,
+}
+
+impl DeleteOptions {
+    /// Reads first which node is at the path, so that a later one of the same name is left alone.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sends the delete without a read before it. Only for a path that no other node ever had or
+    /// will have, by a random marker in its name.
+    pub fn unique_name(mut self) -> Self {
+        self.unique_name = true;
+        self
+    }
+
+    /// Makes the deletion the last part of one change with `ops`, without a read before it: as
+    /// [`DeleteOptions::unique_name`], only for a name that is used once. Where the server refuses
+    /// one of `ops`, the node is deleted alone.
+    pub fn together_with(mut self, ops: impl IntoIterator<Item = Op>) -> Self {
+        self.together_with.extend(ops);
+        self
+    }
+}
+
 /// A deletion that was queued at the call. Await it for the first answer; whether that comes or
 /// not, and whether this is dropped or not, it goes on until it is certain that the node is gone,
 /// or the session is over.
@@ -93,38 +123,17 @@ pub struct Deletion {
     session: Session,
     path: String,
     czxid: i64,
-    /// What tells of it, and the deletion itself, where it is announced: repeated until it is
-    /// certain.
-    announced: Vec<Op>,
+    /// The whole change, where the deletion is a part of one: repeated until it is certain.
+    multi: Vec<Op>,
     asked: Asked,
 }
 
 /// What was sent and not answered yet.
 enum Asked {
-    Look(Pending<Option<Stat>>),
+    Stat(Pending<Option<Stat>>),
     Delete(Pending<()>),
-    Announced(Pending<Vec<OpResult>>),
+    Multi(Pending<Vec<OpResult>>),
     Nothing,
-}
-
-impl Deletion {
-    /// Queues what `ask` asks first.
-    fn begin(
-        session: &Session,
-        path: &str,
-        czxid: i64,
-        ask: impl FnOnce(&Session) -> Asked,
-    ) -> Self {
-        let session = session.for_cleanup();
-        let asked = ask(&session);
-        Self {
-            session,
-            path: path.to_owned(),
-            czxid,
-            announced: Vec::new(),
-            asked,
-        }
-    }
 }
 
 impl Deletion {
@@ -137,17 +146,17 @@ impl Deletion {
         let asked = std::mem::replace(&mut self.asked, Asked::Nothing);
         let (session, czxid) = (self.session.clone(), self.czxid);
         let path = std::mem::take(&mut self.path);
-        let announced = std::mem::take(&mut self.announced);
+        let multi = std::mem::take(&mut self.multi);
         self.session.clean_up(async move {
             let answer = match asked {
                 Asked::Delete(asked) => Some(asked.await),
-                Asked::Announced(asked) => Some(asked.await.map(drop)),
-                Asked::Look(_) | Asked::Nothing => None,
+                Asked::Multi(asked) => Some(asked.await.map(drop)),
+                Asked::Stat(_) | Asked::Nothing => None,
             };
             match answer {
                 Some(Ok(())) => Ok(()),
                 Some(Err(e)) if e.is_no_node() => Ok(()),
-                _ => delete_until_gone(&session, &path, czxid, &announced).await,
+                _ => delete_until_gone(&session, &path, czxid, &multi).await,
             }
         })
     }
@@ -160,7 +169,7 @@ impl Future for Deletion {
         loop {
             let answer = match &mut self.asked {
                 Asked::Nothing => return Poll::Ready(Ok(())),
-                Asked::Look(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                Asked::Stat(asked) => match ready!(Pin::new(asked).poll(cx)) {
                     Ok(Some(stat)) if stat.czxid == self.czxid => {
                         let asked = delete_as_seen(&self.session, &self.path, &stat);
                         self.asked = Asked::Delete(asked);
@@ -170,15 +179,15 @@ impl Future for Deletion {
                 },
                 Asked::Delete(asked) => match ready!(Pin::new(asked).poll(cx)) {
                     Err(e) if e.is_bad_version() => {
-                        self.asked = Asked::Look(self.session.exists(&self.path));
+                        self.asked = Asked::Stat(self.session.exists(&self.path));
                         continue;
                     }
                     Err(e) if e.is_no_node() => Ok(()),
                     other => other,
                 },
-                Asked::Announced(asked) => match ready!(Pin::new(asked).poll(cx)) {
+                Asked::Multi(asked) => match ready!(Pin::new(asked).poll(cx)) {
                     Err(e) if e.is_no_node() => Ok(()),
-                    // What may not be announced is still deleted.
+                    // Where the server refuses another part, the node is still deleted.
                     Err(Error::MultiRejected { .. }) => {
                         self.asked = Asked::Delete(self.session.delete(&self.path, None));
                         continue;
@@ -189,9 +198,9 @@ impl Future for Deletion {
             self.asked = Asked::Nothing;
             if answer.is_err() {
                 let (session, path, czxid) = (self.session.clone(), self.path.clone(), self.czxid);
-                let announced = std::mem::take(&mut self.announced);
+                let multi = std::mem::take(&mut self.multi);
                 drop(self.session.clean_up(async move {
-                    delete_until_gone(&session, &path, czxid, &announced).await
+                    delete_until_gone(&session, &path, czxid, &multi).await
                 }));
             }
             return Poll::Ready(answer);
@@ -216,59 +225,31 @@ impl fmt::Debug for Deletion {
 }
 
 impl Session {
-    /// Deletes the node at `path`, with a request that is queued before this returns: it travels
-    /// with what is called next. May be called from anywhere, outside a runtime too.
-    ///
-    /// The request goes out without a look at what is there. So this is only for a path that no
-    /// other node ever had or will have, by a random marker in it. Where its answer is lost, it
-    /// goes on as [`Session::delete_eventually`].
-    pub fn delete_marked(&self, path: &str, czxid: i64) -> Deletion {
-        Deletion::begin(self, path, czxid, |session| {
+    /// Deletes the node at `path` that was created by the change `czxid`, and no other, with a
+    /// request that is queued before this returns: it travels with what is called next. The first
+    /// answer can be awaited; where it is lost, the deletion goes on as
+    /// [`Session::delete_eventually`]. May be called from anywhere, outside a runtime too.
+    pub fn delete_node(&self, path: &str, czxid: i64, options: DeleteOptions) -> Deletion {
+        let DeleteOptions {
+            unique_name,
+            mut together_with,
+        } = options;
+        let session = self.for_cleanup();
+        let asked = if !together_with.is_empty() {
+            together_with.push(Op::delete(path, None));
+            Asked::Multi(session.multi(&together_with))
+        } else if unique_name {
             Asked::Delete(session.delete(path, None))
-        })
-    }
-
-    /// As [`Session::delete_marked`], and whoever watches for a node at `herald` is told *that this
-    /// deletion was made*, before the news that the node at `path` is gone: in the same change a
-    /// node is created at `herald` and deleted again, so that nobody ever sees it but by its watch.
-    /// A node that goes with its session, or by another's hand, has no such herald.
-    ///
-    /// Where its answer is lost, it goes on in the same manner; where the server refuses the
-    /// herald, the node is deleted without it.
-    pub fn delete_announced(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
-        self.delete_after(path, czxid, Op::herald(herald))
-    }
-
-    /// As [`Session::delete_announced`], and whoever watches the data of the node at `path` is told
-    /// that it has changed, where it would have been told of the end: in the same change the data
-    /// is emptied. So one that did not watch for the herald yet can tell this deletion from others
-    /// too.
-    pub fn delete_with_farewell(&self, path: &str, czxid: i64, herald: &str) -> Deletion {
-        let farewell = Op::set_data(path, Vec::new(), None);
-        self.delete_after(
-            path,
+        } else {
+            Asked::Stat(session.exists(path))
+        };
+        Deletion {
+            session,
+            path: path.to_owned(),
             czxid,
-            Op::herald(herald).into_iter().chain([farewell]),
-        )
-    }
-
-    /// Deletes the node at `path` in one change with what tells of it, which comes first.
-    fn delete_after(&self, path: &str, czxid: i64, news: impl IntoIterator<Item = Op>) -> Deletion {
-        let ops: Vec<_> = news.into_iter().chain([Op::delete(path, None)]).collect();
-        let mut deletion = Deletion::begin(self, path, czxid, |session| {
-            Asked::Announced(session.multi(&ops))
-        });
-        deletion.announced = ops;
-        deletion
-    }
-
-    /// Deletes the node at `path` that was created by the change `czxid`, and no other, as
-    /// [`Session::delete_eventually`] does, but so that the first answer can be awaited by itself.
-    /// The look at what is there is queued before this returns.
-    pub fn delete_created(&self, path: &str, czxid: i64) -> Deletion {
-        Deletion::begin(self, path, czxid, |session| {
-            Asked::Look(session.exists(path))
-        })
+            multi: together_with,
+            asked,
+        }
     }
 
     /// Deletes the node at `path` that was created by the change `czxid`, and no other: tried again
@@ -343,9 +324,7 @@ impl Session {
 /// The `czxid` of the node that our create with this data has left at `path`, on a server that has
 /// caught up (`H02`).
 async fn left_by(session: &Session, path: &str, data: &[u8]) -> Result<Option<i64>, Error> {
-    let synced = session.sync(path);
-    let read = session.get_data(path);
-    synced.await?;
+    let read = session.read_latest(path, |session| session.get_data(path));
     let stat = match read.await {
         Ok(read) => (read.data == data).then_some(read.stat),
         Err(e) if e.is_no_node() => None,
@@ -374,13 +353,13 @@ fn delete_as_seen(session: &Session, path: &str, stat: &Stat) -> Pending<()> {
     session.delete(path, Some(stat.version).filter(|v| *v != -1))
 }
 
-/// `announced` is the change to make where it is to tell of itself; where the server refuses it,
-/// the node is deleted without.
+/// `multi` is the change that the deletion is a part of, if any; where the server refuses it, the
+/// node is deleted alone.
 async fn delete_until_gone(
     session: &Session,
     path: &str,
     czxid: i64,
-    mut announced: &[Op],
+    mut multi: &[Op],
 ) -> Result<(), CleanupError> {
     loop {
         let stat = match record_of(session, path).await {
@@ -391,16 +370,16 @@ async fn delete_until_gone(
                 continue;
             }
         };
-        let deleted = if announced.is_empty() {
+        let deleted = if multi.is_empty() {
             delete_as_seen(session, path, &stat).await
         } else {
-            session.multi(announced).await.map(drop)
+            session.multi(multi).await.map(drop)
         };
         match deleted {
             Ok(()) => return Ok(()),
             Err(e) if e.is_no_node() => return Ok(()),
             Err(e) if e.is_bad_version() => {}
-            Err(Error::MultiRejected { .. }) => announced = &[],
+            Err(Error::MultiRejected { .. }) => multi = &[],
             Err(e) => retry(session, e).await?,
         }
     }

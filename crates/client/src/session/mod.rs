@@ -27,7 +27,7 @@ mod protected;
 pub(crate) mod replies;
 pub(crate) mod watches;
 
-pub use cleanup::{Cleanup, CleanupError, Deletion};
+pub use cleanup::{Cleanup, CleanupError, DeleteOptions, Deletion};
 
 /// A session with the servers: a cheap handle, one session for ever.
 ///

@@ -13,7 +13,7 @@ use baton_proto::{
 use tokio::sync::oneshot;
 
 use crate::config::AuthInfo;
-use crate::error::Reason;
+use crate::error::{Error, Reason};
 use crate::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
 use crate::session::Session;
 use crate::session::core::{Credential, Phase, Submission};
@@ -338,6 +338,30 @@ impl Session {
         self.submit(call, &Request::Sync { path: &full }, |reply, _, _| {
             body(reply, OpCode::Sync).map(drop)
         })
+    }
+
+    /// Reads with `read` from a server that has caught up: the answer is not older than what was
+    /// committed when this was called. The [`Session::sync`] at `path` and the read travel
+    /// together.
+    ///
+    /// ```no_run
+    /// # async fn example(session: baton_client::Session) -> Result<(), baton_client::Error> {
+    /// let stat = session.read_latest("/config", |session| session.exists("/config")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the sync and of the read.
+    pub async fn read_latest<T>(
+        &self,
+        path: &str,
+        read: impl FnOnce(&Self) -> Pending<T>,
+    ) -> Result<T, Error> {
+        let sync = self.sync(path);
+        let read = read(self);
+        sync.await?;
+        read.await
     }
 
     /// All parts or none, at one place in the order of all changes.

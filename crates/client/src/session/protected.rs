@@ -28,9 +28,7 @@ impl Session {
     ) -> Result<Option<Created>, Error> {
         // One after the other on the session's own order: behind the create, and behind what the
         // new server has yet to learn.
-        let sync = self.sync(parent);
-        let listing = self.children(parent);
-        sync.await?;
+        let listing = self.read_latest(parent, |session| session.children(parent));
         let names = match listing.await {
             Ok(children) => children.names,
             Err(e) if e.is_no_node() => return Ok(None),

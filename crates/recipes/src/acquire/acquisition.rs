@@ -46,22 +46,31 @@ struct WaiterIdentity {
     since_ms: u64,
 }
 
-/// How we come into the line, and whether we wait there.
-enum AcquireMode<'a> {
-    /// At the end, until first.
+/// Whether an acquisition waits for other holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireMode {
+    /// Waits in the queue until first.
     Wait,
-    /// At the end, and out again unless first.
+    /// Withdraws unless first at once.
     IfFree,
-    /// The same, beside a node of ours of that name.
+}
+
+/// How the waiter node of an attempt comes into the wait queue: always at its end.
+enum Start<'a> {
+    /// It is created.
+    Create,
+    /// It is created, and does not wait for the node of this name, which is held as well.
     Beside(&'a str),
-    /// At the end, in the step that releases our node, which was first; then until first. Boxed: it
-    /// is over soon, and is not to make every wait larger.
+    /// It is created in the change that releases this node, which was first. Boxed so that the
+    /// long-lived acquire future stays small.
     Requeue(Box<WaiterNode>),
 }
 
-pub(crate) enum Grant {
-    Held(Guard, Uuid),
-    Busy,
+/// A lock that was acquired.
+pub(crate) struct Grant {
+    pub guard: Guard,
+    /// The id in the waiter node's record.
+    pub id: Uuid,
 }
 
 /// What happens on the way.
@@ -122,31 +131,38 @@ impl Acquisition {
         (acquisition, progress)
     }
 
-    /// Stands in line until first, or, with `only_if_free`, leaves again at once if not first.
-    pub(crate) async fn run(
+    /// Acquires the lock, waiting for all who came before.
+    pub(crate) async fn acquire(
         &self,
-        only_if_free: bool,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Grant, LockError> {
-        self.run_held_off(only_if_free, DelayedUntil::default(), report)
+        loop {
+            if let Some(grant) = self.run(AcquireMode::Wait, report).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Acquires the lock; `None` only with [`AcquireMode::IfFree`], where others hold it or wait.
+    pub(crate) async fn run(
+        &self,
+        mode: AcquireMode,
+        report: &mut (dyn FnMut(Report<'_>) + Send),
+    ) -> Result<Option<Grant>, LockError> {
+        self.run_held_off(mode, DelayedUntil::default(), report)
             .await
     }
 
     async fn run_held_off(
         &self,
-        only_if_free: bool,
+        mode: AcquireMode,
         mut held_off: DelayedUntil,
         report: &mut (dyn FnMut(Report<'_>) + Send),
-    ) -> Result<Grant, LockError> {
+    ) -> Result<Option<Grant>, LockError> {
         loop {
             let attempt = async {
                 let (session, lease) = Box::pin(self.enter()).await?;
-                let mode = if only_if_free {
-                    AcquireMode::IfFree
-                } else {
-                    AcquireMode::Wait
-                };
-                self.attempt(session, lease, mode, &mut held_off, report)
+                self.attempt(session, lease, mode, Start::Create, &mut held_off, report)
                     .await
             };
             match attempt.await {
@@ -158,9 +174,9 @@ impl Acquisition {
         }
     }
 
-    /// Releases `held` and stands in line until first again: in one step where it stands in this
-    /// line, on one node.
-    pub(crate) async fn run_again(
+    /// Releases `held` and acquires the lock again, behind all who wait now: in one change where
+    /// `held` is one node of this wait queue.
+    pub(crate) async fn acquire_again(
         &self,
         held: Guard,
         report: &mut (dyn FnMut(Report<'_>) + Send),
@@ -170,22 +186,26 @@ impl Acquisition {
             path: self.path.to_string(),
             reason,
         })?;
-        let mut held_off = DelayedUntil::default();
+        let (mode, mut held_off) = (AcquireMode::Wait, DelayedUntil::default());
         match node {
             Some(node) if node.is_marked() && node.dir() == &*self.path => {
-                let mode = AcquireMode::Requeue(Box::new(node));
-                let attempt = self.attempt(session, lease, mode, &mut held_off, report);
+                let start = Start::Requeue(Box::new(node));
+                let attempt = self.attempt(session, lease, mode, start, &mut held_off, report);
                 match attempt.await {
-                    Err(AttemptError::Again) => {}
+                    Ok(Some(grant)) => return Ok(grant),
+                    Ok(None) | Err(AttemptError::Again) => {}
                     Err(AttemptError::Failed(error)) => return Err(error),
-                    Ok(grant) => return Ok(grant),
                 }
             }
-            // Of another line, or with a name that others use.
+            // Of another wait queue, or with a name that others use.
             Some(node) => drop(node.release()),
             None => {}
         }
-        self.run_held_off(false, held_off, report).await
+        loop {
+            if let Some(grant) = self.run_held_off(mode, held_off, report).await? {
+                return Ok(grant);
+            }
+        }
     }
 
     /// As what we stand in the line.
@@ -215,7 +235,7 @@ impl Acquisition {
     }
 
     /// One try, without waiting, to stand first beside what `held` holds, in the same session.
-    pub(crate) async fn run_beside(&self, held: &Guard) -> Result<Grant, LockError> {
+    pub(crate) async fn try_beside(&self, held: &Guard) -> Result<Option<Grant>, LockError> {
         let beside = baton_proto::path::name(held.node());
         loop {
             held.check().map_err(|reason| LockError::Lost {
@@ -225,9 +245,9 @@ impl Acquisition {
             let attempt = async {
                 let session = held.session().clone();
                 let lease = self.lease(&session).await?;
-                let mode = AcquireMode::Beside(beside);
+                let (mode, start) = (AcquireMode::IfFree, Start::Beside(beside));
                 let mut held_off = DelayedUntil::default();
-                self.attempt(session, lease, mode, &mut held_off, &mut |_| {})
+                self.attempt(session, lease, mode, start, &mut held_off, &mut |_| {})
                     .await
             };
             match attempt.await {
@@ -247,15 +267,15 @@ impl Acquisition {
         &self,
         session: Session,
         lease: LeaseHold,
-        mode: AcquireMode<'_>,
+        mode: AcquireMode,
+        start: Start<'_>,
         held_off: &mut DelayedUntil,
         report: &mut (dyn FnMut(Report<'_>) + Send),
-    ) -> Result<Grant, AttemptError> {
-        let (beside, only_if_free, node) = match mode {
-            AcquireMode::Wait => (None, false, None),
-            AcquireMode::IfFree => (None, true, None),
-            AcquireMode::Beside(name) => (Some(name), true, None),
-            AcquireMode::Requeue(node) => (None, false, Some(node)),
+    ) -> Result<Option<Grant>, AttemptError> {
+        let (beside, node) = match start {
+            Start::Create => (None, None),
+            Start::Beside(name) => (Some(name), None),
+            Start::Requeue(node) => (None, Some(node)),
         };
         let contention = Contention {
             beside,
@@ -279,7 +299,7 @@ impl Acquisition {
         // Boxed: what is over soon is not to make every wait larger.
         let (waiter, listing) = Box::pin(self.join(&session, identity, node)).await?;
         report(Report::Offered(waiter.path()));
-        let granted = if only_if_free {
+        let granted = if mode == AcquireMode::IfFree {
             match Box::pin(wait_queue::position_or_withdraw(
                 waiter, listing, contention,
             ))
@@ -289,7 +309,7 @@ impl Acquisition {
                     let own_node = OwnNodeWatch::watch(&waiter);
                     Ok(GrantedNode { waiter, own_node })
                 }
-                Ok((_, Position::Behind { .. })) => return Ok(Grant::Busy),
+                Ok((_, Position::Behind { .. })) => return Ok(None),
                 Err(trouble) => Err(trouble),
             }
         } else {
@@ -306,7 +326,10 @@ impl Acquisition {
             granted.waiter.czxid()
         };
         let guard = Box::pin(self.hold(vec![granted], token, lease)).await?;
-        Ok(Grant::Held(guard, identity.id))
+        Ok(Some(Grant {
+            guard,
+            id: identity.id,
+        }))
     }
 
     fn record(&self, identity: WaiterIdentity) -> Record {

@@ -7,6 +7,8 @@ mod acquisition;
 mod error;
 mod progress;
 
-pub(crate) use acquisition::{Acquisition, AttemptError, Grant, Report, needs_renewal, renew};
+pub(crate) use acquisition::{
+    AcquireMode, Acquisition, AttemptError, Grant, Report, needs_renewal, renew,
+};
 pub use error::LockError;
 pub use progress::{QueuePosition, WaitProgress};

@@ -130,12 +130,7 @@ impl BarrierContext {
 
     /// After `error`: returns once the tree may be looked at again on this session.
     pub(super) async fn after(&self, session: &Session, error: Error) -> Result<(), Halt> {
-        let passed = if error.is_maybe_applied() && retry::until_connected(session).await {
-            Ok(())
-        } else {
-            retry::until_retryable(session, error).await
-        };
-        match passed {
+        match retry::until_readable(session, error).await {
             Ok(()) => Ok(()),
             Err(_) if session.state().is_final() => Err(Halt::Again),
             Err(source) => Err(BarrierError::Client {
@@ -180,13 +175,10 @@ impl BarrierContext {
     /// no node.
     pub(super) async fn read(&self, session: &Session, node: &str) -> Result<Option<Data>, Halt> {
         loop {
-            let caught_up = session.sync(node);
-            let data = session.get_data(node);
-            let read = match caught_up.await {
-                Ok(()) => data.await,
-                Err(error) => Err(error),
-            };
-            match read {
+            match session
+                .read_latest(node, |session| session.get_data(node))
+                .await
+            {
                 Ok(data) => return Ok(Some(data)),
                 Err(error) if error.is_no_node() => return Ok(None),
                 Err(error) => self.after(session, error).await?,

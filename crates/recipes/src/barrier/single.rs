@@ -8,7 +8,7 @@ use super::context::{BarrierContext, Halt, Limit};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
-use baton_client::{CleanupError, Client, CreateMode, Op};
+use baton_client::{CleanupError, Client, CreateMode, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,13 +144,8 @@ impl Barrier {
                 loop {
                     // Not older than this call: a server that lags behind could take a gate just
                     // closed for an open one.
-                    let caught_up = session.sync(self.path());
-                    let watched = session.get_data_watch(self.path());
-                    let read = match caught_up.await {
-                        Ok(()) => watched.await,
-                        Err(error) => Err(error),
-                    };
-                    match read {
+                    let watched = |session: &Session| session.get_data_watch(self.path());
+                    match session.read_latest(self.path(), watched).await {
                         // Whatever it tells, the next look decides.
                         Ok((_, watch)) => drop(watch.await),
                         Err(error) if error.is_no_node() => return Ok(()),

@@ -204,7 +204,7 @@ impl Follower<'_> {
                         return Ok(false);
                     }
                 }
-                state = self.states.next() => self.look_at(state)?,
+                state = self.states.next() => self.note_state(state)?,
                 Some(ask) = self.asks.recv() => {
                     self.waiting.retain(|ask| !ask.is_closed());
                     self.waiting.push(ask);
@@ -214,7 +214,7 @@ impl Follower<'_> {
         }
     }
 
-    fn look_at(&self, state: Option<State>) -> Result<(), FollowError> {
+    fn note_state(&self, state: Option<State>) -> Result<(), FollowError> {
         if state.is_none_or(State::is_final) {
             return Err(FollowError::SessionOver);
         }
@@ -369,7 +369,7 @@ impl Follower<'_> {
                 biased;
                 answer = &mut operation => return answer,
                 // At the end of the session the operation ends as well.
-                Some(state) = self.states.next() => drop(self.look_at(Some(state))),
+                Some(state) = self.states.next() => drop(self.note_state(Some(state))),
             }
         }
     }

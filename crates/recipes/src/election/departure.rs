@@ -6,7 +6,7 @@
 //! the leader's habit, the answer is [`Departure::Unknown`].
 
 use super::Leader;
-use crate::wait_queue::release_marker;
+use crate::wait_queue::{release_marker, signal};
 use baton_client::{Error, EventKind, Op, Session, State, Watch};
 
 /// Why a leader went.
@@ -33,7 +33,7 @@ fn removal(node: &str) -> String {
 
 /// The change that deletes an offer of this version, and tells that its leader did not do it.
 pub(super) fn removal_of(node: &str, version: i32) -> Vec<Op> {
-    Op::herald(removal(node))
+    signal(removal(node))
         .into_iter()
         .chain([Op::delete(node, Some(version))])
         .collect()

@@ -18,7 +18,7 @@ pub use observer::Observer;
 pub use stage::{Stage, StageStream};
 pub use term::Term;
 
-use crate::acquire::{Acquisition, Grant, LockError, Report, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, Report, WaitProgress};
 use crate::guard::{Guard, LostReason, TxnError};
 use crate::naming::{Dialect, NamingScheme};
 use crate::retry;
@@ -202,7 +202,7 @@ impl LeaderElection {
             tokio::time::sleep_until(until).await;
         }
         loop {
-            if let Some(leadership) = self.stand(false).await? {
+            if let Some(leadership) = self.stand(AcquireMode::Wait).await? {
                 return Ok(leadership);
             }
         }
@@ -217,7 +217,7 @@ impl LeaderElection {
     pub async fn try_campaign(&self) -> Result<Option<Leadership>, ElectionError> {
         match self.sits_out() {
             Some(until) if until > Instant::now() => Ok(None),
-            _ => self.stand(true).await,
+            _ => self.stand(AcquireMode::IfFree).await,
         }
     }
 
@@ -246,10 +246,10 @@ impl LeaderElection {
         .await
     }
 
-    /// `None` where somebody else leads and this is `only_if_free`.
-    async fn stand(&self, only_if_free: bool) -> Result<Option<Leadership>, ElectionError> {
+    /// `None` where somebody else leads and that is not waited for.
+    async fn stand(&self, mode: AcquireMode) -> Result<Option<Leadership>, ElectionError> {
         let entered = Entered::new(&self.participant);
-        match self.elect(only_if_free).await {
+        match self.elect(mode).await {
             Ok(Some((guard, term))) => {
                 entered.left();
                 self.announce(&Stage::ElectedComplete { term });
@@ -331,7 +331,7 @@ impl LeaderElection {
         stepped_down.map(|since| since + self.rejoin_delay)
     }
 
-    async fn elect(&self, only_if_free: bool) -> Result<Option<(Guard, Term)>, ElectionError> {
+    async fn elect(&self, mode: AcquireMode) -> Result<Option<(Guard, Term)>, ElectionError> {
         loop {
             let announcer = &self.participant.announcer;
             let mut report = |report: Report<'_>| {
@@ -349,8 +349,8 @@ impl LeaderElection {
                 };
                 announcer.announce(&stage);
             };
-            let grant = self.acquisition.run(only_if_free, &mut report).await?;
-            let Grant::Held(guard, offer) = grant else {
+            let grant = self.acquisition.run(mode, &mut report).await?;
+            let Some(Grant { guard, id: offer }) = grant else {
                 return Ok(None);
             };
             self.announce(&Stage::ElectedStart);

@@ -40,7 +40,7 @@ pub struct Observer {
 }
 
 /// Who leads, and the watch that tells of a change; `None` where what was seen has changed already.
-type Look = Option<(Option<Leader>, Watch)>;
+type HeadRead = Option<(Option<Leader>, Watch)>;
 
 impl Observer {
     pub(super) fn new(acquisition: Acquisition) -> Self {
@@ -107,7 +107,7 @@ impl Observer {
                         path: path.clone(),
                         source,
                     })?;
-            let (leader, watch) = match self.look(&session).await {
+            let (leader, watch) = match self.read_head(&session).await {
                 Ok(Some((leader, watch))) => (leader, watch),
                 Ok(None) | Err(AcquireError::SessionLost | AcquireError::OwnNodeGone) => continue,
                 Err(AcquireError::Foreign { child, why }) => {
@@ -184,7 +184,7 @@ impl Observer {
         Ok(false)
     }
 
-    async fn look(&self, session: &Session) -> Result<Look, AcquireError> {
+    async fn read_head(&self, session: &Session) -> Result<HeadRead, AcquireError> {
         let dir = &*self.acquisition.path;
         let children = match session.children(dir).await {
             Ok(children) => children.names,

@@ -92,11 +92,7 @@ impl LeaderElection {
     }
 
     async fn after(&self, session: &Session, error: Error) -> Result<(), ElectionError> {
-        if session.state().is_final() || error.is_maybe_applied() {
-            let _ = retry::until_connected(session).await;
-            return Ok(());
-        }
-        match retry::until_retryable(session, error).await {
+        match retry::until_readable(session, error).await {
             Err(error) if !session.state().is_final() => Err(self.client_error(error)),
             _ => Ok(()),
         }

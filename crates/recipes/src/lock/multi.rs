@@ -4,7 +4,7 @@
 //! (H49). Where all are free it is one multi. Must never wait for one lock while it stands in the
 //! line of a later one: two callers could then wait for each other.
 
-use crate::acquire::{Acquisition, AttemptError, LockError};
+use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::{Guard, GuardStatus, LostReason, Releasing, Txn};
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::Record;
@@ -118,7 +118,7 @@ impl MultiLock {
     /// line.
     pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
-        self.run(false, &at)
+        self.run(AcquireMode::Wait, &at)
             .await?
             .ok_or_else(|| LockError::TimedOut {
                 path: self.path_at(&at),
@@ -133,7 +133,7 @@ impl MultiLock {
     /// # Errors
     /// As [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, LockError> {
-        self.run(true, &AtomicUsize::new(0)).await
+        self.run(AcquireMode::IfFree, &AtomicUsize::new(0)).await
     }
 
     /// Like [`MultiLock::acquire`], for at most `limit`: one deadline over all locks, wake-ups,
@@ -152,7 +152,13 @@ impl MultiLock {
         let Some(first) = self.lines.first() else {
             return Err(timed_out(WaitedFor::Others { holder: None }));
         };
-        let acquired = at_most(limit, &first.client, self.run(false, &at), timed_out).await?;
+        let acquired = at_most(
+            limit,
+            &first.client,
+            self.run(AcquireMode::Wait, &at),
+            timed_out,
+        )
+        .await?;
         acquired.ok_or_else(|| timed_out(WaitedFor::Others { holder: None }))
     }
 
@@ -164,13 +170,13 @@ impl MultiLock {
     /// `at` is kept at the index of the line that is being waited for.
     async fn run(
         &self,
-        only_if_free: bool,
+        mode: AcquireMode,
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, LockError> {
         // One for each line.
         let mut held_off = vec![DelayedUntil::default(); self.lines.len()];
         loop {
-            match self.attempt(only_if_free, &mut held_off, at).await {
+            match self.attempt(mode, &mut held_off, at).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(AttemptError::Again) => {}
                 Err(AttemptError::Failed(error)) => return Err(error),
@@ -180,7 +186,7 @@ impl MultiLock {
 
     async fn attempt(
         &self,
-        only_if_free: bool,
+        mode: AcquireMode,
         held_off: &mut [DelayedUntil],
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, AttemptError> {
@@ -190,7 +196,7 @@ impl MultiLock {
         };
         let (session, lease) = first.enter().await?;
         let mut taken = Vec::with_capacity(self.lines.len());
-        let all = self.take_all(&session, only_if_free, held_off, at, &mut taken);
+        let all = self.take_all(&session, mode, held_off, at, &mut taken);
         let all = match all.await {
             Ok(all) => all,
             Err(stop) => {
@@ -213,19 +219,19 @@ impl MultiLock {
         Ok(Some(MultiGuard { guard, tokens }))
     }
 
-    /// Takes one line after the other; `false` where one is not free and `only_if_free`.
+    /// Takes one line after the other; `false` where one is not free and that is not waited for.
     async fn take_all(
         &self,
         session: &Session,
-        only_if_free: bool,
+        mode: AcquireMode,
         held_off: &mut [DelayedUntil],
         at: &AtomicUsize,
         taken: &mut Vec<GrantedNode>,
     ) -> Result<bool, AttemptError> {
         let mut place = None;
-        if only_if_free || self.lines.len() <= MOST_IN_ONE_MULTI {
+        if mode == AcquireMode::IfFree || self.lines.len() <= MOST_IN_ONE_MULTI {
             place = self.take_free(session, held_off, at, taken).await?;
-            if only_if_free && place.is_some() {
+            if mode == AcquireMode::IfFree && place.is_some() {
                 return Ok(false);
             }
         }

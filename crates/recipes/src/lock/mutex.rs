@@ -3,11 +3,11 @@
 //! Owns the loop from "wants the lock" to a [`Guard`]: a session, a place in line, a grant.
 //! Everything that can go wrong on the way is decided in `line`; here is only what to do about it.
 
-use crate::acquire::{Acquisition, Grant, LockError, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, LockError, WaitProgress};
 use crate::guard::Guard;
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::LONGEST_LOCK_DELAY;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::at_most;
 use baton_client::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,7 +126,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn acquire(&self) -> Result<Guard, LockError> {
-        self.held(self.acquisition.run(false, &mut |_| {}).await?)
+        Ok(self.acquisition.acquire(&mut |_| {}).await?.guard)
     }
 
     /// Releases `guard`, goes to the end of the line and waits there until the lock is ours again:
@@ -154,7 +154,11 @@ impl Mutex {
     /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs a
     /// look; else as `acquire`. Nothing of ours stays in the line.
     pub async fn requeue(&self, guard: Guard) -> Result<Guard, LockError> {
-        self.held(self.acquisition.run_again(guard, &mut |_| {}).await?)
+        Ok(self
+            .acquisition
+            .acquire_again(guard, &mut |_| {})
+            .await?
+            .guard)
     }
 
     /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
@@ -162,10 +166,9 @@ impl Mutex {
     /// # Errors
     /// [`LockError`]; nothing of ours stays in the line.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
-        match self.acquisition.run(true, &mut |_| {}).await? {
-            Grant::Held(guard, _) => Ok(Some(guard)),
-            Grant::Busy => Ok(None),
-        }
+        let mode = AcquireMode::IfFree;
+        let grant = self.acquisition.run(mode, &mut |_| {}).await?;
+        Ok(grant.map(|grant| grant.guard))
     }
 
     /// Like [`Mutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and
@@ -175,26 +178,12 @@ impl Mutex {
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, LockError> {
         let (mutex, progress) = self.observed();
-        let timed_out = |waited_for| self.timed_out(limit, progress.waited_for(waited_for, limit));
-        at_most(limit, &self.acquisition.client, mutex.acquire(), timed_out).await
-    }
-
-    fn held(&self, grant: Grant) -> Result<Guard, LockError> {
-        match grant {
-            Grant::Held(guard, _) => Ok(guard),
-            Grant::Busy => {
-                let waited_for = WaitedFor::Others { holder: None };
-                Err(self.timed_out(Duration::ZERO, waited_for))
-            }
-        }
-    }
-
-    fn timed_out(&self, limit: Duration, waited_for: WaitedFor) -> LockError {
-        LockError::TimedOut {
+        let timed_out = |waited_for| LockError::TimedOut {
             path: self.path().to_owned(),
             limit,
-            waited_for,
-        }
+            waited_for: progress.waited_for(waited_for, limit),
+        };
+        at_most(limit, &self.acquisition.client, mutex.acquire(), timed_out).await
     }
 
     /// The same, with somewhere to read the position from.

@@ -3,7 +3,7 @@
 //! Owns the two kinds of acquire, and the changes between them. Must never let a reader wait to
 //! become the writer: two that did so would wait for each other (H44).
 
-use crate::acquire::{Acquisition, Grant, LockError, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, WaitProgress};
 use crate::guard::{Guard, LostReason, Releasing};
 use crate::naming::{LockMode, NamingScheme, RwDialect};
 use crate::record::Record;
@@ -167,19 +167,13 @@ impl RwLock {
     }
 
     async fn waiting(&self, mode: LockMode) -> Result<Guard, LockError> {
-        let acquisition = self.acquisition(mode);
-        loop {
-            if let Grant::Held(guard, _) = acquisition.run(false, &mut |_| {}).await? {
-                return Ok(guard);
-            }
-        }
+        Ok(self.acquisition(mode).acquire(&mut |_| {}).await?.guard)
     }
 
     async fn at_once(&self, mode: LockMode) -> Result<Option<Guard>, LockError> {
-        match self.acquisition(mode).run(true, &mut |_| {}).await? {
-            Grant::Held(guard, _) => Ok(Some(guard)),
-            Grant::Busy => Ok(None),
-        }
+        let acquisition = self.acquisition(mode);
+        let grant = acquisition.run(AcquireMode::IfFree, &mut |_| {}).await?;
+        Ok(grant.map(|grant| grant.guard))
     }
 
     async fn limited(&self, limit: Duration, mode: LockMode) -> Result<Guard, LockError> {
@@ -263,15 +257,15 @@ impl ReadGuard {
     /// [`UpgradeRefused`], which has the guard.
     pub async fn upgrade(self) -> Result<WriteGuard, Box<UpgradeRefused>> {
         let acquisition = self.lock.acquisition(LockMode::Exclusive);
-        let source = match acquisition.run_beside(&self.guard).await {
-            Ok(Grant::Held(guard, _)) => {
+        let source = match acquisition.try_beside(&self.guard).await {
+            Ok(Some(Grant { guard, .. })) => {
                 // Behind the new node in the session's order: the line is never without one of
                 // ours.
                 self.guard.release();
                 let lock = self.lock;
                 return Ok(WriteGuard { guard, lock });
             }
-            Ok(Grant::Busy) => LockError::WouldDeadlock {
+            Ok(None) => LockError::WouldDeadlock {
                 path: self.lock.path().to_owned(),
             },
             Err(error) => error,

@@ -4,7 +4,7 @@
 //! session for its own by the session alone: two acquires of one session exclude each other, and
 //! are told apart by the node's data (H06, H16).
 
-use crate::acquire::{Acquisition, AttemptError, LockError};
+use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::Guard;
 use crate::naming::{Child, Dialect, NamingScheme, Refusal};
 use crate::parents::{Parents, ensure_parents};
@@ -83,7 +83,7 @@ impl SimpleMutex {
     /// [`LockError`]; nothing of ours stays behind.
     pub async fn acquire(&self) -> Result<Guard, LockError> {
         loop {
-            if let Some(guard) = self.run(false).await? {
+            if let Some(guard) = self.run(AcquireMode::Wait).await? {
                 return Ok(guard);
             }
         }
@@ -94,7 +94,7 @@ impl SimpleMutex {
     /// # Errors
     /// [`LockError`]; nothing of ours stays behind.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
-        self.run(true).await
+        self.run(AcquireMode::IfFree).await
     }
 
     /// Like [`SimpleMutex::acquire`], for at most `limit`: one deadline over all wake-ups,
@@ -111,9 +111,9 @@ impl SimpleMutex {
         at_most(limit, &self.acquisition.client, self.acquire(), timed_out).await
     }
 
-    async fn run(&self, only_if_free: bool) -> Result<Option<Guard>, LockError> {
+    async fn run(&self, mode: AcquireMode) -> Result<Option<Guard>, LockError> {
         loop {
-            match self.attempt(only_if_free).await {
+            match self.attempt(mode).await {
                 Err(AttemptError::Again) => {}
                 Err(AttemptError::Failed(error)) => return Err(error),
                 Ok(guard) => return Ok(guard),
@@ -121,7 +121,7 @@ impl SimpleMutex {
         }
     }
 
-    async fn attempt(&self, only_if_free: bool) -> Result<Option<Guard>, AttemptError> {
+    async fn attempt(&self, mode: AcquireMode) -> Result<Option<Guard>, AttemptError> {
         let (session, lease) = self.acquisition.enter().await?;
         let trouble = |trouble| self.acquisition.attempt_error(&session, trouble);
         loop {
@@ -134,7 +134,7 @@ impl SimpleMutex {
                         .await
                         .map(Some);
                 }
-                None if only_if_free => return Ok(None),
+                None if mode == AcquireMode::IfFree => return Ok(None),
                 None => until_gone(&session, &self.node, || {})
                     .await
                     .map_err(trouble)?,
@@ -169,12 +169,8 @@ impl SimpleMutex {
     }
 
     async fn children(&self, session: &Session) -> Result<Vec<String>, Error> {
-        loop {
-            match session.children(&self.acquisition.path).await {
-                Ok(children) => return Ok(children.names),
-                Err(error) => retry::until_retryable(session, error).await?,
-            }
-        }
+        let children = || session.children(&self.acquisition.path);
+        Ok(retry::read(session, children).await?.names)
     }
 
     /// Refuses to hold beside a line of another lock at the same path, which would not wait for us.
@@ -212,12 +208,12 @@ fn offer(
         let settled = match pending.await {
             Ok(created) => Ok(Some(created.stat)),
             Err(error) if error.is_maybe_applied() => {
-                let looked = look(&session, &node, id, error).await;
-                if looked.is_err() {
+                let resolved = resolve(&session, &node, id, error).await;
+                if resolved.is_err() {
                     // Nobody will know of the node, if there is one.
                     drop(session.discard_create_at(&node, &data));
                 }
-                looked
+                resolved
             }
             Err(error) => Err(error),
         };
@@ -231,23 +227,24 @@ fn offer(
 
 /// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id
 /// in its data, on a server that has caught up.
-async fn look(session: &Session, node: &str, id: Uuid, lost: Error) -> Result<Option<Stat>, Error> {
-    while retry::until_connected(session).await {
-        let synced = session.sync(node);
-        let read = session.get_data(node);
-        let read = match synced.await {
-            Ok(()) => read.await,
+async fn resolve(
+    session: &Session,
+    node: &str,
+    id: Uuid,
+    lost: Error,
+) -> Result<Option<Stat>, Error> {
+    let read = || async {
+        let data = session.read_latest(node, |session| session.get_data(node));
+        match data.await {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
-        };
-        match read {
-            Ok(read) => {
-                let ours = read.stat.ephemeral_owner == session.id()
-                    && Record::from_bytes(&read.data).is_some_and(|record| record.id == id);
-                return Ok(ours.then_some(read.stat));
-            }
-            Err(error) if error.is_no_node() => return Ok(None),
-            Err(error) => retry::until_retryable(session, error).await?,
         }
-    }
-    Err(lost)
+    };
+    let read = retry::resolve(session, lost, read).await?;
+    let ours = read.filter(|read| {
+        read.stat.ephemeral_owner == session.id()
+            && Record::from_bytes(&read.data).is_some_and(|record| record.id == id)
+    });
+    Ok(ours.map(|read| read.stat))
 }

@@ -132,18 +132,18 @@ struct Keeper<'a> {
     own: &'a mut Own,
 }
 
-type Look = Pending<(Data, Watch)>;
+type PendingRead = Pending<(Data, Watch)>;
 
 impl Keeper<'_> {
     async fn run(mut self) -> End {
         // The common case takes one round trip: nobody's node is there, ours is made and watched.
         let mut step = self.create().await;
         loop {
-            let look = match step {
-                Ok(look) => look,
+            let read = match step {
+                Ok(read) => read,
                 Err(end) => return end,
             };
-            step = match look.await {
+            step = match read.await {
                 Ok((found, watch)) => self.found(found, watch).await,
                 Err(error) if error.is_no_node() && self.control.is_stopping() => {
                     return End::Stopped;
@@ -154,12 +154,12 @@ impl Keeper<'_> {
         }
     }
 
-    fn look(&self) -> Look {
+    fn read(&self) -> PendingRead {
         self.session.get_data_watch(&self.control.path)
     }
 
     /// The node is there: somebody's.
-    async fn found(&mut self, found: Data, watch: Watch) -> Result<Look, End> {
+    async fn found(&mut self, found: Data, watch: Watch) -> Result<PendingRead, End> {
         let owner = found.stat.ephemeral_owner;
         if owner == self.session.id() {
             return self.ours(found, watch).await;
@@ -185,7 +185,7 @@ impl Keeper<'_> {
         );
         tokio::select! {
             biased;
-            _ = watch => Ok(self.look()),
+            _ = watch => Ok(self.read()),
             () = stopped(self.control) => Err(End::Stopped),
         }
     }
@@ -196,7 +196,7 @@ impl Keeper<'_> {
     }
 
     /// The node is ours: waits until it is not, or is to be changed.
-    async fn ours(&mut self, found: Data, watch: Watch) -> Result<Look, End> {
+    async fn ours(&mut self, found: Data, watch: Watch) -> Result<PendingRead, End> {
         if self.control.is_stopping() {
             let deletion = self
                 .session
@@ -214,14 +214,14 @@ impl Keeper<'_> {
             let write = self
                 .session
                 .set_data(&self.control.path, &wanted.data, version);
-            let look = self.look();
+            let read = self.read();
             return match write.await {
                 Ok(_) => {
                     self.own.written = Some(wanted.revision);
-                    Ok(look)
+                    Ok(read)
                 }
                 // Changed or deleted meanwhile.
-                Err(error) if error.is_bad_version() || error.is_no_node() => Ok(look),
+                Err(error) if error.is_bad_version() || error.is_no_node() => Ok(read),
                 Err(error) => self.after(error).await,
             };
         }
@@ -240,28 +240,28 @@ impl Keeper<'_> {
                     if event.kind == EventKind::NodeDeleted {
                         self.control.tell(NodeState::Absent, None);
                     }
-                    Ok(self.look())
+                    Ok(self.read())
                 }
                 Err(_) => Err(End::SessionOver),
             },
-            () = self.control.changed.notified() => Ok(self.look()),
+            () = self.control.changed.notified() => Ok(self.read()),
         }
     }
 
     /// Nobody's node is there: makes ours, and looks in the same breath.
-    async fn create(&mut self) -> Result<Look, End> {
+    async fn create(&mut self) -> Result<PendingRead, End> {
         let wanted = self.control.wanted();
         self.own.written = None;
         let create = self
             .session
             .create(&self.control.path, &wanted.data, CreateMode::Ephemeral);
-        let look = self.look();
+        let read = self.read();
         match create.await {
             Ok(_) => {
                 self.own.written = Some(wanted.revision);
-                Ok(look)
+                Ok(read)
             }
-            Err(error) if error.is_node_exists() => Ok(look),
+            Err(error) if error.is_node_exists() => Ok(read),
             Err(error) if error.is_no_node() => {
                 let above = path::parent(&self.control.path);
                 match ensure_parents(self.session, above, Parents::Container).await {
@@ -277,7 +277,7 @@ impl Keeper<'_> {
     ///
     /// The version tells it from one that somebody made there meanwhile, unless that one was
     /// written as often; it would have to have our id as well, and be made within this round trip.
-    async fn take_over(&mut self, found: Data) -> Result<Look, End> {
+    async fn take_over(&mut self, found: Data) -> Result<PendingRead, End> {
         let wanted = self.control.wanted();
         self.own.written = None;
         let path = &*self.control.path;
@@ -292,20 +292,20 @@ impl Keeper<'_> {
             change.push(Op::set_data(path, wanted.data, None));
         }
         let change = self.session.multi(&change);
-        let look = self.look();
+        let read = self.read();
         match change.await {
             Ok(_) => {
                 self.own.written = Some(wanted.revision);
-                Ok(look)
+                Ok(read)
             }
             // Gone, or changed, meanwhile.
-            Err(error) if error.is_no_node() || error.is_bad_version() => Ok(look),
+            Err(error) if error.is_no_node() || error.is_bad_version() => Ok(read),
             Err(error) => self.after(error).await,
         }
     }
 
     /// Looks again once that makes sense: what was maybe applied is told by what is found then.
-    async fn after(&mut self, error: Error) -> Result<Look, End> {
+    async fn after(&mut self, error: Error) -> Result<PendingRead, End> {
         if self.session.state().is_final() {
             return Err(End::SessionOver);
         }
@@ -322,9 +322,9 @@ impl Keeper<'_> {
         }
         // The server that has us now may be behind the one that applied it (H02).
         let caught_up = self.session.sync(&self.control.path);
-        let look = self.look();
+        let read = self.read();
         match caught_up.await {
-            Ok(()) => Ok(look),
+            Ok(()) => Ok(read),
             Err(error) => Box::pin(self.after(error)).await,
         }
     }

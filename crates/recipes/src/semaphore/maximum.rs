@@ -65,7 +65,7 @@ impl Maximum {
         let known = self.state().known;
         match known {
             Some(known) => Ok(known),
-            None => self.look(session).await,
+            None => self.read_or_store(session).await,
         }
     }
 
@@ -110,7 +110,7 @@ impl Maximum {
         Ok(agreed)
     }
 
-    async fn look(&self, session: &Session) -> Result<Agreed, SemaphoreError> {
+    async fn read_or_store(&self, session: &Session) -> Result<Agreed, SemaphoreError> {
         loop {
             let outcome = match session.get_data(&self.path).await {
                 // Made by a library that keeps no number there, or as the parent of something.
@@ -180,7 +180,7 @@ impl Maximum {
     async fn change_to(&self, session: &Session, permits: u32) -> Result<u32, SemaphoreError> {
         let data = permits.to_string();
         loop {
-            let before = self.look(session).await?;
+            let before = self.read_or_store(session).await?;
             let set = session.set_data(&self.path, data.as_bytes(), Some(before.version));
             let error = match set.await {
                 Ok(_) => {
@@ -194,8 +194,11 @@ impl Maximum {
                 self.passes(session, error).await?;
                 continue;
             }
-            self.caught_up(session, &error).await?;
-            let now = self.look(session).await?;
+            let sync = || session.sync(&self.path);
+            retry::resolve(session, error.clone(), sync)
+                .await
+                .map_err(|error| self.client(error))?;
+            let now = self.read_or_store(session).await?;
             if now.permits == permits {
                 return Ok(before.permits);
             }
@@ -207,23 +210,10 @@ impl Maximum {
         }
     }
 
-    async fn caught_up(&self, session: &Session, lost: &Error) -> Result<(), SemaphoreError> {
-        while retry::until_connected(session).await {
-            match session.sync(&self.path).await {
-                Ok(_) => return Ok(()),
-                Err(error) => self.passes(session, error).await?,
-            }
-        }
-        Err(self.client(lost.clone()))
-    }
-
     /// Returns once the operation may be tried again. A create or a set whose outcome is open may,
     /// because the next look comes first.
     async fn passes(&self, session: &Session, error: Error) -> Result<(), SemaphoreError> {
-        if error.is_maybe_applied() && retry::until_connected(session).await {
-            return Ok(());
-        }
-        retry::until_retryable(session, error)
+        retry::until_readable(session, error)
             .await
             .map_err(|error| self.client(error))
     }

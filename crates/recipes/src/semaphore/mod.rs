@@ -11,7 +11,7 @@ mod maximum;
 
 pub use error::SemaphoreError;
 
-use crate::acquire::{Acquisition, AttemptError, LockError, WaitProgress};
+use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError, WaitProgress};
 use crate::guard::{Guard, LostReason};
 use crate::naming::Dialect;
 use crate::record::Record;
@@ -147,7 +147,7 @@ impl Semaphore {
     /// # Errors
     /// [`SemaphoreError`]; no lease of ours stays behind.
     pub async fn acquire(&self, permits: u32) -> Result<Guard, SemaphoreError> {
-        self.run(permits, false).await?.ok_or_else(|| {
+        self.run(permits, AcquireMode::Wait).await?.ok_or_else(|| {
             self.timed_out(permits, Duration::ZERO, WaitedFor::Others { holder: None })
         })
     }
@@ -160,7 +160,7 @@ impl Semaphore {
     /// # Errors
     /// As [`Semaphore::acquire`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Guard>, SemaphoreError> {
-        self.run(permits, true).await
+        self.run(permits, AcquireMode::IfFree).await
     }
 
     /// Like [`Semaphore::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects
@@ -254,9 +254,9 @@ impl Semaphore {
         }
     }
 
-    async fn run(&self, permits: u32, only_if_free: bool) -> Result<Option<Guard>, SemaphoreError> {
+    async fn run(&self, permits: u32, mode: AcquireMode) -> Result<Option<Guard>, SemaphoreError> {
         loop {
-            match self.attempt(permits, only_if_free).await {
+            match self.attempt(permits, mode).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(Stop::Again) => {}
                 Err(Stop::Failed(error)) => return Err(error),
@@ -264,16 +264,16 @@ impl Semaphore {
         }
     }
 
-    async fn attempt(&self, permits: u32, only_if_free: bool) -> Result<Option<Guard>, Stop> {
+    async fn attempt(&self, permits: u32, mode: AcquireMode) -> Result<Option<Guard>, Stop> {
         let (session, lease) = self.base.enter().await?;
         let asked = self.ask(&session, permits).await?;
-        if asked.granted && (only_if_free || asked.nobody_waits) {
+        if asked.granted && (mode == AcquireMode::IfFree || asked.nobody_waits) {
             let (granted, token) = self.grant(&session, asked).await?;
             return Ok(Some(self.base.hold(granted, token, lease).await?));
         }
         // The leases go again: they would stand before those of the first in line.
         drop(asked);
-        if only_if_free {
+        if mode == AcquireMode::IfFree {
             return Ok(None);
         }
         let mut place = self.first_in_line(&session).await?;

@@ -35,14 +35,10 @@ pub(crate) async fn mint_token(waiter: &WaiterNode, data: &[u8]) -> Result<i64, 
 /// Our node as it is now, which must still be ours.
 pub(crate) async fn read_own(waiter: &WaiterNode) -> Result<Data, AcquireError> {
     let session = waiter.session();
-    loop {
-        match session.get_data(waiter.path()).await {
-            Ok(read) if read.stat.ephemeral_owner != session.id() => {
-                return Err(AcquireError::OwnNodeGone);
-            }
-            Ok(read) => return Ok(read),
-            Err(error) if error.is_no_node() => return Err(AcquireError::OwnNodeGone),
-            Err(error) => retry::until_retryable(session, error).await?,
-        }
+    match retry::read(session, || session.get_data(waiter.path())).await {
+        Ok(read) if read.stat.ephemeral_owner == session.id() => Ok(read),
+        Ok(_) => Err(AcquireError::OwnNodeGone),
+        Err(error) if error.is_no_node() => Err(AcquireError::OwnNodeGone),
+        Err(error) => Err(error.into()),
     }
 }

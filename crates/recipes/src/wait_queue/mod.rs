@@ -11,6 +11,7 @@ mod node_group;
 pub(crate) mod order;
 mod own_node_watch;
 mod position;
+mod release_marker;
 mod waiter_node;
 
 pub(crate) use error::AcquireError;
@@ -21,4 +22,5 @@ pub(crate) use position::{
     Contention, DelayedUntil, GrantedNode, Position, Step, arranged, position_or_withdraw,
     until_gone, wait_for_turn, wait_for_turn_delayed, withdraw_after,
 };
-pub(crate) use waiter_node::{NodeDeletion, WaiterNode, join, release_marker};
+pub(crate) use release_marker::{release_marker, signal};
+pub(crate) use waiter_node::{NodeDeletion, WaiterNode, join};

@@ -168,7 +168,14 @@ impl<'a> PendingGroup<'a> {
         for (path, stat, asked) in made {
             let stat = match (stat, asked) {
                 (Some(stat), _) => Some(stat),
-                (None, Some(asked)) => self.record_of(&path, asked).await?,
+                (None, Some(asked)) => match asked.await {
+                    Ok(stat) => stat,
+                    Err(error) => {
+                        retry::until_retryable(self.session, error).await?;
+                        let again = || self.session.exists(&path);
+                        retry::read(self.session, again).await?
+                    }
+                },
                 (None, None) => None,
             };
             nodes.extend(stat.map(|stat| Created { path, stat }));
@@ -176,37 +183,12 @@ impl<'a> PendingGroup<'a> {
         Ok(nodes)
     }
 
-    async fn record_of(
-        &self,
-        path: &str,
-        asked: Pending<Option<baton_proto::Stat>>,
-    ) -> Result<Option<baton_proto::Stat>, Error> {
-        let mut asked = asked;
-        loop {
-            match asked.await {
-                Ok(stat) => return Ok(stat),
-                Err(error) => retry::until_retryable(self.session, error).await?,
-            }
-            asked = self.session.exists(path);
-        }
-    }
-
     /// Finds our nodes by marker and owner session, on a server that has caught up (H01–H03).
     async fn resolve(&self, lost: Error) -> Result<Vec<Created>, Error> {
         let mut nodes = Vec::with_capacity(self.seats.len());
         for seat in &self.seats {
-            loop {
-                if !retry::until_connected(self.session).await {
-                    return Err(lost);
-                }
-                match self.session.recover_create(&seat.dir, &seat.prefix).await {
-                    Ok(found) => {
-                        nodes.extend(found);
-                        break;
-                    }
-                    Err(error) => retry::until_retryable(self.session, error).await?,
-                }
-            }
+            let recover = || self.session.recover_create(&seat.dir, &seat.prefix);
+            nodes.extend(retry::resolve(self.session, lost.clone(), recover).await?);
         }
         Ok(nodes)
     }

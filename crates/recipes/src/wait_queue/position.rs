@@ -4,7 +4,8 @@
 //! the nearest before it that it waits for, with `getData`, because an `exists` on a node that is
 //! gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
 
-use super::{AcquireError, OwnNodeWatch, WaiterNode, waiter_node};
+use super::release_marker::release_marker;
+use super::{AcquireError, OwnNodeWatch, WaiterNode};
 use crate::lost_reason::LostReason;
 use crate::naming::{Child, LockMode, NamingScheme};
 use crate::record::Record;
@@ -403,8 +404,8 @@ async fn arm(
             None => session.clone(),
         };
         // Asked for first: of a release between the two, the herald is seen.
-        let asked = (wants_herald && herald.is_none())
-            .then(|| asking.exists_watch(&waiter_node::release_marker(path)));
+        let asked =
+            (wants_herald && herald.is_none()).then(|| asking.exists_watch(&release_marker(path)));
         let read = asking.get_data_watch(path).await;
         if let Some(asked) = asked {
             herald = asked.await.ok().map(|(_, herald)| herald);

@@ -7,9 +7,12 @@
 //! H06).
 
 use super::AcquireError;
+use super::release_marker::{release_marker, signal};
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
-use baton_client::{CreateMode, Created, Deletion, Error, Op, OpResult, Pending, Session};
+use baton_client::{
+    CreateMode, Created, DeleteOptions, Deletion, Error, Op, OpResult, Pending, Session,
+};
 use std::sync::Arc;
 
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
@@ -32,14 +35,6 @@ pub(crate) struct WaiterNode {
     /// Whoever observes is to learn of a release, and that it was one.
     observed: bool,
     ours_to_delete: bool,
-}
-
-/// Where a holder that releases has its herald: a path at which no node is ever seen.
-///
-/// Whoever is told of a node there knows that the one at `path` was released *by its holder*; that
-/// it is gone alone could also mean that it left the line before its turn.
-pub(crate) fn release_marker(path: &str) -> String {
-    format!("{path}.released")
 }
 
 impl WaiterNode {
@@ -134,7 +129,7 @@ impl WaiterNode {
         let mode = CreateMode::EphemeralSequential;
         let mut ops = Vec::new();
         if self.is_announced() {
-            ops.extend(Op::herald(release_marker(&self.path)));
+            ops.extend(signal(release_marker(&self.path)));
         }
         if self.owes_word {
             ops.push(Op::set_data(&*self.path, Vec::new(), None));
@@ -222,14 +217,14 @@ impl WaiterNode {
     pub(crate) fn release(mut self) -> Deletion {
         self.ours_to_delete = false;
         if self.is_announced() {
-            let herald = release_marker(&self.path);
-            return if self.owes_word {
-                self.session
-                    .delete_with_farewell(&self.path, self.czxid, &herald)
-            } else {
-                self.session
-                    .delete_announced(&self.path, self.czxid, &herald)
-            };
+            let mut options =
+                DeleteOptions::new().together_with(signal(release_marker(&self.path)));
+            if self.owes_word {
+                // Whoever watches the data is notified of this change before the end, so that also
+                // one that does not watch for the marker yet can tell a release from a failure.
+                options = options.together_with([Op::set_data(&*self.path, Vec::new(), None)]);
+            }
+            return self.session.delete_node(&self.path, self.czxid, options);
         }
         self.delete()
     }
@@ -278,11 +273,13 @@ impl NodeDeletion {
 
     /// Queues the request.
     pub(crate) fn begin(&self, session: &Session) -> Deletion {
-        if self.marked {
-            session.delete_marked(&self.path, self.czxid)
+        let options = DeleteOptions::new();
+        let options = if self.marked {
+            options.unique_name()
         } else {
-            session.delete_created(&self.path, self.czxid)
-        }
+            options
+        };
+        session.delete_node(&self.path, self.czxid, options)
     }
 }
 
@@ -377,15 +374,8 @@ impl<'a> PendingCreate<'a> {
 
     /// Finds our node by marker *and* owner session, on a server that has caught up (H01–H03).
     async fn resolve(&self, lost: Error) -> Result<Option<Created>, Error> {
-        loop {
-            if !retry::until_connected(self.session).await {
-                return Err(lost);
-            }
-            match self.session.recover_create(self.dir, self.prefix).await {
-                Ok(found) => return Ok(found),
-                Err(error) => retry::until_retryable(self.session, error).await?,
-            }
-        }
+        let recover = || self.session.recover_create(self.dir, self.prefix);
+        retry::resolve(self.session, lost, recover).await
     }
 }
 
