@@ -25,6 +25,23 @@
 //! assert_eq!(request, Request::Delete { path: "/lock", version: -1 });
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `frame` | the length before each frame, and whole frames of every kind; the check of the frame limit |
+//! | `request`, `response` | the bodies of requests and of replies |
+//! | `multi` | the chains of `multi` and `multiRead` |
+//! | `connect`, `header`, `event` | the first frames, the headers, watch events |
+//! | `create`, `acl`, `stat` | records inside bodies |
+//! | `fields` | fields that several bodies have in common |
+//! | `op_code`, `error_code` | numbers of operations and of errors |
+//! | `path` | legal paths, parent and name, the number of a sequential znode, the chroot |
+//! | `decode`, `wire` | reading and writing jute's primitive types |
+//! | `limits` | bounds on what a peer may send |
+//! | `escape` | a path as a person may safely see it |
+
 #![forbid(unsafe_code)]
 
 pub mod frame;
@@ -38,6 +55,7 @@ mod decode;
 mod error_code;
 mod escape;
 mod event;
+mod fields;
 mod header;
 mod limits;
 mod multi;

@@ -4,10 +4,11 @@
 
 use bytes::{BufMut, Bytes};
 
-use crate::request::{put_path_and_version, put_path_and_watch, put_set_data};
-use crate::response::{decode_bytes, owned_strings};
+use crate::fields::{
+    decode_bytes, owned_strings, put_path_and_version, put_path_and_watch, put_set_data,
+};
 use crate::wire::{put_bool, put_buffer, put_string, put_strings};
-use crate::{Create, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Request, Stat};
+use crate::{Create, DecodeError, DecodeErrorKind, Decoder, ErrorCode, OpCode, Stat};
 
 /// Type of a result that is an error, and of the closing header.
 const TYPE_ERROR: i32 = -1;
@@ -109,10 +110,12 @@ impl<'a> MultiOp<'a> {
         put_header(out, TYPE_ERROR, true, -1);
     }
 
-    /// Reads a chain of writes (`multi`) or of reads (`multiRead`).
+    /// Reads a chain of writes (`multi`) or of reads (`multiRead`). `decode` reads the body of one
+    /// operation; it returns `None` for one that cannot be in a chain.
     pub(crate) fn decode_chain(
         chain: OpCode,
         from: &mut Decoder<'a>,
+        decode: impl Fn(OpCode, &mut Decoder<'a>) -> Result<Option<Self>, DecodeError>,
     ) -> Result<Vec<Self>, DecodeError> {
         let mut ops = Vec::new();
         while let Some(kind) = next_header(from)? {
@@ -123,31 +126,10 @@ impl<'a> MultiOp<'a> {
             if !allowed(chain, op) {
                 return Err(unknown(from));
             }
-            let request = Request::decode_from(op, from)?;
-            ops.push(Self::of(request).ok_or_else(|| unknown(from))?);
+            let decoded = decode(op, from)?;
+            ops.push(decoded.ok_or_else(|| unknown(from))?);
         }
         Ok(ops)
-    }
-
-    /// The request as an operation of a chain; `None` if it cannot be one.
-    fn of(request: Request<'a>) -> Option<Self> {
-        Some(match request {
-            Request::Create(create) => Self::Create(create),
-            Request::Delete { path, version } => Self::Delete { path, version },
-            Request::SetData {
-                path,
-                data,
-                version,
-            } => Self::SetData {
-                path,
-                data,
-                version,
-            },
-            Request::Check { path, version } => Self::Check { path, version },
-            Request::GetData { path, watch } => Self::GetData { path, watch },
-            Request::GetChildren { path, watch } => Self::GetChildren { path, watch },
-            _ => return None,
-        })
     }
 }
 

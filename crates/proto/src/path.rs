@@ -134,26 +134,11 @@ pub fn is_at_or_below(path: &str, ancestor: &str) -> bool {
     }
 }
 
-/// The number appended to a sequential znode's name: at least [`SEQUENCE_DIGITS`] characters,
-/// zero-padded, a minus sign counted among them.
+/// The suffix that a server appends to the name of a sequential znode: at least [`SEQUENCE_DIGITS`]
+/// characters, zero-padded, a minus sign counted among them.
 #[must_use]
 pub fn format_sequence(number: i64) -> String {
     format!("{number:010}")
-}
-
-/// Splits a name into what its creator chose and the server's number.
-///
-/// Without knowing the creator's prefix, a minus sign before ten digits cannot be told from a
-/// prefix that ends with one; it is taken as the prefix's. [`sequence_after`] has no such doubt.
-#[must_use]
-pub fn split_sequence(name: &str) -> Option<(&str, i64)> {
-    let (prefix, number) = name.split_at_checked(name.len().checked_sub(SEQUENCE_DIGITS)?)?;
-    let digits = number.strip_prefix('-').unwrap_or(number);
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        Some((prefix, number.parse().ok()?))
-    } else {
-        None
-    }
 }
 
 /// The server's number in a name whose creator chose exactly `prefix`; `None` if the name is not of

@@ -4,7 +4,8 @@
 
 use bytes::BufMut;
 
-use crate::wire::{put_bool, put_buffer, put_optional_string, put_string, put_strings};
+use crate::fields::{put_path_and_version, put_path_and_watch, put_set_data};
+use crate::wire::{put_buffer, put_optional_string, put_string, put_strings};
 use crate::{
     Acl, Create, CreateOp, DecodeError, DecodeErrorKind, Decoder, Limits, MultiOp, OpCode,
 };
@@ -340,8 +341,39 @@ impl<'a> Request<'a> {
         Self::decode_from(op, &mut Decoder::new(body, limits))
     }
 
+    /// Reads the chain of a `multi` or a `multiRead`.
+    fn decode_chain(
+        chain: OpCode,
+        from: &mut Decoder<'a>,
+    ) -> Result<Vec<MultiOp<'a>>, DecodeError> {
+        MultiOp::decode_chain(chain, from, |op, from| {
+            Ok(Self::decode_from(op, from)?.into_multi_op())
+        })
+    }
+
+    /// The request as an operation of a chain; `None` if it cannot be one.
+    fn into_multi_op(self) -> Option<MultiOp<'a>> {
+        Some(match self {
+            Self::Create(create) => MultiOp::Create(create),
+            Self::Delete { path, version } => MultiOp::Delete { path, version },
+            Self::SetData {
+                path,
+                data,
+                version,
+            } => MultiOp::SetData {
+                path,
+                data,
+                version,
+            },
+            Self::Check { path, version } => MultiOp::Check { path, version },
+            Self::GetData { path, watch } => MultiOp::GetData { path, watch },
+            Self::GetChildren { path, watch } => MultiOp::GetChildren { path, watch },
+            _ => return None,
+        })
+    }
+
     /// Reads the body of an operation, which may be one of a chain.
-    pub(crate) fn decode_from(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+    fn decode_from(op: OpCode, from: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         Ok(match op {
             OpCode::Notification => {
                 return Err(from.error(
@@ -394,8 +426,8 @@ impl<'a> Request<'a> {
                 path: from.string("CheckVersionRequest.path")?,
                 version: from.i32("CheckVersionRequest.version")?,
             },
-            OpCode::Multi => Self::Multi(MultiOp::decode_chain(op, from)?),
-            OpCode::MultiRead => Self::MultiRead(MultiOp::decode_chain(op, from)?),
+            OpCode::Multi => Self::Multi(Self::decode_chain(op, from)?),
+            OpCode::MultiRead => Self::MultiRead(Self::decode_chain(op, from)?),
             OpCode::Reconfig => Self::Reconfig {
                 joining: from.optional_string("ReconfigRequest.joiningServers")?,
                 leaving: from.optional_string("ReconfigRequest.leavingServers")?,
@@ -452,23 +484,4 @@ impl<'a> Request<'a> {
             OpCode::CloseSession => Self::CloseSession,
         })
     }
-}
-
-/// Writes the body of `delete` and of `check`.
-pub(crate) fn put_path_and_version(out: &mut impl BufMut, path: &str, version: i32) {
-    put_string(out, path);
-    out.put_i32(version);
-}
-
-/// Writes the body of a read that may set a watch.
-pub(crate) fn put_path_and_watch(out: &mut impl BufMut, path: &str, watch: bool) {
-    put_string(out, path);
-    put_bool(out, watch);
-}
-
-/// Writes the body of `setData`.
-pub(crate) fn put_set_data(out: &mut impl BufMut, path: &str, data: Option<&[u8]>, version: i32) {
-    put_string(out, path);
-    put_buffer(out, data);
-    out.put_i32(version);
 }

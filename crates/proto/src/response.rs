@@ -3,6 +3,7 @@
 
 use bytes::{BufMut, Bytes};
 
+use crate::fields::{decode_bytes, owned_strings};
 use crate::wire::{put_buffer, put_count, put_string, put_strings};
 use crate::{Acl, DecodeError, DecodeErrorKind, Decoder, Limits, MultiResult, OpCode, Stat};
 
@@ -183,24 +184,4 @@ impl Response {
             | OpCode::CloseSession => Self::Empty,
         })
     }
-}
-
-/// A buffer that shares the memory of the body it stands in.
-pub(crate) fn decode_bytes(
-    whole: &Bytes,
-    from: &mut Decoder<'_>,
-    field: &'static str,
-) -> Result<Option<Bytes>, DecodeError> {
-    Ok(from.buffer(field)?.map(|bytes| whole.slice_ref(bytes)))
-}
-
-pub(crate) fn owned_strings(
-    from: &mut Decoder<'_>,
-    field: &'static str,
-) -> Result<Vec<String>, DecodeError> {
-    Ok(from
-        .strings(field)?
-        .into_iter()
-        .map(str::to_owned)
-        .collect())
 }

@@ -10,8 +10,7 @@ use crate::acl_table::{AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
 use crate::digest::Digest;
 use crate::kind::{Kind, is_session_id};
-use crate::quota;
-use crate::restore::{RestoreError, take_stock};
+use crate::restore::{RestoreError, quota_root, take_stock};
 use crate::sessions::Sessions;
 use crate::tree::{INITIAL_PATHS, Tree};
 
@@ -253,7 +252,7 @@ impl Assembly {
         for parent in std::mem::take(&mut self.disordered) {
             self.arena.sort_children(parent);
         }
-        let quotas = quota::quotas(&self.arena).map_err(AssembleError::Inconsistent)?;
+        let quotas = quota_root(&self.arena).map_err(AssembleError::Inconsistent)?;
         let mut tree = Tree {
             arena: self.arena,
             acls: self.acls,

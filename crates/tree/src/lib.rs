@@ -3,12 +3,34 @@
 //! [`Tree::apply`] is a function of the state and the command. Replicas that apply the same log
 //! entries ([`Batch`]) have the same [`Tree::digest`]; a snapshot restores exactly the state at one
 //! entry.
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `exchange`, `seed` | a tree from and to a list of znodes, for imports and tests |
+//! | `apply` | the commands of the log: sessions, the zxid, which write is run |
+//! | `multi` | several writes, all or none |
+//! | `write` | create, delete, set data, set ACL, check: their checks in ZooKeeper's order; **the number of a sequential znode** |
+//! | `restore` | a tree from a snapshot's chunks |
+//! | `quota`, `reap`, `read` | quotas; which containers and TTL znodes are due; reads |
+//! | `change` | changes of one znode, with digest and indexes |
+//! | `recorder` | what accompanies a write: context, notifications, undo |
+//! | `snapshot` | a snapshot in slices while writes go on |
+//! | `tree` | the state itself |
+//! | `snapshot_content` | a snapshot's bytes |
+//! | `batch` | the payload of a log entry |
+//! | `sessions`, `digest`, `walk` | sessions and their ephemerals; the digest; a walk over all znodes |
+//! | `arena`, `acl_table`, `identity` | znodes in memory; ACLs stored once each; who a client is |
+//! | `effects`, `kind`, `varint` | what a command reports; persistent, ephemeral, container, TTL; encoded numbers |
 
 #![forbid(unsafe_code)]
 
 mod acl_table;
+mod apply;
 mod arena;
 mod batch;
+mod change;
 mod digest;
 mod effects;
 mod exchange;
@@ -18,10 +40,12 @@ mod multi;
 mod quota;
 mod read;
 mod reap;
+mod recorder;
 mod restore;
 mod seed;
 mod sessions;
 mod snapshot;
+mod snapshot_content;
 mod tree;
 mod varint;
 mod walk;
@@ -38,6 +62,7 @@ pub use reap::ReapCandidate;
 pub use restore::{Restore, RestoreError};
 pub use seed::{SeedError, SeedNode};
 pub use sessions::{EphemeralCursor, SessionInfo};
-pub use snapshot::{MAX_CHUNK_BYTES, SNAPSHOT_VERSION, SnapshotBusy};
+pub use snapshot::SnapshotBusy;
+pub use snapshot_content::{MAX_CHUNK_BYTES, SNAPSHOT_VERSION};
 pub use tree::Tree;
 pub use write::MAX_SEQUENCE;

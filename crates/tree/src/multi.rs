@@ -7,31 +7,10 @@ use std::ops::Range;
 use baton_proto::{ErrorCode, MultiOp, MultiResult, OpCode};
 
 use crate::acl_table::{AclId, AclTable};
-use crate::arena::{Node, NodeId, OldPayload};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::kind::Kind;
+use crate::recorder::{Context, Noted, Recorder, Undo};
 use crate::tree::Tree;
-use crate::write::{Context, Noted, Recorder};
-
-/// How to take one write back, everything after it having been taken back.
-#[derive(Debug)]
-pub(crate) enum Undo {
-    Created {
-        id: NodeId,
-        parent_pzxid: i64,
-    },
-    Deleted {
-        node: Node,
-        parent_pzxid: i64,
-    },
-    Set {
-        id: NodeId,
-        old: OldPayload,
-        mzxid: i64,
-        mtime: i64,
-        version: i32,
-    },
-}
 
 /// What the operations so far have done.
 #[derive(Debug, Default)]

@@ -9,14 +9,13 @@
 
 use baton_proto::{ErrorCode, path};
 
-use crate::arena::{Arena, NodeId};
+use crate::arena::NodeId;
 use crate::effects::{OverQuota, QuotaOf};
-use crate::restore::RestoreError;
+use crate::recorder::Recorder;
 use crate::tree::Tree;
-use crate::write::Recorder;
 
-/// Above all quotas.
-const QUOTA_PATH: &str = "/zookeeper/quota";
+/// The znode above all quotas.
+pub(crate) const QUOTA_PATH: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
@@ -88,13 +87,6 @@ pub(crate) struct Quota<'p> {
 pub(crate) struct Growth {
     pub(crate) count: i64,
     pub(crate) bytes: i64,
-}
-
-/// The znode above all quotas, which every tree has.
-pub(crate) fn quotas(arena: &Arena) -> Result<NodeId, RestoreError> {
-    arena
-        .lookup(QUOTA_PATH)
-        .ok_or(RestoreError::Inconsistent("/zookeeper/quota is missing"))
 }
 
 impl Tree {

@@ -1,4 +1,4 @@
-//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot`],
+//! Builds a tree from the chunks of a snapshot (content: [`crate::snapshot_content`],
 //! `docs/internals/format.md`). Owns every check that the content is whole and consistent: what it
 //! hands out is exactly the tree that was written, or an error.
 
@@ -8,12 +8,12 @@ use std::convert::Infallible;
 use baton_proto::{Acl, Perms};
 
 use crate::acl_table::{AclId, AclTable, OPEN};
-use crate::arena::{Arena, NewNode, ROOT};
+use crate::arena::{Arena, NewNode, NodeId, ROOT};
 use crate::digest::{self, Digest};
 use crate::kind::{Kind, is_session_id};
-use crate::quota;
+use crate::quota::QUOTA_PATH;
 use crate::sessions::Sessions;
-use crate::snapshot::{
+use crate::snapshot_content::{
     ACLS, ALL_FLAGS, END, HAS_ACL, HAS_AVERSION, HAS_DATA, HAS_FAMILY, HAS_OWNER, HAS_VERSION,
     HEAD, NODES, SESSIONS, SNAPSHOT_VERSION,
 };
@@ -283,7 +283,7 @@ impl Restore {
         }
         self.link_children()?;
         self.renumber_acls()?;
-        let quotas = quota::quotas(&self.arena)?;
+        let quotas = quota_root(&self.arena)?;
         let mut tree = Tree {
             arena: self.arena,
             acls: self.acls,
@@ -351,6 +351,13 @@ impl Restore {
         }
         Ok(())
     }
+}
+
+/// The znode above all quotas, which every tree has.
+pub(crate) fn quota_root(arena: &Arena) -> Result<NodeId, RestoreError> {
+    arena
+        .lookup(QUOTA_PATH)
+        .ok_or(RestoreError::Inconsistent("/zookeeper/quota is missing"))
 }
 
 /// Walks over the whole tree: digest, ephemerals of sessions, containers. Returns how many znodes

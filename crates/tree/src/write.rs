@@ -23,72 +23,17 @@ use std::borrow::Cow;
 
 use baton_proto::{Acl, Create, ErrorCode, Perms, Response, Stat, path};
 
-use crate::acl_table::{AclId, AclTable, OPEN};
-use crate::arena::{NewNode, Node, NodeId};
-use crate::digest;
-use crate::effects::{Change, ChangeKind, Effects, OverQuota};
+use crate::acl_table::{AclId, OPEN};
+use crate::arena::{NewNode, NodeId};
+use crate::effects::ChangeKind;
 use crate::identity::{self, Identity};
 use crate::kind::Kind;
-use crate::multi::Undo;
 use crate::quota::Growth;
+use crate::recorder::{Context, Noted, Recorder, Undo};
 use crate::tree::{INITIAL_PATHS, Tree};
 
 /// The highest number in a sequential name: the last one of ten digits.
 pub const MAX_SEQUENCE: i64 = 9_999_999_999;
-
-/// Who writes, and when.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub(crate) time_ms: i64,
-    pub(crate) zxid: i64,
-    pub(crate) session: i64,
-    pub(crate) identity: &'a Identity,
-    /// Which operation of its command this is.
-    pub(crate) birth: u32,
-}
-
-/// Where a write tells what it has done.
-pub(crate) trait Recorder {
-    /// A change, with the number of the ACL that filters its events.
-    fn change(&mut self, change: Noted<'_>, acls: &AclTable);
-
-    /// A write that goes, or would go, over a quota. Told also of a write that fails.
-    fn over_quota(&mut self, over: OverQuota<'_>);
-
-    /// Where to put the way back, if there may be one.
-    fn journal(&mut self) -> Option<&mut Vec<Undo>>;
-}
-
-/// A change before its ACL has been looked up.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted<'a> {
-    pub(crate) kind: ChangeKind,
-    pub(crate) path: &'a str,
-    pub(crate) zxid: i64,
-    pub(crate) acl: AclId,
-}
-
-/// For a write that stands alone: what is done is final.
-pub(crate) struct Direct<'e, E>(pub(crate) &'e mut E);
-
-impl<E: Effects> Recorder for Direct<'_, E> {
-    fn change(&mut self, change: Noted<'_>, acls: &AclTable) {
-        self.0.event(Change {
-            kind: change.kind,
-            path: change.path,
-            zxid: change.zxid,
-            acl: acls.get(change.acl),
-        });
-    }
-
-    fn over_quota(&mut self, over: OverQuota<'_>) {
-        self.0.over_quota(over);
-    }
-
-    fn journal(&mut self) -> Option<&mut Vec<Undo>> {
-        None
-    }
-}
 
 /// The version after `current`, if that is the expected one. Never -1, which would read as "any"
 /// (H24).
@@ -133,7 +78,7 @@ impl Tree {
             if !(0..=MAX_SEQUENCE).contains(&family.creates) {
                 return Err(ErrorCode::BadArguments);
             }
-            Cow::Owned(format!("{}{:010}", request.path, family.creates))
+            Cow::Owned(request.path.to_owned() + &path::format_sequence(family.creates))
         } else {
             Cow::Borrowed(request.path)
         };
@@ -322,36 +267,6 @@ impl Tree {
         Ok(stat)
     }
 
-    /// Puts other data into a znode, and into its record what `note` does.
-    pub(crate) fn replace_data(
-        &mut self,
-        path: &str,
-        id: NodeId,
-        data: Option<&[u8]>,
-        recorder: &mut impl Recorder,
-        note: impl FnOnce(&mut Node),
-    ) {
-        self.save(id);
-        let hash = digest::hash_path(path);
-        let node = self.arena.node(id);
-        self.digest.remove(digest::data_term(hash, node));
-        if let Some(journal) = recorder.journal() {
-            let (mzxid, mtime, version) = (node.mzxid, node.mtime, node.version);
-            journal.push(Undo::Set {
-                id,
-                old: self.arena.swap_data(id, data),
-                mzxid,
-                mtime,
-                version,
-            });
-        } else {
-            self.arena.set_data(id, data);
-        }
-        note(self.arena.node_mut(id));
-        self.digest
-            .add(digest::data_term(hash, self.arena.node(id)));
-    }
-
     pub(crate) fn set_acl(
         &mut self,
         context: &Context<'_>,
@@ -425,41 +340,6 @@ impl Tree {
             return Ok(None);
         }
         identity::fix_up(acl, identity).map(Some)
-    }
-
-    /// Before a change of a znode's ACL, count of creates or pzxid.
-    fn begin_family_change(&mut self, path: &str, id: NodeId) {
-        self.save(id);
-        let term = self.family_term(digest::hash_path(path), self.arena.node(id));
-        self.digest.remove(term);
-    }
-
-    /// After that change.
-    fn end_family_change(&mut self, path: &str, id: NodeId) {
-        let term = self.family_term(digest::hash_path(path), self.arena.node(id));
-        self.digest.add(term);
-    }
-
-    /// Enters a znode where its kind is looked up.
-    pub(crate) fn note_kind(&mut self, kind: Kind, id: NodeId) {
-        match kind {
-            Kind::Persistent => {}
-            Kind::Ephemeral(session) => self.sessions.add_ephemeral(session, id),
-            Kind::Container | Kind::Ttl(_) => {
-                self.reaped.insert(id);
-            }
-        }
-    }
-
-    /// Undoes [`Tree::note_kind`].
-    pub(crate) fn forget_kind(&mut self, kind: Kind, id: NodeId) {
-        match kind {
-            Kind::Persistent => {}
-            Kind::Ephemeral(session) => self.sessions.remove_ephemeral(session, id),
-            Kind::Container | Kind::Ttl(_) => {
-                self.reaped.remove(&id);
-            }
-        }
     }
 
     /// How many more sequential znodes can be created under this one before their numbers would

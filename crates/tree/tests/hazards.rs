@@ -54,7 +54,7 @@ fn h20_no_number_has_a_sign_that_a_parser_could_take_for_a_separator() {
         let mut driver = lock_at(creates);
         let name = contend(&mut driver, "lock-").unwrap();
         assert_eq!(name, format!("lock-{creates}"));
-        assert_eq!(path::split_sequence(&name), Some(("lock-", creates)));
+        assert_eq!(path::sequence_after(&name, "lock-"), Some(creates));
     }
 }
 

@@ -1,0 +1,91 @@
+//! Changes of one znode. Owns what goes with each of them: the digest, the indexes of ephemerals,
+//! containers and TTL znodes, the snapshot under way, and the way back.
+
+use crate::arena::{Node, NodeId};
+use crate::digest;
+use crate::kind::Kind;
+use crate::recorder::{Recorder, Undo};
+use crate::tree::Tree;
+
+impl Tree {
+    /// Puts other data into a znode, and into its record what `note` does.
+    pub(crate) fn replace_data(
+        &mut self,
+        path: &str,
+        id: NodeId,
+        data: Option<&[u8]>,
+        recorder: &mut impl Recorder,
+        note: impl FnOnce(&mut Node),
+    ) {
+        self.save(id);
+        let hash = digest::hash_path(path);
+        let node = self.arena.node(id);
+        self.digest.remove(digest::data_term(hash, node));
+        if let Some(journal) = recorder.journal() {
+            let (mzxid, mtime, version) = (node.mzxid, node.mtime, node.version);
+            journal.push(Undo::Set {
+                id,
+                old: self.arena.swap_data(id, data),
+                mzxid,
+                mtime,
+                version,
+            });
+        } else {
+            self.arena.set_data(id, data);
+        }
+        note(self.arena.node_mut(id));
+        self.digest
+            .add(digest::data_term(hash, self.arena.node(id)));
+    }
+
+    /// Before a change of a znode's ACL, count of creates or pzxid.
+    pub(crate) fn begin_family_change(&mut self, path: &str, id: NodeId) {
+        self.save(id);
+        let term = self.family_term(digest::hash_path(path), self.arena.node(id));
+        self.digest.remove(term);
+    }
+
+    /// After that change.
+    pub(crate) fn end_family_change(&mut self, path: &str, id: NodeId) {
+        let term = self.family_term(digest::hash_path(path), self.arena.node(id));
+        self.digest.add(term);
+    }
+
+    /// Enters a znode where its kind is looked up.
+    pub(crate) fn note_kind(&mut self, kind: Kind, id: NodeId) {
+        match kind {
+            Kind::Persistent => {}
+            Kind::Ephemeral(session) => self.sessions.add_ephemeral(session, id),
+            Kind::Container | Kind::Ttl(_) => {
+                self.reaped.insert(id);
+            }
+        }
+    }
+
+    /// Undoes [`Tree::note_kind`].
+    pub(crate) fn forget_kind(&mut self, kind: Kind, id: NodeId) {
+        match kind {
+            Kind::Persistent => {}
+            Kind::Ephemeral(session) => self.sessions.remove_ephemeral(session, id),
+            Kind::Container | Kind::Ttl(_) => {
+                self.reaped.remove(&id);
+            }
+        }
+    }
+
+    /// Adds a new znode's terms to the digest.
+    pub(crate) fn count_in(&mut self, path: &str, id: NodeId) {
+        let hash = digest::hash_path(path);
+        let node = self.arena.node(id);
+        self.digest.add(digest::data_term(hash, node));
+        self.digest.add(self.family_term(hash, node));
+    }
+
+    /// Takes a znode's terms out of the digest.
+    pub(crate) fn count_out(&mut self, path: &str, id: NodeId) {
+        let hash = digest::hash_path(path);
+        let node = self.arena.node(id);
+        self.digest.remove(digest::data_term(hash, node));
+        self.digest.remove(self.family_term(hash, node));
+    }
+}

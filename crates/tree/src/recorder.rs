@@ -1,0 +1,80 @@
+//! What accompanies a write: who writes and when, whom it notifies, and how it can be undone.
+
+use crate::acl_table::{AclId, AclTable};
+use crate::arena::{Node, NodeId, OldPayload};
+use crate::effects::{Change, ChangeKind, Effects, OverQuota};
+use crate::identity::Identity;
+
+/// Who writes, and when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) time_ms: i64,
+    pub(crate) zxid: i64,
+    pub(crate) session: i64,
+    pub(crate) identity: &'a Identity,
+    /// Which operation of its command this is.
+    pub(crate) birth: u32,
+}
+
+/// Where a write tells what it has done.
+pub(crate) trait Recorder {
+    /// A change, with the number of the ACL that filters its events.
+    fn change(&mut self, change: Noted<'_>, acls: &AclTable);
+
+    /// A write that goes, or would go, over a quota. Told also of a write that fails.
+    fn over_quota(&mut self, over: OverQuota<'_>);
+
+    /// Where to put the way back, if there may be one.
+    fn journal(&mut self) -> Option<&mut Vec<Undo>>;
+}
+
+/// A change before its ACL has been looked up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Noted<'a> {
+    pub(crate) kind: ChangeKind,
+    pub(crate) path: &'a str,
+    pub(crate) zxid: i64,
+    pub(crate) acl: AclId,
+}
+
+/// For a write that stands alone: what is done is final.
+pub(crate) struct Direct<'e, E>(pub(crate) &'e mut E);
+
+impl<E: Effects> Recorder for Direct<'_, E> {
+    fn change(&mut self, change: Noted<'_>, acls: &AclTable) {
+        self.0.event(Change {
+            kind: change.kind,
+            path: change.path,
+            zxid: change.zxid,
+            acl: acls.get(change.acl),
+        });
+    }
+
+    fn over_quota(&mut self, over: OverQuota<'_>) {
+        self.0.over_quota(over);
+    }
+
+    fn journal(&mut self) -> Option<&mut Vec<Undo>> {
+        None
+    }
+}
+
+/// How to take one write back, everything after it having been taken back.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Created {
+        id: NodeId,
+        parent_pzxid: i64,
+    },
+    Deleted {
+        node: Node,
+        parent_pzxid: i64,
+    },
+    Set {
+        id: NodeId,
+        old: OldPayload,
+        mzxid: i64,
+        mtime: i64,
+        version: i32,
+    },
+}

@@ -1,0 +1,112 @@
+//! The content of a snapshot, in bytes (`docs/internals/format.md`, "Snapshot content"), and how far
+//! the snapshot under way has come. [`crate::restore`] reads what is written here.
+//!
+//! ```text
+//! chunk    := kind:u8  record*                    (to the end of the chunk)
+//! 1 head   := version:u8=1  zxid:zigzag  nodes:varint  slots:varint  sessions:varint  digest:u64le
+//! 2 session:= id:i64le  password:16 bytes  timeout_ms:zigzag
+//! 3 acl    := number:varint  n:varint  { perms:zigzag  scheme:string  id:string } × n
+//! 4 node   := number:varint  parent:varint  flags:u8  name:string
+//!             czxid:varint  mzxid-czxid:varint  ctime:zigzag  mtime-ctime:zigzag  birth:varint
+//!             [flags 1: data:bytes]  [2: owner:i64le]  [4: acl:varint]  [8: version:zigzag]
+//!             [16: aversion:zigzag]  [32: creates:varint  pzxid-czxid:varint]
+//! 5 end    := (empty)
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::acl_table::{AclId, OPEN};
+use crate::arena::{Family, Node, NodeId, ROOT};
+use crate::varint::{put_bytes, put_i64, put_u64};
+
+/// The content format that this version writes, and the only one that it reads.
+pub const SNAPSHOT_VERSION: u8 = 1;
+
+/// A chunk is handed out as soon as it is as long as this; it is longer only by a part of its last
+/// record.
+pub const MAX_CHUNK_BYTES: usize = 256 * 1024;
+
+pub(crate) const HEAD: u8 = 1;
+pub(crate) const SESSIONS: u8 = 2;
+pub(crate) const ACLS: u8 = 3;
+pub(crate) const NODES: u8 = 4;
+pub(crate) const END: u8 = 5;
+
+pub(crate) const HAS_DATA: u8 = 1;
+pub(crate) const HAS_OWNER: u8 = 2;
+pub(crate) const HAS_ACL: u8 = 4;
+pub(crate) const HAS_VERSION: u8 = 8;
+pub(crate) const HAS_AVERSION: u8 = 16;
+pub(crate) const HAS_FAMILY: u8 = 32;
+pub(crate) const ALL_FLAGS: u8 = 63;
+
+/// A snapshot under way.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub(crate) next: NodeId,
+    pub(crate) end: NodeId,
+    pub(crate) next_acl: AclId,
+    pub(crate) end_acl: AclId,
+    pub(crate) ready: VecDeque<Vec<u8>>,
+    /// Records of znodes on their way into a chunk.
+    pub(crate) nodes: Vec<u8>,
+    pub(crate) finished: bool,
+}
+
+impl Walk {
+    pub(crate) fn save(&mut self, id: NodeId, node: &Node, family: &Family) {
+        if self.nodes.is_empty() {
+            self.nodes.push(NODES);
+        }
+        put_node(&mut self.nodes, id, node, family);
+        if self.nodes.len() >= MAX_CHUNK_BYTES {
+            self.ready.push_back(std::mem::take(&mut self.nodes));
+        }
+    }
+}
+
+fn put_node(out: &mut Vec<u8>, id: NodeId, node: &Node, family: &Family) {
+    let data = node.data();
+    let has_family = family.creates != 0 || family.pzxid != node.czxid;
+    let mut flags = 0;
+    for (flag, set) in [
+        (HAS_DATA, data.is_some()),
+        (HAS_OWNER, node.owner != 0),
+        (HAS_ACL, node.acl != OPEN),
+        (HAS_VERSION, node.version != 0),
+        (HAS_AVERSION, node.aversion != 0),
+        (HAS_FAMILY, has_family),
+    ] {
+        if set {
+            flags |= flag;
+        }
+    }
+    put_u64(out, id.into());
+    put_u64(out, if id == ROOT { 0 } else { node.parent().into() });
+    out.push(flags);
+    put_bytes(out, node.name());
+    put_u64(out, node.czxid as u64);
+    put_u64(out, node.mzxid.wrapping_sub(node.czxid) as u64);
+    put_i64(out, node.ctime);
+    put_i64(out, node.mtime.wrapping_sub(node.ctime));
+    put_u64(out, node.birth.into());
+    if let Some(data) = data {
+        put_bytes(out, data);
+    }
+    if node.owner != 0 {
+        out.extend_from_slice(&node.owner.to_le_bytes());
+    }
+    if node.acl != OPEN {
+        put_u64(out, node.acl.into());
+    }
+    if node.version != 0 {
+        put_i64(out, node.version.into());
+    }
+    if node.aversion != 0 {
+        put_i64(out, node.aversion.into());
+    }
+    if has_family {
+        put_u64(out, family.creates as u64);
+        put_u64(out, family.pzxid.wrapping_sub(node.czxid) as u64);
+    }
+}
