@@ -11,11 +11,11 @@ use std::io;
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
 use crate::error::{WalError, check_version};
-use crate::segment::{self, Records, SEGMENT_HEADER_BYTES, Segment};
+use crate::file_names::END_MARK_FILE;
+use crate::segment::{Records, SEGMENT_HEADER_BYTES, Segment};
 use crate::storage::{Access, Storage, StorageFile};
+use crate::whole_file;
 
-/// The file's name.
-pub(crate) const END_MARK_FILE: &str = "SYNCED";
 /// Bytes of a mark; the rest of its slot is zero.
 pub(crate) const MARK_BYTES: usize = 128;
 /// Each slot is a page of its own, so that no write touches both.
@@ -226,7 +226,7 @@ pub(crate) fn create(
 ) -> Result<Box<dyn StorageFile>, WalError> {
     let mut content = vec![0; SLOT_BYTES * SLOTS];
     put(&mut content, 0, &mark.encode());
-    segment::write_whole(storage, END_MARK_FILE, &content)
+    whole_file::write(storage, END_MARK_FILE, &content)
 }
 
 fn slot_offset(slot: usize) -> u64 {

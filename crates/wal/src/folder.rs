@@ -4,12 +4,14 @@
 
 use crate::end_mark::{self, EndMark};
 use crate::error::WalError;
+use crate::file_names::{self, MARKER_FILE, segment_name};
 use crate::marker;
+use crate::options::WalOptions;
 use crate::recover::{self, LogEnd};
-use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader, UNFINISHED_SUFFIX, file_name};
+use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::snapshot;
 use crate::storage::{Access, Storage, StorageFile};
-use crate::wal::WalOptions;
+use crate::whole_file;
 
 /// The folder's cluster; makes a new folder a data folder. The marker comes last, so that a marked
 /// folder always has a segment and an end mark.
@@ -17,7 +19,7 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
     if let Some(found) = marker::read(storage)? {
         if let Some(expected) = options.cluster_id.filter(|expected| *expected != found) {
             return Err(WalError::WrongCluster {
-                file: storage.location(marker::MARKER_FILE),
+                file: storage.location(MARKER_FILE),
                 found,
                 expected,
             });
@@ -26,7 +28,7 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
     }
     let missing_marker = || WalError::MissingMarker {
         folder: storage.location(""),
-        marker: marker::MARKER_FILE,
+        marker: MARKER_FILE,
     };
     let marked = end_mark::read(storage)?;
     let (cluster_id, header_crc) = match recover::sequences(storage)?.as_slice() {
@@ -41,13 +43,13 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
                 extend_bytes: u32::try_from(options.extend_bytes).unwrap_or(u32::MAX),
             };
             let (header, crc) = header.encode();
-            segment::write_whole(storage, &file_name(1), &header)?;
+            whole_file::write(storage, &segment_name(1), &header)?;
             (cluster_id, crc)
         }
         // A start that was cut off between the first segment and the marker: no record was ever
         // written.
         [1] => {
-            let first = segment::Segment::load(storage, &file_name(1))?;
+            let first = segment::Segment::load(storage, &segment_name(1))?;
             let new = EndMark::of_new(first.header.cluster_id, first.header_crc());
             if first.content.len() > SEGMENT_HEADER_BYTES
                 || marked.is_some_and(|found| found.mark != new)
@@ -77,22 +79,12 @@ pub(crate) fn remove_unfinished(storage: &dyn Storage) -> Result<(), WalError> {
     let names = storage
         .list()
         .map_err(|error| WalError::io("list", storage.location(""), error))?;
-    for name in names.iter().filter(|name| is_unfinished(name)) {
+    for name in names.iter().filter(|name| file_names::is_unfinished(name)) {
         storage
             .remove(name)
             .map_err(|error| WalError::io("remove", storage.location(name), error))?;
     }
     Ok(())
-}
-
-/// Whether this is the name of a file of ours that is not whole yet.
-pub(crate) fn is_unfinished(name: &str) -> bool {
-    name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|whole| {
-        segment::sequence_of(whole).is_some()
-            || snapshot::point_of(whole).is_some()
-            || whole == marker::MARKER_FILE
-            || whole == end_mark::END_MARK_FILE
-    })
 }
 
 /// Opens the last segment for writing, and makes what was read from it durable before anything

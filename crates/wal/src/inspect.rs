@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::end_mark::{self, END_MARK_FILE, EndMark, MARK_BYTES};
+use crate::end_mark::{self, EndMark, MARK_BYTES};
 use crate::error::{RESTORE_LOG, WalError};
+use crate::file_names::{END_MARK_FILE, MARKER_FILE, segment_name, snapshot_point};
 use crate::marker;
 use crate::record::Record;
 use crate::recover::{self, Recovered, Replay};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail, file_name};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail};
 use crate::snapshot::{self, SnapshotInfo, SnapshotMeta, SnapshotReader};
 use crate::storage::Storage;
 
@@ -98,7 +99,7 @@ pub fn dump(storage: Arc<dyn Storage>) -> Result<Dump, WalError> {
     files.extend(
         recover::sequences(storage.as_ref())?
             .into_iter()
-            .map(file_name),
+            .map(segment_name),
     );
     Ok(Dump {
         storage,
@@ -137,7 +138,7 @@ impl Iterator for Dump {
                 continue;
             }
             let name = self.files.pop_front()?;
-            if snapshot::point_of(&name).is_some() {
+            if snapshot_point(&name).is_some() {
                 match SnapshotReader::open(self.storage.as_ref(), &name, None) {
                     Ok(reader) => {
                         self.ready.push_back(Ok(DumpRecord {
@@ -317,7 +318,7 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
         files.push(
             verify_segment(storage, *sequence, next, newest).unwrap_or_else(|error| {
                 FileReport::Damaged {
-                    file: file_name(*sequence),
+                    file: segment_name(*sequence),
                     error,
                 }
             }),
@@ -336,7 +337,7 @@ fn verify_segment(
     next: Option<u64>,
     mark: Option<EndMark>,
 ) -> Result<FileReport, WalError> {
-    let name = file_name(sequence);
+    let name = segment_name(sequence);
     let segment = Segment::load(storage, &name)?;
     let mut replay = Replay::new(0);
     replay.begin_segment(&segment)?;
@@ -372,6 +373,6 @@ fn verify_segment(
 fn check_marker(storage: &dyn Storage) -> Result<u64, WalError> {
     marker::read(storage)?.ok_or_else(|| WalError::MissingMarker {
         folder: storage.location(""),
-        marker: marker::MARKER_FILE,
+        marker: MARKER_FILE,
     })
 }

@@ -8,14 +8,36 @@
 //! Everything here blocks; call it from a thread that may. Nothing is cancelled half-way: a call
 //! returns when the bytes are where it says or with an error that says where they are not.
 
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `wal` | the log that is being written: buffer, one write, one sync, the next segment, purge |
+//! | `folder` | taking a data folder into use |
+//! | `inspect` | `dump` and `verify`: every record and chunk, read without changing anything |
+//! | `recover` | what the folder gives back at start, and whether it may be trusted |
+//! | `end_mark` | how far the log was synced, recorded in a second place |
+//! | `segment` | one segment file: header, records, where it ends |
+//! | `snapshot` | snapshot files: written, read, verified |
+//! | `marker` | the file that says of which format and cluster the folder is |
+//! | `whole_file` | files written under another name until they are durable |
+//! | `testing` | a storage that fails as a test tells it to |
+//! | `storage` | the folder itself: a trait, real files, memory; its permissions |
+//! | `file_names` | the names of all files, and which names are Baton's |
+//! | `record` | the bytes of one record |
+//! | `options`, `error`, `bytes_at` | how a log is kept; what can go wrong, with the remedy; numbers in bytes |
+
 #![forbid(unsafe_code)]
 
 mod bytes_at;
 mod end_mark;
 mod error;
+mod file_names;
 mod folder;
 mod inspect;
 mod marker;
+mod options;
 mod record;
 mod recover;
 mod segment;
@@ -24,12 +46,14 @@ mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod wal;
+mod whole_file;
 
 pub use end_mark::EndMark;
 pub use error::WalError;
 pub use inspect::{
     Dump, DumpItem, DumpRecord, FileReport, SegmentHeaderInfo, VerifyReport, dump, verify,
 };
+pub use options::WalOptions;
 pub use record::{Entry, HardState, MAX_PAYLOAD_BYTES, Record};
 pub use recover::{Recovered, RecoveryNote};
 pub use snapshot::{
@@ -39,7 +63,7 @@ pub use snapshot::{
 pub use storage::{
     Access, DirStorage, FolderError, LockError, LockGuard, MemoryStorage, Storage, StorageFile,
 };
-pub use wal::{SyncReport, Wal, WalOptions};
+pub use wal::{SyncReport, Wal};
 
 /// The version of every file format of the data folder that this build writes and reads.
 pub const FORMAT_VERSION: u32 = 1;

@@ -2,11 +2,10 @@
 //! so that a person can read it; a checksum, so that a slip of an editor is noticed.
 
 use crate::error::{WalError, check_version};
+use crate::file_names::MARKER_FILE;
 use crate::storage::{Access, Storage};
-use crate::{FORMAT_VERSION, segment};
+use crate::{FORMAT_VERSION, whole_file};
 
-/// The marker's name.
-pub(crate) const MARKER_FILE: &str = "FORMAT";
 const LONGEST: usize = 256;
 
 /// The cluster that the folder belongs to; `None` when there is no marker.
@@ -50,7 +49,7 @@ pub(crate) fn read(storage: &dyn Storage) -> Result<Option<u64>, WalError> {
 
 /// Writes the marker durably.
 pub(crate) fn write(storage: &dyn Storage, cluster_id: u64) -> Result<(), WalError> {
-    segment::write_whole(storage, MARKER_FILE, line(cluster_id).as_bytes()).map(drop)
+    whole_file::write(storage, MARKER_FILE, line(cluster_id).as_bytes()).map(drop)
 }
 
 fn line(cluster_id: u64) -> String {

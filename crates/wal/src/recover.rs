@@ -7,10 +7,11 @@
 
 use bytes::Bytes;
 
-use crate::end_mark::{self, END_MARK_FILE};
+use crate::end_mark;
 use crate::error::{RESTORE_LOG, WalError};
+use crate::file_names::{END_MARK_FILE, segment_name, segment_sequence};
 use crate::record::{Entry, HardState, Record};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, file_name, sequence_of};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::snapshot::{self, SnapshotInfo, SnapshotReader};
 use crate::storage::{Access, Storage};
 
@@ -160,7 +161,7 @@ pub(crate) fn recover(
     let mut replay = Replay::new(base);
     let mut end = None;
     for (at, header) in headers.iter().enumerate().skip(start) {
-        let name = file_name(header.sequence);
+        let name = segment_name(header.sequence);
         let segment = Segment::load(storage, &name)?;
         replay.begin_segment(&segment)?;
         let mut records = segment.records();
@@ -284,7 +285,7 @@ fn check_last_segment(
 ) -> Result<(), WalError> {
     match headers.last() {
         Some(last) if last.sequence < marked => Err(WalError::SegmentGap {
-            before: storage.location(&file_name(last.sequence)),
+            before: storage.location(&segment_name(last.sequence)),
             missing: last.sequence + 1,
         }),
         _ => Ok(()),
@@ -299,14 +300,14 @@ fn read_headers(storage: &dyn Storage, cluster_id: u64) -> Result<Vec<SegmentHea
             && before.sequence + 1 != sequence
         {
             return Err(WalError::SegmentGap {
-                before: storage.location(&file_name(before.sequence)),
+                before: storage.location(&segment_name(before.sequence)),
                 missing: before.sequence + 1,
             });
         }
         let header = read_header(storage, sequence)?;
         if header.cluster_id != cluster_id {
             return Err(WalError::WrongCluster {
-                file: storage.location(&file_name(sequence)),
+                file: storage.location(&segment_name(sequence)),
                 found: header.cluster_id,
                 expected: cluster_id,
             });
@@ -318,7 +319,7 @@ fn read_headers(storage: &dyn Storage, cluster_id: u64) -> Result<Vec<SegmentHea
 
 /// The header of one segment.
 pub(crate) fn read_header(storage: &dyn Storage, sequence: u64) -> Result<SegmentHeader, WalError> {
-    let name = file_name(sequence);
+    let name = segment_name(sequence);
     let location = storage.location(&name);
     let file = storage
         .open(&name, Access::Read)
@@ -344,7 +345,10 @@ pub(crate) fn sequences(storage: &dyn Storage) -> Result<Vec<u64>, WalError> {
     let names = storage
         .list()
         .map_err(|error| WalError::io("list", storage.location(""), error))?;
-    let mut sequences: Vec<u64> = names.iter().filter_map(|name| sequence_of(name)).collect();
+    let mut sequences: Vec<u64> = names
+        .iter()
+        .filter_map(|name| segment_sequence(name))
+        .collect();
     sequences.sort_unstable();
     Ok(sequences)
 }
@@ -406,7 +410,7 @@ fn first_to_read(
         let Some(header) = headers.get(reaching) else {
             return Ok(reaching);
         };
-        let segment = Segment::load(storage, &file_name(header.sequence))?;
+        let segment = Segment::load(storage, &segment_name(header.sequence))?;
         if segment.records().next().is_none() {
             return Ok(reaching - 1);
         }

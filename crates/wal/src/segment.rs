@@ -5,23 +5,19 @@
 //! a bad one, its `write_start` tells the two cases apart: behind the bad record, and acknowledged
 //! bytes are damaged; at or before it, and both came with one write that a crash tore.
 
-use std::fmt::Write as _;
-use std::io;
-
 use bytes::Bytes;
 
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, put, u32_at, u64_at};
 use crate::error::{RESTORE_LOG, WalError, check_version};
+use crate::file_names::segment_sequence;
 use crate::record::{Decoded, Place, Record, decode};
-use crate::storage::{Access, Storage, StorageFile};
+use crate::storage::Storage;
+use crate::whole_file;
 
 /// Bytes before the first record.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"BATONLOG";
-const NAME_PREFIX: &str = "log-";
-/// What a file is called while it is not whole.
-pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
 
 /// What a segment's first bytes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,83 +75,6 @@ impl SegmentHeader {
     }
 }
 
-/// The name of a segment.
-pub(crate) fn file_name(sequence: u64) -> String {
-    let mut name = String::from(NAME_PREFIX);
-    // Writing to a String cannot fail.
-    let _ = write!(name, "{sequence:016}");
-    name
-}
-
-/// The sequence in a segment's name; `None` for any other file.
-pub(crate) fn sequence_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix(NAME_PREFIX)?;
-    (digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_digit()))
-        .then(|| digits.parse().ok())
-        .flatten()
-}
-
-/// Writes a whole file under its name so that it is either there whole or not at all. A failure
-/// leaves no unfinished file behind.
-pub(crate) fn write_whole(
-    storage: &dyn Storage,
-    name: &str,
-    content: &[u8],
-) -> Result<Box<dyn StorageFile>, WalError> {
-    let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
-    let location = storage.location(&unfinished);
-    let failed = |action| {
-        let location = location.clone();
-        move |error| WalError::io(action, location, error)
-    };
-    remove_if_there(storage, &unfinished).map_err(failed("remove"))?;
-    let file = storage.create(&unfinished).map_err(failed("create"))?;
-    let written = file
-        .write_at(0, content)
-        .map_err(failed("write"))
-        .and_then(|()| file.sync_data().map_err(failed("sync")))
-        .and_then(|()| storage.rename(&unfinished, name).map_err(failed("rename")));
-    if let Err(error) = written {
-        drop(file);
-        discard(storage, &unfinished);
-        return Err(error);
-    }
-    storage
-        .sync_dir()
-        .map_err(|error| WalError::io("sync", storage.location(""), error))?;
-    Ok(file)
-}
-
-/// Removes a file that may be missing.
-pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
-    match storage.remove(name) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Removes an unfinished file after a failure, so that its bytes do not stay on a disk that may be
-/// full. A removal that fails too is left to the next start.
-pub(crate) fn discard(storage: &dyn Storage, unfinished: &str) {
-    if let Err(error) = remove_if_there(storage, unfinished) {
-        tracing::warn!(
-            "cannot remove the unfinished file {}: {error}; the next start removes it",
-            storage.location(unfinished)
-        );
-    }
-}
-
-/// The whole content of a file.
-pub(crate) fn read_whole(storage: &dyn Storage, name: &str) -> Result<Bytes, WalError> {
-    let failed = |action| move |error| WalError::io(action, storage.location(name), error);
-    let file = storage.open(name, Access::Read).map_err(failed("open"))?;
-    let length = file.len().map_err(failed("measure"))?;
-    let mut content = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    let count = file.read_at(0, &mut content).map_err(failed("read"))?;
-    content.truncate(count);
-    Ok(Bytes::from(content))
-}
-
 /// A segment in memory, ready to be walked.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -181,9 +100,9 @@ impl Segment {
     /// Reads a segment and its header.
     pub(crate) fn load(storage: &dyn Storage, name: &str) -> Result<Segment, WalError> {
         let location = storage.location(name);
-        let content = read_whole(storage, name)?;
+        let content = whole_file::read(storage, name)?;
         let (header, header_crc) = SegmentHeader::decode(&location, &content)?;
-        if sequence_of(name) != Some(header.sequence) {
+        if segment_sequence(name) != Some(header.sequence) {
             return Err(WalError::corrupt(
                 &location,
                 24,

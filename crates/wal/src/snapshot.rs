@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, padded, put, u32_at, u64_at};
 use crate::error::{RESTORE_SNAPSHOT, WalError, check_version};
-use crate::segment::UNFINISHED_SUFFIX;
+use crate::file_names::snapshot_point;
 use crate::storage::Storage;
 
 pub use reader::{Chunk, SnapshotReader};
@@ -30,7 +30,6 @@ const CHUNK_HEADER_BYTES: usize = 16;
 /// The kind of the chunk that ends a snapshot.
 const FOOTER_KIND: u8 = 255;
 const FOOTER_BYTES: usize = 24;
-const NAME_PREFIX: &str = "snap-";
 
 /// What a snapshot says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,24 +115,9 @@ pub(crate) fn names(storage: &dyn Storage) -> Result<Vec<String>, WalError> {
     let mut names = storage
         .list()
         .map_err(|error| WalError::io("list", storage.location(""), error))?;
-    names.retain(|name| point_of(name).is_some());
-    names.sort_by_key(|name| std::cmp::Reverse(point_of(name)));
+    names.retain(|name| snapshot_point(name).is_some());
+    names.sort_by_key(|name| std::cmp::Reverse(snapshot_point(name)));
     Ok(names)
-}
-
-/// The name of a snapshot.
-pub(crate) fn file_name(index: u64, term: u64) -> String {
-    format!("{NAME_PREFIX}{index:016}-{term:010}")
-}
-
-/// Index and term in a snapshot's name; `None` for any other file.
-pub(crate) fn point_of(name: &str) -> Option<(u64, u64)> {
-    if name.ends_with(UNFINISHED_SUFFIX) {
-        return None;
-    }
-    let (index, term) = name.strip_prefix(NAME_PREFIX)?.split_once('-')?;
-    let point = (index.parse().ok()?, term.parse().ok()?);
-    (file_name(point.0, point.1) == name).then_some(point)
 }
 
 /// The header's bytes and their checksum.

@@ -6,43 +6,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::end_mark::{END_MARK_FILE, EndMark, EndMarks, MARK_BYTES};
+use crate::end_mark::{EndMark, EndMarks, MARK_BYTES};
 use crate::error::{WalError, is_no_room};
+use crate::file_names::{END_MARK_FILE, segment_name, snapshot_point};
 use crate::folder;
+use crate::options::{WalOptions, check_options};
 use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, RECORD_HEADER_BYTES, Record, encode};
 use crate::recover::{self, Recovered};
-use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain, file_name};
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain};
 use crate::snapshot::{self, SnapshotInfo, SnapshotStore};
 use crate::storage::{LockError, LockGuard, Storage, StorageFile};
+use crate::whole_file;
 
 /// A sync that takes this long is worth a line in the server's log.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
-
-/// How a log is kept.
-#[derive(Debug, Clone)]
-pub struct WalOptions {
-    /// The cluster of a new folder, and the one required of a folder that is there; `None` takes
-    /// what is there and draws one for a new folder.
-    pub cluster_id: Option<u64>,
-    /// A segment that has reached this many bytes is followed by a new one: 4 KiB to 1 GiB, default
-    /// 64 MiB.
-    pub segment_bytes: u64,
-    /// A segment grows by this many zero bytes at a time, ahead of the records: default 1 MiB.
-    pub extend_bytes: u64,
-    /// How many snapshots are kept, with the log from the oldest of them on: 1 or more, default 3.
-    pub keep_snapshots: usize,
-}
-
-impl Default for WalOptions {
-    fn default() -> WalOptions {
-        WalOptions {
-            cluster_id: None,
-            segment_bytes: 64 << 20,
-            extend_bytes: 1 << 20,
-            keep_snapshots: 3,
-        }
-    }
-}
 
 /// What one [`Wal::sync`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,7 +323,7 @@ impl Wal {
             self.remove(name)?;
         }
         let kept = names.iter().take(self.options.keep_snapshots);
-        let Some((index, _)) = kept.filter_map(|name| snapshot::point_of(name)).min() else {
+        let Some((index, _)) = kept.filter_map(|name| snapshot_point(name)).min() else {
             return Ok(());
         };
         // While fewer are there than may be kept, the log reaches back to its begin all the same.
@@ -375,7 +352,7 @@ impl Wal {
             if next_first > index.saturating_add(1) {
                 break;
             }
-            self.remove(&file_name(sequence))?;
+            self.remove(&segment_name(sequence))?;
             self.segments.remove(0);
         }
         Ok(())
@@ -444,7 +421,7 @@ impl Wal {
             extend_bytes: self.extend_step(),
         };
         let (bytes, crc) = header.encode();
-        let file = match segment::write_whole(self.storage.as_ref(), &file_name(sequence), &bytes) {
+        let file = match whole_file::write(self.storage.as_ref(), &segment_name(sequence), &bytes) {
             Ok(file) => file,
             Err(WalError::NoSpace { file, .. }) => {
                 return Err(WalError::NoSpace {
@@ -547,7 +524,8 @@ impl Wal {
     }
 
     fn current_location(&self) -> String {
-        self.storage.location(&file_name(self.current_sequence()))
+        self.storage
+            .location(&segment_name(self.current_sequence()))
     }
 
     /// Grows the current segment to hold bytes up to `end`.
@@ -610,24 +588,4 @@ impl Wal {
             }),
         }
     }
-}
-
-fn check_options(options: &WalOptions) -> Result<(), WalError> {
-    let refuse = |name, value, accepted| {
-        Err(WalError::Option {
-            name,
-            value,
-            accepted,
-        })
-    };
-    if !((4 << 10)..=(1 << 30)).contains(&options.segment_bytes) {
-        return refuse("segment_bytes", options.segment_bytes, "4096 to 1073741824");
-    }
-    if !((4 << 10)..=(1 << 30)).contains(&options.extend_bytes) {
-        return refuse("extend_bytes", options.extend_bytes, "4096 to 1073741824");
-    }
-    if options.keep_snapshots == 0 {
-        return refuse("keep_snapshots", 0, "1 or more");
-    }
-    Ok(())
 }

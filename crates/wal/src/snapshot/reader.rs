@@ -5,10 +5,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     CHUNK_HEADER_BYTES, FIXED_BYTES, FOOTER_BYTES, FOOTER_KIND, Footer, SnapshotInfo, SnapshotMeta,
-    chunk_crc, decode_chunk_header, decode_header, header_length, point_of,
+    chunk_crc, decode_chunk_header, decode_header, header_length,
 };
 use crate::bytes_at::{all_zero, padded, u32_at, u64_at};
 use crate::error::{RESTORE_SNAPSHOT, WalError};
+use crate::file_names::snapshot_point;
 use crate::storage::{Access, Storage, StorageFile};
 
 /// Bytes read at once.
@@ -90,7 +91,7 @@ impl SnapshotReader {
                 expected,
             });
         }
-        if point_of(name) != Some((reader.meta.index, reader.meta.term)) {
+        if snapshot_point(name) != Some((reader.meta.index, reader.meta.term)) {
             return Err(WalError::corrupt(
                 &reader.location,
                 24,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use super::{
     FOOTER_KIND, Footer, MAX_CHUNK_BYTES, MAX_MEMBERSHIP_BYTES, SnapshotInfo, SnapshotMeta,
-    encode_chunk_header, encode_header, file_name,
+    encode_chunk_header, encode_header,
 };
 use crate::bytes_at::padded;
 use crate::error::{WalError, is_no_room};
-use crate::segment::{UNFINISHED_SUFFIX, discard, remove_if_there};
+use crate::file_names::{UNFINISHED_SUFFIX, snapshot_name};
 use crate::storage::{Storage, StorageFile};
+use crate::whole_file::{discard, remove_if_there};
 
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -47,7 +48,7 @@ impl SnapshotWriter {
                 limit_bytes: MAX_MEMBERSHIP_BYTES as u64,
             });
         }
-        let name = file_name(meta.index, meta.term);
+        let name = snapshot_name(meta.index, meta.term);
         let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
         let location = storage.location(&unfinished);
         remove_if_there(storage.as_ref(), &unfinished)

@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::privacy::{self, FILE_MODE, FOLDER_MODE, FolderError};
 use super::{Access, LockError, LockGuard, Storage, StorageFile};
-
-/// The file that carries the lock.
-pub(super) const LOCK_FILE: &str = "LOCK";
+use crate::file_names::LOCK_FILE;
 
 /// A folder of the file system.
 #[derive(Debug, Clone)]

@@ -10,10 +10,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::dir::LOCK_FILE;
-use crate::end_mark::END_MARK_FILE;
-use crate::marker::MARKER_FILE;
-use crate::{folder, segment, snapshot};
+use crate::file_names::{MARKER_FILE, is_ours};
 
 /// What others may not do with a file or a folder.
 const OTHERS: u32 = 0o077;
@@ -155,16 +152,6 @@ fn names(path: &Path) -> io::Result<Vec<(String, Metadata)>> {
         }
     }
     Ok(names)
-}
-
-/// Whether this is a file of a data folder.
-fn is_ours(name: &str) -> bool {
-    name == LOCK_FILE
-        || name == MARKER_FILE
-        || name == END_MARK_FILE
-        || segment::sequence_of(name).is_some()
-        || snapshot::point_of(name).is_some()
-        || folder::is_unfinished(name)
 }
 
 /// Whether a folder that holds nothing else is as good as empty.

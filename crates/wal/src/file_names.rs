@@ -1,0 +1,60 @@
+//! The names of the files of a data folder, and which names are Baton's.
+
+/// The file that carries the lock.
+pub(crate) const LOCK_FILE: &str = "LOCK";
+/// The file that says that the folder is a data folder.
+pub(crate) const MARKER_FILE: &str = "FORMAT";
+/// The file of end marks.
+pub(crate) const END_MARK_FILE: &str = "SYNCED";
+const SEGMENT_PREFIX: &str = "log-";
+const SNAPSHOT_PREFIX: &str = "snap-";
+/// The end of a file's name while the file is not whole.
+pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
+
+/// The name of a segment.
+pub(crate) fn segment_name(sequence: u64) -> String {
+    format!("{SEGMENT_PREFIX}{sequence:016}")
+}
+
+/// The sequence in a segment's name; `None` for any other file.
+pub(crate) fn segment_sequence(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(SEGMENT_PREFIX)?;
+    (digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| digits.parse().ok())
+        .flatten()
+}
+
+/// The name of a snapshot.
+pub(crate) fn snapshot_name(index: u64, term: u64) -> String {
+    format!("{SNAPSHOT_PREFIX}{index:016}-{term:010}")
+}
+
+/// Index and term in a snapshot's name; `None` for any other file.
+pub(crate) fn snapshot_point(name: &str) -> Option<(u64, u64)> {
+    if name.ends_with(UNFINISHED_SUFFIX) {
+        return None;
+    }
+    let (index, term) = name.strip_prefix(SNAPSHOT_PREFIX)?.split_once('-')?;
+    let point = (index.parse().ok()?, term.parse().ok()?);
+    (snapshot_name(point.0, point.1) == name).then_some(point)
+}
+
+/// Whether this is the name of a file of ours that is not whole yet.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|whole| {
+        segment_sequence(whole).is_some()
+            || snapshot_point(whole).is_some()
+            || whole == MARKER_FILE
+            || whole == END_MARK_FILE
+    })
+}
+
+/// Whether this is a file of a data folder.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == LOCK_FILE
+        || name == MARKER_FILE
+        || name == END_MARK_FILE
+        || segment_sequence(name).is_some()
+        || snapshot_point(name).is_some()
+        || is_unfinished(name)
+}

@@ -1,0 +1,70 @@
+//! Files that are written and read as a whole: under another name until they are durable.
+
+use std::io;
+
+use bytes::Bytes;
+
+use crate::error::WalError;
+use crate::file_names::UNFINISHED_SUFFIX;
+use crate::storage::{Access, Storage, StorageFile};
+
+/// Writes a whole file under its name so that it is either there whole or not at all. A failure
+/// leaves no unfinished file behind.
+pub(crate) fn write(
+    storage: &dyn Storage,
+    name: &str,
+    content: &[u8],
+) -> Result<Box<dyn StorageFile>, WalError> {
+    let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
+    let location = storage.location(&unfinished);
+    let failed = |action| {
+        let location = location.clone();
+        move |error| WalError::io(action, location, error)
+    };
+    remove_if_there(storage, &unfinished).map_err(failed("remove"))?;
+    let file = storage.create(&unfinished).map_err(failed("create"))?;
+    let written = file
+        .write_at(0, content)
+        .map_err(failed("write"))
+        .and_then(|()| file.sync_data().map_err(failed("sync")))
+        .and_then(|()| storage.rename(&unfinished, name).map_err(failed("rename")));
+    if let Err(error) = written {
+        drop(file);
+        discard(storage, &unfinished);
+        return Err(error);
+    }
+    storage
+        .sync_dir()
+        .map_err(|error| WalError::io("sync", storage.location(""), error))?;
+    Ok(file)
+}
+
+/// Removes a file that may be missing.
+pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
+    match storage.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes an unfinished file after a failure, so that its bytes do not stay on a disk that may be
+/// full. A removal that fails too is left to the next start.
+pub(crate) fn discard(storage: &dyn Storage, unfinished: &str) {
+    if let Err(error) = remove_if_there(storage, unfinished) {
+        tracing::warn!(
+            "cannot remove the unfinished file {}: {error}; the next start removes it",
+            storage.location(unfinished)
+        );
+    }
+}
+
+/// The whole content of a file.
+pub(crate) fn read(storage: &dyn Storage, name: &str) -> Result<Bytes, WalError> {
+    let failed = |action| move |error| WalError::io(action, storage.location(name), error);
+    let file = storage.open(name, Access::Read).map_err(failed("open"))?;
+    let length = file.len().map_err(failed("measure"))?;
+    let mut content = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    let count = file.read_at(0, &mut content).map_err(failed("read"))?;
+    content.truncate(count);
+    Ok(Bytes::from(content))
+}
