@@ -1,5 +1,4 @@
-//! A small HTTP listener for whoever watches over a process: the server's own, and those of
-//! programs around it.
+//! A small HTTP listener for probes and operators: of the server, and of programs around it.
 //!
 //! Owns what one caller can take: connections, bytes of a head, time of a request and of a
 //! connection. Knows nothing of what is answered.
@@ -48,10 +47,10 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long to wait when the system has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens on `HOST:PORT`, and tells the address; port 0 is a free one. Needs a tokio runtime.
+/// Listens on `HOST:PORT`, and returns the address; port 0 is a free one. Needs a tokio runtime.
 ///
 /// # Errors
-/// [`StartError::Listen`] for an address that is none, or is taken.
+/// [`StartError::Listen`] for an invalid address, or one that is taken.
 pub async fn bind(address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     crate::listener::bind(address).await
 }

@@ -31,7 +31,7 @@
 //! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
 //! | `read` | replies to reads, and the watches that they set |
 //! | `state` | what the core and the sockets share |
-//! | `auth` | who a client is |
+//! | `auth` | the identity of a client |
 //! | `report` | what the log says of clients; long listings for operators |
 //! | `watch` | watches of all connections |
 //! | `session` | when sessions expire; their ids |

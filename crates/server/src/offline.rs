@@ -180,7 +180,7 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
 }
 
 /// The tree of a data folder, after the last entry of its log, and what reading it has passed over
-/// or could not tell. No server may run on it. Like a server's start, this cuts off a torn last
+/// or could not decide. No server may run on it. Like a server's start, this cuts off a torn last
 /// write.
 ///
 /// # Errors

@@ -37,7 +37,7 @@ pub struct Options {
     /// A further unix socket, for this user only: its mode is always 0600. Default: none.
     pub private_socket: Option<PathBuf>,
     /// TCP addresses on which HTTP answers with `/commands`, `/metrics`, `/healthz` and `/readyz`,
-    /// as in [`Options::listen`]. Whoever reaches them reads paths and figures, no data. Default:
+    /// as in [`Options::listen`]. Whoever reaches them reads paths and metrics, no data. Default:
     /// none.
     pub http: Vec<String>,
     /// The step of the session clock: a silent session ends within (timeout, timeout + tick].
@@ -121,7 +121,7 @@ pub const HARMLESS_WORDS: &[&str] = &[
     "dirs", "hash", "gtmk",
 ];
 
-/// The other four-letter words: they reset figures, or set one.
+/// The other four-letter words: they reset counters, or set the trace mask.
 pub const CHANGING_WORDS: &[&str] = &["srst", "crst", "stmk"];
 
 /// The mode of a unix socket that only its owner may connect to.

@@ -38,7 +38,7 @@ use crate::time::{micros, micros_since};
 use crate::watch::table::{WatchBounds, WatchTable};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
-const FAREWELL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How the core ended.
 type Ended = Option<Result<(), ServerError>>;
@@ -268,12 +268,12 @@ impl Server {
             Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
             Err(_) => Err(ServerError::Defect),
         };
-        let farewell = async {
+        let drained = async {
             while self.state.open_connections() > 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
         outcome
     }
 }
@@ -321,7 +321,7 @@ fn core_thread(
     end.send_replace(Some(outcome));
 }
 
-/// Leaves nobody waiting for a core that is gone, however it went.
+/// Closes the inbox and the connections when the core has ended, for whatever reason.
 struct CloseAtEnd<'a>(&'a ServerState);
 
 impl Drop for CloseAtEnd<'_> {
@@ -385,11 +385,11 @@ pub(crate) fn prepare(
     Ok((state, core))
 }
 
-/// A refusal of the log at start is told as such, without the words for a server that ran.
+/// An error of the log at start, without the words for a server that was running.
 fn start_error(error: ServerError) -> StartError {
     match error {
         ServerError::Log(error) => match Arc::try_unwrap(error) {
-            // Nobody tries again for whoever starts.
+            // A start is not retried.
             Ok(WalError::NoSpace {
                 file, needed_bytes, ..
             }) => StartError::Log(WalError::NoSpace {

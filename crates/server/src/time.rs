@@ -14,7 +14,7 @@ pub(crate) fn now() -> Instant {
 pub(crate) struct ForgivenBefore(u64);
 
 /// Milliseconds of the server's own running time. Time in which the process was stopped as a whole
-/// is not counted, so that nobody loses a session because the *server* slept.
+/// is not counted, so that no client loses a session because the *server* slept.
 #[derive(Debug)]
 pub(crate) struct ServerTime {
     start: Instant,
@@ -64,9 +64,9 @@ impl ServerTime {
         ForgivenBefore(self.stalled_ms.load(Ordering::Relaxed))
     }
 
-    /// Since `mark` was taken, nobody was heard for so long: that time does not count. What several
-    /// observers see of one stall is forgiven once, since each says how much is to be forgiven
-    /// since its own mark.
+    /// Leaves `stalled` out of server time: no client could be heard in that time since `mark`. A
+    /// stall that several observers see is left out once, since each gives the time since its own
+    /// mark.
     pub(crate) fn forgive(&self, mark: ForgivenBefore, stalled: Duration) {
         let stalled_ms = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         self.stalled_ms

@@ -1,5 +1,5 @@
-//! The content of a snapshot, in bytes (`docs/internals/format.md`, "Snapshot content"), and how far
-//! the snapshot under way has come. [`crate::restore`] reads what is written here.
+//! The content of a snapshot, in bytes (`docs/internals/format.md`, "Snapshot content"), and how
+//! far the snapshot under way has come. [`crate::restore`] reads what is written here.
 //!
 //! ```text
 //! chunk    := kind:u8  record*                    (to the end of the chunk)

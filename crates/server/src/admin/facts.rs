@@ -1,5 +1,5 @@
-//! What several of the words and commands tell: version, folder, sessions and when they end. Only
-//! reads.
+//! Facts that several four-letter words and HTTP commands show: version, folder, sessions and when
+//! they expire. Only reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use baton_tree::{EphemeralCursor, SessionInfo};
 
 use crate::connections::conn::Conn;
 use crate::options::StorageChoice;
-use crate::report::listings::{self, Gathering, Refusal, SLICE_BYTES, SLICE_ITEMS};
+use crate::report::listings::{self, Refusal, SLICE_BYTES, SLICE_ITEMS, SizeLimit};
 use crate::state::ServerState;
 use crate::watch::table::WatchedPath;
 
@@ -84,7 +84,7 @@ pub(crate) fn namespace(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
 }
 
-/// Time until the first session of these connections expires if nothing more is heard of it; 0 if
+/// Time until the first session of these connections expires if it sends nothing more; 0 if
 /// none has a session.
 pub(crate) fn least_time_left_ms(state: &ServerState, connections: &[Arc<Conn>]) -> u64 {
     let now_ms = state.time.now_ms();
@@ -109,7 +109,7 @@ pub(crate) fn wall_ms(state: &ServerState, at_ms: u64) -> i64 {
     state.time.wall_ms().saturating_add(at.saturating_sub(now))
 }
 
-/// Sessions and connections by the time at which they end if nothing is heard of them.
+/// Sessions and connections by the time at which they end if they send nothing more.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     /// Milliseconds since 1970, rounded up to the session clock's tick.
@@ -120,14 +120,14 @@ pub(crate) struct Ends {
     pub(crate) nameless: Vec<Arc<Conn>>,
 }
 
-pub(crate) fn ends(state: &ServerState, gathering: &mut Gathering) -> Result<Ends, Refusal> {
+pub(crate) fn ends(state: &ServerState, size: &mut SizeLimit) -> Result<Ends, Refusal> {
     let tick = i64::try_from(state.options.tick.as_millis())
         .unwrap_or(i64::MAX)
         .max(1);
     let mut ends = Ends::default();
     let mut attached_ids = std::collections::HashSet::new();
     for conn in listings::slice(|| state.all_connections()) {
-        gathering.count(THING_BYTES)?;
+        size.count(THING_BYTES)?;
         let Some(attached) = conn.attached() else {
             ends.nameless.push(conn);
             continue;
@@ -147,7 +147,7 @@ pub(crate) fn ends(state: &ServerState, gathering: &mut Gathering) -> Result<End
             ends.away.push(session.id);
         }
     });
-    gathering.count(ends.away.len() * THING_BYTES)?;
+    size.count(ends.away.len() * THING_BYTES)?;
     Ok(ends)
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn each_session(state: &ServerState, mut hand: impl FnMut(SessionInfo
 /// Sessions with ephemerals, and these.
 pub(crate) fn ephemerals(
     state: &ServerState,
-    gathering: &mut Gathering,
+    size: &mut SizeLimit,
 ) -> Result<BTreeMap<i64, Vec<String>>, Refusal> {
     let mut cursor = EphemeralCursor::default();
     let mut owners = BTreeMap::<i64, Vec<String>>::new();
@@ -184,7 +184,7 @@ pub(crate) fn ephemerals(
             tree.next_ephemerals(&mut cursor, items, bytes, &mut slice)
         });
         for (session, path) in slice {
-            gathering.count(THING_BYTES + path.len())?;
+            size.count(THING_BYTES + path.len())?;
             owners.entry(session).or_default().push(path);
         }
     }
@@ -197,7 +197,7 @@ pub(crate) fn ephemerals(
 /// Watched paths with the sessions that watch them, in order of path.
 pub(crate) fn watches_by_path(
     state: &ServerState,
-    gathering: &mut Gathering,
+    size: &mut SizeLimit,
 ) -> Result<Vec<WatchedPath>, Refusal> {
     let mut all = Vec::new();
     let mut from = Some(0);
@@ -210,7 +210,7 @@ pub(crate) fn watches_by_path(
                 .next_watched(slot, (SLICE_ITEMS, SLICE_BYTES), &mut slice)
         });
         for watched in &slice {
-            gathering.count(watched.path.len() + (1 + watched.sessions.len()) * THING_BYTES)?;
+            size.count(watched.path.len() + (1 + watched.sessions.len()) * THING_BYTES)?;
         }
         all.append(&mut slice);
     }
@@ -221,13 +221,13 @@ pub(crate) fn watches_by_path(
 /// Sessions with the paths that they watch.
 pub(crate) fn watches_by_session(
     state: &ServerState,
-    gathering: &mut Gathering,
+    size: &mut SizeLimit,
 ) -> Result<BTreeMap<i64, Vec<Box<str>>>, Refusal> {
     let mut by_session = BTreeMap::<i64, Vec<Box<str>>>::new();
-    for watched in watches_by_path(state, gathering)? {
+    for watched in watches_by_path(state, size)? {
         // A path is in the answer once for each of its sessions.
         let more = watched.sessions.len().saturating_sub(1);
-        gathering.count(more.saturating_mul(watched.path.len()))?;
+        size.count(more.saturating_mul(watched.path.len()))?;
         for session in watched.sessions {
             by_session
                 .entry(session)
@@ -241,15 +241,15 @@ pub(crate) fn watches_by_session(
 /// Every connection, in order of id.
 pub(crate) fn connections(
     state: &ServerState,
-    gathering: &mut Gathering,
+    size: &mut SizeLimit,
 ) -> Result<Vec<Arc<Conn>>, Refusal> {
     let all = listings::slice(|| state.all_connections());
     // The entry of one is a line of some 200 bytes, or an object of twice as many.
-    gathering.count(all.len() * 400)?;
+    size.count(all.len() * 400)?;
     Ok(all)
 }
 
-/// What `envi` tells. Nothing of it is Java's.
+/// The answer to `envi`, without what is Java's.
 pub(crate) fn environment() -> Vec<(&'static str, String)> {
     let host = rustix::system::uname();
     let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();

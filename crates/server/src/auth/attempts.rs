@@ -1,7 +1,7 @@
-//! How often somebody may try to be the superuser. The first tries of an address are judged at
-//! once; further ones wait for their turn, one a second, whether they are right or not, and where
-//! too many wait they are refused unjudged. Keeps books of a bounded number of addresses, and
-//! forgets those that have stopped.
+//! Limits attempts at the superuser's password. The first attempts of an address are judged at
+//! once. Further ones wait for their turn, one a second, whether they are right or not; where too
+//! many wait, they are refused unjudged. Counts for a bounded number of addresses, and forgets
+//! those that have stopped.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use parking_lot::Mutex;
 use crate::connections::peer::Peer;
 use crate::connections::peer::PeerGroup;
 
-/// Tries in a row that are judged at once.
+/// Attempts in a row that are judged at once.
 const AT_ONCE: u32 = 5;
-/// The time between two further tries of an address.
+/// The time between two further attempts of an address.
 const SPACING_MS: u64 = 1_000;
-/// The longest that a try waits for its turn.
+/// The longest that an attempt waits for its turn.
 const LONGEST_WAIT_MS: u64 = 4_000;
-/// After this long without a try an address begins anew.
+/// Time without an attempt after which an address is forgotten.
 const FORGOTTEN_MS: u64 = 60_000;
-/// Addresses that are kept apart; the others are taken for one.
+/// Addresses counted separately; all others count as one.
 const MOST_KEPT: usize = 1000;
 
-/// When a try is judged.
+/// When an attempt is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
     Now,
@@ -33,59 +33,59 @@ pub(crate) enum Judgement {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Tries {
-    /// Since the last right one.
+struct Count {
+    /// Attempts since the last right one.
     count: u32,
     last_ms: u64,
-    /// The first moment that is nobody's turn yet.
+    /// The first turn that is free.
     free_ms: u64,
 }
 
-/// See the module's page. Times are milliseconds since the start.
+/// Attempts of each address. Times are milliseconds since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    books: Mutex<HashMap<PeerGroup, Tries, RandomState>>,
+    by_address: Mutex<HashMap<PeerGroup, Count, RandomState>>,
 }
 
 impl Attempts {
-    /// Takes a turn for a try of `peer`.
+    /// Takes a turn for an attempt of `peer`.
     pub(crate) fn turn(&self, peer: &Peer, now_ms: u64) -> Judgement {
-        let mut books = self.books.lock();
-        let source = Self::source(&mut books, peer, now_ms);
-        let tries = books.entry(source).or_default();
-        if now_ms.saturating_sub(tries.last_ms) >= FORGOTTEN_MS {
-            *tries = Tries::default();
+        let mut by_address = self.by_address.lock();
+        let source = Self::source(&mut by_address, peer, now_ms);
+        let count = by_address.entry(source).or_default();
+        if now_ms.saturating_sub(count.last_ms) >= FORGOTTEN_MS {
+            *count = Count::default();
         }
-        tries.last_ms = now_ms;
-        if tries.count < AT_ONCE {
-            tries.count += 1;
+        count.last_ms = now_ms;
+        if count.count < AT_ONCE {
+            count.count += 1;
             return Judgement::Now;
         }
-        let wait_ms = tries.free_ms.saturating_sub(now_ms);
+        let wait_ms = count.free_ms.saturating_sub(now_ms);
         if wait_ms > LONGEST_WAIT_MS {
             return Judgement::Never;
         }
-        tries.free_ms = now_ms.saturating_add(wait_ms).saturating_add(SPACING_MS);
+        count.free_ms = now_ms.saturating_add(wait_ms).saturating_add(SPACING_MS);
         match wait_ms {
             0 => Judgement::Now,
             wait_ms => Judgement::After(Duration::from_millis(wait_ms)),
         }
     }
 
-    /// A try of `peer` was right: it is no guesser.
+    /// An attempt of `peer` was right: its address is forgotten.
     pub(crate) fn succeeded(&self, peer: &Peer) {
-        self.books.lock().remove(&PeerGroup::of(Some(peer)));
+        self.by_address.lock().remove(&PeerGroup::of(Some(peer)));
     }
 
     fn source(
-        books: &mut HashMap<PeerGroup, Tries, RandomState>,
+        by_address: &mut HashMap<PeerGroup, Count, RandomState>,
         peer: &Peer,
         now_ms: u64,
     ) -> PeerGroup {
         let source = PeerGroup::of(Some(peer));
-        if books.len() >= MOST_KEPT && !books.contains_key(&source) {
-            books.retain(|_, tries| now_ms.saturating_sub(tries.last_ms) < FORGOTTEN_MS);
-            if books.len() >= MOST_KEPT {
+        if by_address.len() >= MOST_KEPT && !by_address.contains_key(&source) {
+            by_address.retain(|_, count| now_ms.saturating_sub(count.last_ms) < FORGOTTEN_MS);
+            if by_address.len() >= MOST_KEPT {
                 return PeerGroup::Others;
             }
         }
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(
             attempts.turn(&peer(2), 10),
             Judgement::Now,
-            "it hides nobody else"
+            "other addresses are not delayed"
         );
         assert_eq!(
             attempts.turn(&peer(1), 1_010),
@@ -139,12 +139,12 @@ mod tests {
         for n in 0..100_000 {
             attempts.turn(&peer(n), 10);
         }
-        assert_eq!(attempts.books.lock().len(), MOST_KEPT + 1);
+        assert_eq!(attempts.by_address.lock().len(), MOST_KEPT + 1);
         assert_eq!(attempts.turn(&peer(200_000), 10), Judgement::Never);
         assert_eq!(
             attempts.turn(&peer(0), 10),
             Judgement::Now,
-            "whose tries are counted apart"
+            "whose count are counted apart"
         );
         assert_eq!(attempts.turn(&peer(200_000), 70_000), Judgement::Now);
     }

@@ -1,4 +1,4 @@
-//! Who a client is.
+//! The identity of a client.
 //!
 //! | module | owns |
 //! |---|---|

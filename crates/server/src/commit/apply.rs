@@ -1,6 +1,6 @@
-//! Applies one committed log entry, with the reads that belong between its writes, and sends what
-//! comes of it: replies to those who asked, events to those who watch. Everything here happens
-//! under the tree's write lock, in slices, so that reads of others get their turn.
+//! Applies one committed log entry, with the reads that belong between its writes, and sends the
+//! results: replies to the clients that asked, events to those that watch. Everything here happens
+//! under the tree's write lock, in slices, so that reads of other clients get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -29,19 +29,18 @@ use crate::watch::table::WatchTable;
 /// Steps under one hold of the tree's lock.
 const STEPS_PER_LOCK: usize = 128;
 
-/// Bytes of answers to reads under one hold of it: those that wait for the lock are then let in
-/// first.
+/// Bytes of answers to reads under one hold of the lock; then tasks that wait for it go first.
 const READ_BYTES_PER_LOCK: usize = 256 << 10;
 
-/// Up to so many connections get their answers from the core itself: waking their tasks would take
-/// longer. More of them are better served by the socket threads, while the core goes on with the
+/// Most connections that get their answers from the core itself, because waking their tasks would
+/// take longer. More are better served by the socket threads, while the core goes on with the
 /// next entry.
 const DIRECT_CONNECTIONS: usize = 4;
 
 /// One thing to do at apply, in order.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Its group in the work; `None` for what the server does by itself.
+    /// Its group in the work; `None` for what the server does on its own.
     pub(crate) group: Option<usize>,
     /// Its request in the work.
     pub(crate) request: usize,
@@ -49,10 +48,10 @@ pub(crate) struct Step {
     pub(crate) is_command: bool,
 }
 
-/// Sends a change to those who watch.
+/// Sends a change to the connections that watch it.
 struct Deliver<'a> {
     state: &'a ServerState,
-    /// Who asked for it.
+    /// The connection whose request it is.
     by: Option<&'a Conn>,
     watches: &'a mut WatchTable,
     wake: &'a mut Vec<Arc<Conn>>,
@@ -81,20 +80,20 @@ impl Effects for Deliver<'_> {
             _ => &self.stats.children_watches,
         };
         watchers.record(self.hit.len() as u64);
-        let mut told = 0;
+        let mut sent_bytes = 0;
         self.frame.clear();
         answer::event(self.frame, change.zxid, kind, change.path);
         for id in self.hit.iter() {
             let Some(conn) = self.watches.conn(*id) else {
                 continue;
             };
-            // Who may not read the znode is not told what happens to it (protocol.md §1.7).
+            // A client that may not read the znode gets no event of it (protocol.md §1.7).
             if change.acl.permits(&conn.identity(), Perms::READ) {
                 conn.push(0, self.wake, |out| out.extend_from_slice(self.frame));
-                told += self.frame.len() as u64;
+                sent_bytes += self.frame.len() as u64;
             }
         }
-        self.stats.watch_bytes.fetch_add(told, Relaxed);
+        self.stats.watch_bytes.fetch_add(sent_bytes, Relaxed);
         if self.state.outbound.needs_relief(self.relief) {
             self.state.relieve(self.wake);
         }
@@ -131,8 +130,8 @@ impl Effects for Deliver<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Applier {
     pub(crate) wake: Vec<Arc<Conn>>,
-    /// Connections that were woken at the end of the last entry.
-    pub(crate) told: usize,
+    /// Connections that the last entry answered or notified.
+    pub(crate) notified: usize,
     hit: Vec<u32>,
     frame: Vec<u8>,
     /// See [`Outbound::needs_relief`](crate::connections::outbound::Outbound::needs_relief).
@@ -141,7 +140,7 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    /// Applies an entry of which nobody waits for an answer: one that was recovered.
+    /// Applies a recovered entry, whose answers no client waits for.
     pub(crate) fn replay(&mut self, state: &ServerState, batch: &Batch<'_>) {
         let mut tree = state.tree.write();
         tree.apply_batch(batch, &mut (), |_, _| {});
@@ -181,14 +180,14 @@ impl Applier {
                         relief: &mut self.relief,
                         stats: &state.stats,
                     };
-                    // What it held is gone once it has been applied.
+                    // Read first: its ephemerals are gone once the command has been applied.
                     let held = expired_by(&item.command)
                         .and_then(|session| tree.session(session))
                         .is_some_and(|session| session.ephemerals > 0);
                     let outcome =
                         tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
-                    // After the events, which who sees this zxid finds in its outbox; before the
-                    // reply that has it.
+                    // After the events, so that a client that sees this zxid finds them in its
+                    // outbox; before the reply that carries it.
                     state.last_zxid.store(tree.zxid(), Release);
                     if held && outcome.result.is_ok() {
                         let stats = &state.stats;
@@ -229,8 +228,8 @@ impl Applier {
             }
         }
         state.stats.requests.add(&std::mem::take(&mut self.tally));
-        self.told = self.wake.len();
-        let direct = self.told <= DIRECT_CONNECTIONS;
+        self.notified = self.wake.len();
+        let direct = self.notified <= DIRECT_CONNECTIONS;
         for conn in self.wake.drain(..) {
             conn.wake(direct);
         }
@@ -301,14 +300,14 @@ impl Applier {
                 if matches!(command, Command::ReattachSession { .. }) {
                     state.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
-                let speaks = clocks.get_mut(*session_id).map(|clocked| &mut clocked.conn);
-                if let Some(speaks) = speaks
-                    && let Some(other) = speaks.take_if(|speaks| speaks.id != conn.id)
+                let owner = clocks.get_mut(*session_id).map(|clocked| &mut clocked.conn);
+                if let Some(owner) = owner
+                    && let Some(other) = owner.take_if(|owner| owner.id != conn.id)
                 {
                     if conn.is_closing() {
-                        // Behind this one in the same entry another came: the session is that one's
-                        // already.
-                        *speaks = Some(other);
+                        // Another re-attachment came later in the same entry: its connection owns
+                        // the session already.
+                        *owner = Some(other);
                         return;
                     }
                     other.close(CloseReason::SessionMoved, &mut self.wake);
@@ -368,8 +367,8 @@ impl Applier {
         }
     }
 
-    /// A read behind writes of its session, or a frame whose turn has come. How many bytes its
-    /// answer has.
+    /// Answers a read behind writes of its session, or sends a frame whose turn has come. Returns
+    /// the bytes of the answer.
     fn in_turn(
         &mut self,
         state: &ServerState,
@@ -414,7 +413,7 @@ impl Applier {
     }
 }
 
-/// The session that the command ends because its time is over.
+/// The session that the command expires.
 fn expired_by(command: &Command<'_>) -> Option<i64> {
     match command {
         Command::CloseSession { session_id, reason }
@@ -452,7 +451,8 @@ struct InTurn<'a> {
     body: &'a [u8],
 }
 
-/// Tells a client that its session is no more: a timeout of zero, then the end (protocol.md §1.2).
+/// Refuses a session as ZooKeeper does: a timeout of zero, then the connection is closed
+/// (protocol.md §1.2).
 pub(crate) fn refuse_session(conn: &Arc<Conn>, read_only: Option<bool>, wake: &mut Vec<Arc<Conn>>) {
     conn.push(1, wake, |out| {
         frame::write_connect_response(out, &ConnectResponse::refused(read_only));

@@ -1,6 +1,6 @@
 //! The core: one thread that owns consensus, the log and every change of the tree. It takes all
-//! that waits, makes it one log entry, writes and syncs it once, and applies it once committed.
-//! Whatever it does is in the log first; it answers nothing that is not on disk.
+//! requests that wait, makes one log entry of them, writes and syncs the entry once, and applies it
+//! once it is committed. It answers nothing that is not on disk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identi
 use baton_wal::{Record, Wal, WalError};
 
 use crate::commit::apply::{self, Applier, Step};
-use crate::commit::group_commit::Gather;
+use crate::commit::group_commit::GroupCommit;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::Starting;
 use crate::connections::conn::CloseReason;
@@ -29,7 +29,7 @@ use crate::time::{micros, micros_since};
 const ENTRY_BYTES: usize = 1 << 20;
 /// A sync that takes longer is counted, as ZooKeeper does.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
-/// How often a full disk is tried again, and how often the log says that it still is.
+/// How often a write to a full disk is retried, and how often the log says that the disk is full.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
 /// How long what was synced may go without an end mark. The mark costs a sync of its own, so it
@@ -38,39 +38,39 @@ const END_MARK_PAUSE: Duration = Duration::from_millis(500);
 /// Containers and TTL znodes that one entry removes.
 const REAP_AT_ONCE: usize = 1000;
 
-/// Before sessions end, what waits on the sockets is read: how far that is.
+/// How far the reading of all sockets is, which comes before any session expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hearing {
-    /// No session's time is over.
+enum SocketRound {
+    /// No session is due to expire.
     Idle,
     /// The sockets' tasks have been asked for a round.
     Asked(Round),
-    /// They have made it. What they handed in by then is in the inbox, and is taken before a
-    /// session ends: it may be the session's return through another connection.
-    Heard,
+    /// They have made it. What they handed in by then is in the inbox, and the core takes it before
+    /// a session expires: it may re-attach the session through another connection.
+    Made,
 }
 
-/// See the module's page.
+/// The core of a server. [`Core::run`] is its thread.
 #[derive(Debug)]
 pub(crate) struct Core {
     state: Arc<ServerState>,
     consensus: Consensus,
     wal: Wal,
     clocks: SessionClocks,
-    hearing: Hearing,
+    socket_round: SocketRound,
     ids: SessionIds,
     applier: Applier,
     steps: Vec<Step>,
     /// Sessions that the entry which is being made opens.
     opening: usize,
     snapshots: Snapshots,
-    gather: Gather,
+    group_commit: GroupCommit,
     last_sync: Duration,
     next_reap: Option<Instant>,
     /// When the end of the log is to be marked.
     next_end_mark: Option<Instant>,
     nobody: Identity,
-    /// Whether a full disk is waited out: where the core has a thread of its own.
+    /// Whether the core waits while the disk is full: where it has a thread of its own.
     waits_for_room: bool,
 }
 
@@ -92,7 +92,7 @@ impl Core {
         );
         let mut core = Self {
             clocks: SessionClocks::new(tick_ms),
-            hearing: Hearing::Idle,
+            socket_round: SocketRound::Idle,
             ids,
             consensus,
             wal,
@@ -100,7 +100,7 @@ impl Core {
             steps: Vec::new(),
             opening: 0,
             snapshots,
-            gather: Gather::default(),
+            group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,
             next_reap: (!reap.is_zero()).then(|| now() + reap),
             next_end_mark: None,
@@ -119,8 +119,7 @@ impl Core {
         Ok(core)
     }
 
-    /// Every session that is there gets a full timeout, whoever it was that it spoke to
-    /// (protocol.md §2).
+    /// Gives every recovered session a full timeout (protocol.md §2).
     fn start_clocks(&mut self) {
         let now_ms = self.state.time.now_ms();
         let tree = self.state.tree.read();
@@ -131,7 +130,7 @@ impl Core {
         self.state.sessions.store(self.clocks.len(), Relaxed);
     }
 
-    /// Works until it is told to stop, or until the log refuses.
+    /// Works until it is asked to stop, or until the log fails.
     ///
     /// # Errors
     /// [`ServerError`]; nothing that was not acknowledged before will be.
@@ -140,9 +139,9 @@ impl Core {
         let mut work = Work::default();
         loop {
             self.state.progress.idle();
-            if let Some(until) = self.gather.awake_until() {
-                let came = self.state.inbox.linger(until);
-                self.gather.learn_awake(came);
+            if let Some(until) = self.group_commit.spin_until() {
+                let came = self.state.inbox.spin_until(until);
+                self.group_commit.record_spin(came);
             }
             let mark = self.state.time.mark();
             let deadline = self.deadline();
@@ -152,19 +151,19 @@ impl Core {
             if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
                 && late > self.state.options.tick
             {
-                // The whole process stood still: its sessions had no chance to be heard.
+                // The whole process stood still: no session could be served.
                 self.state.time.forgive(mark, late);
             }
             if self.state.inbox.is_aborted() {
                 return Ok(());
             }
             if let Some((groups, until)) =
-                self.gather
-                    .worth(work.groups.len(), work.requests.len(), now)
+                self.group_commit
+                    .window(work.groups.len(), work.requests.len(), now)
             {
                 let before = work.groups.len();
-                let came = self.state.inbox.gather(&mut work, groups, until);
-                self.gather.learn(before, came, groups);
+                let came = self.state.inbox.wait_for_groups(&mut work, groups, until);
+                self.group_commit.record_window(before, came, groups);
             }
             self.turn(&work, now)?;
             if woken == Woken::Stop {
@@ -174,7 +173,7 @@ impl Core {
         }
     }
 
-    /// Does what waits, and what is due at `now`.
+    /// Handles the requests that wait, and what is due at `now`.
     pub(crate) fn turn(&mut self, work: &Work, now: Instant) -> Result<(), ServerError> {
         self.round(work)?;
         self.expire()?;
@@ -209,8 +208,8 @@ impl Core {
         }
     }
 
-    /// Ends the log in good order. Everything is synced by then, so a full disk keeps nobody from
-    /// stopping.
+    /// Ends the log in good order. Everything is synced by then, so a full disk does not prevent
+    /// the stop.
     fn close_log(&mut self) -> Result<(), ServerError> {
         match self.wal.mark_closed() {
             Err(error @ WalError::NoSpace { .. }) => {
@@ -223,16 +222,16 @@ impl Core {
 
     /// When there is something to do even if nothing comes in.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let clock = match self.hearing {
-            Hearing::Idle => self.clocks.next_due_ms().map(|due_ms| {
+        let clock = match self.socket_round {
+            SocketRound::Idle => self.clocks.next_due_ms().map(|due_ms| {
                 now() + Duration::from_millis(due_ms.saturating_sub(self.state.time.now_ms()))
             }),
-            // The inbox tells when the round has been made.
-            Hearing::Asked(_) => None,
-            Hearing::Heard => Some(now()),
+            // The inbox is nudged when the round has been made.
+            SocketRound::Asked(_) => None,
+            SocketRound::Made => Some(now()),
         };
-        // What came due during a long sync is due now: not earlier, or the core would take itself
-        // for one that stood still.
+        // What came due during a long sync is due now and not earlier, or the core would count the
+        // difference as time in which it stood still.
         let end_mark = self.next_end_mark.map(|due| due.max(now()));
         let snapshot = self.snapshots.next_look();
         [clock, self.next_reap, snapshot, end_mark]
@@ -274,15 +273,14 @@ impl Core {
         };
         let next = first + group.len;
         let session = group.conn.session();
-        // Only the connection that speaks for the session now may write in its name (hazards.md
-        // H02).
-        let speaks = self.clocks.get(session).is_none_or(|clocked| {
+        // Only the connection that owns the session now may write for it (hazards.md H02).
+        let is_owner = self.clocks.get(session).is_none_or(|clocked| {
             clocked
                 .conn
                 .as_ref()
                 .is_some_and(|conn| conn.id == group.conn.id)
         });
-        if session != 0 && !speaks {
+        if session != 0 && !is_owner {
             group
                 .conn
                 .close(CloseReason::SessionMoved, &mut self.applier.wake);
@@ -361,8 +359,8 @@ impl Core {
         next
     }
 
-    /// From here on in the log, only `conn` speaks for the session: what the old connection still
-    /// sends must not be applied after the client has been told that it is re-attached.
+    /// From here on in the log, only `conn` owns the session: what the old connection still sends
+    /// must not be applied after the client has received the answer to its re-attachment.
     fn hand_over(
         &mut self,
         session: i64,
@@ -387,7 +385,7 @@ impl Core {
         most > 0 && self.clocks.len() + self.opening >= most
     }
 
-    /// Ends the sessions whose time is over, each by a command of its own.
+    /// Expires the sessions that are due, each by a command of its own.
     fn expire(&mut self) -> Result<(), ServerError> {
         let now_ms = self.state.time.now_ms();
         if self
@@ -395,10 +393,10 @@ impl Core {
             .next_due_ms()
             .is_none_or(|due_ms| due_ms > now_ms)
         {
-            self.hearing = Hearing::Idle;
+            self.socket_round = SocketRound::Idle;
             return Ok(());
         }
-        if !self.sockets_are_heard() {
+        if !self.sockets_are_read() {
             return Ok(());
         }
         let due = self.clocks.due(now_ms);
@@ -420,23 +418,23 @@ impl Core {
         self.commit_and_apply(builder, &Work::default())
     }
 
-    /// Whether what waited on the sockets has been read since the first session became due, and
-    /// what they handed in has been worked on. Otherwise sees to it that it will be.
-    fn sockets_are_heard(&mut self) -> bool {
-        match self.hearing {
-            Hearing::Idle => {
+    /// Whether all sockets have been read since the first session became due, and what they handed
+    /// in has been processed. Otherwise asks for that.
+    fn sockets_are_read(&mut self) -> bool {
+        match self.socket_round {
+            SocketRound::Idle => {
                 let round = self.state.rounds.ask();
-                self.hearing = round.map_or(Hearing::Idle, Hearing::Asked);
+                self.socket_round = round.map_or(SocketRound::Idle, SocketRound::Asked);
                 round.is_none()
             }
-            Hearing::Asked(round) => {
+            SocketRound::Asked(round) => {
                 if self.state.rounds.is_made(round) {
-                    self.hearing = Hearing::Heard;
+                    self.socket_round = SocketRound::Made;
                 }
                 false
             }
-            Hearing::Heard => {
-                self.hearing = Hearing::Idle;
+            SocketRound::Made => {
+                self.socket_round = SocketRound::Idle;
                 true
             }
         }
@@ -507,7 +505,8 @@ impl Core {
                 self.applier
                     .run(&self.state, &mut self.clocks, work, &steps, Some(&batch));
                 self.state.stats.apply_time.record(micros_since(begun));
-                self.gather.told(self.applier.told, self.last_sync, now());
+                self.group_commit
+                    .entry_applied(self.applier.notified, self.last_sync, now());
                 self.consensus.applied(entry.index)?;
             }
         }
@@ -517,8 +516,8 @@ impl Core {
         Ok(())
     }
 
-    /// Stores what consensus hands out until it has nothing more; returns what was committed by
-    /// that.
+    /// Stores what consensus hands out until it has nothing more; returns the entries that were
+    /// committed.
     fn settle(&mut self) -> Result<Vec<Entry>, ServerError> {
         let mut committed = Vec::new();
         while let Some(effects) = self.consensus.drain() {
@@ -557,9 +556,9 @@ impl Core {
         Ok(committed)
     }
 
-    /// Does something to the log, as often as it takes until the disk has room for it. Meanwhile
-    /// nothing else is written or applied, so writes wait and reads show what is on the disk;
-    /// whoever stops the server is not kept waiting.
+    /// Runs `act` on the log, again and again while the disk is full. Meanwhile nothing else is
+    /// written or applied: writes wait, reads show what is on the disk. A request to stop the
+    /// server ends the wait.
     fn with_room<T>(
         &mut self,
         mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
@@ -577,13 +576,13 @@ impl Core {
                 outcome => break outcome,
             };
             let late = now();
-            if since.is_none_or(|(_, told)| late >= told + FULL_DISK_REMINDER) {
+            if since.is_none_or(|(_, logged)| late >= logged + FULL_DISK_REMINDER) {
                 tracing::error!("{error}; reads are answered, writes wait until there is room");
                 let begun = since.map_or(late, |(begun, _)| begun);
                 since = Some((begun, late));
             }
             is_full.store(true, Relaxed);
-            // It waits for slices that this thread does not take while it waits here.
+            // The snapshot needs slices that this thread does not take while it waits here.
             self.snapshots.give_way(&self.state, &mut self.wal);
             if self.state.inbox.stops_within(FULL_DISK_PAUSE) {
                 break Err(error);
@@ -593,7 +592,7 @@ impl Core {
         if let Some((begun, _)) = since {
             let waited = now().saturating_duration_since(begun);
             // Sockets with writes that wait were not read further, so their sessions could not be
-            // heard.
+            // touched.
             self.state.time.forgive(mark, waited);
             if outcome.is_ok() {
                 tracing::info!(?waited, "there is room on the disk again; writes go on");
@@ -602,8 +601,8 @@ impl Core {
         Ok(outcome?)
     }
 
-    /// A disk that hung kept the sockets from being read once enough requests waited: their
-    /// sessions could not be heard, so the time is not counted against them.
+    /// Does not count a long sync against sessions: once enough requests waited, sockets were not
+    /// read.
     fn forgive_stall(&self, mark: ForgivenBefore, sync_time: Duration) {
         let options = &self.state.options;
         if sync_time > options.tick.max(options.min_session_timeout / 2) {
@@ -612,7 +611,7 @@ impl Core {
         }
     }
 
-    /// Applies an entry whose commands nobody waits for.
+    /// Applies an entry whose commands no client waits for.
     fn replay(&mut self, entry: &Entry) -> Result<(), ServerError> {
         if entry.kind == EntryKind::Command {
             self.applier.replay(&self.state, &decode(entry)?);

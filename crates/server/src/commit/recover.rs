@@ -31,7 +31,7 @@ pub(crate) struct Restored {
     pub(crate) tree: Tree,
     /// Every entry after it.
     pub(crate) entries: Vec<Entry>,
-    /// What was passed over, or could not be told.
+    /// What was passed over, or could not be decided.
     pub(crate) notes: Vec<RecoveryNote>,
     snapshot: Option<SnapshotPoint>,
     hard_state: HardState,

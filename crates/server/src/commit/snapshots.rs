@@ -61,7 +61,7 @@ impl Snapshots {
         }
     }
 
-    /// An entry of so many bytes went into the log.
+    /// Counts an entry of `bytes` bytes that went into the log.
     pub(crate) fn logged(&mut self, bytes: usize) {
         self.entries_since += 1;
         self.bytes_since += bytes as u64;

@@ -1,5 +1,5 @@
-//! How far a server is that starts: what an operator is told until it serves. Written by the thread
-//! that recovers, read by whoever asks; decides nothing.
+//! The progress of a start, for operators until the server serves. The recovering thread writes it;
+//! it decides nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ pub(crate) enum Stage {
     Listen,
 }
 
-/// See the module's page.
+/// Stage of the start, and entries replayed.
 #[derive(Debug, Default)]
 pub(crate) struct Starting {
     stage: AtomicU8,
@@ -28,7 +28,7 @@ impl Starting {
         self.stage.store(stage as u8, Relaxed);
     }
 
-    /// The replay of so many entries begins.
+    /// The replay of `entries` entries begins.
     pub(crate) fn replay(&self, entries: u64) {
         self.entries.store(entries, Relaxed);
         self.enter(Stage::ReplayLog);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stage_is_told() {
+    fn each_stage_is_shown() {
         let starting = Starting::default();
         assert_eq!(starting.to_string(), "the server starts: reading the log");
         starting.enter(Stage::LoadSnapshot);

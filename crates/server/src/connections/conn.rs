@@ -1,5 +1,5 @@
-//! One connection as the core sees it: a single outbound FIFO of encoded bytes, who speaks through
-//! it, and the switch that closes it. Replies and events of the core go through [`Conn::push`]
+//! One connection as the core sees it: a single outbound FIFO of encoded bytes, the session that
+//! owns it, and the switch that closes it. Replies and events of the core go through [`Conn::push`]
 //! only, in the order in which they happened. The socket is its task's: what is pushed here the
 //! task takes. Only while the task waits for input with nothing left to write does the core write a
 //! small answer itself, through [`Outlet`], which spares two changes of thread.
@@ -28,16 +28,15 @@ pub(crate) enum CloseReason {
     SessionExpired,
     /// The session was refused, or re-attached elsewhere.
     SessionRefused,
-    /// The session speaks through another connection now.
+    /// Another connection owns the session now.
     SessionMoved,
     /// The client does not read what the server writes.
     TooSlow,
-    /// Neither do others, and together they have more waiting than all may.
+    /// The client reads too slowly, and all clients together have more waiting than they may.
     AllTooSlow,
-    /// It holds requests that are not whole or wait, and all together hold more of them than they
-    /// may.
+    /// It holds unfinished or waiting requests, and all together hold more of them than they may.
     Unfinished,
-    /// It asked for a session, and there are as many as there may be.
+    /// It asked for a session, and the limit on sessions is reached.
     TooManySessions,
     /// A request after which the protocol closes the connection.
     BadRequest,
@@ -76,7 +75,7 @@ impl CloseReason {
     }
 }
 
-/// The session a connection speaks for.
+/// The session that a connection belongs to.
 #[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) session: i64,
@@ -176,7 +175,7 @@ impl Outbox {
     }
 }
 
-/// A connection. See the module's page.
+/// A connection, as the core sees it.
 pub(crate) struct Conn {
     pub(crate) id: u32,
     pub(crate) peer: Peer,
@@ -189,7 +188,7 @@ pub(crate) struct Conn {
     outbound: Arc<Outbound>,
     /// The socket, while its task lives.
     socket: OnceLock<Weak<dyn Outlet>>,
-    /// Its task may have read something that the session's clock has not counted yet.
+    /// Whether its task may have read something that the session's clock has not counted yet.
     reading: AtomicBool,
 }
 
@@ -342,7 +341,7 @@ impl Conn {
         Some((bytes, outbox.closing.is_none()))
     }
 
-    /// Told by its task: what the socket has not taken, at `now_ms`.
+    /// Records how many bytes the socket has not taken, at `now_ms`. Called by its task.
     pub(crate) fn set_unwritten(&self, bytes: usize, now_ms: impl FnOnce() -> u64) {
         let after = bytes as u64;
         let before = self.stats.unwritten.load(Relaxed);
@@ -438,8 +437,8 @@ impl Conn {
     }
 
     /// Lets go of the socket: its task has ended. What the connection has asked for and is still on
-    /// its way to the core finds it closed, so that it sets no watch that nobody would remove. Why
-    /// it ended.
+    /// its way to the core finds it closed, so that it sets no watch that would never be removed.
+    /// Returns why it ended.
     pub(crate) fn detach(&self) -> CloseReason {
         let mut outbox = self.outbox.lock();
         outbox.idle = None;
@@ -622,13 +621,13 @@ pub(crate) mod tests {
         let new = || Conn::new(1, Peer::Local, Identity::default(), 0, &outbound(1 << 16));
         let waits = |conn: &Conn, full| conn.wait(Waker::noop(), full, None);
         let mut wake = Vec::new();
-        let told = new();
-        assert!(waits(&told, false));
-        told.push(0, &mut wake, |out| out.extend_from_slice(b"event"));
-        assert!(!waits(&told, false));
-        assert!(waits(&told, true), "it has no room for more");
-        told.close(CloseReason::SessionClosed, &mut wake);
-        assert!(!waits(&told, true));
+        let notified = new();
+        assert!(waits(&notified, false));
+        notified.push(0, &mut wake, |out| out.extend_from_slice(b"event"));
+        assert!(!waits(&notified, false));
+        assert!(waits(&notified, true), "it has no room for more");
+        notified.close(CloseReason::SessionClosed, &mut wake);
+        assert!(!waits(&notified, true));
         let answered = new();
         let pipe = Arc::new(Pipe {
             room: 100,

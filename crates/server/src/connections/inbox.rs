@@ -1,6 +1,6 @@
-//! What sockets have for the core: one buffer that all of them append to and the core takes whole.
-//! A socket that appends wakes the core at most once; while the core writes to disk, the next batch
-//! grows here. Never drops work silently: after [`Inbox::close`] an append is refused.
+//! Requests on their way to the core: one buffer that all sockets append to and the core takes
+//! whole. A socket that appends wakes the core at most once; while the core writes to disk, the
+//! next batch grows here. Never drops work silently: after [`Inbox::close`] an append is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ impl Work {
         self.requests.len()
     }
 
-    /// What it takes in memory.
+    /// Its size in memory.
     fn bytes(&self) -> usize {
         self.data.len() + self.requests.len() * size_of::<Queued>()
     }
@@ -108,7 +108,7 @@ impl Work {
             .unwrap_or_default()
     }
 
-    /// Gives the memory of an empty work back, where it is much.
+    /// Releases the memory of an empty work, where it is large.
     pub(crate) fn release(&mut self) {
         const KEEP_BYTES: usize = 64 << 10;
         if self.is_empty() && self.data.capacity() > KEEP_BYTES {
@@ -148,7 +148,7 @@ struct State {
     closed: bool,
     stop: bool,
     abort: bool,
-    /// The core is to look up from its sleep though there is no work.
+    /// Whether the core is to wake though there is no work.
     nudged: bool,
     /// Tasks that wait until less is queued.
     waiting: Vec<Waker>,
@@ -162,13 +162,13 @@ struct State {
 pub(crate) struct Inbox {
     state: Mutex<State>,
     ready: Condvar,
-    /// From so many on, sockets bring little more.
+    /// Queued bytes from which sockets hand in little more.
     max_bytes: usize,
     queued_bytes: AtomicUsize,
     queued_requests: AtomicUsize,
 }
 
-/// Why [`Inbox::take`] came back.
+/// Why [`Inbox::take`] returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// There is work, or the deadline has passed.
@@ -185,12 +185,12 @@ impl Inbox {
         }
     }
 
-    /// Whether as much is queued as may be.
+    /// Whether the queue is at its bound.
     pub(crate) fn is_full(&self) -> bool {
         self.queued_bytes() >= self.max_bytes
     }
 
-    /// Has the task woken when less is queued. `false`: that is so already.
+    /// Registers the task to be woken when the queue has room. `false`: it has room already.
     pub(crate) fn wait_for_room(&self, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         // Asked under the lock, which `done` takes after it has counted.
@@ -201,7 +201,7 @@ impl Inbox {
         waits
     }
 
-    /// Hands over what a socket has. `false`: the core has stopped.
+    /// Queues the work of a socket and empties it. `false`: the core has stopped.
     pub(crate) fn submit(&self, work: &mut Work) -> bool {
         let sleeping = {
             let mut state = self.state.lock();
@@ -225,7 +225,7 @@ impl Inbox {
         true
     }
 
-    /// Requests that wait or are being worked on.
+    /// Requests that wait or are being processed.
     pub(crate) fn queued_requests(&self) -> usize {
         self.queued_requests.load(Ordering::Relaxed)
     }
@@ -236,12 +236,12 @@ impl Inbox {
         state.closed || state.stop
     }
 
-    /// Bytes that wait or are being worked on.
+    /// Bytes that wait or are being processed.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.queued_bytes.load(Ordering::Relaxed)
     }
 
-    /// Empties what has been worked on.
+    /// Empties work that has been processed.
     fn done(&self, done: &mut Work) {
         let bytes = done.bytes();
         if bytes > 0 {
@@ -258,8 +258,7 @@ impl Inbox {
         done.clear();
     }
 
-    /// Gives back `done` (emptied), waits until there is something or `deadline`, and takes
-    /// everything.
+    /// Empties `done`, waits for work or `deadline`, and takes everything that is queued.
     pub(crate) fn take(&self, done: &mut Work, deadline: Option<Instant>) -> Woken {
         self.done(done);
         let mut state = self.state.lock();
@@ -280,7 +279,7 @@ impl Inbox {
         if state.stop { Woken::Stop } else { Woken::Go }
     }
 
-    /// Has [`Inbox::take`] come back, with work or without.
+    /// Makes [`Inbox::take`] return, with work or without.
     pub(crate) fn nudge(&self) {
         let sleeping = {
             let mut state = self.state.lock();
@@ -309,8 +308,8 @@ impl Inbox {
         std::task::Poll::Ready(())
     }
 
-    /// Stays awake until there is something or `until` has passed. Whether there is.
-    pub(crate) fn linger(&self, until: Instant) -> bool {
+    /// Spins until something is queued or `until` has passed. Returns whether something is.
+    pub(crate) fn spin_until(&self, until: Instant) -> bool {
         loop {
             let late = Instant::now() >= until;
             {
@@ -324,8 +323,9 @@ impl Inbox {
         }
     }
 
-    /// Adds to `work` what comes until `groups` are in it or `until` has passed. How many are.
-    pub(crate) fn gather(&self, work: &mut Work, groups: usize, until: Instant) -> usize {
+    /// Adds arriving requests to `work` until it has `groups` groups or `until` has passed. Returns
+    /// the number of groups.
+    pub(crate) fn wait_for_groups(&self, work: &mut Work, groups: usize, until: Instant) -> usize {
         loop {
             let late = crate::time::now() >= until;
             {
@@ -341,7 +341,7 @@ impl Inbox {
         }
     }
 
-    /// Waits so long, or until the core is asked to stop: whether it is.
+    /// Waits for `pause`, or until the core is asked to stop. Returns whether it is.
     pub(crate) fn stops_within(&self, pause: Duration) -> bool {
         let until = crate::time::now() + pause;
         let mut state = self.state.lock();
@@ -369,7 +369,7 @@ impl Inbox {
         self.state.lock().abort
     }
 
-    /// The core takes nothing any more.
+    /// Refuses further work: the core has stopped.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -393,7 +393,7 @@ impl Inbox {
         self.state.lock().nudged
     }
 
-    /// Does something while nobody can submit, take or nudge.
+    /// Runs `act` while no thread can submit, take or nudge.
     pub(crate) fn while_held<T>(&self, act: impl FnOnce() -> T) -> T {
         let _held = self.state.lock();
         act()
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_belongs_to_the_same_work() {
+    fn groups_waited_for_belong_to_the_same_work() {
         let inbox = Inbox::default();
         let submit = |id| {
             let mut work = Work::default();
@@ -442,19 +442,20 @@ mod tests {
         let mut taken = Work::default();
         submit(1);
         inbox.take(&mut taken, None);
-        assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 1);
+        assert_eq!(inbox.wait_for_groups(&mut taken, 2, Instant::now()), 1);
         submit(2);
-        assert_eq!(inbox.gather(&mut taken, 2, Instant::now()), 2);
+        assert_eq!(inbox.wait_for_groups(&mut taken, 2, Instant::now()), 2);
         assert_eq!(taken.requests.len(), 2);
         assert_eq!(inbox.queued_bytes(), 8 + 2 * size_of::<Queued>());
     }
 
     #[test]
-    fn lingering_ends_with_the_first_request_or_in_time() {
+    fn spinning_ends_with_the_first_request_or_in_time() {
         let inbox = Inbox::default();
-        assert!(!inbox.linger(Instant::now()));
+        assert!(!inbox.spin_until(Instant::now()));
         std::thread::scope(|scope| {
-            let lingering = scope.spawn(|| inbox.linger(Instant::now() + Duration::from_secs(60)));
+            let lingering =
+                scope.spawn(|| inbox.spin_until(Instant::now() + Duration::from_secs(60)));
             let mut work = Work::default();
             let conn = conn(1);
             work.begin(&conn, &conn.identity(), Instant::now());

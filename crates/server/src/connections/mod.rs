@@ -9,7 +9,7 @@
 //! | `relief` | which connections end when such a bound is exceeded |
 //! | `conn` | one connection: its outbound FIFO, its session, why it is closed |
 //! | `outbound` | the bound on unread replies and events over all connections |
-//! | `touch` | when a session was last heard of |
+//! | `touch` | the time of the last packet of a session |
 //! | `peer` | the other end of a connection; which of them count as one client |
 
 pub(crate) mod conn;

@@ -2,8 +2,8 @@
 //! what its socket has not taken and with what waits behind that; one whose answers leave at once
 //! is not counted. Past half of the bound, a connection takes no further request before its answers
 //! have left. Past the bound, [`relief`](super::relief) ends the connections that have held the
-//! most for the longest time, and nobody adds to it until their bytes are gone. Never drops a frame
-//! of a connection that stays open.
+//! most for the longest time, and no connection adds to it until their bytes are gone. Never drops
+//! a frame of a connection that stays open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -92,7 +92,7 @@ impl Outbound {
         }
     }
 
-    /// What may wait for one connection before it takes no further request.
+    /// Bytes that may wait for one connection before no further request of it is taken on.
     pub(crate) fn share(&self, pressure: Pressure) -> usize {
         match pressure {
             Pressure::None => self.max_bytes_each,
@@ -100,7 +100,7 @@ impl Outbound {
         }
     }
 
-    /// What may wait for one connection before it ends: requests alone cannot cause so much.
+    /// Bytes that may wait for one connection before it is ended. Replies alone cannot reach this.
     pub(crate) fn too_slow_bytes(&self) -> usize {
         self.max_bytes_each
             .saturating_mul(Options::EVENTS_BEYOND_REPLIES)

@@ -29,17 +29,17 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Who is counted as one.
+/// Peers that limits count as one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum PeerGroup {
     Address(IpAddr),
-    /// A network of IPv6: whoever has one address of it has them all.
+    /// A /64 network of IPv6: a host that has one address of it has them all.
     Network(Ipv6Addr),
     /// Processes on this machine, over unix sockets.
     Local,
     /// The server itself, or a client that has gone.
     Nobody,
-    /// All that the books have no room for.
+    /// All peers beyond the number that is counted separately.
     Others,
 }
 

@@ -1,4 +1,4 @@
-//! When a session was last heard of.
+//! The time of the last packet of a session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A touch that came after the core had decided to end the session.
 pub(crate) const ENDING: u64 = u64::MAX;
 
-/// When a session was last heard of. ServerState by the session's socket, which touches, and the
+/// Time of the last packet of a session. Shared by the session's socket, which touches, and the
 /// core, which ends it.
 #[derive(Debug)]
 pub(crate) struct Touch(AtomicU64);

@@ -46,8 +46,7 @@ pub(crate) async fn accept(state: Arc<ServerState>, listener: Listener) {
     }
 }
 
-/// Takes a connection into the books; what comes back is its life, to be driven. `None` where it is
-/// refused.
+/// Registers a connection and returns its task, to be spawned. `None`: the connection is refused.
 pub(crate) fn take_on(
     state: &Arc<ServerState>,
     stream: Stream,
@@ -77,8 +76,8 @@ pub(crate) fn take_on(
     };
     let state = Arc::clone(state);
     Some(async move {
-        // Strikes the connection out however the task ends.
-        let books = Books {
+        // Removes the connection however the task ends.
+        let registered = Registered {
             state: Arc::clone(&state),
             conn: Arc::clone(&conn),
         };
@@ -114,16 +113,16 @@ pub(crate) fn take_on(
                 );
             }
         }
-        drop(books);
+        drop(registered);
     })
 }
 
-struct Books {
+struct Registered {
     state: Arc<ServerState>,
     conn: Arc<Conn>,
 }
 
-impl Drop for Books {
+impl Drop for Registered {
     fn drop(&mut self) {
         self.state.forget(&self.conn);
     }

@@ -1,8 +1,8 @@
-//! Which part of the server deals with an operation.
+//! Which part of the server handles an operation.
 
 use baton_proto::{ErrorCode, Limits, OpCode, Request};
 
-/// Who deals with a request.
+/// Which part of the server handles a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Ping,

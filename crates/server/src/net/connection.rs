@@ -36,7 +36,7 @@ use crate::stats::requests::Tally;
 use crate::time::micros;
 use crate::time::now;
 
-/// What one read asks the socket for.
+/// Bytes that one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
 /// Memory that an idle connection keeps.
 const IDLE_BYTES: usize = 4 << 10;
@@ -45,8 +45,8 @@ const READS_PER_LOCK: usize = 32;
 /// Reads that may wait behind a write: they are answered together, before the client can fetch the
 /// first.
 const READS_BEHIND: usize = 32;
-/// What a connection may take in one turn, in bytes read and answered, and in time, before others
-/// get theirs. One request may go beyond it: it is not cut in two.
+/// A connection's turn, in bytes read and answered and in time, before other connections get
+/// theirs. One request may exceed it.
 const TURN_BYTES: usize = 256 << 10;
 const TURN_TIME: Duration = Duration::from_millis(2);
 /// An answer of more bytes than this has the clock read behind it.
@@ -54,7 +54,7 @@ const COSTLY_ANSWER_BYTES: usize = 4 << 10;
 
 /// The longest first frame: a ConnectRequest has 45 bytes.
 const FIRST_FRAME_BYTES: usize = 4 << 10;
-/// What a connection that has no request on its way may hand in though as much is queued as may be.
+/// Bytes that a connection without a request in flight may hand in though the queue is full.
 const FREE_BYTES: usize = 4 << 10;
 
 /// The longest request that is answered with an error when it is over the limit, in limits: its
@@ -75,20 +75,20 @@ enum Phase {
     Open,
 }
 
-/// What stopped [`Connection::process`].
+/// What [`Connection::process`] waits for.
 #[derive(Debug, PartialEq, Eq)]
 enum Need {
     /// More bytes.
     Input,
-    /// Room, which comes with answers from the core or with the client reading.
+    /// Room, which the core makes with answers and the client by reading.
     Room,
-    /// That others get their turn first.
+    /// Other connections, which get their turn first.
     Turn,
-    /// That less is queued for the log.
+    /// Room in the queue of the core.
     Queue,
 }
 
-/// What a task has taken of its turn.
+/// How much of its turn a task has used.
 #[derive(Debug, Default)]
 struct Turn {
     bytes: usize,
@@ -96,7 +96,7 @@ struct Turn {
 }
 
 impl Turn {
-    /// Whether it has taken so many bytes that others are to go first. Reads no clock.
+    /// Whether it has used up its bytes, so that others go first. Reads no clock.
     fn is_full(&self) -> bool {
         self.bytes >= TURN_BYTES
     }
@@ -115,7 +115,7 @@ fn give_way<T>(cx: &mut Context<'_>) -> Poll<T> {
     Poll::Pending
 }
 
-/// One connection. See the module's page.
+/// The task of one connection.
 pub(crate) struct Connection {
     state: Arc<ServerState>,
     conn: Arc<Conn>,
@@ -224,8 +224,8 @@ impl Connection {
         word_reply::send(state, conn, &mut self.socket, &self.outlet, word, argument).await
     }
 
-    /// Why there is no session yet: the client has not named it, or the server has not written it
-    /// down.
+    /// Ends a connection whose handshake timed out: the client has not named its session, or the
+    /// log has not taken the session up.
     fn late(&self) -> End {
         let stats = &self.state.stats;
         if self.phase != Phase::Attaching {
@@ -246,13 +246,13 @@ impl Connection {
     /// them away.
     async fn linger(&mut self) {
         let mut sink = [0_u8; 1024];
-        let farewell = async {
+        let drain = async {
             poll_fn(|cx| self.poll_flush(cx)).await?;
             self.outlet.shutdown()?;
             while self.socket.read(&mut sink).await? > 0 {}
             io::Result::Ok(())
         };
-        let _ = tokio::time::timeout(LINGER, farewell).await;
+        let _ = tokio::time::timeout(LINGER, drain).await;
     }
 
     /// Ready with `None` once the session is attached, if `opening`.
@@ -300,7 +300,7 @@ impl Connection {
                 .set_unfinished(&self.conn, self.input.len(), taken_on);
             let over = pressure == Pressure::Over;
             if closing.is_none() && (over || need == Need::Turn) {
-                // Over: after those that were just told to end, and have not yet.
+                // Over the bound: the connections that are being ended go first.
                 return give_way(cx);
             }
             let mut progress = false;
@@ -413,7 +413,7 @@ impl Connection {
     }
 
     /// Counts what has just been read: for the turn, and for the session's clock if it ends a
-    /// request. A client that sends half of one, byte by byte, has not been heard.
+    /// request. Half a request, sent byte by byte, does not touch the session.
     fn count_input(&mut self, bytes: usize) -> Result<(), End> {
         self.read_at = now();
         self.turn.bytes += bytes;
@@ -441,12 +441,12 @@ impl Connection {
         }
     }
 
-    /// Whether as much waits for the client to read it as may.
+    /// Whether the unread bytes are at their bound.
     fn is_full(&self) -> bool {
         self.out.len() - self.written > self.share
     }
 
-    /// Sees how much waits for all clients, and makes room where it is too much. How it is then.
+    /// Ends connections where too much waits for all clients; returns the pressure that is left.
     fn relieve(&mut self) -> Pressure {
         let mut pressure = self.state.outbound.pressure();
         if pressure == Pressure::Over && !self.state.outbound.is_being_relieved() {
@@ -461,7 +461,7 @@ impl Connection {
         pressure
     }
 
-    /// The core has answered so many requests.
+    /// The core has answered `requests` requests.
     fn answered(&mut self, requests: u32) {
         self.in_flight = self.in_flight.saturating_sub(requests as usize);
         if self.in_flight == 0 {
@@ -480,8 +480,8 @@ impl Connection {
             && (self.may_hand_in_freely() || !self.state.inbox.is_full())
     }
 
-    /// Whether it hands in so little that it may though as much is queued as may be: otherwise
-    /// nothing would wake it.
+    /// Whether it hands in so few bytes that it may although the queue is full: otherwise nothing
+    /// would wake it.
     fn may_hand_in_freely(&self) -> bool {
         self.in_flight == 0 && self.work.data.len() < FREE_BYTES
     }

@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Nobody else gets a turn for so long, and then the lag task does.
+    /// No task gets a turn for `time`; then the lag task does.
     async fn block(time: Duration) {
         tokio::time::advance(time).await;
         turns().await;
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(state.time.forgiven(), 5 * EVERY);
     }
 
-    /// The core looks once it is woken, and would sleep on with nobody to wake it again.
+    /// The core checks once when it is woken; nothing would wake it a second time.
     #[test]
     fn a_round_counts_as_made_before_the_core_is_woken_for_it() {
         let runtime = tokio::runtime::Builder::new_current_thread()

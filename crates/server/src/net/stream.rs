@@ -108,7 +108,7 @@ impl Output {
         }
     }
 
-    /// Tells the client that nothing more comes.
+    /// Ends the stream to the client.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
         match self {
             Output::Tcp(half) => socket2::SockRef::from(half.as_ref()).shutdown(Shutdown::Write),

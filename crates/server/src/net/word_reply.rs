@@ -49,7 +49,7 @@ pub(crate) async fn send(
         LINGER
     };
     // Closing with unread input would make the kernel throw the answer away.
-    let farewell = async {
+    let drain = async {
         outlet.shutdown()?;
         let mut sink = [0_u8; 1024];
         while input.read(&mut sink).await? > 0 {}
@@ -58,7 +58,7 @@ pub(crate) async fn send(
     tokio::select! {
         biased;
         _ = closed(conn) => {}
-        _ = tokio::time::timeout(patience, farewell) => {}
+        _ = tokio::time::timeout(patience, drain) => {}
     }
     end
 }

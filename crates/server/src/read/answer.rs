@@ -341,7 +341,7 @@ fn who(identity: &Identity) -> Vec<ClientInfo> {
         .iter()
         .map(|id| ClientInfo {
             scheme: id.scheme.clone(),
-            // A digest's hash is a secret: only the user's name is told.
+            // A digest's hash is a secret: only the user's name is sent.
             user: id
                 .id
                 .split(':')
@@ -418,7 +418,7 @@ impl<'a> SetAgain<'a> {
         match self.tree.exists(path, self.asked.identity) {
             Err(ErrorCode::NoNode) => Some(EventKind::NodeDeleted),
             Ok(stat) if zxid(&stat) > self.relative_zxid => Some(changed),
-            // What the client may not read it is not told of either (protocol.md §10, no. 3).
+            // A client gets no event of what it may not read (protocol.md §10, no. 3).
             _ => None,
         }
     }

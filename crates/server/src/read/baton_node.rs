@@ -1,4 +1,4 @@
-//! The znode `/zookeeper/baton`, which tells a client that it speaks with Baton. It is in no
+//! The virtual znode `/zookeeper/baton`, by which a client recognises Baton. It is in no
 //! listing and in no log; only reading it by its path finds it. A client needs it to know that the
 //! answer to a ping comes from the leader itself, so that a lease may rest on it (hazards.md H91).
 
@@ -14,7 +14,7 @@ pub(crate) const DATA: &str = concat!(
     "\",\"ping_lease\":true}"
 );
 
-/// Its stat: that of a znode which nobody ever wrote.
+/// Its stat: that of a znode that was never written.
 pub(crate) fn stat() -> Stat {
     Stat {
         data_length: i32::try_from(DATA.len()).unwrap_or(i32::MAX),

@@ -1,9 +1,9 @@
-//! What takes long to tell: connections, sessions and watches one by one, and files. Each listing
-//! is made once for all who ask for it before it begins, one at a time, by a thread of its own that
-//! is there while there is something to make. It takes the locks of the tree and the watches for a
-//! slice at a time and rests between slices, so that requests and session clocks go on. How much a
-//! listing may hold, how many may wait and for how long, and how much of earlier ones may still be
-//! unread are bounded; past a bound the asker is refused, and told why.
+//! Answers to operators that take long: connections, sessions and watches one by one, files. Each
+//! listing is made once for all who ask for it before it begins, one at a time, by a thread of its
+//! own that is there while there is something to make. It takes the locks of the tree and the
+//! watches for a slice at a time and rests between slices, so that requests and session clocks go
+//! on. How much a listing may hold, how many may wait and for how long, and how much of earlier
+//! ones may still be unread are bounded; past a bound the request is refused, with the reason.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 use crate::options::Options;
 use crate::time::now;
 
-/// How long somebody waits for a listing.
+/// How long a request waits for a listing.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Askers that may wait for one listing.
+/// Requests that may wait for one listing.
 const MOST_WAITING: usize = 2000;
 /// The longest rest after a slice, or between two listings.
 const LONGEST_REST: Duration = Duration::from_millis(20);
@@ -38,14 +38,14 @@ pub(crate) enum Source {
     Folder,
 }
 
-/// Which listing: those of one name are one.
+/// Name of a listing: requests of one name share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListingName {
     /// The answer to a four-letter word.
     Word(&'static str),
-    /// That to a command over HTTP.
+    /// The answer to a command over HTTP.
     Command(&'static str),
-    /// The figures for Prometheus.
+    /// The metrics for Prometheus.
     Metrics,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Refusal {
     NoThread,
 }
 
-/// A finished listing. Counted as long as anybody has it.
+/// A finished listing. Its bytes are counted until its last owner drops it.
 #[derive(Debug, Clone)]
 pub(crate) struct Listing(Arc<Counted>);
 
@@ -102,7 +102,7 @@ impl AsRef<[u8]> for Listing {
     }
 }
 
-/// What somebody waits for.
+/// The outcome that a request waits for.
 pub(crate) type Listed = Result<Listing, Refusal>;
 
 type Make = Box<dyn FnOnce() -> Result<String, Refusal> + Send>;
@@ -124,11 +124,11 @@ struct Queue {
 /// The queues of listings to make, and the bound on what they hold.
 #[derive(Default)]
 pub(crate) struct Listings {
-    /// Bytes that one listing may gather.
+    /// Most bytes of one listing.
     max_bytes: usize,
     memory: Mutex<Queue>,
     folder: Mutex<Queue>,
-    /// Bytes of finished listings that somebody still has.
+    /// Bytes of finished listings that are not dropped yet.
     held: Arc<AtomicUsize>,
 }
 
@@ -155,8 +155,8 @@ impl Listings {
         }
     }
 
-    /// Puts the asker to those who wait for the listing of this name. The second: whether a thread
-    /// has to be started.
+    /// Adds a request for the listing of this name. Returns also whether a thread has to be
+    /// started.
     fn ask(
         &self,
         name: ListingName,
@@ -233,7 +233,7 @@ impl Worker {
             let begun = now();
             let listed = self.make(waiting.make);
             for asker in waiting.askers {
-                // Who has gone needs no answer.
+                // An asker that has gone needs no answer.
                 let _ = asker.send(listed.clone());
             }
             drop(listed);
@@ -241,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// What is to be made next; without anything, the thread's time is over.
+    /// The next listing to make; `None` ends the thread.
     fn next(&mut self) -> Option<Waiting> {
         let mut queue = self.listings.source(self.source).lock();
         let next = queue.waiting.pop_front();
@@ -254,7 +254,7 @@ impl Worker {
 
     fn make(&self, make: Make) -> Listed {
         let held = &self.listings.held;
-        // One that fails keeps the others from nothing.
+        // A listing that panics does not affect the others.
         let made = catch_unwind(AssertUnwindSafe(make));
         let text = made.unwrap_or(Err(Refusal::Failed))?;
         held.fetch_add(text.len(), Relaxed);
@@ -266,7 +266,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Where the thread could not begin: nobody waits for it.
+    /// Ends the waiting for a thread that could not begin.
     fn drop(&mut self) {
         if !self.done {
             let mut queue = self.listings.source(self.source).lock();
@@ -289,14 +289,14 @@ fn rest(used: Duration) {
     std::thread::sleep(used.min(LONGEST_REST));
 }
 
-/// What a listing of many things has gathered so far.
+/// Size of a listing so far.
 #[derive(Debug)]
-pub(crate) struct Gathering {
+pub(crate) struct SizeLimit {
     bytes: usize,
     max_bytes: usize,
 }
 
-impl Gathering {
+impl SizeLimit {
     /// # Errors
     /// Too much of earlier listings has not been read.
     pub(crate) fn new(listings: &Listings) -> Result<Self, Refusal> {
@@ -311,7 +311,7 @@ impl Gathering {
         })
     }
 
-    /// Counts what was gathered.
+    /// Counts what was added.
     ///
     /// # Errors
     /// It is too much.
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     const WATCHES: ListingName = ListingName::Word("wchp");
-    const FIGURES: ListingName = ListingName::Metrics;
+    const METRICS: ListingName = ListingName::Metrics;
 
     /// Asks `times` for a listing that counts how often it is made.
     fn ask(
@@ -349,7 +349,7 @@ mod tests {
             asked.spawn(async move {
                 let list = listings.list(name, source, move || {
                     made.fetch_add(1, Relaxed);
-                    Ok("told".to_owned())
+                    Ok("listed".to_owned())
                 });
                 list.await
             });
@@ -393,7 +393,7 @@ mod tests {
             .unwrap();
         let made = Arc::new(AtomicUsize::new(0));
         let watches = ask(&listings, WATCHES, Source::Memory, 100, &made);
-        let figures = ask(&listings, FIGURES, Source::Memory, 100, &made);
+        let metrics = ask(&listings, METRICS, Source::Memory, 100, &made);
         until(|| {
             let queue = listings.memory.lock();
             let askers = queue.waiting.iter().map(|waiting| waiting.askers.len());
@@ -402,16 +402,16 @@ mod tests {
         .await;
         assert_eq!(made.load(Relaxed), 0, "one at a time");
         // Files are a source of their own: neither keeps the other waiting.
-        let files = ask(&listings, FIGURES, Source::Folder, 1, &made);
-        assert_eq!(&*files.join_all().await.pop().unwrap().unwrap(), "told");
+        let files = ask(&listings, METRICS, Source::Folder, 1, &made);
+        assert_eq!(&*files.join_all().await.pop().unwrap().unwrap(), "listed");
         drop(release);
         for listed in watches
             .join_all()
             .await
             .into_iter()
-            .chain(figures.join_all().await)
+            .chain(metrics.join_all().await)
         {
-            assert_eq!(&*listed.unwrap(), "told");
+            assert_eq!(&*listed.unwrap(), "listed");
         }
         assert_eq!(made.load(Relaxed), 3);
         until(|| listings.held.load(Relaxed) == 0).await;
@@ -463,16 +463,16 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_bounds_what_is_gathered() {
+    fn unread_listings_bound_further_ones() {
         let listings = Listings::new(&Options::default());
         let max = listings.max_bytes;
         listings.held.store(max, Relaxed);
-        let mut gathering = Gathering::new(&listings).unwrap();
-        assert_eq!(gathering.count(max), Ok(()));
-        assert_eq!(gathering.count(1), Err(Refusal::TooLong(max)));
+        let mut size = SizeLimit::new(&listings).unwrap();
+        assert_eq!(size.count(max), Ok(()));
+        assert_eq!(size.count(1), Err(Refusal::TooLong(max)));
         listings.held.store(max + 1, Relaxed);
         assert_eq!(
-            Gathering::new(&listings).unwrap_err(),
+            SizeLimit::new(&listings).unwrap_err(),
             Refusal::Unread(max + 1)
         );
     }
@@ -480,7 +480,7 @@ mod tests {
     #[tokio::test]
     async fn where_no_thread_can_begin_nobody_waits_and_the_next_listing_is_made() {
         let listings = Listings::new(&Options::default());
-        let make = || -> Make { Box::new(|| Ok("told".to_owned())) };
+        let make = || -> Make { Box::new(|| Ok("listed".to_owned())) };
         let ask = || listings.ask(WATCHES, Source::Memory, make).unwrap();
         let (waiting, start) = ask();
         assert!(start);
@@ -493,7 +493,7 @@ mod tests {
         waiting.await.unwrap_err();
         let (_waiting, start) = ask();
         assert!(start, "the next asker tries to start a thread");
-        // A thread that has made everything has nothing to do with who asks after it.
+        // A thread that has made everything has nothing to do with later requests.
         drop(worker(true));
         let (_, start) = ask();
         assert!(!start);

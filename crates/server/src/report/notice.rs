@@ -1,15 +1,15 @@
-//! What a line of the log about a client can be about.
+//! The kinds of log lines about clients.
 
 use std::fmt;
 
-/// What a line is about: each kind has lines of its own.
+/// What a line is about. The rate limit counts each kind on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Notice {
     /// A connection that was refused.
     ConnectionRefused,
     /// A connection that named no session in time.
     NoSession,
-    /// A session that was asked for and could not be written down in time.
+    /// A session that was asked for and could not be logged in time.
     NotOpened,
     /// Bytes that are no frame, no handshake, or a request that ends the connection.
     BadFrame,
@@ -17,13 +17,13 @@ pub(crate) enum Notice {
     BadRecord,
     /// A request over the limit of bytes.
     LargeRequest,
-    /// Credentials that prove nothing, or a wrong password of a session.
+    /// Refused credentials, or a wrong password of a session.
     BadCredentials,
-    /// A request that an ACL forbids, or an ACL that cannot be.
+    /// A request that an ACL forbids, or an invalid ACL.
     Denied,
     /// A client that does not read.
     SlowReader,
-    /// Requests that do not become whole, or wait, while too many others do.
+    /// Unfinished or waiting requests of a connection while all together hold too much.
     Unfinished,
     /// A watch over a bound.
     Watches,
@@ -33,12 +33,12 @@ pub(crate) enum Notice {
     Quota,
     /// Sockets that were served late.
     Lag,
-    /// A session that expired. Nobody's fault, perhaps.
+    /// A session that expired.
     SessionExpired,
 }
 
 impl Notice {
-    /// What happens to sound clients and servers, too: told, but no warning.
+    /// Whether it happens to sound clients and servers too: logged, but not as a warning.
     pub(crate) const fn is_routine(self) -> bool {
         matches!(self, Self::Denied | Self::SessionExpired)
     }

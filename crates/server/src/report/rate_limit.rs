@@ -133,20 +133,20 @@ mod tests {
     }
 
     #[test]
-    fn one_noisy_peer_hides_no_other_and_what_it_was_denied_is_told_once() {
+    fn one_noisy_peer_hides_no_other_and_its_suppressed_lines_are_summarised_once() {
         let mut limit = RateLimit::default();
         assert_eq!(written(&mut limit, address(1), 1_000_000), 20);
         assert_eq!(written(&mut limit, address(2), 3), 3, "it has its own");
         assert!(limit.permit(address(1), Notice::Denied, 5), "as each kind");
         assert_eq!(written(&mut limit, address(2), 20), 17);
         assert_eq!(limit.end_window(5 + WINDOW_MS - 1), []);
-        let told = limit.end_window(5 + WINDOW_MS);
-        let text: Vec<String> = told.iter().map(ToString::to_string).collect();
+        let summaries = limit.end_window(5 + WINDOW_MS);
+        let text: Vec<String> = summaries.iter().map(ToString::to_string).collect();
         assert_eq!(
             text,
             ["999983 lines about bad frames were left out: 999980 of 0.0.0.1, 3 of 0.0.0.2"]
         );
-        assert_eq!(limit.end_window(u64::MAX), [], "told once");
+        assert_eq!(limit.end_window(u64::MAX), [], "summarised once");
         assert_eq!(written(&mut limit, address(1), 30), 20, "a new window");
     }
 
@@ -156,9 +156,9 @@ mod tests {
         let noise: usize = (1..=50).map(|n| written(&mut limit, address(n), 100)).sum();
         assert_eq!(noise, 200 + 40);
         assert_eq!(written(&mut limit, address(77), 100), 1);
-        let told = limit.end_window(u64::MAX);
-        assert_eq!(told.len(), 1);
-        let text = told[0].to_string();
+        let summaries = limit.end_window(u64::MAX);
+        assert_eq!(summaries.len(), 1);
+        let text = summaries[0].to_string();
         assert!(text.ends_with(", and of 48 more"), "{text}");
     }
 

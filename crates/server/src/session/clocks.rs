@@ -16,7 +16,7 @@ use crate::connections::touch::{ENDING, Touch};
 pub(crate) struct Clocked {
     pub(crate) timeout_ms: u32,
     pub(crate) touch: Arc<Touch>,
-    /// The connection that speaks for the session; a write from any other is refused (protocol.md
+    /// The connection that owns the session; a write from any other is refused (protocol.md
     /// §2, session move).
     pub(crate) conn: Option<Arc<Conn>>,
     /// The bucket that counts; its places in others are skipped when those come due.
@@ -114,7 +114,7 @@ impl SessionClocks {
     /// Marks as ending, and returns in order of id, the sessions whose time is over. The others
     /// move to the bucket that their last touch gives. A session of whose bytes some wait on its
     /// socket, unread, is put off from tick to tick, for one more timeout at most: a client that is
-    /// gone may have left bytes that nobody can answer.
+    /// gone may have left bytes that cannot be answered.
     pub(crate) fn due(&mut self, now_ms: u64) -> Due {
         let mut due = Due::default();
         let next_tick_ms = (now_ms / self.tick_ms + 1).saturating_mul(self.tick_ms);
@@ -194,16 +194,16 @@ mod tests {
     fn a_session_whose_bytes_wait_unread_is_put_off_for_one_more_timeout_at_most() {
         for (touched_at, ends_at) in [(1150, 3200), (1200, 3300)] {
             let mut clocks = SessionClocks::new(100);
-            let speaker = conn(1);
+            let owner = conn(1);
             let socket: Arc<dyn Outlet> = Arc::new(Unread);
-            speaker.reads_from(&socket);
-            let touch = clocks.start(7, 1000, 0, Some(Arc::clone(&speaker)));
+            owner.reads_from(&socket);
+            let touch = clocks.start(7, 1000, 0, Some(Arc::clone(&owner)));
             let put_off = clocks.due(1100);
             assert_eq!((put_off.ended, put_off.put_off), (vec![], 1));
             assert!(touch.touch(touched_at), "it has not ended");
             let ended_at = (touched_at..5000).find(|now| clocks.due(*now).ended == [7]);
             assert_eq!(ended_at, Some(ends_at));
-            clocks.start(8, 1000, 0, Some(speaker));
+            clocks.start(8, 1000, 0, Some(owner));
             drop(socket);
             assert_eq!(clocks.due(1100).ended, [8], "whose socket is gone");
         }
@@ -246,13 +246,13 @@ mod tests {
     #[test]
     fn a_packet_that_comes_while_the_core_decides_keeps_the_session_for_a_full_timeout() {
         let mut clocks = SessionClocks::new(100);
-        let speaker = conn(1);
+        let owner = conn(1);
         let socket = Arc::new(JustInTime {
             at_ms: 1099,
             ..JustInTime::default()
         });
-        speaker.reads_from(&(Arc::clone(&socket) as Arc<dyn Outlet>));
-        let touch = clocks.start(7, 1000, 0, Some(speaker));
+        owner.reads_from(&(Arc::clone(&socket) as Arc<dyn Outlet>));
+        let touch = clocks.start(7, 1000, 0, Some(owner));
         *socket.touch.lock() = Some(touch);
         let ended_at = (0..5000).find(|now| clocks.due(*now).ended == [7]);
         assert_eq!(ended_at, Some(2100));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// The rounds asked for and made. ServerState by the core and the task that makes them.
+/// The rounds asked for and made. Shared by the core and the task that makes them.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// Whether a task makes rounds.

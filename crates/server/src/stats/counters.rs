@@ -1,6 +1,5 @@
-//! What the server counts of itself, for the four-letter words and `/metrics`. Counters are
-//! relaxed: they order nothing. How a figure is called and what it means is in the table of
-//! `admin::metrics`.
+//! Counters of the server and of its connections, for the four-letter words and `/metrics`. They
+//! are relaxed: they order nothing. Their names and meanings are in the table of `admin::metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -168,7 +167,7 @@ impl Stats {
 pub(crate) struct Refusals(Mutex<BTreeMap<String, i64>>);
 
 impl Refusals {
-    /// Names that are counted; whoever may write quotas could make any number.
+    /// Most names that are counted: a client that may write quotas could make any number.
     const MOST: usize = 1000;
 
     pub(crate) fn count(&self, path: &str) {
@@ -298,14 +297,14 @@ mod tests {
         for path in ["/b/c", "/a", "/b", "/b/d/e"] {
             refusals.count(path);
         }
-        let told = [("a".to_owned(), 1), ("b".to_owned(), 3)];
-        assert_eq!(refusals.by_namespace(), told);
+        let expected = [("a".to_owned(), 1), ("b".to_owned(), 3)];
+        assert_eq!(refusals.by_namespace(), expected);
         for n in 0..2 * Refusals::MOST {
             refusals.count(&format!("/{n}"));
         }
         refusals.count("/a");
-        let told = refusals.by_namespace();
-        assert_eq!(told.len(), Refusals::MOST);
-        assert!(told.contains(&("a".to_owned(), 2)), "known names go on");
+        let expected = refusals.by_namespace();
+        assert_eq!(expected.len(), Refusals::MOST);
+        assert!(expected.contains(&("a".to_owned(), 2)), "known names go on");
     }
 }

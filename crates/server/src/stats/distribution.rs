@@ -1,4 +1,4 @@
-//! How a measured quantity is distributed: count, sum, extremes and quantiles, gathered without a
+//! How a measured quantity is distributed: count, sum, extremes and quantiles, collected without a
 //! lock. One measurement costs two relaxed additions; what is read while others measure may be a
 //! measurement apart.
 

@@ -183,7 +183,7 @@ impl Tally {
         self.run = (place, self.run.1 + 1);
     }
 
-    /// Notes an answer of so many bytes.
+    /// Counts an answer of `bytes` bytes.
     pub(crate) fn answer(&mut self, bytes: usize) {
         let bytes = bytes as u64;
         self.sizes = Some(match self.sizes {

@@ -1,4 +1,4 @@
-//! Who watches what: every watch of every connection, of all four kinds, in one table (protocol.md
+//! The watch table: every watch of every connection, of all four kinds, in one table (protocol.md
 //! §1.7). A path is stored once, a watch costs a few bytes. How many there may be, and how many
 //! bytes they may take, is bounded for each connection and for all. Never replicated, never logged:
 //! a watch ends with its connection.
@@ -253,7 +253,7 @@ impl WatchTable {
         }
     }
 
-    /// Whether `conn`, which has so much, may have `more`.
+    /// Whether a connection that has `conn_has` may have `more`.
     fn permit(&self, conn_has: Amount, more: Amount) -> Result<(), TooManyWatches> {
         let (own, all) = (conn_has.and(more), self.has.and(more));
         let WatchBounds { each, in_all } = self.bounds;
@@ -385,8 +385,8 @@ impl WatchTable {
         }
     }
 
-    /// Puts into `hit` the connections that this event is for, each once, and removes the watches
-    /// that fire once.
+    /// Puts the connections that watch this event into `hit`, each once, and removes their one-shot
+    /// watches.
     pub(crate) fn fire(&mut self, event: EventKind, path: &str, hit: &mut Vec<u32>) {
         hit.clear();
         if self.has.watches == 0 {

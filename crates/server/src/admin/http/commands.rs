@@ -1,4 +1,4 @@
-//! `/commands/NAME`: what the four-letter words tell, as JSON, under the names and with the fields
+//! `/commands/NAME`: what the four-letter words show, as JSON, under the names and with the fields
 //! of ZooKeeper's admin server (protocol.md §7.2). A command that changes something asks for
 //! credentials; see [`may_change`].
 
@@ -18,7 +18,7 @@ use crate::auth::attempts::Judgement;
 use crate::auth::credentials;
 use crate::connections::conn::{CloseReason, Conn};
 use crate::connections::peer::Peer;
-use crate::report::listings::{Gathering, ListingName, Refusal, Source};
+use crate::report::listings::{ListingName, Refusal, SizeLimit, Source};
 use crate::report::notice::Notice;
 use crate::state::ServerState;
 
@@ -34,13 +34,13 @@ pub(super) struct Asked {
 }
 
 /// An answer without `command` and `error`; or what is wrong, with its status.
-type Told = Result<Map<String, Value>, (StatusCode, String)>;
+type Fields = Result<Map<String, Value>, (StatusCode, String)>;
 
-/// Who may give a command.
+/// Which callers may run a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Anyone,
-    /// Whoever [`may_change`].
+    /// Callers that [`may_change`].
     Trusted,
     /// The same, and by POST only.
     TrustedPost,
@@ -57,7 +57,7 @@ enum Run {
         fn(&ServerState) -> Result<Map<String, Value>, Refusal>,
     ),
     /// With what the request says, on a thread that may wait.
-    Asked(fn(&ServerState, &Asked) -> Told),
+    Asked(fn(&ServerState, &Asked) -> Fields),
 }
 
 struct Command {
@@ -67,7 +67,7 @@ struct Command {
     run: Run,
 }
 
-const fn tells(
+const fn shows(
     names: &'static [&'static str],
     run: fn(&ServerState) -> Map<String, Value>,
 ) -> Command {
@@ -93,7 +93,7 @@ const fn lists(
 const fn does(
     names: &'static [&'static str],
     access: Access,
-    run: fn(&ServerState, &Asked) -> Told,
+    run: fn(&ServerState, &Asked) -> Fields,
 ) -> Command {
     Command {
         names,
@@ -113,7 +113,7 @@ static COMMANDS: &[Command] = &[
             Ok(Map::new())
         },
     ),
-    tells(&["configuration", "conf", "config"], configuration),
+    shows(&["configuration", "conf", "config"], configuration),
     lists(&["connections", "cons"], Source::Memory, connections),
     lists(&["dirs"], Source::Folder, |state| {
         let (snapshots, log) = facts::file_bytes(state);
@@ -122,23 +122,23 @@ static COMMANDS: &[Command] = &[
         ))
     }),
     lists(&["dump"], Source::Memory, dump),
-    tells(&["environment", "env", "envi"], |_| {
+    shows(&["environment", "env", "envi"], |_| {
         let pairs = facts::environment().into_iter();
         pairs
             .map(|(name, value)| (name.to_owned(), json!(value)))
             .collect()
     }),
-    tells(&["get_trace_mask", "gtmk"], |state| {
+    shows(&["get_trace_mask", "gtmk"], |state| {
         fields(json!({"tracemask": state.stats.trace_mask.load(Relaxed)}))
     }),
-    tells(&["hash"], |_| fields(json!({"digests": []}))),
-    tells(&["initial_configuration", "icfg"], |_| {
+    shows(&["hash"], |_| fields(json!({"digests": []}))),
+    shows(&["initial_configuration", "icfg"], |_| {
         fields(json!({"initial_configuration": null}))
     }),
-    tells(&["is_read_only", "isro"], |_| {
+    shows(&["is_read_only", "isro"], |_| {
         fields(json!({"read_only": false}))
     }),
-    tells(&["last_snapshot", "lsnp"], |state| {
+    shows(&["last_snapshot", "lsnp"], |state| {
         let millis = state.stats.last_snapshot_ms.load(Relaxed);
         let (zxid, seconds) = if millis == 0 {
             (-1, -1)
@@ -148,7 +148,7 @@ static COMMANDS: &[Command] = &[
         };
         fields(json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}))
     }),
-    tells(&["leader", "lead"], |state| {
+    shows(&["leader", "lead"], |state| {
         let id = state.options.server_id;
         fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}))
     }),
@@ -162,7 +162,7 @@ static COMMANDS: &[Command] = &[
         Access::Trusted,
         |_, _| Ok(Map::new()),
     ),
-    tells(&["observers", "obsr"], |_| {
+    shows(&["observers", "obsr"], |_| {
         fields(json!({"synced_observers": 0, "observers": []}))
     }),
     does(&["restore", "rest"], Access::Anyone, |_, _| {
@@ -170,7 +170,7 @@ static COMMANDS: &[Command] = &[
             "stop the server, put a backup of the data folder in its place, start it",
         ))
     }),
-    tells(&["ruok"], |_| Map::new()),
+    shows(&["ruok"], |_| Map::new()),
     lists(&["server_stats", "srvr"], Source::Folder, |state| {
         Ok(server_stats(state))
     }),
@@ -190,11 +190,11 @@ static COMMANDS: &[Command] = &[
         state.stats.reset();
         Ok(Map::new())
     }),
-    tells(&["system_properties", "sysp"], |_| Map::new()),
-    tells(&["voting_view"], |_| fields(json!({"current_config": {}}))),
+    shows(&["system_properties", "sysp"], |_| Map::new()),
+    shows(&["voting_view"], |_| fields(json!({"current_config": {}}))),
     lists(&["watches", "wchc"], Source::Memory, |state| {
-        let mut gathering = Gathering::new(&state.listings)?;
-        let by_session = facts::watches_by_session(state, &mut gathering)?;
+        let mut size = SizeLimit::new(&state.listings)?;
+        let by_session = facts::watches_by_session(state, &mut size)?;
         let by_session: Map<_, _> = by_session
             .into_iter()
             .map(|(id, paths)| (id.to_string(), json!(paths)))
@@ -202,8 +202,8 @@ static COMMANDS: &[Command] = &[
         Ok(fields(json!({"session_id_to_watched_paths": by_session})))
     }),
     lists(&["watches_by_path", "wchp"], Source::Memory, |state| {
-        let mut gathering = Gathering::new(&state.listings)?;
-        let by_path = facts::watches_by_path(state, &mut gathering)?.into_iter();
+        let mut size = SizeLimit::new(&state.listings)?;
+        let by_path = facts::watches_by_path(state, &mut size)?.into_iter();
         let by_path: Map<_, _> = by_path
             .map(|watched| (watched.path.into_string(), json!(&*watched.sessions)))
             .collect();
@@ -217,7 +217,7 @@ static COMMANDS: &[Command] = &[
             "num_total_watches": counts.watches,
         })))
     }),
-    tells(&["zabstate"], |state| {
+    shows(&["zabstate"], |state| {
         fields(json!({
             "myid": state.options.server_id,
             "is_leader": true,
@@ -275,19 +275,19 @@ pub(super) async fn run(state: &Arc<ServerState>, asked: Asked) -> (StatusCode, 
             }
             let state = Arc::clone(state);
             let access = command.access;
-            let told = tokio::task::spawn_blocking(move || {
-                let told = permitted(&state, access, &asked).and_then(|()| run(&state, &asked));
-                if let Err((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, what)) = &told {
+            let answer = tokio::task::spawn_blocking(move || {
+                let answer = permitted(&state, access, &asked).and_then(|()| run(&state, &asked));
+                if let Err((StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, what)) = &answer {
                     state.notice(
                         Notice::BadCredentials,
                         Some(&Peer::Tcp(asked.peer)),
                         format_args!("refused the command {name}: {what}"),
                     );
                 }
-                told
+                answer
             });
-            match told.await {
-                Ok(Ok(told)) => (StatusCode::OK, text_of(&finished(name, told))),
+            match answer.await {
+                Ok(Ok(answer)) => (StatusCode::OK, text_of(&finished(name, answer))),
                 Ok(Err((status, what))) => (status, text_of(&failure(name, &what))),
                 Err(_) => {
                     let answer = failure(name, "the server failed at it; report this");
@@ -315,10 +315,10 @@ async fn turn(state: &ServerState, peer: SocketAddr) -> Result<(), String> {
     Ok(())
 }
 
-fn finished(name: &str, mut told: Map<String, Value>) -> Value {
-    told.insert("command".to_owned(), json!(name));
-    told.insert("error".to_owned(), Value::Null);
-    Value::Object(told)
+fn finished(name: &str, mut answer: Map<String, Value>) -> Value {
+    answer.insert("command".to_owned(), json!(name));
+    answer.insert("error".to_owned(), Value::Null);
+    Value::Object(answer)
 }
 
 fn pretty(answer: &Value) -> String {
@@ -426,7 +426,7 @@ fn configuration(state: &ServerState) -> Map<String, Value> {
 }
 
 fn connections(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
-    let all = facts::connections(state, &mut Gathering::new(&state.listings)?)?;
+    let all = facts::connections(state, &mut SizeLimit::new(&state.listings)?)?;
     let all: Vec<Value> = all.iter().map(|conn| connection(state, conn)).collect();
     Ok(fields(
         json!({"connections": all, "secure_connections": []}),
@@ -435,7 +435,7 @@ fn connections(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
 
 fn connection(state: &ServerState, conn: &Conn) -> Value {
     let stats = &conn.stats;
-    let mut told = fields(json!({
+    let mut answer = fields(json!({
         "remote_socket_address": conn.peer.to_string(),
         "interest_ops": u8::from(conn.attached().is_some()),
         "outstanding_requests": stats.outstanding(),
@@ -444,7 +444,7 @@ fn connection(state: &ServerState, conn: &Conn) -> Value {
     }));
     if let Some(attached) = conn.attached() {
         let (min, mean, max) = stats.latency_ms();
-        told.append(&mut fields(json!({
+        answer.append(&mut fields(json!({
             "session_id": attached.session,
             "last_operation": facts::last_op(conn),
             "established": facts::wall_ms(state, conn.since_ms),
@@ -458,12 +458,12 @@ fn connection(state: &ServerState, conn: &Conn) -> Value {
             "max_latency": max,
         })));
     }
-    Value::Object(told)
+    Value::Object(answer)
 }
 
 fn dump(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
-    let mut gathering = Gathering::new(&state.listings)?;
-    let ends = facts::ends(state, &mut gathering)?;
+    let mut size = SizeLimit::new(&state.listings)?;
+    let ends = facts::ends(state, &mut size)?;
     let mut by_end: Map<String, Value> = ends
         .attached
         .iter()
@@ -475,7 +475,7 @@ fn dump(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
     if !ends.away.is_empty() {
         by_end.insert("without_connection".to_owned(), json!(ends.away));
     }
-    let ephemerals = facts::ephemerals(state, &mut gathering)?.into_iter();
+    let ephemerals = facts::ephemerals(state, &mut size)?.into_iter();
     let ephemerals: Map<_, _> = ephemerals
         .map(|(id, paths)| (id.to_string(), json!(paths)))
         .collect();
@@ -535,7 +535,7 @@ fn parameter(asked: &Asked, name: &str) -> Option<i64> {
     }
 }
 
-fn set_trace_mask(state: &ServerState, asked: &Asked) -> Told {
+fn set_trace_mask(state: &ServerState, asked: &Asked) -> Fields {
     let mask = parameter(asked, "traceMask").ok_or_else(|| {
         let text = "setTraceMask requires long traceMask argument".to_owned();
         (StatusCode::BAD_REQUEST, text)
@@ -546,7 +546,7 @@ fn set_trace_mask(state: &ServerState, asked: &Asked) -> Told {
 
 /// Closes the given share of the connections that have a session, the oldest first: their clients
 /// connect again, here or elsewhere, and keep their sessions.
-fn shed(state: &ServerState, asked: &Asked) -> Told {
+fn shed(state: &ServerState, asked: &Asked) -> Fields {
     let percentage = parameter(asked, "percentage")
         .and_then(|given| usize::try_from(given).ok())
         .filter(|given| (1..=100).contains(given))

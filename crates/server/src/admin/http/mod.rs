@@ -59,7 +59,7 @@ pub(crate) async fn accept(site: Arc<Site>, listener: TcpListener) {
     let router = Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
-        .route("/metrics", get(figures))
+        .route("/metrics", get(exposition))
         .route("/commands", get(list))
         .route("/commands/", get(list))
         .route("/commands/{name}", any(command))
@@ -80,7 +80,7 @@ async fn healthy(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
-/// It also takes requests: those that wait are not so many that sockets are not read.
+/// It also takes requests: few enough wait that sockets are read.
 async fn ready(State(site): State<Arc<Site>>) -> Response {
     let state = match site.state() {
         Ok(state) => state,
@@ -105,7 +105,7 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
     "ok\n".into_response()
 }
 
-async fn figures(State(site): State<Arc<Site>>) -> Response {
+async fn exposition(State(site): State<Arc<Site>>) -> Response {
     let state = match site.state() {
         Ok(state) => state,
         Err(stage) => return unavailable(&stage),

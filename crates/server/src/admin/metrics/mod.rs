@@ -1,5 +1,5 @@
-//! Every figure that the server tells of itself, in three ways: `mntr`, `/commands/monitor` and
-//! `/metrics`. What the figures are is in [`table`].
+//! Every metric of the server in its three forms: `mntr`, `/commands/monitor` and `/metrics`. The
+//! metrics themselves are in [`table`].
 
 mod table;
 
@@ -11,37 +11,37 @@ use serde_json::{Map, Number, Value as Json};
 use self::table::{Kind, Sample, Value, all};
 use crate::state::ServerState;
 
-/// Shares of which the summaries tell the quantile: of `/metrics`, and with their names in `mntr`.
+/// Quantiles of the summaries: in `/metrics`, and with their names in `mntr`.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)];
 /// The bounds of histograms, as powers of two of microseconds: 16 µs to 17 s.
 const BOUNDS: std::ops::RangeInclusive<u32> = 4..=24;
 const MICROS_PER_SECOND: f64 = 1e6;
 
-/// The figures by name, without a prefix, as `mntr` and `/commands/monitor` tell them: a
-/// distribution becomes several.
+/// The metrics by name, without a prefix, as `mntr` and `/commands/monitor` show them: a
+/// distribution becomes several values.
 fn flat(state: &ServerState) -> Vec<(String, Number)> {
     let sample = Sample::take(state);
-    let mut told = Vec::new();
+    let mut values = Vec::new();
     for metric in all() {
         let (spread, per) = match metric.value(&sample) {
             Value::Count(count) => {
-                told.push((metric.name.to_owned(), count.into()));
+                values.push((metric.name.to_owned(), count.into()));
                 continue;
             }
             Value::Signed(number) => {
-                told.push((metric.name.to_owned(), number.into()));
+                values.push((metric.name.to_owned(), number.into()));
                 continue;
             }
             Value::ByNamespace(numbers) => {
                 let named = numbers.into_iter();
-                told.extend(
+                values.extend(
                     named.map(|(key, number)| (format!("{key}_{}", metric.name), number.into())),
                 );
                 continue;
             }
             Value::Real(real) => {
-                told.push((metric.name.to_owned(), rounded(real, metric.name)));
+                values.push((metric.name.to_owned(), rounded(real, metric.name)));
                 continue;
             }
             Value::Things(spread) => (spread, 1),
@@ -57,16 +57,16 @@ fn flat(state: &ServerState) -> Vec<(String, Number)> {
             }
         };
         let mean = rounded(spread.mean() / per as f64, metric.name);
-        told.push((name("avg"), mean));
-        told.push((name("min"), scaled(spread.min)));
-        told.push((name("max"), scaled(spread.max)));
-        told.push((name("cnt"), spread.count.into()));
-        told.push((name("sum"), scaled(spread.sum)));
+        values.push((name("avg"), mean));
+        values.push((name("min"), scaled(spread.min)));
+        values.push((name("max"), scaled(spread.max)));
+        values.push((name("cnt"), spread.count.into()));
+        values.push((name("sum"), scaled(spread.sum)));
         for (part, share) in PERCENTILES {
-            told.push((name(part), scaled(spread.quantile(share))));
+            values.push((name(part), scaled(spread.quantile(share))));
         }
     }
-    told
+    values
 }
 
 /// Four digits behind the point, as ZooKeeper writes them; for seconds, the microseconds.
@@ -166,10 +166,10 @@ mod tests {
         }
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), all().count(), "a name stands for two figures");
+        assert_eq!(names.len(), all().count(), "a name stands for two metrics");
     }
 
-    /// Of ZooKeeper's figures, as a server of 3.8.0 told them and its source of 3.10 names them,
+    /// Of ZooKeeper's metrics, as a server of 3.8.0 shows them and its source of 3.10 names them,
     /// none is passed over in silence.
     #[test]
     fn every_figure_of_zookeepers_is_here_or_docs_operations_says_why_not() {
@@ -194,9 +194,9 @@ mod tests {
         };
         let here: Vec<&str> = all().map(|metric| metric.name).collect();
         for name in include_str!("zookeeper-names.txt").lines() {
-            let told = here.contains(&name);
+            let shown = here.contains(&name);
             let excused = absent.iter().any(|pattern| stands_for(pattern, name));
-            assert!(told || excused, "{name} is neither told nor excused");
+            assert!(shown || excused, "{name} is neither shown nor excused");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The table of figures, each defined once: its name, what it is, what it means, where it comes
+//! The table of metrics, each defined once: its name, what it is, what it means, where it comes
 //! from. Names are ZooKeeper's where it has one (protocol.md §7.3); what only Baton has begins with
-//! `baton_`. docs/user/operations.md shows it to operators, with ZooKeeper's figures that are not
+//! `baton_`. docs/user/operations.md shows it to operators, with ZooKeeper's metrics that are not
 //! here.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::watch::table::WatchCounts;
 
 const MICROS_PER_SECOND: f64 = 1e6;
 
-/// What kind of figure it is, in Prometheus's terms.
+/// The kind of a metric, in Prometheus's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Gauge,
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// One figure's value.
+/// The value of a metric.
 #[derive(Debug)]
 pub(super) enum Value {
     Count(u64),
@@ -48,13 +48,13 @@ pub(super) enum Value {
     Real(f64),
     /// A number of things.
     Things(Spread),
-    /// Microseconds, told in milliseconds, as ZooKeeper does.
+    /// Microseconds, shown in milliseconds, as ZooKeeper does.
     Millis(Spread),
-    /// Microseconds, told in seconds.
+    /// Microseconds, shown in seconds.
     Seconds(Spread),
 }
 
-/// Where a figure comes from.
+/// Reads a metric.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Read(fn(&Sample<'_>) -> Value),
@@ -62,7 +62,7 @@ enum Source {
     Requests(&'static [OpCode]),
 }
 
-/// One figure.
+/// One metric.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Metric {
     pub(super) name: &'static str,
@@ -80,7 +80,7 @@ impl Metric {
     }
 }
 
-/// Every figure.
+/// Every metric.
 pub(super) fn all() -> impl Iterator<Item = Metric> {
     let requests = COUNTED.iter().map(|(name, ops)| Metric {
         name,
@@ -91,7 +91,7 @@ pub(super) fn all() -> impl Iterator<Item = Metric> {
     TABLE.iter().copied().chain(requests)
 }
 
-/// What the figures are read from, taken once for all of them.
+/// The values that metrics are read from, taken once for all of them.
 pub(super) struct Sample<'a> {
     state: &'a ServerState,
     stats: &'a Stats,
@@ -445,22 +445,22 @@ static TABLE: &[Metric] = &[
     ),
     summary(
         "node_created_watch_count",
-        "Watchers told of a created znode.",
+        "Watchers notified of a created znode.",
         |s| Value::Things(s.stats.created_watches.spread()),
     ),
     summary(
         "node_deleted_watch_count",
-        "Watchers told of a deleted znode.",
+        "Watchers notified of a deleted znode.",
         |s| Value::Things(s.stats.deleted_watches.spread()),
     ),
     summary(
         "node_changed_watch_count",
-        "Watchers told of changed data.",
+        "Watchers notified of changed data.",
         |s| Value::Things(s.stats.changed_watches.spread()),
     ),
     summary(
         "node_children_watch_count",
-        "Watchers told of changed children.",
+        "Watchers notified of changed children.",
         |s| Value::Things(s.stats.children_watches.spread()),
     ),
     histogram(
@@ -470,7 +470,7 @@ static TABLE: &[Metric] = &[
     ),
     histogram(
         "baton_apply_seconds",
-        "Time to apply a log entry and to answer those who wait for it.",
+        "Time to apply a log entry and to answer the clients that wait for it.",
         |s| Value::Seconds(s.stats.apply_time.spread()),
     ),
     gauge(
@@ -619,7 +619,7 @@ static TABLE: &[Metric] = &[
     ),
     counter(
         "baton_lag_forgiven_seconds",
-        "Time in which sockets were not heard, or the log had no room: no session is charged with it.",
+        "Time in which sockets were not read, or the log had no room: no session is charged with it.",
         |s| Value::Real(s.state.time.forgiven().as_secs_f64()),
     ),
     counter(
@@ -644,7 +644,7 @@ static TABLE: &[Metric] = &[
     ),
 ];
 
-/// Open and allowed; 0 where the system does not tell.
+/// Open and allowed; 0 where the system does not say.
 fn file_descriptors() -> (u64, u64) {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

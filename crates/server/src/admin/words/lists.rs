@@ -8,10 +8,10 @@ use crate::admin::facts;
 use baton_proto::Escaped;
 
 use crate::connections::conn::Conn;
-use crate::report::listings::{Gathering, Refusal};
+use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 
-/// What `stat` tells of a connection, and `cons` in the same line before the rest.
+/// A connection as `stat` shows it, and as the line of `cons` begins.
 pub(super) fn connection(conn: &Conn, out: &mut String) {
     let _ = write!(
         out,
@@ -26,7 +26,7 @@ pub(super) fn connection(conn: &Conn, out: &mut String) {
 
 pub(super) fn connections(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    for conn in facts::connections(state, &mut Gathering::new(&state.listings)?)? {
+    for conn in facts::connections(state, &mut SizeLimit::new(&state.listings)?)? {
         connection(&conn, &mut out);
         if let Some(attached) = conn.attached() {
             let stats = &conn.stats;
@@ -53,8 +53,8 @@ pub(super) fn connections(state: &ServerState) -> Result<String, Refusal> {
 pub(super) fn sessions(state: &ServerState) -> Result<String, Refusal> {
     let mut text = String::new();
     let out = &mut text;
-    let mut gathering = Gathering::new(&state.listings)?;
-    let ends = facts::ends(state, &mut gathering)?;
+    let mut size = SizeLimit::new(&state.listings)?;
+    let ends = facts::ends(state, &mut size)?;
     let attached: usize = ends.attached.values().map(Vec::len).sum();
     let count = attached + ends.away.len();
     line(out, format_args!("SessionTracker dump:"));
@@ -80,7 +80,7 @@ pub(super) fn sessions(state: &ServerState) -> Result<String, Refusal> {
         }
     }
     line(out, format_args!("ephemeral nodes dump:"));
-    let owners = facts::ephemerals(state, &mut gathering)?;
+    let owners = facts::ephemerals(state, &mut size)?;
     line(
         out,
         format_args!("Sessions with Ephemerals ({}):", owners.len()),
@@ -133,8 +133,8 @@ pub(super) fn watch_counts(state: &ServerState) -> Result<String, Refusal> {
 
 pub(super) fn watches_by_session(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    let mut gathering = Gathering::new(&state.listings)?;
-    for (session, paths) in facts::watches_by_session(state, &mut gathering)? {
+    let mut size = SizeLimit::new(&state.listings)?;
+    for (session, paths) in facts::watches_by_session(state, &mut size)? {
         line(&mut out, format_args!("0x{session:x}"));
         for path in paths {
             line(&mut out, format_args!("\t{}", Escaped(&path)));
@@ -146,7 +146,7 @@ pub(super) fn watches_by_session(state: &ServerState) -> Result<String, Refusal>
 
 pub(super) fn watches_by_path(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    for watched in facts::watches_by_path(state, &mut Gathering::new(&state.listings)?)? {
+    for watched in facts::watches_by_path(state, &mut SizeLimit::new(&state.listings)?)? {
         line(&mut out, format_args!("{}", Escaped(&watched.path)));
         for session in watched.sessions {
             line(&mut out, format_args!("\t0x{session:x}"));

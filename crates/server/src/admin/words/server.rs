@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::lists;
 use super::text::line;
 use crate::admin::facts;
-use crate::report::listings::{Gathering, Refusal};
+use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 
 pub(super) fn summary(state: &ServerState) -> String {
     let mut out = String::new();
     version(&mut out);
-    figures(state, &mut out);
+    counters(state, &mut out);
     out
 }
 
@@ -20,12 +20,12 @@ pub(super) fn with_clients(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     version(&mut out);
     out.push_str("Clients:\n");
-    for conn in facts::connections(state, &mut Gathering::new(&state.listings)?)? {
+    for conn in facts::connections(state, &mut SizeLimit::new(&state.listings)?)? {
         lists::connection(&conn, &mut out);
         out.push_str(")\n");
     }
     out.push('\n');
-    figures(state, &mut out);
+    counters(state, &mut out);
     Ok(out)
 }
 
@@ -33,7 +33,7 @@ fn version(out: &mut String) {
     line(out, format_args!("Zookeeper version: {}", facts::version()));
 }
 
-fn figures(state: &ServerState, out: &mut String) {
+fn counters(state: &ServerState, out: &mut String) {
     let stats = &state.stats;
     let latency = stats.latency();
     line(

@@ -126,7 +126,7 @@ impl Stage {
     }
 }
 
-/// A request that creates a node with so many bytes.
+/// A request that creates a node with `bytes` bytes of data.
 fn create(path: &str, bytes: usize) -> (Kind, Vec<u8>) {
     // Length, xid and operation come before the body.
     const HEAD: usize = 12;
@@ -289,7 +289,7 @@ fn a_session_has_its_full_timeout_after_a_restart() {
 /// Whoever holds a connection's outbox, as its task does to learn which zxid a ping's answer may
 /// carry, keeps the core from going on behind the next push to it.
 fn while_held<T>(stage: &Stage, conn: &Conn, act: impl FnOnce() -> T) -> (Vec<u8>, T) {
-    // It has woken everybody whom the entry before has told something.
+    // It has woken every connection that the entry before answered or notified.
     stage.until_core_sleeps();
     let mut bytes = Vec::new();
     let mut done = None;
@@ -353,7 +353,7 @@ fn turns(stage: &Stage) {
 /// not done with its last round.
 fn beat_on(stage: &Stage, time: Duration) {
     let forgiven = stage.state.time.forgiven();
-    // The core that finds the sockets heard ends sessions with its next look.
+    // Once the sockets have been read, the core expires sessions in its next turn.
     let look = || {
         for _ in 0..2 {
             stage.state.inbox.nudge();
@@ -395,7 +395,7 @@ fn no_session_ends_before_the_sockets_have_been_read() {
 }
 
 #[test]
-fn a_core_that_has_answered_a_few_stays_awake_for_as_long_as_the_sync_took_at_most() {
+fn a_core_that_has_answered_a_few_spins_for_as_long_as_the_sync_took_at_most() {
     let options = Options::default();
     let storage = Arc::new(FaultStorage::new());
     let (state, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
@@ -410,7 +410,7 @@ fn a_core_that_has_answered_a_few_stays_awake_for_as_long_as_the_sync_took_at_mo
     core.last_sync = Duration::ZERO;
     core.turn(&work, now()).unwrap();
     assert!(!core.last_sync.is_zero());
-    let until = core.gather.awake_until().unwrap();
+    let until = core.group_commit.spin_until().unwrap();
     assert!(until <= now() + core.last_sync);
 }
 
