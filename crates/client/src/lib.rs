@@ -10,6 +10,17 @@
 //!
 //! This crate decides whether a session is alive; everything above asks it. It never retries a
 //! write.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `supervisor` | [`Client`]: a new session after a loss |
+//! | `session/` | one session: connection, operations, outcomes, watches, cleanup |
+//! | `state` | every change of state, to every listener, in order |
+//! | `lease/` | until when the session is known to live |
+//! | `config`, `transport` | options of a session; sockets |
+//! | `values`, `error` | what operations take and yield; how they fail |
+//! | `clock` | the clock that also runs while the machine sleeps |
+//! | `testing` | helpers for tests of users of this crate |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -19,14 +30,11 @@ mod clock;
 mod config;
 mod error;
 mod lease;
-mod pending;
 mod session;
 mod state;
 mod supervisor;
 mod transport;
-
 mod values;
-mod watch;
 
 pub use baton_proto::{
     Acl, AddWatchMode, ClientInfo, CreateMode, ErrorCode, EventKind, OpCode, Perms, Stat, path,
@@ -35,10 +43,11 @@ pub use clock::{BootInstant, BoxFuture, Clock, SystemClock};
 pub use config::{Config, ConfigError, DEFAULT_PORT};
 pub use error::{CloseError, ConnectError, Error, LeaseError, Reason, SessionLost};
 pub use lease::{LeaseMode, LeaseOptions};
-pub use pending::{Applied, Pending, PendingApplied};
-pub use session::{Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Session};
+pub use session::{
+    Applied, Cleanup, CleanupError, DeleteOptions, Deletion, Lease, LeaseHold, Pending,
+    PendingApplied, PersistentEvent, PersistentWatch, Session, Watch, WatchEvent,
+};
 pub use state::{EndReason, State, StateStream};
 pub use supervisor::Client;
 pub use transport::{BoxStream, Endpoint, Host, SocketTransport, Stream, Transport};
 pub use values::{Children, Created, Data, Op, OpResult, SessionExport};
-pub use watch::{PersistentEvent, PersistentWatch, Watch, WatchEvent};

@@ -15,9 +15,9 @@ use baton_proto::{ErrorCode, Stat};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, SessionLost};
-use crate::pending::Pending;
 use crate::session::Session;
 use crate::session::core::Core;
+use crate::session::pending::Pending;
 use crate::state::EndReason;
 use crate::values::{Op, OpResult};
 

@@ -15,8 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::clock::{BootInstant, BoxFuture};
 use crate::lease::Evidence;
-use crate::session::core::{Closing, Core, Effects, Inner, Phase, Policy, Submission};
+use crate::session::core::{Closing, Core, Inner, Phase, Policy, Submission};
 use crate::session::entry::{Done, Resend};
+use crate::session::outcome::Effects;
 use crate::session::replies::Broken;
 use crate::state::EndReason;
 use crate::transport::BoxStream;
@@ -62,7 +63,7 @@ impl Connection {
     /// ended.
     pub(crate) async fn run(mut self) -> Broken {
         let broken = std::future::poll_fn(|cx| self.poll_run(cx)).await;
-        self.effects.deliver(&self.core);
+        self.effects.deliver(&self.core.changed);
         if matches!(broken, Broken::Lost(_)) {
             let written = self.base + self.position as u64;
             self.core
@@ -191,7 +192,7 @@ impl Connection {
         }
         // What was learned before the loss is told before it; the loss itself is published by
         // whoever handles it.
-        self.effects.deliver(&core);
+        self.effects.deliver(&core.changed);
         result
     }
 

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use baton_proto::{ErrorCode, OpCode, Request, frame};
-use bytes::Bytes;
+use baton_proto::{Request, frame};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -20,8 +19,9 @@ use crate::clock::BootInstant;
 use crate::config::{AuthInfo, Config};
 use crate::error::{Reason, SessionLost};
 use crate::lease::LeaseBook;
-use crate::session::entry::{Done, Entry, Fate, Finished, Resend, Unfinished, Waiting};
-use crate::session::watches::{Arm, Fired, Ticket, WatchTable};
+use crate::session::entry::{Done, Entry, Resend, Waiting};
+use crate::session::outcome::{Effects, Fate, Finished, Unfinished};
+use crate::session::watches::{Arm, Ticket, WatchTable};
 use crate::state::{EndReason, State, StateLog};
 
 /// How a session is known to the server.
@@ -126,34 +126,6 @@ pub(crate) struct Core {
     pub(crate) changed: tokio::sync::Notify,
 }
 
-/// What has to happen after the lock is released.
-#[derive(Default)]
-pub(crate) struct Effects {
-    pub(crate) finished: Vec<(oneshot::Sender<Finished>, Finished)>,
-    pub(crate) fired: Vec<Fired>,
-    pub(crate) wake: Option<Waker>,
-    pub(crate) changed: bool,
-}
-
-impl Effects {
-    /// Delivers everything, in order, and leaves the lists empty for reuse.
-    pub(crate) fn deliver(&mut self, core: &Core) {
-        for fired in self.fired.drain(..) {
-            fired.deliver();
-        }
-        for (to, what) in self.finished.drain(..) {
-            // A receiver that is gone has lost interest, not the operation's effect.
-            let _gone = to.send(what);
-        }
-        if let Some(waker) = self.wake.take() {
-            waker.wake();
-        }
-        if std::mem::take(&mut self.changed) {
-            core.changed.notify_waiters();
-        }
-    }
-}
-
 impl Core {
     pub(crate) fn new(
         config: Config,
@@ -254,7 +226,7 @@ impl Core {
             }
             due
         };
-        effects.deliver(self);
+        effects.deliver(&self.changed);
         ended
     }
 
@@ -262,7 +234,7 @@ impl Core {
     pub(crate) fn end(&self, reason: EndReason) {
         let mut effects = Effects::default();
         self.end_locked(&mut self.inner.lock(), reason, &mut effects);
-        effects.deliver(self);
+        effects.deliver(&self.changed);
     }
 
     /// The final state goes out first, then the operations fail (`hazards.md` G2).
@@ -559,23 +531,6 @@ impl Inner {
 /// (`protocol.md` §1.3).
 pub(crate) const fn next_xid(xid: i32) -> i32 {
     if xid == i32::MAX { 1 } else { xid + 1 }
-}
-
-/// A reply as it came.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) err: ErrorCode,
-    pub(crate) zxid: i64,
-    pub(crate) body: Bytes,
-}
-
-/// Whether a lost answer leaves the operation's effect unknown.
-pub(crate) fn fate_when_lost(op: OpCode) -> Fate {
-    if op.is_write() {
-        Fate::MaybeApplied
-    } else {
-        Fate::Unanswered
-    }
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 use baton_proto::{ErrorCode, MultiResult, OpCode, Response, Stat};
 use bytes::Bytes;
 
-use crate::pending::{Fault, Luggage, body, local_path, unexpected};
-use crate::session::core::Reply;
+use crate::session::outcome::Reply;
+use crate::session::pending::{Fault, Luggage, body, local_path, unexpected};
+use crate::session::watch::Watch;
 use crate::values::{Children, Created, Data, OpResult};
-use crate::watch::Watch;
 
 pub(super) fn watch(luggage: &mut Luggage) -> Result<Watch, Fault> {
     luggage

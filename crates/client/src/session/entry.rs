@@ -11,28 +11,8 @@ use tokio::sync::oneshot;
 use crate::clock::BootInstant;
 use crate::error::Reason;
 use crate::lease::WriteProof;
-use crate::session::core::{Effects, Reply, fate_when_lost};
+use crate::session::outcome::{Effects, Fate, Finished, Unfinished, fate_when_lost};
 use crate::session::watches::Ticket;
-
-/// What is known about the effect of an operation without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// No server will apply it.
-    NotSent,
-    /// A write that was sent.
-    MaybeApplied,
-    /// A read that was sent.
-    Unanswered,
-}
-
-/// An operation's end without an answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Unfinished {
-    pub(crate) fate: Fate,
-    pub(crate) reason: Reason,
-}
-
-pub(crate) type Finished = Result<Reply, Unfinished>;
 
 /// Who waits for the answer.
 pub(crate) enum Done {

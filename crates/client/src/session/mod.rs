@@ -2,6 +2,19 @@
 //!
 //! Owns what users see of a session. It must never hand out another session's identity: when this
 //! one is over, it stays over, and a new one is made by somebody who knows it (`hazards.md` G7).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `driver` | connect, run, reconnect until the session is over |
+//! | `connection` | one connection's bytes and timers |
+//! | `replies` | strict matching of replies to operations; what a lost connection means |
+//! | `cleanup`, `protected` | deletes that go on until it is certain; creates that can be found again |
+//! | `ops`, `decode` | the operations; from a reply's bytes to a value |
+//! | `pending`, `watch` | what users hold: an operation on its way, a watch |
+//! | `core` | what handles and driver share: queues, counters, the lease, behind one lock |
+//! | `entry` | one operation between its submission and its end |
+//! | `outcome` | how an operation ended; what is delivered after the lock is released |
+//! | `watches`, `event_queue` | what the server watches, and who waits for it; the queue of a persistent watch |
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +31,23 @@ use crate::values::SessionExport;
 
 mod cleanup;
 mod connection;
-pub(crate) mod core;
+mod core;
 mod decode;
 mod driver;
-pub(crate) mod entry;
+mod entry;
+mod event_queue;
 mod ops;
+mod outcome;
+mod pending;
 mod protected;
-pub(crate) mod replies;
-pub(crate) mod watches;
+mod replies;
+mod watch;
+mod watches;
 
 pub use cleanup::{Cleanup, CleanupError, DeleteOptions, Deletion};
+pub use event_queue::{PersistentEvent, WatchEvent};
+pub use pending::{Applied, Pending, PendingApplied};
+pub use watch::{PersistentWatch, Watch};
 
 /// A session with the servers: a cheap handle, one session for ever.
 ///

@@ -14,14 +14,16 @@ use tokio::sync::oneshot;
 
 use crate::config::AuthInfo;
 use crate::error::{Error, Reason};
-use crate::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
 use crate::session::Session;
 use crate::session::core::{Credential, Phase, Submission};
 use crate::session::decode::{children, created, data, exists, multi, stat, watch};
-use crate::session::entry::{Done, Fate, Resend, Unfinished};
+use crate::session::entry::{Done, Resend};
+use crate::session::event_queue::EventQueue;
+use crate::session::outcome::{Fate, Unfinished};
+use crate::session::pending::{Decode, Fault, Luggage, Pending, body, local_path, unexpected};
+use crate::session::watch::{Interest, PersistentWatch, Watch};
 use crate::session::watches::{Arm, Class, OneShotSender, Ticket};
 use crate::values::{Children, Created, Data, Op, OpResult};
-use crate::watch::{EventQueue, Interest, PersistentWatch, Watch};
 
 /// How a path is checked before it is sent.
 #[derive(Clone, Copy)]

@@ -15,8 +15,9 @@ use bytes::{Buf, Bytes};
 use crate::clock::BootInstant;
 use crate::error::Reason;
 use crate::lease::WriteProof;
-use crate::session::core::{Core, Effects, Inner, Phase, Reply};
-use crate::session::entry::{Done, Entry, Fate, Unfinished, Waiting};
+use crate::session::core::{Core, Inner, Phase};
+use crate::session::entry::{Done, Entry, Waiting};
+use crate::session::outcome::{Effects, Fate, Reply};
 use crate::session::watches::Class;
 use crate::state::{EndReason, State};
 
@@ -78,7 +79,7 @@ impl Core {
             effects.changed = true;
             true
         };
-        effects.deliver(self);
+        effects.deliver(&self.changed);
         attached
     }
 
@@ -101,7 +102,7 @@ impl Core {
                 inner.carry_over(entry, written, base, &unsent, &mut effects);
             }
         }
-        effects.deliver(self);
+        effects.deliver(&self.changed);
     }
 
     /// Takes one frame apart. Call it with the lock held.
@@ -407,12 +408,4 @@ fn says_ping_lease(body: &[u8]) -> bool {
         .filter(|b| !b.is_ascii_whitespace())
         .collect();
     dense.windows(wanted.len()).any(|w| w == wanted)
-}
-
-/// Turns a missing answer into what a user's future yields.
-pub(crate) fn driver_gone() -> Unfinished {
-    Unfinished {
-        fate: Fate::MaybeApplied,
-        reason: Reason::SessionEnded(EndReason::DriverGone),
-    }
 }

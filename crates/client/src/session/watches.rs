@@ -11,7 +11,7 @@ use baton_proto::{EventKind, Request, WatcherKind, path};
 use tokio::sync::oneshot;
 
 use crate::error::SessionLost;
-use crate::watch::{EventQueue, PersistentEvent, WatchEvent};
+use crate::session::event_queue::{EventQueue, PersistentEvent, WatchEvent};
 
 /// Which of the server's tables a watch is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

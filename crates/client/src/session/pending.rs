@@ -14,10 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::clock::BoxFuture;
 use crate::error::{Error, Reason};
-use crate::session::core::{Core, Reply};
-use crate::session::entry::{Fate, Finished, Unfinished};
-use crate::session::replies::driver_gone;
-use crate::watch::{PersistentWatch, Watch};
+use crate::session::core::Core;
+use crate::session::outcome::{Fate, Finished, Reply, Unfinished, driver_gone};
+use crate::session::watch::{PersistentWatch, Watch};
 
 /// A value together with the zxid that the server answered with: for a write, its place in the
 /// order of all changes; for a read, the newest change that the answer reflects.

@@ -1,35 +1,21 @@
 //! Watches as users hold them.
 //!
-//! Owns the handles' side: waiting for an event, and telling the session when the last interest in
-//! a path is gone (`H53`). It must never make an event up: what was missed while disconnected is
-//! told as a [`PersistentEvent::Resync`].
+//! Owns the handles' side: it waits for an event, and informs the session when the last interest in
+//! a path is gone (`H53`). It must never invent an event: what was missed while disconnected is
+//! reported as a [`PersistentEvent::Resync`].
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use baton_proto::EventKind;
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::SessionLost;
 use crate::session::core::Core;
+use crate::session::event_queue::{EventQueue, PersistentEvent, WatchEvent};
 use crate::session::watches::Class;
-
-/// A change that a watch has reported.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WatchEvent {
-    /// What happened.
-    pub kind: EventKind,
-    /// To which node (chroot taken off).
-    pub path: String,
-    /// The zxid of the change where the server tells it (Apache ZooKeeper from 3.9 on, and not for
-    /// changes that a reconnect uncovered).
-    pub zxid: Option<i64>,
-}
 
 /// A one-shot watch: a future that resolves with the first change, or with the loss of the session.
 ///
@@ -89,58 +75,6 @@ impl Drop for Interest {
     }
 }
 
-/// What a persistent watch reports.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PersistentEvent {
-    /// A change.
-    Change(WatchEvent),
-    /// Changes may have been missed: the session was disconnected (servers do not replay what
-    /// happened meanwhile, ZOOKEEPER-4698), or events were read too slowly. Read anew what the
-    /// watch is for.
-    Resync,
-}
-
-/// The queue between the session and a persistent watch.
-#[derive(Default)]
-pub(crate) struct EventQueue {
-    inner: Mutex<QueueInner>,
-}
-
-#[derive(Default)]
-struct QueueInner {
-    events: VecDeque<PersistentEvent>,
-    lost: Option<SessionLost>,
-    waker: Option<Waker>,
-}
-
-impl EventQueue {
-    /// Adds an event; past `capacity`, all that is unread becomes one [`PersistentEvent::Resync`].
-    pub(crate) fn push(&self, event: PersistentEvent, capacity: usize) {
-        let mut inner = self.inner.lock();
-        if inner.events.len() >= capacity || event == PersistentEvent::Resync {
-            inner.events.clear();
-            inner.events.push_back(PersistentEvent::Resync);
-        } else {
-            inner.events.push_back(event);
-        }
-        let waker = inner.waker.take();
-        drop(inner);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    pub(crate) fn end(&self, lost: SessionLost) {
-        let mut inner = self.inner.lock();
-        inner.lost = Some(lost);
-        let waker = inner.waker.take();
-        drop(inner);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
 /// A persistent or persistent recursive watch: a stream of changes for as long as the session
 /// lives.
 ///
@@ -166,20 +100,12 @@ impl PersistentWatch {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<PersistentEvent, SessionLost>> {
-        let mut inner = self.queue.inner.lock();
-        if let Some(event) = inner.events.pop_front() {
-            return Poll::Ready(Ok(event));
-        }
-        if let Some(lost) = inner.lost {
-            return Poll::Ready(Err(lost));
-        }
-        inner.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.queue.poll_next(cx)
     }
 
     /// The next event if there is one already.
     pub fn try_next(&mut self) -> Option<PersistentEvent> {
-        self.queue.inner.lock().events.pop_front()
+        self.queue.try_next()
     }
 }
 

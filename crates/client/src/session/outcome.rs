@@ -1,0 +1,88 @@
+//! How an operation ended, and the delivery of that to its user.
+//!
+//! Owns what is decided under the session's lock and happens after its release: answers to users,
+//! watch events, wake-ups.
+
+use std::task::Waker;
+
+use baton_proto::{ErrorCode, OpCode};
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+
+use crate::error::Reason;
+use crate::session::watches::Fired;
+use crate::state::EndReason;
+
+/// A reply as it came.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) err: ErrorCode,
+    pub(crate) zxid: i64,
+    pub(crate) body: Bytes,
+}
+
+/// What is known about the effect of an operation without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// No server will apply it.
+    NotSent,
+    /// A write that was sent.
+    MaybeApplied,
+    /// A read that was sent.
+    Unanswered,
+}
+
+/// An operation's end without an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) fate: Fate,
+    pub(crate) reason: Reason,
+}
+
+pub(crate) type Finished = Result<Reply, Unfinished>;
+
+/// Whether a lost answer leaves the operation's effect unknown.
+pub(crate) fn fate_when_lost(op: OpCode) -> Fate {
+    if op.is_write() {
+        Fate::MaybeApplied
+    } else {
+        Fate::Unanswered
+    }
+}
+
+/// Turns a missing answer into what a user's future yields.
+pub(crate) fn driver_gone() -> Unfinished {
+    Unfinished {
+        fate: Fate::MaybeApplied,
+        reason: Reason::SessionEnded(EndReason::DriverGone),
+    }
+}
+
+/// What has to happen after the lock is released.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) finished: Vec<(oneshot::Sender<Finished>, Finished)>,
+    pub(crate) fired: Vec<Fired>,
+    pub(crate) wake: Option<Waker>,
+    pub(crate) changed: bool,
+}
+
+impl Effects {
+    /// Delivers everything, in order, and leaves the lists empty for reuse. `changed` is notified if
+    /// the session's state has changed.
+    pub(crate) fn deliver(&mut self, changed: &Notify) {
+        for fired in self.fired.drain(..) {
+            fired.deliver();
+        }
+        for (to, what) in self.finished.drain(..) {
+            // A receiver that is gone has lost interest, not the operation's effect.
+            let _gone = to.send(what);
+        }
+        if let Some(waker) = self.wake.take() {
+            waker.wake();
+        }
+        if std::mem::take(&mut self.changed) {
+            changed.notify_waiters();
+        }
+    }
+}
