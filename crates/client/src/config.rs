@@ -102,7 +102,7 @@ impl Config {
     }
 
     /// The session timeout to ask for (10 s); the server may clamp it, and
-    /// [`Session::timeout`](crate::Session::timeout) tells what it granted. After this long without
+    /// [`Session::timeout`](crate::Session::timeout) is what it granted. After this long without
     /// an answer the session, with all its ephemeral nodes, is over.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {

@@ -1,6 +1,6 @@
-//! How an operation ended when it did not simply succeed.
+//! The errors of the crate: how an operation, a connect, a close or a lease failed.
 //!
-//! Owns the distinction that recipes stand on: not sent, maybe applied, rejected (`hazards.md` G3).
+//! Owns the distinction that recipes rely on: not sent, maybe applied, rejected (`hazards.md` G3).
 //! It must never merge two of them: what was not sent may be tried again blindly, what was maybe
 //! applied never.
 
@@ -10,7 +10,7 @@ use baton_proto::{ErrorCode, OpCode};
 
 use crate::state::EndReason;
 
-/// Why the connection, or the wait for it, came to nothing.
+/// Why an operation had no answer, or was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -77,14 +77,14 @@ pub enum Error {
     /// The server refused it. It had no effect.
     #[error("{}: refused by the server: {code}", attempt(*.op, .path))]
     Rejected {
-        /// What was asked.
+        /// The operation.
         op: OpCode,
-        /// Of which node.
+        /// The path of the node.
         path: String,
         /// The server's reason.
         code: ErrorCode,
-        /// Its place in the order of all changes (the newest change the server had applied, for a
-        /// read).
+        /// Its position in the order of all changes (the newest change the server had applied, for
+        /// a read).
         zxid: i64,
     },
     /// The server refused a multi because of one of its parts. None of it had an effect.
@@ -95,32 +95,32 @@ pub enum Error {
     MultiRejected {
         /// Which part failed, from 0.
         index: usize,
-        /// What that part asked.
+        /// The operation of that part.
         op: OpCode,
-        /// Of which node.
+        /// The path of the node.
         path: String,
         /// The server's reason.
         code: ErrorCode,
-        /// The multi's place in the order of all changes.
+        /// The multi's position in the order of all changes.
         zxid: i64,
     },
     /// No server saw it, or will. It had no effect, and may be tried again as it is.
     #[error("{}: not sent: {reason}", attempt(*.op, .path))]
     NotSent {
-        /// What was asked.
+        /// The operation.
         op: OpCode,
-        /// Of which node.
+        /// The path of the node.
         path: String,
         /// Why not.
         reason: Reason,
     },
     /// It was sent and not answered: it may or may not have been applied, or may yet be. Never try
-    /// it again without looking.
+    /// it again without reading the tree first.
     #[error("{}: maybe applied: {reason}", attempt(*.op, .path))]
     MaybeApplied {
-        /// What was asked.
+        /// The operation.
         op: OpCode,
-        /// Of which node.
+        /// The path of the node.
         path: String,
         /// Why there is no answer.
         reason: Reason,
@@ -128,16 +128,16 @@ pub enum Error {
     /// A read that was sent and not answered. It changed nothing, and may be tried again as it is.
     #[error("{}: no answer: {reason}", attempt(*.op, .path))]
     Unanswered {
-        /// What was asked.
+        /// The operation.
         op: OpCode,
-        /// Of which node.
+        /// The path of the node.
         path: String,
         /// Why there is no answer.
         reason: Reason,
     },
 }
 
-/// What was tried, of which node, for people.
+/// The operation and its node, for people.
 fn attempt(op: OpCode, path: &str) -> String {
     let action = op.action();
     if path.is_empty() {
@@ -276,7 +276,7 @@ impl Error {
 pub struct SessionLost(pub EndReason);
 
 /// [`Session::connect`](crate::Session::connect) or [`Session::resume`](crate::Session::resume)
-/// came to nothing.
+/// failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -292,7 +292,7 @@ pub enum ConnectError {
         /// What the last attempt failed with.
         last: String,
     },
-    /// A server refused our credentials.
+    /// A server refused the credentials.
     #[error("{servers} refused the credentials; correct the scheme or the secret")]
     AuthFailed {
         /// The server list.
@@ -324,7 +324,7 @@ pub enum ConnectError {
     Closed,
 }
 
-/// [`Session::close`](crate::Session::close) ended without the server's word.
+/// [`Session::close`](crate::Session::close) ended without the server's confirmation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {

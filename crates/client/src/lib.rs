@@ -1,14 +1,14 @@
 //! A ZooKeeper-protocol session that knows its own lease and never guesses an outcome.
 //!
-//! - [`Session`]: one session with the servers, for ever. It reconnects by itself; when it is over,
+//! - [`Session`]: one session with the servers. It reconnects by itself; when it is over,
 //!   it stays over.
 //! - [`Client`]: makes a new session after the loss of one, and hands it on explicitly.
-//! - [`Pending`]: an operation on its way. Its [`Error`] tells *not sent* from *maybe applied* from
-//!   *rejected*.
+//! - [`Pending`]: an operation on its way. Its [`Error`] distinguishes *not sent*, *maybe applied*
+//!   and *rejected*.
 //! - [`Session::lease`]: until when the session is known to live, wait-free.
 //! - [`Session::states`]: every change of state, in order, none dropped.
 //!
-//! This crate decides whether a session is alive; everything above asks it. It never retries a
+//! This crate decides whether a session is alive; the crates above ask it. It never retries a
 //! write.
 //!
 //! | module | owns |

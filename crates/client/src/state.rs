@@ -1,4 +1,4 @@
-//! What a session's listeners are told, and the log that tells them.
+//! The states of a session, and the log from which listeners receive every change.
 //!
 //! Owns the order of state changes. It must never drop or merge one: a listener that is slow reads
 //! them late, all of them, and in order (`hazards.md` G2, `H35`). Each listener is a cursor into
@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// A server has the session; `epoch` counts its connections from 1.
@@ -24,9 +24,9 @@ pub enum State {
     /// The session is over: the server said so, or nothing was acknowledged for its whole timeout.
     /// Final.
     Expired,
-    /// The session was closed by us. Final.
+    /// This process has closed the session. Final.
     Closed,
-    /// A server refused our credentials. Final.
+    /// A server refused the credentials. Final.
     AuthFailed,
 }
 
@@ -53,7 +53,7 @@ pub enum EndReason {
     ExpiredLocally,
     /// [`Session::close`](crate::Session::close), or its last handle was dropped.
     Closed,
-    /// A server refused our credentials.
+    /// A server refused the credentials.
     AuthFailed,
     /// The task that drives the session ended (runtime shut down, or a fault in it).
     DriverGone,
@@ -148,7 +148,7 @@ impl StateLog {
     }
 }
 
-/// One listener's place in the sequence of a session's states.
+/// One listener's position in the sequence of a session's states.
 ///
 /// It starts at the state that held when it was made, and then yields every later change, in order,
 /// however late it is read.
@@ -159,7 +159,7 @@ pub struct StateStream {
 }
 
 impl StateStream {
-    /// The state at this listener's place; not necessarily the newest.
+    /// The state at this listener's position; not necessarily the newest.
     #[must_use]
     pub fn current(&self) -> State {
         self.cursor.state

@@ -1,7 +1,7 @@
-//! Sessions one after the other, for those who outlive one.
+//! [`Client`]: one session after the other, for programs that outlive a session.
 //!
-//! Owns the making of a new session after the loss of one. It must never replace a session under
-//! somebody's hands: whoever holds the old one learns of its end, and asks for the new one (`H37`).
+//! Owns the making of a new session after the loss of one. It must never replace a session that is
+//! in use: whoever holds the old one is notified of its end, and asks for the new one (`H37`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// The live session, or a new one when there is none any more. Callers at the same time get the
-    /// same. A new one in the place of one that was lost is tried for as long as
+    /// same. A new session after a loss is tried for as long as
     /// [`Config::new_session_within`] says.
     ///
     /// Cancel safe: a session that was being opened is closed in the background.
@@ -117,7 +117,7 @@ impl Client {
     /// As [`Session::close`].
     pub async fn close(&self, limit: Duration) -> Result<(), CloseError> {
         self.shared.closed.send_replace(true);
-        // Whoever is opening a session ends then, and lets go of it.
+        // A task that is opening a session ends then, and drops the session.
         let session = self.shared.current.lock().await.take();
         self.shared.newest.lock().take();
         match session {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::clock::{BootInstant, BoxFuture, Clock};
 use crate::transport::{BoxStream, Endpoint, Host, Transport};
 
-/// A clock that follows tokio's (and so can be paused with it), and jumps when told, as after a
+/// A clock that follows tokio's (and so can be paused with it), and jumps on request, as after a
 /// system suspend.
 #[derive(Clone)]
 pub struct VirtualClock {

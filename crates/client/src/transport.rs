@@ -43,7 +43,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A resolved place to connect to.
+/// A resolved address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A TCP address.

@@ -12,7 +12,8 @@
 //! 60 s, `tickTime` and `syncLimit` varied, clocks at ±1 %, cuts at every phase of the ping
 //! interval.
 //!
-//! The former rules are in both, and must be found wrong: a model that cannot tell proves nothing.
+//! The former rules are in both, and must be found wrong: a model that does not find them proves
+//! nothing.
 //!
 //! `cargo test -p baton-client --lib lease::model` runs the bounded form, `BATON_LEASE_MODEL=whole`
 //! with `--release` the whole.

@@ -144,7 +144,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads and handles what has arrived; tells whether that was anything.
+    /// Reads and handles what has arrived; returns whether that was anything.
     fn read_some(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         let mut any = !self.incoming.is_empty() && self.handle_incoming()?;
         loop {
@@ -161,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// Handles all whole frames; tells whether there was one.
+    /// Handles all whole frames; returns whether there was one.
     fn handle_incoming(&mut self) -> Result<bool, Broken> {
         let core = Arc::clone(&self.core);
         let mut result = Ok(false);
@@ -190,7 +190,7 @@ impl Connection {
                 }
             }
         }
-        // What was learned before the loss is told before it; the loss itself is published by
+        // What was received before the loss is delivered before it; the loss itself is published by
         // whoever handles it.
         self.effects.deliver(&core.changed);
         result

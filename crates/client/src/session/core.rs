@@ -40,7 +40,7 @@ pub(crate) struct Policy {
     pub(crate) cleanup: bool,
 }
 
-/// Where the session stands, as the lock's holders see it.
+/// The state of the session's connection, read and changed under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// No connection: operations wait in the queue.
@@ -315,7 +315,7 @@ impl Core {
             .map(Entry::fate_when_lost)
     }
 
-    /// Wakes the driver so that it looks at what has changed.
+    /// Wakes the driver so that it handles what has changed.
     pub(crate) fn wake_driver(&self) {
         let waker = self.inner.lock().waker.take();
         if let Some(waker) = waker {

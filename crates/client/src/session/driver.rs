@@ -48,7 +48,7 @@ impl Drop for Supervised {
     }
 }
 
-/// Drives the session. `first` is told how the first attempt ended.
+/// Drives the session. `first` receives the outcome of the first attempt.
 pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), ConnectError>>) {
     let supervised = Supervised(Arc::clone(&core));
     let mut first = Some(first);
@@ -57,10 +57,10 @@ pub(crate) async fn drive(core: Arc<Core>, first: oneshot::Sender<Result<(), Con
             Ok(attached) => attached,
             Err(stop) => {
                 if let Some(first) = first.take() {
-                    // Whoever asked has gone; there is nobody to tell.
+                    // The caller of `connect` has gone.
                     let _gone = first.send(Err(stop));
                 } else if core.end_reason() == EndReason::ExpiredLocally {
-                    bury(&core).await;
+                    close_unused(&core).await;
                 }
                 break;
             }
@@ -148,12 +148,14 @@ async fn establish(
     }
 }
 
-/// A session that is dead for us may still live on a server that was away: its ephemeral nodes
-/// would stand in everybody's way for another timeout. So for that long we try to end it there. It
-/// stays dead here whatever comes of it.
-async fn bury(core: &Arc<Core>) {
+/// Closes a session that has expired here on a server that may still have it.
+///
+/// A server that could not be reached may keep the session for another timeout, and its ephemeral
+/// nodes would block other processes for that long. The session stays expired here whatever the
+/// outcome.
+async fn close_unused(core: &Arc<Core>) {
     let timeout = core.inner.lock().timeout;
-    let farewell = async {
+    let closing = async {
         let mut last_error = String::new();
         let Attempt::Attached(mut attached) = keep_trying(core, &mut last_error).await else {
             return;
@@ -168,7 +170,7 @@ async fn bury(core: &Arc<Core>) {
     let clock = &core.config.clock;
     tokio::select! {
         biased;
-        () = farewell => {}
+        () = closing => {}
         () = clock.sleep_until(clock.now() + timeout) => {}
     }
 }

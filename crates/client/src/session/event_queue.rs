@@ -17,8 +17,8 @@ pub struct WatchEvent {
     pub kind: EventKind,
     /// To which node (chroot taken off).
     pub path: String,
-    /// The zxid of the change where the server tells it (Apache ZooKeeper from 3.9 on, and not for
-    /// changes that a reconnect uncovered).
+    /// The zxid of the change where the server reports it (Apache ZooKeeper from 3.9 on, and not
+    /// for changes that a reconnect uncovered).
     pub zxid: Option<i64>,
 }
 

@@ -1,7 +1,7 @@
 //! One session with the servers, for ever: its handle.
 //!
 //! Owns what users see of a session. It must never hand out another session's identity: when this
-//! one is over, it stays over, and a new one is made by somebody who knows it (`hazards.md` G7).
+//! one is over, it stays over, and its user makes a new one explicitly (`hazards.md` G7).
 //!
 //! | module | owns |
 //! |---|---|
@@ -54,7 +54,7 @@ pub use watch::{PersistentWatch, Watch};
 /// It reconnects by itself for as long as the session lives; when it is over, it stays over.
 /// Operations are submitted at the call, in order, whatever task calls; see
 /// [`Pending`](crate::Pending). When the last handle is dropped the session is closed in the
-/// background; [`Session::close`] waits for the server's word.
+/// background; [`Session::close`] waits for the server's confirmation.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -156,13 +156,13 @@ impl Session {
             0,
         )
         .await?;
-        session.look_for_chroot().await?;
+        session.check_chroot().await?;
         Ok(session)
     }
 
-    /// Without the look, each create would be told that some parent is missing, of a path whose
+    /// Without this check, each create would fail because a parent is missing, for a path whose
     /// parent is `/`.
-    async fn look_for_chroot(&self) -> Result<(), ConnectError> {
+    async fn check_chroot(&self) -> Result<(), ConnectError> {
         let config = &self.core.config;
         if config.chroot.is_empty() {
             return Ok(());
@@ -182,7 +182,7 @@ impl Session {
                 servers: config.servers(),
                 chroot: config.chroot.clone(),
             }),
-            // Where there was no answer, the session's user will hear of it.
+            // Without an answer, the user's first operation reports the failure.
             Ok(Some(_)) | Err(_) => Ok(()),
         }
     }
@@ -209,7 +209,8 @@ impl Session {
         let core = Arc::new(Core::new(config, identity, last_zxid, runtime.clone()));
         let (to, first) = oneshot::channel();
         runtime.spawn(driver::drive(Arc::clone(&core), to));
-        // From here on: the caller may go away between the driver's word and this task's next turn.
+        // From here on: the caller may go away between the driver's answer and this task's next
+        // turn.
         let handles = Arc::new(Handles(Arc::clone(&core)));
         first.await.map_err(|_| ConnectError::NoRuntime)??;
         core.wait_credentials().await?;
@@ -421,7 +422,7 @@ impl Session {
         }
     }
 
-    /// Lets go of the session without ending it, for another process to take it up with
+    /// Gives the session up without ending it, for another process to take it up with
     /// [`Session::resume`]. What this one has in flight counts as lost, its handles as closed; the
     /// nodes stay.
     #[must_use = "without it nobody can take the session up, and its nodes stay until its timeout has run out"]
@@ -432,8 +433,8 @@ impl Session {
     }
 
     /// Ends the session: finishes its pending cleanup, sends what is queued, and waits for the
-    /// server's word that its ephemeral nodes are gone. New operations, through any handle, are
-    /// refused from now on.
+    /// server's confirmation that its ephemeral nodes are gone. New operations, through any handle,
+    /// are refused from now on.
     ///
     /// `Ok` also when the session had ended before. Cancellation: the close goes on in the
     /// background.

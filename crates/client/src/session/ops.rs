@@ -1,7 +1,7 @@
 //! The operations of a session.
 //!
 //! Owns the translation from a call to a request. It must never retry: an operation is sent once,
-//! and its outcome told as it is.
+//! and its outcome reported as it is.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -366,10 +366,10 @@ impl Session {
         read.await
     }
 
-    /// All parts or none, at one place in the order of all changes.
+    /// All parts or none, at one position in the order of all changes.
     ///
     /// # Errors
-    /// [`Error::MultiRejected`](crate::Error::MultiRejected) tells which part failed, and why.
+    /// [`Error::MultiRejected`](crate::Error::MultiRejected) names the part that failed, and why.
     pub fn multi(&self, ops: &[Op]) -> Pending<Vec<OpResult>> {
         let chroot = &self.core.config.chroot;
         let parts: Vec<(OpCode, String)> = ops

@@ -68,8 +68,8 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Delivers everything, in order, and leaves the lists empty for reuse. `changed` is notified if
-    /// the session's state has changed.
+    /// Delivers everything, in order, and leaves the lists empty for reuse. `changed` is notified
+    /// if the session's state has changed.
     pub(crate) fn deliver(&mut self, changed: &Notify) {
         for fired in self.fired.drain(..) {
             fired.deliver();

@@ -18,7 +18,7 @@ use crate::session::core::Core;
 use crate::session::outcome::{Fate, Finished, Reply, Unfinished, driver_gone};
 use crate::session::watch::{PersistentWatch, Watch};
 
-/// A value together with the zxid that the server answered with: for a write, its place in the
+/// A value together with the zxid that the server answered with: for a write, its position in the
 /// order of all changes; for a read, the newest change that the answer reflects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied<T> {
@@ -57,7 +57,7 @@ pub(crate) type Decode<T> = fn(Reply, &mut Luggage, &str) -> Result<T, Fault>;
 /// The operation is on its way already, in the order in which the session's operations were called;
 /// dropping this does not cancel it, and awaiting it later costs nothing. Operations submitted in a
 /// row go to the server in one write.
-#[must_use = "the operation is on its way, but its outcome is only known to who awaits this"]
+#[must_use = "the operation is on its way, but only awaiting this yields its outcome"]
 pub struct Pending<T> {
     state: Waiting,
     core: Arc<Core>,
@@ -223,7 +223,7 @@ impl<T> fmt::Debug for Pending<T> {
 }
 
 /// [`Pending`] whose value comes with the zxid of the answer.
-#[must_use = "the operation is on its way, but its outcome is only known to who awaits this"]
+#[must_use = "the operation is on its way, but only awaiting this yields its outcome"]
 #[derive(Debug)]
 pub struct PendingApplied<T>(Pending<T>);
 
@@ -235,7 +235,7 @@ impl<T> Future for PendingApplied<T> {
     }
 }
 
-/// Decodes a successful reply's body, or tells the server's refusal.
+/// Decodes a successful reply's body, or returns the server's refusal.
 pub(crate) fn body(reply: Reply, op: OpCode) -> Result<Response, Fault> {
     match reply.err {
         ErrorCode::Ok => Ok(Response::decode(

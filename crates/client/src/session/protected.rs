@@ -1,8 +1,8 @@
-//! Creates whose outcome can be told although the answer was lost (`hazards.md` §6.1, rule 3).
+//! Creates whose outcome can be resolved after a lost answer (`hazards.md` §6.1, rule 3).
 //!
-//! Owns the look for one's own node: by a marker in its name *and* by the owner session. It must
-//! never conclude "not created" without `sync` (`H02`), nor take another session's node for its own
-//! (`H03`, `H06`).
+//! Owns the search for the created node: by a marker in its name *and* by the owner session. It
+//! must never conclude "not created" without `sync` (`H02`), nor take another session's node for
+//! its own (`H03`, `H06`).
 
 use baton_proto::{Acl, CreateMode, ErrorCode, path};
 
@@ -11,13 +11,13 @@ use crate::session::Session;
 use crate::values::Created;
 
 impl Session {
-    /// Looks for the node that a create with this parent and name prefix has made: by the prefix
+    /// Searches for the node that a create with this parent and name prefix has made: by the prefix
     /// and by this session as the owner. `None` is certain: the create was not applied, and will
     /// not be.
     ///
     /// Only for ephemeral nodes, and for a prefix that no other create has used: put a random
-    /// marker in it. A node with the prefix that belongs to another session is a leftover of ours;
-    /// it is ignored, and deleted in the background (`H03`).
+    /// marker in it. A node with the prefix that belongs to another session is a leftover of this
+    /// process; it is ignored, and deleted in the background (`H03`).
     ///
     /// # Errors
     /// As the reads that it consists of: `sync`, `children`, `exists`.
@@ -27,7 +27,7 @@ impl Session {
         prefix: &str,
     ) -> Result<Option<Created>, Error> {
         // One after the other on the session's own order: behind the create, and behind what the
-        // new server has yet to learn.
+        // new server has yet to receive.
         let listing = self.read_latest(parent, |session| session.children(parent));
         let names = match listing.await {
             Ok(children) => children.names,
@@ -51,7 +51,7 @@ impl Session {
     }
 
     /// The names of this session's own nodes below a parent that may not be listed. Servers that
-    /// cannot tell leave it at `refusal`.
+    /// do not know leave it at `refusal`.
     async fn own_below(
         &self,
         parent: &str,
@@ -69,8 +69,8 @@ impl Session {
         }
     }
 
-    /// Creates an ephemeral node so that the outcome is always known: after a lost answer it looks
-    /// for the node, and creates it anew only if it is certainly not there.
+    /// Creates an ephemeral node so that the outcome is always known: after a lost answer it
+    /// searches for the node, and creates it anew only if it is certainly not there.
     ///
     /// The name is `prefix`, which must hold a random marker that no other create uses, plus the
     /// number for a sequential mode. Cancellation at any point leaves nothing behind: the session
@@ -125,7 +125,7 @@ impl Session {
             match self.recover_create(parent, prefix).await {
                 Ok(Some(created)) => return Ok(created),
                 Ok(None) => {}
-                // The look came to nothing, so what is known is still only this.
+                // The search failed too, so the outcome is still unknown.
                 Err(e) => return Err(unknown(&path, e)),
             }
         }

@@ -21,7 +21,7 @@ use crate::session::outcome::{Effects, Fate, Reply};
 use crate::session::watches::Class;
 use crate::state::{EndReason, State};
 
-/// The node by which Baton's server tells that it is Baton.
+/// The node that only Baton's server has.
 pub(crate) const BATON_NODE: &str = "/zookeeper/baton";
 
 /// Path text in one request that re-arms watches: a stock server takes 1 MiB in a frame.
@@ -398,8 +398,8 @@ impl Inner {
     }
 }
 
-/// Reads Baton's self-description. A word search is enough: the server writes it without blanks,
-/// and what is not understood only means the stricter lease.
+/// Reads Baton's self-description. A search for the text is enough: the server writes it without
+/// blanks, and what is not understood only means the stricter lease.
 fn says_ping_lease(body: &[u8]) -> bool {
     let wanted = b"\"ping_lease\":true";
     let dense: Vec<u8> = body

@@ -1,4 +1,4 @@
-//! The session's table of watches: what the server watches for us, and who waits for it.
+//! The session's table of watches: what the server watches for this session, and who waits for it.
 //!
 //! Owns the match from an event to its listeners, and the lists that a reconnect sends
 //! (`protocol.md` §1.8). It must never let an event reach a watch whose own read has not been
@@ -24,7 +24,7 @@ pub(crate) enum Class {
 impl Class {
     const ALL: [Self; 3] = [Self::Data, Self::Child, Self::Stream];
 
-    /// This class's place in a triple.
+    /// This class's element of a triple.
     const fn of<T>(self, [data, child, stream]: &mut [T; 3]) -> &mut T {
         match self {
             Self::Data => data,
@@ -103,7 +103,7 @@ impl Fired {
     pub(crate) fn deliver(self) {
         match self {
             Self::Once(to, event) => {
-                // A watch dropped meanwhile has nobody to tell.
+                // A watch that was dropped meanwhile needs no event.
                 let _gone = to.send(event);
             }
             Self::Stream(queue, event, capacity) => queue.push(event, capacity),
@@ -253,7 +253,7 @@ impl WatchTable {
         }
     }
 
-    /// The request was answered: the server watches. `exists` tells whether the node was there.
+    /// The request was answered: the server watches. `exists` says whether the node existed.
     ///
     /// Returns what to remove at the server when nobody waits for the watch any more.
     #[must_use]
@@ -394,7 +394,7 @@ impl WatchTable {
         }
     }
 
-    /// Tells every persistent watch that changes may have been missed.
+    /// Notifies every persistent watch that changes may have been missed.
     pub(crate) fn resync(&self, fired: &mut Vec<Fired>) {
         for stream in in_order(&self.paths, |(_, on)| on).flat_map(|(_, on)| &on.streams) {
             fired.push(Fired::Stream(

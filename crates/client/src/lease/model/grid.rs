@@ -327,8 +327,8 @@ fn former(rule: Former, run: &Run) -> FormerRules {
     }
 }
 
-/// All runs with these ticks and session timeouts, in seconds, and cuts at so many phases of the
-/// heartbeat.
+/// All runs with these ticks and session timeouts, in seconds, and cuts at this number of phases of
+/// the heartbeat.
 fn runs(ticks: &[u64], timeouts: &[u64], phases: u64) -> impl Iterator<Item = Run> {
     let mut all = Vec::new();
     for tick in ticks.iter().map(|tick| tick * S) {

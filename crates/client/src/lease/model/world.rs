@@ -103,7 +103,8 @@ struct Setting {
     /// In quanta, and even.
     tick: u64,
     timeout: u64,
-    /// Where it is `Some`, servers give up after so many ticks; else never, which allows more.
+    /// Where it is `Some`, servers give up after this number of ticks; else never, which allows
+    /// more.
     sync_limit: Option<u64>,
     /// How many quanta are explored in the bounded form.
     horizon: u64,
@@ -139,7 +140,7 @@ struct World<R> {
     /// Until the leader's next ping.
     next_ping: u64,
     deposed: Option<BootInstant>,
-    /// When the true leader has last counted a request of ours.
+    /// When the true leader has last counted a request of the client.
     counted: BootInstant,
     ended: bool,
     changes: u8,
@@ -176,7 +177,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// What tells states apart. What the leader has counted anyway is all alike.
+    /// What distinguishes states. What the leader has counted anyway does not.
     fn key(&mut self) -> u128 {
         let counted = self.counted;
         let known = |instant: BootInstant| instant.max(counted).as_nanos();
@@ -415,7 +416,7 @@ impl<R: Rules> World<R> {
             }
         }
         let Some(sync_limit) = setting.sync_limit else {
-            // Nobody gives up: when somebody was last heard of does not matter.
+            // No server gives up: when it last received a message does not matter.
             self.server_read = at(NOW);
             self.leader_read = at(NOW);
             return;
@@ -555,7 +556,7 @@ fn sound(mode: LeaseMode, setting: Setting, whole_horizon: u64) {
 
 fn wrong(rule: Former, setting: Setting) {
     let found = explore(&former(rule, &setting), &setting);
-    let story = found.expect_err(&format!("the model cannot tell that {rule:?} is wrong"));
+    let story = found.expect_err(&format!("the model does not find that {rule:?} is wrong"));
     eprintln!("{rule:?} is wrong: {story}");
 }
 
