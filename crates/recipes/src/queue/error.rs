@@ -1,4 +1,4 @@
-//! Why a queue operation did not end as asked.
+//! The error of queue operations.
 
 use crate::guard::LostReason;
 use crate::time_limit::WaitedFor;
@@ -6,22 +6,22 @@ use baton_client::{ConnectError, Error, LeaseError};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Why a queue operation did not end as asked.
+/// Why a queue operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// There is no item, and the operation was one that demands one.
+    /// There is no item, and the operation requires one.
     #[error("{path}: the queue is empty; offer an item, or use peek, poll or take")]
     Empty {
         /// The queue's path.
         path: String,
     },
-    /// The time was up.
+    /// The time limit has passed.
     #[error("{path}: no item within {limit:?}: {}", .waited_for.because("the queue has none to take"))]
     TimedOut {
         /// The queue's path.
         path: String,
-        /// The time that was allowed.
+        /// The limit.
         limit: Duration,
         /// What was still lacking.
         waited_for: WaitedFor,
@@ -33,11 +33,11 @@ pub enum QueueError {
     OfferUnknown {
         /// The queue's path.
         path: String,
-        /// What the client knows.
+        /// The client's error.
         source: Error,
     },
-    /// The session ended before it was known whether the item was taken. It is here, and perhaps
-    /// still in the queue.
+    /// The session ended before it was known whether the item was taken. This error contains the
+    /// item, which may still be in the queue.
     #[error(
         "{node}: it is not known whether the item was taken: {source}; if the node still exists, somebody else will get it too"
     )]
@@ -46,7 +46,7 @@ pub enum QueueError {
         node: String,
         /// The item.
         item: Bytes,
-        /// What the client knows.
+        /// The client's error.
         source: Error,
     },
     /// The session ended before it was known whether a change to an item was applied.
@@ -56,11 +56,13 @@ pub enum QueueError {
     Unknown {
         /// Full path of the item.
         node: String,
-        /// What the client knows.
+        /// The client's error.
         source: Error,
     },
-    /// The item was not ours any more. Nothing was changed.
-    #[error("{node}: the item is not ours any more: {reason}; another consumer has it or gets it")]
+    /// The lock on the item was lost. Nothing was changed.
+    #[error(
+        "{node}: the lock on the item was lost: {reason}; another consumer has the item or gets it"
+    )]
     ClaimLost {
         /// Full path of the item.
         node: String,
@@ -72,10 +74,10 @@ pub enum QueueError {
     Lease {
         /// The queue's path.
         path: String,
-        /// What the client says.
+        /// The client's error.
         source: LeaseError,
     },
-    /// Nothing but what cannot be read is in the queue. It was left in place.
+    /// The queue holds only items that cannot be read. They were left in place.
     #[error(
         "{node}: the item cannot be read: {why}; it is left there: move or delete it, or use the layout that it was written in"
     )]
@@ -85,7 +87,7 @@ pub enum QueueError {
         /// What is wrong with it.
         why: String,
     },
-    /// An argument that the layout cannot write. Nothing was sent.
+    /// The layout cannot express an argument. Nothing was sent.
     #[error("{path}: {why}")]
     BadArgument {
         /// The queue's path.
@@ -101,20 +103,20 @@ pub enum QueueError {
         /// What is wrong with it.
         why: String,
     },
-    /// No session could be had.
+    /// No session could be established.
     #[error("{path}: {source}")]
     Connect {
         /// The queue's path.
         path: String,
-        /// What the client says.
+        /// The client's error.
         source: ConnectError,
     },
-    /// The server refused something, or the client could not send it. Nothing was changed.
+    /// The server refused the change, or the client could not send it. Nothing was changed.
     #[error("{path}: {source}")]
     Client {
         /// The queue's path.
         path: String,
-        /// What the client says.
+        /// The client's error.
         source: Error,
     },
 }

@@ -1,12 +1,12 @@
-//! A folder of items: what the at-most-once queues of all layouts do alike.
+//! A folder of items: what the at-most-once queues of all layouts have in common.
 //!
-//! Owns listing, offering, and taking, under the names of one [`Format`]. Must never offer an item
-//! twice because an answer was lost (H66), nor drop one that it has deleted (H65), nor delete one
-//! that it cannot read (H72).
+//! Owns listing, offering and taking, under the names of one [`Format`]. Must never offer an item
+//! twice because an outcome was unknown (H66), nor lose one that it has deleted (H65), nor delete
+//! one that it cannot read (H72).
 
-use super::QueueError;
+use super::error::QueueError;
+use super::folder_state::{FolderState, Item, Relist, Returned};
 use super::layout::{Format, Key};
-use super::local::{Item, Relist, Returned, Shared};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, folder_of_receipts};
 use crate::retry;
@@ -19,24 +19,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest sleep before the server's clock is asked again.
+/// The longest sleep before the server's clock is read again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// A queue's path and the names in it.
+/// A queue's path, and the format of the names below it.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     pub(super) client: Client,
     path: Arc<str>,
     format: Format,
-    shared: Arc<Shared>,
+    state: Arc<FolderState>,
     clock: Arc<ServerClock>,
 }
 
-/// What a search for the head came to.
+/// Outcome of a search for the first item.
 enum Found {
     Item(Item),
-    /// Nothing that can be taken now; and what was passed over because it cannot be read, with the
-    /// reason.
+    /// No item can be taken now. The names of items that cannot be read, with the reason.
     Nothing(HashMap<String, String>),
 }
 
@@ -47,7 +46,7 @@ impl Folder {
             client: client.clone(),
             path: Arc::from(path),
             format,
-            shared: Arc::default(),
+            state: Arc::default(),
             clock: Arc::default(),
         })
     }
@@ -58,13 +57,13 @@ impl Folder {
         self.moved(&path, format)
     }
 
-    /// Another folder of the same server. What was brought back from the old one stays with the old
-    /// handle.
+    /// Another folder of the same server. Items that were taken for cancelled callers stay with the
+    /// old handle.
     pub(super) fn moved(self, path: &Arc<str>, format: Format) -> Self {
         Self {
             path: Arc::clone(path),
             format,
-            shared: Arc::default(),
+            state: Arc::default(),
             ..self
         }
     }
@@ -92,7 +91,7 @@ impl Folder {
                 Outcome::Refused(error) if error.is_no_node() => self.make(&session).await?,
                 Outcome::Refused(error) => return Err(self.client_error(error)),
                 Outcome::Failed(error) => {
-                    self.after(&session, Err::<(), _>(error)).await?;
+                    self.or_retry(&session, Err::<(), _>(error)).await?;
                 }
                 Outcome::Unknown(source) => {
                     return Err(QueueError::OfferUnknown {
@@ -108,8 +107,8 @@ impl Folder {
     pub(super) async fn peek(&self) -> Result<Option<Item>, QueueError> {
         'again: loop {
             let returned = {
-                let local = self.shared.local();
-                let certain = local.returned.iter().find(|one| one.doubt.is_none());
+                let known = self.state.known();
+                let certain = known.returned.iter().find(|one| one.doubt.is_none());
                 certain.map(|one| one.item.clone())
             };
             if returned.is_some() {
@@ -117,7 +116,7 @@ impl Folder {
             }
             let session = self.session().await?;
             let listed = self.due(&session).await;
-            let Some(names) = self.after(&session, listed).await? else {
+            let Some(names) = self.or_retry(&session, listed).await? else {
                 continue;
             };
             let mut unreadable = None;
@@ -125,10 +124,10 @@ impl Folder {
                 let node = baton_proto::path::join(&self.path, &name);
                 let read = match session.get_data(&node).await {
                     Ok(read) => read,
-                    // Taken by another: the next one is the head now.
+                    // Another consumer has taken it.
                     Err(error) if error.is_no_node() => continue,
                     Err(error) => {
-                        self.after(&session, Err::<(), _>(error)).await?;
+                        self.or_retry(&session, Err::<(), _>(error)).await?;
                         continue 'again;
                     }
                 };
@@ -166,7 +165,7 @@ impl Folder {
         }
     }
 
-    /// Takes the first item as soon as there is one.
+    /// Takes the first item; waits while there is none.
     pub(super) async fn take(&self) -> Result<Item, QueueError> {
         loop {
             let passed = match self.search().await? {
@@ -181,7 +180,7 @@ impl Folder {
                     continue;
                 }
                 Err(error) => {
-                    self.after(&session, Err::<(), _>(error)).await?;
+                    self.or_retry(&session, Err::<(), _>(error)).await?;
                     continue;
                 }
             };
@@ -196,7 +195,7 @@ impl Folder {
         }
     }
 
-    /// The same, for at most `limit`.
+    /// Like [`Folder::take`], for at most `limit`.
     pub(super) async fn take_timeout(&self, limit: Duration) -> Result<Item, QueueError> {
         let timed_out = |waited_for| QueueError::TimedOut {
             path: self.path.to_string(),
@@ -206,13 +205,13 @@ impl Folder {
         at_most(limit, &self.client, self.take(), timed_out).await
     }
 
-    /// What was taken for a caller who had gone by then, once no taking is under way any more.
+    /// An item that was taken for a cancelled caller; `None` once no take is under way any more.
     pub(super) async fn recover(&self) -> Result<Option<Item>, QueueError> {
-        let returned = self.shared.recover().await;
+        let returned = self.state.recover().await;
         returned.map(|one| self.certain(one)).transpose()
     }
 
-    /// What was brought back for the next caller, or the error that has it.
+    /// The item of a cancelled caller, or the error that contains it.
     fn certain(&self, returned: Returned) -> Result<Item, QueueError> {
         let Returned { item, doubt } = returned;
         match doubt {
@@ -225,8 +224,8 @@ impl Folder {
         }
     }
 
-    /// Waits until the folder has changed, an item has been brought back, or one of class `next`
-    /// can be taken.
+    /// Waits until the folder has changed, there is an item of a cancelled caller, or an item of
+    /// class `next` can be taken.
     async fn until_changed(
         &self,
         session: &Session,
@@ -234,7 +233,7 @@ impl Folder {
         next: Option<i64>,
     ) -> Result<(), QueueError> {
         let now = self.now(session).await;
-        let Some(now) = self.after(session, now).await? else {
+        let Some(now) = self.or_retry(session, now).await? else {
             return Ok(());
         };
         let clock = session.clock();
@@ -246,26 +245,26 @@ impl Folder {
                     let wait = Duration::from_millis(millis).min(LONGEST_SLEEP);
                     clock.sleep_until(clock.now() + wait).await;
                 }
-                // Came between the search and the watch.
+                // The item came between the search and the watch.
                 (Some(_), None) => {}
             }
         };
         tokio::select! {
             biased;
-            // Changed, or the session lost: look again either way.
+            // The folder has changed, or the session was lost.
             _ = watch => {}
-            () = self.shared.returned.notified() => {}
+            () = self.state.returned.notified() => {}
             () = due => {}
         }
         Ok(())
     }
 
-    /// The names of all items, first first, also of those that are not due.
+    /// The names of all items in order, with those that are not due.
     pub(super) async fn names(&self) -> Result<Vec<String>, QueueError> {
         loop {
             let session = self.session().await?;
             let listed = self.list(&session).await;
-            if let Some(items) = self.after(&session, listed).await? {
+            if let Some(items) = self.or_retry(&session, listed).await? {
                 return Ok(items.into_iter().map(|(name, _)| name).collect());
             }
         }
@@ -276,14 +275,14 @@ impl Folder {
         loop {
             let session = self.session().await?;
             let stat = session.exists(&self.path).await;
-            if let Some(stat) = self.after(&session, stat).await? {
+            if let Some(stat) = self.or_retry(&session, stat).await? {
                 let children = stat.map_or(0, |stat| stat.num_children);
                 return Ok(usize::try_from(children).unwrap_or(0));
             }
         }
     }
 
-    /// Deletes the node of an item, whatever is in it; `false` if it was gone.
+    /// Deletes the node of an item, whatever it holds; `false` if it was gone.
     pub(super) async fn delete(&self, name: &str) -> Result<bool, QueueError> {
         let node = baton_proto::path::join(&self.path, name);
         loop {
@@ -295,17 +294,17 @@ impl Folder {
                 Outcome::Refused(error) if error.is_no_node() => return Ok(false),
                 Outcome::Refused(error) => return Err(self.client_error(error)),
                 Outcome::Failed(error) => {
-                    self.after(&session, Err::<(), _>(error)).await?;
+                    self.or_retry(&session, Err::<(), _>(error)).await?;
                 }
                 Outcome::Unknown(source) => return Err(QueueError::Unknown { node, source }),
             }
         }
     }
 
-    /// Applies a change whole or not at all, in a task of its own, which goes on if the caller goes
-    /// away.
+    /// Applies a change whole or not at all, in a task of its own, which goes on if the caller is
+    /// cancelled.
     pub(super) async fn apply(&self, session: &Session, parts: Vec<Op>) -> Outcome {
-        self.shared.apply(session, &self.path, parts).await
+        self.state.apply(session, &self.path, parts).await
     }
 
     #[cfg(test)]
@@ -313,7 +312,7 @@ impl Folder {
         &self.clock
     }
 
-    /// The server's time, by which a delay is measured: never ahead of it, so nothing is handed out
+    /// The server's time, by which delays are measured. It is never ahead, so no item is delivered
     /// before it is due.
     pub(super) async fn server_ms(&self) -> Result<i64, QueueError> {
         loop {
@@ -322,7 +321,7 @@ impl Folder {
                 .clock
                 .now_ms(&session, &folder_of_receipts(&self.path))
                 .await;
-            if let Some(now) = self.after(&session, now).await? {
+            if let Some(now) = self.or_retry(&session, now).await? {
                 return Ok(now);
             }
         }
@@ -345,9 +344,11 @@ impl Folder {
         }
     }
 
-    /// `Some` result; or `None` once the connection or a new session allows to try again; or the
-    /// error that stays.
-    pub(super) async fn after<T>(
+    /// The result; `None` once a connection or a new session allows another attempt.
+    ///
+    /// # Errors
+    /// An error that another attempt would meet again.
+    pub(super) async fn or_retry<T>(
         &self,
         session: &Session,
         result: Result<T, Error>,
@@ -367,11 +368,10 @@ impl Folder {
     /// Makes the folder.
     pub(super) async fn make(&self, session: &Session) -> Result<(), QueueError> {
         let made = ensure_parents(session, &self.path, Parents::Persistent).await;
-        self.after(session, made).await.map(drop)
+        self.or_retry(session, made).await.map(drop)
     }
 
-    /// The items, first first. Other children are skipped with a warning, as in the original
-    /// recipe.
+    /// The items in order. Other children are skipped with a warning, as in the original recipe.
     pub(super) async fn list(&self, session: &Session) -> Result<Vec<(String, Key)>, Error> {
         let children = match session.children(&self.path).await {
             Ok(children) => children.names,
@@ -388,13 +388,17 @@ impl Folder {
                         czxid: None,
                     })
                 }
-                None => tracing::warn!(queue = &*self.path, child = name, "no queue item: skipped"),
+                None => tracing::warn!(
+                    queue = &*self.path,
+                    child = name,
+                    "not a queue item: skipped"
+                ),
             }
         }
         let mut items = Vec::new();
-        for (class, line) in classes {
-            let line = order::arrange_with(session, &self.path, line).await?;
-            items.extend(line.into_iter().map(|child| {
+        for (class, waiting) in classes {
+            let ordered = order::arrange_with(session, &self.path, waiting).await?;
+            items.extend(ordered.into_iter().map(|child| {
                 let number = child.number;
                 (child.name, Key { class, number })
             }));
@@ -411,7 +415,7 @@ impl Folder {
         self.clock.now_ms(session, &dir).await.map(Some)
     }
 
-    /// The names of the items that can be taken now, first first.
+    /// The names of the items that can be taken now, in order.
     async fn due(&self, session: &Session) -> Result<Vec<String>, Error> {
         let mut items = self.list(session).await?;
         if !items.is_empty()
@@ -422,32 +426,32 @@ impl Folder {
         Ok(items.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Takes the first item that can be taken now, and says what could not be read on the way.
+    /// Takes the first item that can be taken now, and collects those that cannot be read.
     async fn search(&self) -> Result<Found, QueueError> {
         let mut unreadable = HashMap::new();
         if !self.format.is_fifo() {
-            // What came since may come first.
-            self.shared.local().heads.clear();
+            // A newer item may come first.
+            self.state.known().heads.clear();
         }
         loop {
-            let returned = self.shared.local().returned.pop_front();
+            let returned = self.state.known().returned.pop_front();
             if let Some(returned) = returned {
                 return self.certain(returned).map(Found::Item);
             }
             let session = self.session().await?;
-            let head = self.shared.local().heads.pop_front();
+            let head = self.state.known().heads.pop_front();
             let Some(name) = head else {
                 let listed = self.due(&session).await;
-                if let Some(mut names) = self.after(&session, listed).await? {
+                if let Some(mut names) = self.or_retry(&session, listed).await? {
                     names.retain(|name| !unreadable.contains_key(name));
                     if names.is_empty() {
                         return Ok(Found::Nothing(unreadable));
                     }
-                    self.shared.local().heads = names.into();
+                    self.state.known().heads = names.into();
                 }
                 continue;
             };
-            let relist = Relist(&self.shared);
+            let relist = Relist(&self.state);
             let node = baton_proto::path::join(&self.path, &name);
             let read = match session.get_data(&node).await {
                 Ok(read) => read,
@@ -456,7 +460,7 @@ impl Folder {
                     continue;
                 }
                 Err(error) => {
-                    self.after(&session, Err::<(), _>(error)).await?;
+                    self.or_retry(&session, Err::<(), _>(error)).await?;
                     continue;
                 }
             };
@@ -469,26 +473,29 @@ impl Folder {
                     continue;
                 }
             };
-            match self.claim(&session, name, items, read.stat.version).await? {
-                Claimed::Item(item) => {
+            match self
+                .take_from(&session, name, items, read.stat.version)
+                .await?
+            {
+                TakeOutcome::Item(item) => {
                     relist.not_needed();
                     return Ok(Found::Item(item));
                 }
-                Claimed::TakenByAnother => relist.not_needed(),
-                Claimed::Again => {}
+                TakeOutcome::TakenByAnother => relist.not_needed(),
+                TakeOutcome::Again => {}
             }
         }
     }
 
-    /// Takes the first of the items that were read at `version` from the node `name`, and the node
-    /// with the last of them.
-    async fn claim(
+    /// Takes the first of the items that were read at `version` from the node `name`; with the last
+    /// of them, deletes the node.
+    async fn take_from(
         &self,
         session: &Session,
         name: String,
         items: Vec<Bytes>,
         version: i32,
-    ) -> Result<Claimed, QueueError> {
+    ) -> Result<TakeOutcome, QueueError> {
         let node = baton_proto::path::join(&self.path, &name);
         let mut rest = items;
         let first = (!rest.is_empty()).then(|| rest.remove(0));
@@ -504,38 +511,39 @@ impl Folder {
                     name: name.clone(),
                     data: data.clone(),
                 };
-                self.shared
-                    .claim(session, &self.path, vec![part], &item)
+                self.state
+                    .apply_take(session, &self.path, vec![part], &item)
                     .await
             }
-            // An envelope without items: nothing to hand out, and nothing to lose.
-            None => self.shared.apply(session, &self.path, vec![part]).await,
+            // An envelope without items: no item can be lost.
+            None => self.state.apply(session, &self.path, vec![part]).await,
         };
         match (outcome, first) {
             (Outcome::Applied, Some(data)) => {
                 if more {
-                    self.shared.local().heads.push_front(name.clone());
+                    self.state.known().heads.push_front(name.clone());
                 }
-                Ok(Claimed::Item(Item { name, data }))
+                Ok(TakeOutcome::Item(Item { name, data }))
             }
-            (Outcome::Applied, None) => Ok(Claimed::TakenByAnother),
-            (Outcome::Refused(error), _) if error.is_no_node() => Ok(Claimed::TakenByAnother),
-            (Outcome::NotApplied, _) => Ok(Claimed::Again),
-            (Outcome::Refused(error), _) if error.is_bad_version() => Ok(Claimed::Again),
+            (Outcome::Applied, None) => Ok(TakeOutcome::TakenByAnother),
+            (Outcome::Refused(error), _) if error.is_no_node() => Ok(TakeOutcome::TakenByAnother),
+            (Outcome::NotApplied, _) => Ok(TakeOutcome::Again),
+            (Outcome::Refused(error), _) if error.is_bad_version() => Ok(TakeOutcome::Again),
             (Outcome::Refused(error), _) => Err(self.client_error(error)),
             (Outcome::Failed(error), _) => {
-                self.after(session, Err::<(), _>(error)).await?;
-                Ok(Claimed::Again)
+                self.or_retry(session, Err::<(), _>(error)).await?;
+                Ok(TakeOutcome::Again)
             }
             (Outcome::Unknown(source), Some(item)) => {
                 Err(QueueError::TakeUnknown { node, item, source })
             }
-            (Outcome::Unknown(_), None) => Ok(Claimed::Again),
+            (Outcome::Unknown(_), None) => Ok(TakeOutcome::Again),
         }
     }
 }
 
-enum Claimed {
+/// Outcome of an attempt to take an item.
+enum TakeOutcome {
     Item(Item),
     TakenByAnother,
     Again,

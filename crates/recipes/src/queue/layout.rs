@@ -1,14 +1,16 @@
-//! The forms of queue that other libraries use: names, their order, and how a node holds its items.
+//! The layouts of other libraries' queues: names of items, their order, and how a node holds items.
 //!
-//! Owns the grammar of item names (`docs/internals/hazards.md` §2.1). Must never take a name for an
-//! item that the library whose layout it is would not, nor the other way round: what one side skips
-//! the other must not hand out.
+//! Owns the naming scheme of items (`docs/internals/hazards.md` §2.1). Must treat a name as an item
+//! exactly where the library of that layout does: an item that one of the two skips must not be
+//! delivered by the other.
 
-use super::envelope;
+use super::curator_envelope;
+use super::error::QueueError;
 use crate::naming::sequence_number;
 use bytes::Bytes;
 
-/// Whose names and bytes a queue's path carries. All who use one path must use the same.
+/// The library whose names and bytes a queue has on the tree. All users of one path must use the
+/// same layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum QueueLayout {
@@ -40,7 +42,7 @@ impl std::fmt::Display for QueueLayout {
     }
 }
 
-/// A layout together with what its names say besides the number.
+/// A layout, with the fields that its names have besides the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Recipes,
@@ -51,16 +53,16 @@ pub(super) enum Format {
     Kazoo,
 }
 
-/// Where an item stands: by class first, then in the order of creation.
+/// The position of an item: by class first, then in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// What comes before the number: a priority, or the time when the item is due; else 0.
+    /// The field before the number: a priority, or the time at which the item is due; else 0.
     pub class: i64,
     /// The number that the server appended.
     pub number: i64,
 }
 
-/// The priority that kazoo gives an item unless told otherwise.
+/// The priority of an item in kazoo where none is given.
 pub(super) const KAZOO_PRIORITY: i32 = 100;
 
 /// The largest priority that a kazoo name holds.
@@ -79,19 +81,19 @@ impl Format {
         }
     }
 
-    /// Where an item of this name stands; `None` for what is no item of this format.
+    /// The position of an item of this name; `None` where the name is not one of this format.
     pub(super) fn key(self, name: &str) -> Option<Key> {
         let (stem, class) = self.split(name)?;
         let number = sequence_number(name.get(stem.len()..)?)?;
         Some(Key { class, number })
     }
 
-    /// What comes before the number: all that a name says, to create an item anew with it (H71).
+    /// The name without the number, with which the item can be created again (H71).
     pub(super) fn stem(self, name: &str) -> Option<&str> {
         self.split(name).map(|(stem, _)| stem)
     }
 
-    /// The part before the number, and the class that it says.
+    /// The part before the number, and its class.
     fn split(self, name: &str) -> Option<(&str, i64)> {
         let plain = |stem: &'static str| name.starts_with(stem).then_some((stem, 0));
         match self {
@@ -101,8 +103,8 @@ impl Format {
                 let stem = name.get(..CURATOR.len() + 9)?;
                 let (sign, bits) = stem.strip_prefix(CURATOR)?.split_at_checked(1)?;
                 let bits = i64::from(u32::from_str_radix(bits, 16).ok()?);
-                // Curator compares the text, so the sign's digit counts even where it disagrees
-                // with the bits.
+                // Curator compares the text, so the digit of the sign decides even where the bits
+                // differ from it.
                 match sign {
                     "0" => Some((stem, bits - (1 << 32))),
                     "1" => Some((stem, bits)),
@@ -136,34 +138,52 @@ impl Format {
         }
     }
 
-    /// Whether nothing that is offered later can come before what is there.
+    /// Whether an item that is offered later always comes after the ones that are there.
     pub(super) fn is_fifo(self) -> bool {
         matches!(self, Self::Recipes | Self::Curator | Self::CuratorId)
     }
 
-    /// What a node holds for these items. Layouts without an envelope hold one.
+    /// The bytes of a node with these items. Layouts without an envelope hold one item.
     pub(super) fn encode(self, items: &[Bytes]) -> Bytes {
         match self.layout() {
-            QueueLayout::Curator => envelope::encode(items),
+            QueueLayout::Curator => curator_envelope::encode(items),
             QueueLayout::Recipes | QueueLayout::Kazoo => items.first().cloned().unwrap_or_default(),
         }
     }
 
-    /// The items in a node's data, or what is wrong with it.
+    /// The items in a node's data.
+    ///
+    /// # Errors
+    /// What is wrong with the data.
     pub(super) fn decode(self, data: Bytes) -> Result<Vec<Bytes>, String> {
         match self.layout() {
-            QueueLayout::Curator => envelope::decode(&data),
+            QueueLayout::Curator => curator_envelope::decode(&data),
             QueueLayout::Recipes | QueueLayout::Kazoo => Ok(vec![data]),
         }
     }
 }
 
-/// The start of a name that says no more than the number.
+/// The start of a name without a field before the number.
 pub(super) fn plain_prefix(layout: QueueLayout) -> String {
     match layout {
         QueueLayout::Recipes => "qn-".to_owned(),
         QueueLayout::Curator => CURATOR.to_owned(),
         QueueLayout::Kazoo => kazoo_prefix(KAZOO_PRIORITY),
+    }
+}
+
+/// The start of a kazoo name with this priority.
+///
+/// # Errors
+/// [`QueueError::BadArgument`].
+pub(super) fn kazoo_stem(path: &str, priority: i32) -> Result<String, QueueError> {
+    if (0..=KAZOO_LEAST).contains(&priority) {
+        Ok(kazoo_prefix(priority))
+    } else {
+        Err(QueueError::BadArgument {
+            path: path.to_owned(),
+            why: format!("{priority} is no priority of kazoo's; use 0 (first) to {KAZOO_LEAST}"),
+        })
     }
 }
 

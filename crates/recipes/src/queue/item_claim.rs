@@ -1,10 +1,10 @@
-//! The node that says that an item is ours for now.
+//! The node that locks an item for one consumer.
 //!
-//! Owns it from the change that creates it to its deletion, and the news of its end. Its name is
-//! the item's, so another claim may come to have the same path: it must never be deleted but by its
-//! `czxid`, or under the item's version (H09, H18, H67).
+//! Owns that node from the change that creates it to its deletion, and the notification of its end.
+//! Its name is the item's, so a later claim may have the same path. The node must never be deleted
+//! except by its `czxid`, or under the item's version (H09, H18, H67).
 
-use super::QueueError;
+use super::error::QueueError;
 use super::folder::Folder;
 use crate::guard::{self, GuardState, LostReason};
 use crate::parents::{Parents, ensure_parents};
@@ -15,43 +15,43 @@ use bytes::Bytes;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The version of our claims. Those of other libraries have 0, which is how a change that is
-/// conditioned on ours tells them apart; ours from one another it tells by the version of the item,
-/// which each of ours raises.
+/// The version of the claims of this library. Claims of other libraries have version 0, so a change
+/// conditioned on this version fails on them. Each claim of this library raises the item's version,
+/// by which a change distinguishes them.
 pub(super) const VERSION: i32 = 1;
 
-/// An item that is ours for now.
+/// A claim of this process.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct ItemClaim {
     state: Arc<GuardState>,
     czxid: i64,
     open: bool,
     _lease: Arc<LeaseHold>,
 }
 
-/// What an attempt to claim an item came to.
-pub(super) enum Attempt {
-    Claimed(Claimed),
-    /// Taken by another, or gone.
+/// Outcome of an attempt to claim an item.
+pub(super) enum ClaimOutcome {
+    Claimed(ClaimedItem),
+    /// Another consumer has the item, or has removed it.
     Taken,
-    /// It cannot be read, or not be locked.
+    /// The item cannot be read, or cannot be locked: the reason.
     Unreadable(String),
-    /// Look again: it was changed, or the connection was.
+    /// Try again: the item has changed, or the connection.
     Again,
 }
 
 /// An item and the claim on it.
 #[derive(Debug)]
-pub(super) struct Claimed {
-    pub claim: Claim,
+pub(super) struct ClaimedItem {
+    pub claim: ItemClaim,
     pub items: Vec<Bytes>,
-    /// The node's data as it is.
+    /// The data of the item's node.
     pub data: Bytes,
-    /// The version of the item's node under this claim, and no other of ours.
+    /// The version of the item's node under this claim. No other claim of this library has it.
     pub version: i32,
 }
 
-impl Claim {
+impl ItemClaim {
     fn new(session: &Session, path: &str, czxid: i64, lease: Arc<LeaseHold>) -> Self {
         let token = u64::try_from(czxid).unwrap_or_default();
         let state = Arc::new(GuardState::new(
@@ -73,13 +73,13 @@ impl Claim {
         &self.state
     }
 
-    /// The node is gone, by our own doing.
+    /// This process has deleted the claim's node.
     pub(super) fn settled(mut self) {
         self.open = false;
     }
 }
 
-impl Drop for Claim {
+impl Drop for ItemClaim {
     fn drop(&mut self) {
         self.state.end(LostReason::Released);
         if self.open && self.state.take_over_removal() {
@@ -91,24 +91,24 @@ impl Drop for Claim {
 
 /// Claims the item `name` of `folder` by a node of that name in `claims`.
 ///
-/// To be driven to its end: what it claims for a caller that has gone is freed when its result is
-/// dropped (H69).
-pub(super) async fn claim(
+/// Must be driven to its end: a claim for a cancelled caller is freed when the result is dropped
+/// (H69).
+pub(super) async fn claim_item(
     folder: &Folder,
     session: &Session,
     claims: &str,
     name: &str,
     lease: Arc<LeaseHold>,
-) -> Result<Attempt, QueueError> {
+) -> Result<ClaimOutcome, QueueError> {
     let node = baton_proto::path::join(folder.path(), name);
     let read = match session.get_data(&node).await {
         Ok(read) => read,
-        Err(error) if error.is_no_node() => return Ok(Attempt::Taken),
+        Err(error) if error.is_no_node() => return Ok(ClaimOutcome::Taken),
         Err(error) => return again(folder, session, error).await,
     };
     let items = match folder.format().decode(read.data.clone()) {
         Ok(items) => items,
-        Err(why) => return Ok(Attempt::Unreadable(why)),
+        Err(why) => return Ok(ClaimOutcome::Unreadable(why)),
     };
     let path = baton_proto::path::join(claims, name);
     let marker = Bytes::from(Uuid::new_v4().simple().to_string());
@@ -123,7 +123,7 @@ pub(super) async fn claim(
             _ => None,
         }),
         Err(error) if error.is_maybe_applied() => {
-            match look(session, claims, &path, &marker).await {
+            match resolve_unknown(session, claims, &path, &marker).await {
                 Ok(found) => found,
                 Err(error) => {
                     drop(session.discard_create_at(&path, &marker));
@@ -132,33 +132,33 @@ pub(super) async fn claim(
             }
         }
         Err(error) if error.is_too_large() => {
-            // Another library's: to be locked it would have to be written together with the claim.
-            return Ok(Attempt::Unreadable(error.to_string()));
+            // An item of another library, too large to be written together with the claim.
+            return Ok(ClaimOutcome::Unreadable(error.to_string()));
         }
         Err(error) => {
             return match error.multi_index() {
-                Some(0) if error.is_node_exists() => Ok(Attempt::Taken),
+                Some(0) if error.is_node_exists() => Ok(ClaimOutcome::Taken),
                 Some(0) if error.is_no_node() => {
                     let made = ensure_parents(session, claims, Parents::Persistent).await;
-                    folder.after(session, made).await?;
-                    Ok(Attempt::Again)
+                    folder.or_retry(session, made).await?;
+                    Ok(ClaimOutcome::Again)
                 }
-                Some(_) if error.is_no_node() => Ok(Attempt::Taken),
-                Some(_) if error.is_bad_version() => Ok(Attempt::Again),
+                Some(_) if error.is_no_node() => Ok(ClaimOutcome::Taken),
+                Some(_) if error.is_bad_version() => Ok(ClaimOutcome::Again),
                 _ => again(folder, session, error).await,
             };
         }
     };
     let Some(czxid) = czxid else {
-        return Ok(Attempt::Again);
+        return Ok(ClaimOutcome::Again);
     };
-    let claim = Claim::new(session, &path, czxid, lease);
-    // The news came after the lease had run out (H29): the claim is freed, and the next attempt
+    let claim = ItemClaim::new(session, &path, czxid, lease);
+    // The answer arrived after the lease had ended (H29): the claim is freed, and the next attempt
     // rests on newer evidence.
     if claim.state().check().is_err() {
-        return Ok(Attempt::Again);
+        return Ok(ClaimOutcome::Again);
     }
-    Ok(Attempt::Claimed(Claimed {
+    Ok(ClaimOutcome::Claimed(ClaimedItem {
         claim,
         items,
         data: read.data,
@@ -166,14 +166,18 @@ pub(super) async fn claim(
     }))
 }
 
-async fn again(folder: &Folder, session: &Session, error: Error) -> Result<Attempt, QueueError> {
-    folder.after(session, Err::<(), _>(error)).await?;
-    Ok(Attempt::Again)
+async fn again(
+    folder: &Folder,
+    session: &Session,
+    error: Error,
+) -> Result<ClaimOutcome, QueueError> {
+    folder.or_retry(session, Err::<(), _>(error)).await?;
+    Ok(ClaimOutcome::Again)
 }
 
-/// The `czxid` of our claim, as a server that has caught up sees it: by our marker *and* by our
-/// session.
-async fn look(
+/// Resolves an unknown outcome: the `czxid` of the claim on a server that has caught up, if the
+/// node has this claim's marker *and* belongs to this session.
+async fn resolve_unknown(
     session: &Session,
     claims: &str,
     path: &str,
@@ -181,7 +185,7 @@ async fn look(
 ) -> Result<Option<i64>, Error> {
     loop {
         if !retry::until_connected(session).await {
-            // Whatever there was goes with the session.
+            // A claim ends with its session.
             return Ok(None);
         }
         let caught_up = session.sync(claims);

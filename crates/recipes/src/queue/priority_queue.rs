@@ -1,20 +1,20 @@
 //! The queue whose most urgent item comes first.
 //!
-//! Owns the range of priorities that each layout can write. Must never put one into a name that it
-//! does not fit, where the order of names would lie.
+//! Owns the choice of a name for each priority. Must never write a priority that does not fit into
+//! the name, because the order of names would be wrong.
 
-use super::QueueError;
+use super::error::QueueError;
 use super::folder::Folder;
-use super::layout::{Format, KAZOO_LEAST, QueueLayout, curator_priority_prefix, kazoo_prefix};
+use super::layout::{Format, QueueLayout, curator_priority_prefix, kazoo_stem};
 use baton_client::Client;
 use bytes::Bytes;
 use std::time::Duration;
 
 /// A queue whose lowest number comes first; of equal numbers, the item that was offered first.
 ///
-/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue, so
-/// that an urgent item is not kept waiting behind an older listing: for some thousand items, not
-/// for hundreds of thousands. Cheap to clone.
+/// Delivery is at most once, as with [`crate::DistributedQueue`]. Each take lists the queue, so
+/// that a new urgent item comes first: this suits some thousand items, not hundreds of thousands.
+/// Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -72,7 +72,7 @@ impl PriorityQueue {
     /// Puts an item behind those of a lower or the same number. When this returns `Ok`, the item is
     /// in the queue, once.
     ///
-    /// Dropping the future does not take back an offer that is under way.
+    /// Dropping the future does not cancel an offer that is under way.
     ///
     /// # Errors
     /// [`QueueError::BadArgument`] for a priority that the layout cannot write;
@@ -105,7 +105,7 @@ impl PriorityQueue {
         Ok(self.folder.poll().await?.map(|item| item.data))
     }
 
-    /// Takes the most urgent item, and waits for one while the queue is empty. Cancel-safe as
+    /// Takes the most urgent item; waits while the queue is empty. Cancel-safe as
     /// `poll`.
     ///
     /// # Errors
@@ -118,17 +118,16 @@ impl PriorityQueue {
     /// is up goes to the next caller, or to [`PriorityQueue::recover`].
     ///
     /// # Errors
-    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    /// [`QueueError::TimedOut`] when the limit has passed; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<Bytes, QueueError> {
         Ok(self.folder.take_timeout(limit).await?.data)
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
-    /// program that gives up a `take` and is about to end, so that the item does not end with it
-    /// (H65).
+    /// The item that a dropped future has taken; `None` if there is none. A program that cancels a
+    /// `take` and is about to end calls this, so that the item is not lost with the program.
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
-    /// until it says `None`.
+    /// Waits for the outcome of each take under way, at most until the session ends. Repeat the
+    /// call until it returns `None`.
     ///
     /// # Errors
     /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
@@ -151,17 +150,5 @@ impl PriorityQueue {
     /// [`QueueError`].
     pub async fn depth(&self) -> Result<usize, QueueError> {
         self.folder.depth().await
-    }
-}
-
-/// The start of a kazoo name with this priority.
-pub(super) fn kazoo_stem(path: &str, priority: i32) -> Result<String, QueueError> {
-    if (0..=KAZOO_LEAST).contains(&priority) {
-        Ok(kazoo_prefix(priority))
-    } else {
-        Err(QueueError::BadArgument {
-            path: path.to_owned(),
-            why: format!("{priority} is no priority of kazoo's; use 0 (first) to {KAZOO_LEAST}"),
-        })
     }
 }

@@ -1,9 +1,9 @@
 //! The FIFO queue.
 //!
-//! Owns the operations of the original recipe and their names. Must never promise what a queue that
-//! deletes on taking cannot: a consumer that crashes with an item has lost it.
+//! Owns the operations of the original recipe and their names. A take deletes the item: a consumer
+//! that crashes with it loses it. The documentation must never promise more.
 
-use super::QueueError;
+use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, QueueLayout, plain_prefix};
 use baton_client::Client;
@@ -12,13 +12,12 @@ use std::time::Duration;
 
 /// A queue at a path of the tree: first in, first out, each item taken by one consumer.
 ///
-/// An item is delivered at most once: it leaves the tree when it is taken, so a consumer that
-/// crashes with it loses it. Cheap to clone; clones share what a cancelled
-/// [`DistributedQueue::take`] brought back.
+/// Delivery is at most once: a take removes the item from the tree, so a consumer that crashes with
+/// the item loses it. Cheap to clone; clones share the items that a cancelled
+/// [`DistributedQueue::take`] has taken.
 ///
-/// The queue's directory is made as a persistent node, and so that the outcome of a change whose
-/// answer was lost can be found out, `<path>-__receipts__` beside it holds a small ephemeral node
-/// per concurrent operation.
+/// The queue's directory is a persistent node. Beside it, `<path>-__receipts__` holds a small
+/// ephemeral node for each concurrent operation, by which an unknown outcome is resolved.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -68,9 +67,9 @@ impl DistributedQueue {
         self.folder.path()
     }
 
-    /// Puts an item at the end. When this returns `Ok`, the item is in the queue, once.
+    /// Puts an item at the end. When this returns `Ok`, the item is in the queue exactly once.
     ///
-    /// Dropping the future does not take back an offer that is under way.
+    /// Dropping the future does not cancel an offer that is under way.
     ///
     /// # Errors
     /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else
@@ -79,8 +78,8 @@ impl DistributedQueue {
         self.offer_all([item]).await
     }
 
-    /// Puts items at the end, in this order, next to each other: all of them or none (H68). One
-    /// request, so together they may be no larger than one request may be.
+    /// Puts items at the end, in this order, next to each other: all of them or none. They are
+    /// sent as one request, whose size is limited.
     ///
     /// # Errors
     /// As [`DistributedQueue::offer`], for all items alike.
@@ -100,17 +99,17 @@ impl DistributedQueue {
     /// The item at the head, left where it is; `None` if the queue is empty.
     ///
     /// # Errors
-    /// [`QueueError::Undecodable`] where nothing else is in the queue; else what the client says.
+    /// [`QueueError::Undecodable`] where nothing else is in the queue; else the client's error.
     pub async fn peek(&self) -> Result<Option<Bytes>, QueueError> {
         Ok(self.folder.peek().await?.map(|item| item.data))
     }
 
-    /// Takes the item at the head; `None` if the queue is empty. What cannot be read is passed over
-    /// and left in place.
+    /// Takes the item at the head; `None` if the queue is empty. Items that cannot be read are
+    /// passed over and left in place.
     ///
-    /// Cancel-safe: an item that was taken for a future dropped meanwhile is kept in this process
-    /// and given to the next caller of this handle or a clone of it; so is the news that one was
-    /// perhaps taken.
+    /// Cancel-safe: an item that was taken for a dropped future is kept in this process, and the
+    /// next caller of this handle or a clone gets it. Where the outcome of that take is unknown,
+    /// the next caller gets the error.
     ///
     /// # Errors
     /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
@@ -120,14 +119,13 @@ impl DistributedQueue {
         Ok(self.folder.poll().await?.map(|item| item.data))
     }
 
-    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as
+    /// Takes the item at the head; waits while the queue is empty. Cancel-safe as
     /// [`DistributedQueue::poll`].
     ///
-    /// Everyone who waits is woken by each offer: the layouts, made for other libraries too, allow
-    /// no less.
+    /// Each offer wakes all consumers that wait: the layouts of other libraries do not allow fewer.
     ///
     /// # Errors
-    /// As [`DistributedQueue::poll`], except that it waits behind what cannot be read.
+    /// As [`DistributedQueue::poll`], but an item that cannot be read is no error: the call waits.
     pub async fn take(&self) -> Result<Bytes, QueueError> {
         Ok(self.folder.take().await?.data)
     }
@@ -136,7 +134,7 @@ impl DistributedQueue {
     /// time is up goes to the next caller, or to [`DistributedQueue::recover`].
     ///
     /// # Errors
-    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    /// [`QueueError::TimedOut`] when the limit has passed; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<Bytes, QueueError> {
         Ok(self.folder.take_timeout(limit).await?.data)
     }
@@ -159,12 +157,11 @@ impl DistributedQueue {
         self.poll().await?.ok_or_else(|| self.empty())
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
-    /// program that gives up a `take` and is about to end, so that the item does not end with it
-    /// (H65).
+    /// The item that a dropped future has taken; `None` if there is none. A program that cancels a
+    /// `take` and is about to end calls this, so that the item is not lost with the program.
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
-    /// until it says `None`.
+    /// Waits for the outcome of each take under way, at most until the session ends. Repeat the
+    /// call until it returns `None`.
     ///
     /// # Errors
     /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was
@@ -181,8 +178,7 @@ impl DistributedQueue {
         self.folder.names().await
     }
 
-    /// How many children the queue's node has: its items, and whatever else somebody has put there.
-    /// One small answer, however long the queue is.
+    /// How many children the queue's node has: items, and nodes of others. Reads one stat.
     ///
     /// # Errors
     /// [`QueueError`].

@@ -1,11 +1,12 @@
 //! An item that its consumer has locked.
 //!
-//! Owns its three ends: consumed, put back, put back at the end. Each is one change under the claim
-//! that it was locked by. Must never delete an item whose claim has passed on (H67).
+//! Owns how the lock ends: the item is consumed, put back in its place, or put back at the end.
+//! Each is one change under the claim. Must never delete an item whose claim another consumer has
+//! (H67).
 
-use super::QueueError;
-use super::claim::{self, Claimed};
+use super::error::QueueError;
 use super::folder::Folder;
+use super::item_claim::{self, ClaimedItem};
 use crate::guard::{GuardState, GuardStatus, LostReason, Txn, drive};
 use crate::receipt::Outcome;
 use baton_client::{CreateMode, Op, Session};
@@ -14,17 +15,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An item of a [`LockingQueue`](crate::LockingQueue) that nobody else gets while this lives and
-/// [`LockedItem::check`] says so.
+/// An item of a [`LockingQueue`](crate::LockingQueue) that this consumer has locked: no other
+/// consumer gets it as long as [`LockedItem::check`] returns `Ok`.
 ///
-/// Dropping it puts the item back in its place, in the background. So does the end of the lease
-/// while the session lives, as soon as there is a connection.
+/// Dropping it puts the item back in its place, in the background. The end of the lease does the
+/// same as soon as there is a connection, if the session still exists.
 ///
 /// ```no_run
 /// # async fn example(queue: baton::LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn handle(_: &[u8]) -> Result<(), String> { Ok(()) }
 /// let item = queue.take().await?;
-/// // The work is dropped the moment the item is no longer ours.
+/// // The work is dropped at once when the lock is lost.
 /// match item.run(handle(item.data())).await? {
 ///     Ok(()) => item.consume().await?,
 ///     Err(_) => item.requeue().await?,
@@ -37,11 +38,11 @@ use std::time::Duration;
 pub struct LockedItem {
     folder: Folder,
     name: String,
-    claimed: Claimed,
+    claimed: ClaimedItem,
 }
 
 impl LockedItem {
-    pub(super) fn new(folder: &Folder, name: &str, claimed: Claimed) -> Self {
+    pub(super) fn new(folder: &Folder, name: &str, claimed: ClaimedItem) -> Self {
         Self {
             folder: folder.clone(),
             name: name.to_owned(),
@@ -49,13 +50,13 @@ impl LockedItem {
         }
     }
 
-    /// What was offered; where a Curator process put several items into one node, the first.
+    /// The item's bytes; where a Curator process put several items into one node, the first.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         self.claimed.items.first().map_or(&[], |item| item)
     }
 
-    /// All that the node holds: one item, unless a Curator process put several into it, or none.
+    /// All items of the node: one, unless a Curator process put several into it, or none.
     #[must_use]
     pub fn items(&self) -> &[Bytes] {
         &self.claimed.items
@@ -79,72 +80,71 @@ impl LockedItem {
         self.state().session()
     }
 
-    /// Whether the item is ours, at this instant, by our own clock. Never waits, and needs no event
-    /// to have arrived.
+    /// Checks that the lock is valid at this instant, by this process's clock. Never waits, and
+    /// does not depend on the delivery of an event.
     ///
     /// # Errors
-    /// Why it is not; from then on for ever.
+    /// How the lock was lost. Once lost, it stays lost.
     pub fn check(&self) -> Result<(), LostReason> {
         self.state().check()
     }
 
-    /// For how long the item is known to be ours if no server answers from now on. Zero once it is
-    /// not.
+    /// For how long the lock is known to be valid if no server answers from now on. Zero once it is
+    /// lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.state().remaining()
     }
 
-    /// Resolves when the item is no longer ours, with the reason. It does not borrow the item, and
-    /// may be dropped freely.
+    /// Resolves with the reason when the lock is lost. The future does not borrow the item, and may
+    /// be dropped at any time.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + 'static {
         let state = Arc::clone(self.state());
         async move { state.ended().await }
     }
 
-    /// The fencing token: grows each time that this item is locked again. Pass it along with every
-    /// side effect.
+    /// The fencing token: each later lock of this item has a larger one. Send it with every side
+    /// effect on other systems.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.state().token()
     }
 
-    /// Whether the item is ours, for those who do not have it. It does not borrow the item.
+    /// The status of the lock, for code that does not have the item. It does not borrow the item.
     #[must_use]
     pub fn status(&self) -> GuardStatus {
         GuardStatus::new(self.state())
     }
 
-    /// Begins a set of changes to the tree that is applied whole, and only while the item is ours.
+    /// Begins a set of changes to the tree that is applied whole, and only while the lock is valid.
     pub fn txn(&self) -> Txn<'_> {
-        Txn::under(self.state(), self.ours().into())
+        Txn::under(self.state(), self.conditions().into())
     }
 
     /// Leaves the claim's node in place when the item is lost with its lease, until this is
     /// dropped: see [`Guard::keep_node`](crate::Guard::keep_node).
     ///
     /// # Errors
-    /// Why the item is not ours any more, if it is not by then.
+    /// How the lock was lost, if it is lost.
     pub fn keep_node(&self) -> Result<(), LostReason> {
         self.state().keep_nodes();
         self.check()
     }
 
-    /// Drives `work`, and drops it the moment the item is no longer ours: see
+    /// Drives `work`, and drops it at once when the lock is lost: see
     /// [`Guard::run`](crate::Guard::run).
     ///
     /// # Errors
-    /// Why the item is not ours, if it ceased to be before the work was done.
+    /// How the lock was lost, if it was lost before the work was done.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
         drive(|| self.check(), self.lost(), work).await
     }
 
-    /// That the item is as it was claimed, and that the claim of its name is ours: no other has
-    /// both versions.
-    fn ours(&self) -> [Op; 2] {
+    /// Conditions of a change under this claim: no other claim has both versions.
+    fn conditions(&self) -> [Op; 2] {
         [
             Op::check(self.item(), Some(self.claimed.version)),
-            Op::check(self.node(), Some(claim::VERSION)),
+            Op::check(self.node(), Some(item_claim::VERSION)),
         ]
     }
 
@@ -152,12 +152,12 @@ impl LockedItem {
         self.claimed.claim.state()
     }
 
-    /// Removes the item from the queue: it is done.
+    /// The item is done: removes it from the queue.
     ///
-    /// Dropping the future leaves open whether the item is removed or put back.
+    /// Where the future is dropped, the item is either removed or put back.
     ///
     /// # Errors
-    /// [`QueueError::ClaimLost`] where the item was not ours any more: nothing was removed.
+    /// [`QueueError::ClaimLost`] where the lock was lost: nothing was removed.
     /// [`QueueError::Unknown`] where the session ended before the outcome was known. Else nothing
     /// was removed, and the item is put back.
     pub async fn consume(self) -> Result<(), QueueError> {
@@ -165,12 +165,12 @@ impl LockedItem {
         self.end(vec![part]).await
     }
 
-    /// Puts the item back in its place, for whoever is first.
+    /// Puts the item back in its place.
     ///
     /// # Errors
-    /// [`QueueError::ClaimLost`] where the item was not ours any more; [`QueueError::Unknown`]
-    /// where the session ended before the outcome was known: with the session goes the claim, so
-    /// the item is free either way.
+    /// [`QueueError::ClaimLost`] where the lock was lost; [`QueueError::Unknown`] where the session
+    /// ended before the outcome was known. The claim ends with the session, so the item is free
+    /// either way.
     pub async fn release(self) -> Result<(), QueueError> {
         let part = Op::check(self.item(), Some(self.claimed.version));
         self.end(vec![part]).await
@@ -192,7 +192,7 @@ impl LockedItem {
         self.end(parts).await
     }
 
-    /// Applies `parts` together with the end of the claim, if the claim is ours.
+    /// Applies `parts` together with the end of the claim, if the claim is still valid.
     async fn end(self, mut parts: Vec<Op>) -> Result<(), QueueError> {
         let node = self.item();
         let state = Arc::clone(self.state());
@@ -205,9 +205,9 @@ impl LockedItem {
         if let Err(reason) = state.check() {
             return lost(reason);
         }
-        parts.push(Op::delete(state.path(), Some(claim::VERSION)));
-        // Here the item counts as let go of from now on, so that the end of its claim is not taken
-        // for another's doing. Whether it was still ours is the server's to say.
+        parts.push(Op::delete(state.path(), Some(item_claim::VERSION)));
+        // From now on this process treats the claim as ended, so that the deletion of its node is
+        // not reported as a loss. The server decides whether the claim was still valid.
         state.end(LostReason::Released);
         loop {
             if state.session().state().is_final() {
@@ -225,7 +225,7 @@ impl LockedItem {
                 Outcome::Refused(error) => return Err(self.folder.client_error(error)),
                 Outcome::Failed(error) => {
                     self.folder
-                        .after(state.session(), Err::<(), _>(error))
+                        .or_retry(state.session(), Err::<(), _>(error))
                         .await?;
                 }
                 Outcome::Unknown(source) => return Err(QueueError::Unknown { node, source }),

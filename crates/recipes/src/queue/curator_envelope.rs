@@ -16,8 +16,7 @@ pub(super) fn encode(items: &[Bytes]) -> Bytes {
     out.extend_from_slice(&VERSION);
     for item in items {
         out.push(ITEM);
-        // Longer than any node's data can be is longer than what is sent: the client refuses the
-        // request by its size.
+        // An item of this length is never sent: the client refuses the request because of its size.
         let length = i32::try_from(item.len()).unwrap_or(i32::MAX);
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(item);
@@ -26,8 +25,10 @@ pub(super) fn encode(items: &[Bytes]) -> Bytes {
     out.into()
 }
 
-/// The items in an envelope, or what is wrong with it. What follows the end is ignored, as Curator
-/// does.
+/// The items in an envelope. Bytes behind its end are ignored, as Curator does.
+///
+/// # Errors
+/// What is wrong with the data.
 pub(super) fn decode(data: &Bytes) -> Result<Vec<Bytes>, String> {
     let mut at = VERSION.len();
     if data.get(..at) != Some(&VERSION[..]) {

@@ -1,14 +1,12 @@
 //! The queue whose items are locked first and removed when they are done.
 //!
-//! Owns the way to a locked item: list, claim, wait. Must never leave a claim behind that nobody
-//! uses (H69).
+//! Owns how an item is locked: list, claim, wait. Must never leave a claim that nobody uses (H69).
 
-use super::QueueError;
-use super::claim::{Attempt, claim};
+use super::error::QueueError;
 use super::folder::{Folder, check_path};
-use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, plain_prefix};
-use super::locked::LockedItem;
-use super::priority::kazoo_stem;
+use super::item_claim::{ClaimOutcome, claim_item};
+use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, kazoo_stem, plain_prefix};
+use super::locked_item::LockedItem;
 use crate::parents::{Parents, ensure_parents};
 use crate::time_limit::at_most;
 use baton_client::{Client, Error, LeaseError, LeaseHold, Session};
@@ -18,19 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// The largest item: whoever locks it writes it once more, together with the claim.
+/// The largest item: its consumer writes it again in one request with the claim.
 const MAX_ITEM_BYTES: usize = 1_000_000;
 
-/// A queue whose items are locked by their consumer, and stay in the tree until it says that they
-/// are done.
+/// A queue whose items their consumer locks; they stay in the tree until the consumer has done
+/// them.
 ///
-/// An item is delivered at least once: if its consumer dies or loses its session, the next one gets
-/// it. A consumer learns at once when an item is no longer its own, and cannot remove it any more:
-/// see [`LockedItem`]. The layouts are those of kazoo's `LockingQueue` and of Curator's
+/// Delivery is at least once: if a consumer crashes or loses its session, the next one gets the
+/// item. A consumer is notified at once when it loses an item, and cannot remove it any more: see
+/// [`LockedItem`]. The layouts are those of kazoo's `LockingQueue` and of Curator's
 /// `DistributedQueue` with a lock path; both can share a queue with Baton. Where no other library
 /// needs to read the queue, [`WorkQueue`](crate::WorkQueue) does more.
 ///
-/// Everyone who waits is woken by each offer and by each claim. Cheap to clone.
+/// Each offer and each claim wakes all consumers that wait. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,10 +47,10 @@ pub struct LockingQueue {
     claims: Arc<str>,
 }
 
-/// What a search came to.
+/// Outcome of a search for a free item.
 enum Found {
     Item(LockedItem),
-    /// Nothing to lock now; and what was passed over because it cannot be read, with the reason.
+    /// No item can be locked now. The names of items that cannot be read, with the reason.
     Nothing(HashMap<String, String>),
 }
 
@@ -72,11 +70,11 @@ impl LockingQueue {
         })
     }
 
-    /// Uses the names and bytes of Curator's `DistributedQueue` with this lock path: items right
-    /// below the queue's path, claims below `lock_path`.
+    /// Uses the names and bytes of Curator's `DistributedQueue` with this lock path: items are the
+    /// children of the queue's path, claims are below `lock_path`.
     ///
     /// # Errors
-    /// [`QueueError::BadPath`] for a bad lock path, and where it is the queue's.
+    /// [`QueueError::BadPath`] for a bad lock path, and where it is the queue's own path.
     pub fn curator_layout(self, lock_path: &str) -> Result<Self, QueueError> {
         check_path(lock_path)?;
         if self.path() == lock_path {
@@ -113,7 +111,7 @@ impl LockingQueue {
     /// Puts an item of at most 1,000,000 bytes at the end (with kazoo's usual priority, 100). When
     /// this returns `Ok`, the item is in the queue, once.
     ///
-    /// Dropping the future does not take back an offer that is under way.
+    /// Dropping the future does not cancel an offer that is under way.
     ///
     /// # Errors
     /// [`QueueError::BadArgument`] for a larger item; [`QueueError::OfferUnknown`] where the
@@ -122,7 +120,7 @@ impl LockingQueue {
         self.put([item], plain_prefix(self.layout())).await
     }
 
-    /// Puts items at the end, in this order, next to each other: all of them or none (H68).
+    /// Puts items at the end, in this order, next to each other: all of them or none.
     ///
     /// # Errors
     /// As [`LockingQueue::offer`], for all items alike.
@@ -174,14 +172,14 @@ impl LockingQueue {
         self.folder.offer(&nodes).await
     }
 
-    /// Locks the first item that nobody has locked; `None` if there is none. What cannot be read is
-    /// passed over.
+    /// Locks the first item that nobody has locked; `None` if there is none. Items that cannot be
+    /// read are passed over.
     ///
-    /// Cancel-safe: an item that was locked for a future dropped meanwhile is put back.
+    /// Cancel-safe: an item that was locked for a dropped future is put back.
     ///
     /// # Errors
     /// [`QueueError::Undecodable`] where nothing else is free; [`QueueError::Lease`] where the
-    /// session's timeout is too short for a sound lock; else what the client says. Nothing stays
+    /// session's timeout is too short for a sound lock; else the client's error. No item stays
     /// locked.
     pub async fn poll(&self) -> Result<Option<LockedItem>, QueueError> {
         match self.search().await? {
@@ -196,11 +194,11 @@ impl LockingQueue {
         }
     }
 
-    /// Locks the first item that nobody has locked, and waits for one while there is none.
-    /// Cancel-safe as `poll`.
+    /// Locks the first item that nobody has locked; waits while there is none. Cancel-safe as
+    /// `poll`.
     ///
     /// # Errors
-    /// As [`LockingQueue::poll`], except that it waits behind what cannot be read.
+    /// As [`LockingQueue::poll`], but an item that cannot be read is no error: the call waits.
     pub async fn take(&self) -> Result<LockedItem, QueueError> {
         loop {
             let passed = match self.search().await? {
@@ -213,7 +211,7 @@ impl LockingQueue {
             let (claims, items) = match (claims.await, items.await) {
                 (Ok(claims), Ok(items)) => (claims, items),
                 (Err(error), _) | (_, Err(error)) => {
-                    self.ready_for_another(&session, error).await?;
+                    self.prepare_retry(&session, error).await?;
                     continue;
                 }
             };
@@ -227,7 +225,7 @@ impl LockingQueue {
             }
             tokio::select! {
                 biased;
-                // Changed, or the session lost: look again either way.
+                // The folder has changed, or the session was lost.
                 _ = claims.1 => {}
                 _ = items.1 => {}
             }
@@ -237,7 +235,7 @@ impl LockingQueue {
     /// Like [`LockingQueue::take`], for at most `limit`.
     ///
     /// # Errors
-    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    /// [`QueueError::TimedOut`] when the limit has passed; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<LockedItem, QueueError> {
         let timed_out = |waited_for| QueueError::TimedOut {
             path: self.path().to_owned(),
@@ -255,8 +253,8 @@ impl LockingQueue {
         self.folder.names().await
     }
 
-    /// How many items there are, locked ones included, and whatever else somebody has put beside
-    /// them. One small answer.
+    /// How many children the folder of items has: items, locked ones included, and nodes of others.
+    /// Reads one stat.
     ///
     /// # Errors
     /// [`QueueError`].
@@ -268,14 +266,14 @@ impl LockingQueue {
         self.folder.format().layout()
     }
 
-    /// Makes what is missing, or waits for the connection.
-    async fn ready_for_another(&self, session: &Session, error: Error) -> Result<(), QueueError> {
+    /// Makes the folders if they are missing, or waits for the connection.
+    async fn prepare_retry(&self, session: &Session, error: Error) -> Result<(), QueueError> {
         if error.is_no_node() {
             self.folder.make(session).await?;
             let made = ensure_parents(session, &self.claims, Parents::Persistent).await;
-            self.folder.after(session, made).await?;
+            self.folder.or_retry(session, made).await?;
         } else {
-            self.folder.after(session, Err::<(), _>(error)).await?;
+            self.folder.or_retry(session, Err::<(), _>(error)).await?;
         }
         Ok(())
     }
@@ -300,11 +298,11 @@ impl LockingQueue {
                 Ok(claims) => claims.names.into_iter().collect(),
                 Err(error) if error.is_no_node() => HashSet::new(),
                 Err(error) => {
-                    self.folder.after(&session, Err::<(), _>(error)).await?;
+                    self.folder.or_retry(&session, Err::<(), _>(error)).await?;
                     continue;
                 }
             };
-            let Some(items) = self.folder.after(&session, items).await? else {
+            let Some(items) = self.folder.or_retry(&session, items).await? else {
                 continue;
             };
             for (name, _) in items {
@@ -312,13 +310,13 @@ impl LockingQueue {
                     continue;
                 }
                 match self.lock(&session, &name, &lease).await? {
-                    Attempt::Claimed(claimed) => {
+                    ClaimOutcome::Claimed(claimed) => {
                         let item = LockedItem::new(&self.folder, &name, claimed);
                         return Ok(Found::Item(item));
                     }
                     // The next one, without waiting (H70).
-                    Attempt::Taken => {}
-                    Attempt::Unreadable(why) => {
+                    ClaimOutcome::Taken => {}
+                    ClaimOutcome::Unreadable(why) => {
                         tracing::warn!(
                             queue = self.items_path(),
                             item = name,
@@ -327,29 +325,28 @@ impl LockingQueue {
                         );
                         unreadable.insert(name, why);
                     }
-                    Attempt::Again => continue 'again,
+                    ClaimOutcome::Again => continue 'again,
                 }
             }
             return Ok(Found::Nothing(unreadable));
         }
     }
 
-    /// Claims an item in a task of its own: what it claims for a caller that has gone is freed
-    /// again.
+    /// Claims an item in a task of its own: a claim for a cancelled caller is freed again.
     async fn lock(
         &self,
         session: &Session,
         name: &str,
         lease: &Arc<LeaseHold>,
-    ) -> Result<Attempt, QueueError> {
+    ) -> Result<ClaimOutcome, QueueError> {
         let (queue, session) = (self.clone(), session.clone());
         let (name, lease) = (name.to_owned(), Arc::clone(lease));
         let (report, reported) = oneshot::channel();
         tokio::spawn(async move {
-            let attempt = claim(&queue.folder, &session, &queue.claims, &name, lease).await;
+            let attempt = claim_item(&queue.folder, &session, &queue.claims, &name, lease).await;
             drop(report.send(attempt));
         });
-        // Without a word only where the runtime is shutting down.
-        reported.await.unwrap_or(Ok(Attempt::Again))
+        // The task is dropped only where the runtime is shutting down.
+        reported.await.unwrap_or(Ok(ClaimOutcome::Again))
     }
 }

@@ -1,9 +1,9 @@
-//! The queue whose items come out when their time has come.
+//! The queue whose items can be taken once they are due.
 //!
-//! Owns the times in names. They are the server's, on both sides: a producer or a consumer whose
-//! own clock is minutes off changes nothing (H76).
+//! Owns the times in names. Producers and consumers use the server's time, so a machine whose own
+//! clock is minutes off changes nothing (H76).
 
-use super::QueueError;
+use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, curator_delay_prefix};
 use crate::server_clock::millis;
@@ -11,17 +11,16 @@ use baton_client::Client;
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A queue whose items can be taken once they are due, the one that was due first before the
-/// others.
+/// A queue whose items can be taken once they are due, the earliest due time first.
 ///
 /// The layout is that of Curator's `DistributedDelayQueue`. Time is measured by the server's clock,
 /// read when it is first needed and each minute after; this machine's wall clock does not matter.
-/// An item comes out at the earliest one round trip before its time, and otherwise late by a round
-/// trip and the way of a message; to this adds what the server's clock and ours part in a minute,
-/// and, where another server becomes the leader, the difference of their clocks for up to a minute.
-/// A Curator process on the same path goes by its own clock.
+/// An item becomes available at the earliest one round trip before its time, and at the latest a
+/// round trip and a message later. To this adds the drift between the two clocks in a minute, and,
+/// after a change of the leader, the difference of the servers' clocks for up to a minute. A
+/// Curator process on the same path uses its own clock.
 ///
-/// Delivered at most once, as with [`crate::DistributedQueue`]. Each taking lists the queue. Cheap
+/// Delivery is at most once, as with [`crate::DistributedQueue`]. Each take lists the queue. Cheap
 /// to clone.
 ///
 /// ```no_run
@@ -56,9 +55,9 @@ impl DelayQueue {
     }
 
     /// Puts an item into the queue that is due after `delay`, counted from now by the server's
-    /// clock. When this returns `Ok`, the item is in the queue, once.
+    /// clock. When this returns `Ok`, the item is in the queue exactly once.
     ///
-    /// Dropping the future does not take back an offer that is under way.
+    /// Dropping the future does not cancel an offer that is under way.
     ///
     /// # Errors
     /// [`QueueError::OfferUnknown`] where the session ended before the outcome was known; else
@@ -106,7 +105,7 @@ impl DelayQueue {
         Ok(self.folder.poll().await?.map(|item| item.data))
     }
 
-    /// Takes the first item that is due, and waits until one is. Cancel-safe as `poll`.
+    /// Takes the first item that is due; waits while there is none. Cancel-safe as `poll`.
     ///
     /// # Errors
     /// As [`crate::DistributedQueue::take`].
@@ -118,17 +117,16 @@ impl DelayQueue {
     /// up goes to the next caller, or to [`DelayQueue::recover`].
     ///
     /// # Errors
-    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    /// [`QueueError::TimedOut`] when the limit has passed; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<Bytes, QueueError> {
         Ok(self.folder.take_timeout(limit).await?.data)
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
-    /// program that gives up a `take` and is about to end, so that the item does not end with it
-    /// (H65).
+    /// The item that a dropped future has taken; `None` if there is none. A program that cancels a
+    /// `take` and is about to end calls this, so that the item is not lost with the program.
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
-    /// until it says `None`.
+    /// Waits for the outcome of each take under way, at most until the session ends. Repeat the
+    /// call until it returns `None`.
     ///
     /// # Errors
     /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was

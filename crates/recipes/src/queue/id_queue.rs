@@ -2,17 +2,17 @@
 //!
 //! Owns the ids in names. Must never remove an item of another id.
 
-use super::QueueError;
+use super::error::QueueError;
 use super::folder::Folder;
+use super::folder_state::Item;
 use super::layout::{Format, curator_id_prefix, id_of, written_id};
-use super::local::Item;
 use baton_client::Client;
 use bytes::Bytes;
 use std::time::Duration;
 
 /// A queue, first in, first out, whose items carry an id. Ids need not be unique.
 ///
-/// The layout is that of Curator's `DistributedIdQueue`. Delivered at most once, as with
+/// The layout is that of Curator's `DistributedIdQueue`. Delivery is at most once, as with
 /// [`crate::DistributedQueue`]. Cheap to clone.
 ///
 /// ```no_run
@@ -32,9 +32,9 @@ pub struct IdQueue {
 /// An item of an [`IdQueue`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdItem {
-    /// Its id, as the tree holds it; empty for one that was put there without.
+    /// Its id as it is in the tree; empty for an item without one.
     pub id: String,
-    /// What was offered.
+    /// The item's bytes.
     pub data: Bytes,
 }
 
@@ -61,10 +61,10 @@ impl IdQueue {
         self.folder.path()
     }
 
-    /// Puts an item at the end. When this returns `Ok`, the item is in the queue, once.
+    /// Puts an item at the end. When this returns `Ok`, the item is in the queue exactly once.
     ///
-    /// A `/` or `|` in the id is written as `_`, as Curator does; so is what is looked for by
-    /// [`IdQueue::remove`].
+    /// A `/` or `|` in the id is written as `_`, as Curator does. [`IdQueue::remove`] does the
+    /// same.
     ///
     /// # Errors
     /// [`QueueError::BadArgument`] for an id that is empty or that no name can hold;
@@ -76,8 +76,8 @@ impl IdQueue {
         self.folder.offer(&[(curator_id_prefix(id), data)]).await
     }
 
-    /// Deletes all items of this id, whatever is in them, and tells how many. What is offered
-    /// meanwhile may stay.
+    /// Deletes all items of this id, whatever they hold, and returns how many. Items that are
+    /// offered meanwhile may stay.
     ///
     /// # Errors
     /// [`QueueError::Unknown`] where the session ended before it was known whether an item was
@@ -115,7 +115,7 @@ impl IdQueue {
         Ok(self.folder.poll().await?.map(IdItem::from))
     }
 
-    /// Takes the item at the head, and waits for one while the queue is empty. Cancel-safe as
+    /// Takes the item at the head; waits while the queue is empty. Cancel-safe as
     /// `poll`.
     ///
     /// # Errors
@@ -124,21 +124,20 @@ impl IdQueue {
         Ok(self.folder.take().await?.into())
     }
 
-    /// Like [`IdQueue::take`], for at most `limit`. An item that is being taken when the time is up
-    /// goes to the next caller, or to [`IdQueue::recover`].
+    /// Like [`IdQueue::take`], for at most `limit`. An item that is being taken when the limit has
+    /// passed goes to the next caller, or to [`IdQueue::recover`].
     ///
     /// # Errors
-    /// [`QueueError::TimedOut`] when the time is up; else as `take`.
+    /// [`QueueError::TimedOut`] when the limit has passed; else as `take`.
     pub async fn take_timeout(&self, limit: Duration) -> Result<IdItem, QueueError> {
         Ok(self.folder.take_timeout(limit).await?.into())
     }
 
-    /// What was taken by a future that was dropped, once it is known: `None` if nothing was. For a
-    /// program that gives up a `take` and is about to end, so that the item does not end with it
-    /// (H65).
+    /// The item that a dropped future has taken; `None` if there is none. A program that cancels a
+    /// `take` and is about to end calls this, so that the item is not lost with the program.
     ///
-    /// Waits for the outcome of takings under way, at the longest until the session ends. Repeat it
-    /// until it says `None`.
+    /// Waits for the outcome of each take under way, at most until the session ends. Repeat the
+    /// call until it returns `None`.
     ///
     /// # Errors
     /// [`QueueError::TakeUnknown`], with the item, where the session ended before the outcome was

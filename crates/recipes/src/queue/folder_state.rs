@@ -1,0 +1,167 @@
+//! What the clones of one queue handle share, and the tasks that go on when their caller is
+//! cancelled.
+//!
+//! Owns the takes under way, and the items that they took for cancelled callers. Must never lose an
+//! item that was deleted from the tree (H65).
+
+use crate::receipt::{self, Outcome, Receipts};
+use baton_client::{Error, Op, Session};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, oneshot};
+
+/// An item that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    /// The name that its node had.
+    pub name: String,
+    pub data: Bytes,
+}
+
+/// What the clones of one handle share.
+#[derive(Debug, Default)]
+pub(super) struct FolderState {
+    receipts: Arc<Receipts>,
+    known: Mutex<Known>,
+    pub(super) returned: Notify,
+    /// How many takes are under way. `take_ended` is notified at the end of each.
+    takes_under_way: AtomicUsize,
+    take_ended: Notify,
+}
+
+/// An item that was taken from the tree for a cancelled caller.
+#[derive(Clone, Debug)]
+pub(super) struct Returned {
+    pub item: Item,
+    /// Why it is unknown whether the item was taken; it may still be in the tree.
+    pub doubt: Option<Error>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub returned: VecDeque<Returned>,
+    /// The first names of the queue as it was listed last. In a first-in-first-out queue, items
+    /// that are offered later come behind them.
+    pub heads: VecDeque<String>,
+}
+
+impl FolderState {
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies a change in a task of its own, which goes on if the caller is cancelled.
+    pub(super) async fn apply(
+        &self,
+        session: &Session,
+        queue: &Arc<str>,
+        parts: Vec<Op>,
+    ) -> Outcome {
+        self.receipts.apply(session, queue, parts).await
+    }
+
+    /// Applies the change that takes `item`. If the caller is cancelled meanwhile, the next caller
+    /// gets the item.
+    pub(super) async fn apply_take(
+        self: &Arc<Self>,
+        session: &Session,
+        queue: &Arc<str>,
+        parts: Vec<Op>,
+        item: &Item,
+    ) -> Outcome {
+        let (state, session, path) = (Arc::clone(self), session.clone(), Arc::clone(queue));
+        let (report, reported) = oneshot::channel();
+        let taken = item.clone();
+        self.takes_under_way.fetch_add(1, Ordering::AcqRel);
+        let under_way = UnderWay(Arc::clone(self));
+        tokio::spawn(async move {
+            let outcome = state.receipts.change(&session, &path, parts).await;
+            if let Err((outcome, taken)) = report.send((outcome, taken)) {
+                state.keep_for_next_caller(outcome, taken);
+            }
+            drop(under_way);
+        });
+        let mut waiting = Waiting {
+            state: self,
+            reported,
+        };
+        match (&mut waiting.reported).await {
+            Ok((outcome, _)) => outcome,
+            Err(_) => Outcome::Unknown(receipt::task_gone(queue)),
+        }
+    }
+
+    /// An item that was taken for a cancelled caller; `None` once no take is under way any more.
+    pub(super) async fn recover(&self) -> Option<Returned> {
+        loop {
+            let mut take_ended = std::pin::pin!(self.take_ended.notified());
+            take_ended.as_mut().enable();
+            if let Some(returned) = self.known().returned.pop_front() {
+                return Some(returned);
+            }
+            if self.takes_under_way.load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            take_ended.await;
+        }
+    }
+
+    /// The caller of a take was cancelled: keeps the item for the next caller if it was taken, or
+    /// if that is unknown.
+    fn keep_for_next_caller(&self, outcome: Outcome, item: Item) {
+        let doubt = match outcome {
+            Outcome::Applied => None,
+            Outcome::Unknown(error) => {
+                tracing::warn!(%error, item = item.name, "outcome of a take is unknown and its caller is gone; reported to the next caller");
+                Some(error)
+            }
+            _ => return,
+        };
+        self.known().returned.push_back(Returned { item, doubt });
+        self.returned.notify_one();
+    }
+}
+
+/// A take whose task runs.
+struct UnderWay(Arc<FolderState>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.takes_under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.take_ended.notify_waiters();
+    }
+}
+
+/// A caller that waits for the outcome of its take. It may be dropped after the outcome was sent
+/// and before it was received.
+struct Waiting<'a> {
+    state: &'a FolderState,
+    reported: oneshot::Receiver<(Outcome, Item)>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.reported.close();
+        if let Ok((outcome, item)) = self.reported.try_recv() {
+            self.state.keep_for_next_caller(outcome, item);
+        }
+    }
+}
+
+/// Forgets the listed names when dropped. If an attempt ends early, the next one lists the queue
+/// again, so that no item is passed over.
+pub(super) struct Relist<'a>(pub &'a FolderState);
+
+impl Relist<'_> {
+    pub(super) fn not_needed(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Relist<'_> {
+    fn drop(&mut self) {
+        self.0.known().heads.clear();
+    }
+}
