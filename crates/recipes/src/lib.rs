@@ -86,8 +86,8 @@ pub use semaphore::{Semaphore, SemaphoreError};
 pub use time_limit::WaitedFor;
 pub use value::{Counter, CounterLayout, Numbers, SharedValue, ValueError, Values, Versioned};
 pub use work_queue::{
-    Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, Settled, Settlement, WorkError, WorkItem,
-    WorkQueue,
+    Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, RunSummary, Settled, Settlement,
+    WorkError, WorkItem, WorkQueue,
 };
 
 /// The README's program compiles.

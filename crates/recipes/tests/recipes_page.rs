@@ -152,6 +152,15 @@ async fn work_queue(client: &Client) -> Outcome {
     Ok(())
 }
 
+async fn work_runner(client: &Client, stop: impl Future<Output = ()>) -> Outcome {
+    let queue = WorkQueue::new(client, "/jobs")?;
+    let summary = queue
+        .run(4, |claim| async move { work(claim.payload()).await }, stop)
+        .await?;
+    let _done = summary.acked;
+    Ok(())
+}
+
 async fn membership(client: &Client) -> Outcome {
     let group = Membership::new(client, "/services/web")?;
     let here = group.join("10.0.0.7", b"port=80")?;

@@ -8,6 +8,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `runner` | running a handler for each item, several at once |
 //! | `take` | taking items: `take`, `poll`, `take_many`, `give_back`; one task claims for all of a process |
 //! | `wait` | waiting for items: the queue watcher and what it watches |
 //! | `claim_attempt` | the multi that claims items, and how its unknown outcome is resolved |
@@ -56,6 +57,7 @@ mod queue;
 mod read_ahead;
 mod repair;
 mod retry;
+mod runner;
 mod scan;
 mod settle;
 mod settlement;
@@ -72,4 +74,5 @@ pub use error::WorkError;
 pub use item::WorkItem;
 pub use purge::Purged;
 pub use queue::WorkQueue;
+pub use runner::RunSummary;
 pub use settlement::{Settled, Settlement};
