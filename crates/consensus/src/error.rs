@@ -56,10 +56,10 @@ pub enum ConsensusError {
         /// Its kind byte.
         kind: u8,
     },
-    /// `applied` was told an index that was not handed out as committed, or that goes back.
+    /// `applied` was given an index that was not handed out as committed, or that goes back.
     #[error("applied index {index} is outside {low}..={high}: a defect of the caller")]
     AppliedOutOfRange {
-        /// What was told.
+        /// The index that was given.
         index: u64,
         /// What is applied already.
         low: u64,

@@ -2,7 +2,7 @@
 //!
 //! Owns the question "which entries are committed, in which order, and who may propose". It never
 //! reads a clock, touches a file or a socket, or starts a thread: the caller ticks it, stores what
-//! it hands out and tells it when that is durable. No type of the engine crosses this boundary.
+//! it hands out and reports when that is durable. No type of the engine crosses this boundary.
 //!
 //! The caller's loop is always the same:
 //!

@@ -240,7 +240,7 @@ impl Consensus {
             .collect();
         let token = PersistToken(ready.number());
         let must_sync = !entries.is_empty() || hard_state.is_some();
-        // One voter has nobody to write to.
+        // One voter has no peer to write to.
         drop(ready.take_messages());
         drop(ready.take_persisted_messages());
         self.node.advance_append_async(ready);

@@ -81,7 +81,7 @@ pub struct Position {
 pub struct HardState {
     /// The newest term this node has seen.
     pub term: u64,
-    /// Whom it voted for in that term; 0 for nobody.
+    /// The node that it voted for in that term; 0 for none.
     pub vote: u64,
 }
 
@@ -229,7 +229,7 @@ pub struct ReadReady {
 /// What the caller must do now.
 #[derive(Debug)]
 pub struct Effects {
-    /// Tell [`Consensus::persisted`](crate::Consensus::persisted) this once `append` and
+    /// Passed to [`Consensus::persisted`](crate::Consensus::persisted) once `append` and
     /// `hard_state` are durable.
     pub token: PersistToken,
     /// Entries to store, in order; an index already stored is replaced together with all after it.

@@ -23,7 +23,7 @@ pub enum CreateMode {
     EphemeralSequential,
     /// The server deletes it some time after its last child has gone.
     Container,
-    /// The server deletes it when it has no children and was not written for so long.
+    /// The server deletes it when it has no children and was not written for this time.
     PersistentTtl {
         /// Time to live in milliseconds, 1 to [`MAX_TTL_MS`].
         ttl_ms: i64,

@@ -1,6 +1,6 @@
-//! Frames (protocol.md §1.1): a 32-bit big-endian length, then so many bytes. Splits what a socket
-//! has read and wraps what is to be written. Knows nothing of what is inside, and never reads or
-//! writes a socket.
+//! Frames (protocol.md §1.1): a 32-bit big-endian length, then that many bytes. Splits what a
+//! socket has read and wraps what is to be written. Knows nothing of what is inside, and never
+//! reads or writes a socket.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::{
 /// Size of the length before each frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// A length that no peer that speaks this protocol sends. The connection cannot be used further.
+/// A length that no peer with this protocol sends. The connection cannot be used further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {

@@ -7,7 +7,7 @@ use crate::fields::{decode_bytes, owned_strings};
 use crate::wire::{put_buffer, put_count, put_string, put_strings};
 use crate::{Acl, DecodeError, DecodeErrorKind, Decoder, Limits, MultiResult, OpCode, Stat};
 
-/// One identity of a connection, as `whoAmI` tells it.
+/// One identity of a connection, as `whoAmI` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClientInfo {
     /// Such as `ip` or `digest`.

@@ -139,7 +139,7 @@ fn set_body(path: &str) -> Vec<u8> {
 }
 
 /// Time that this thread has had on a processor, which other processes disturb less than the clock.
-/// Linux only; elsewhere 0, and the figures mean nothing.
+/// Linux only; elsewhere 0, and the numbers mean nothing.
 fn cpu_time() -> Duration {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = schedstat
@@ -149,7 +149,7 @@ fn cpu_time() -> Duration {
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// Linux only; elsewhere 0, and the figure means nothing.
+/// Linux only; elsewhere 0, and the number means nothing.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm

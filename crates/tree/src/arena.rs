@@ -153,7 +153,7 @@ impl Arena {
         }
     }
 
-    /// Makes room for so many more znodes at once, which spares the moving on the way there.
+    /// Makes room for `nodes` more znodes at once, which avoids moving them as the arena grows.
     pub(crate) fn reserve(&mut self, nodes: usize) {
         self.slots.reserve_exact(nodes);
         let per_shard = nodes / SHARDS;
@@ -237,7 +237,7 @@ impl Arena {
     }
 
     /// Takes a znode out. Its family record stays with it, for [`Arena::put_back`] or
-    /// [`Arena::bury`].
+    /// [`Arena::free_removed`].
     #[allow(clippy::expect_used, reason = "callers hold the number of a znode")]
     pub(crate) fn take_out(&mut self, id: NodeId) -> Node {
         self.leave(id);
@@ -287,7 +287,7 @@ impl Arena {
     }
 
     /// Gives up what a taken-out znode still holds.
-    pub(crate) fn bury(&mut self, node: &Node) {
+    pub(crate) fn free_removed(&mut self, node: &Node) {
         if node.family != NONE {
             self.free_families.push(node.family);
         }

@@ -40,7 +40,7 @@ const MIN_COMMAND_BYTES: usize = 12;
 pub enum CloseReason {
     /// The client closed it.
     Client,
-    /// The leader heard nothing from it for its timeout.
+    /// The leader received nothing from it for its timeout.
     Expired,
 }
 

@@ -20,7 +20,7 @@ pub enum ChangeKind {
     ChildrenChanged,
 }
 
-/// One change, told after the command that made it has succeeded.
+/// One change, reported after the command that made it has succeeded.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
     /// What happened.
@@ -64,14 +64,14 @@ pub trait Effects {
     /// it.
     fn event(&mut self, change: Change<'_>);
 
-    /// A quota that the command went over, or would have; told whether or not it succeeded.
+    /// A quota that the command went over, or would have; reported whether or not it succeeded.
     /// Nothing, unless said otherwise.
     fn over_quota(&mut self, over: OverQuota<'_>) {
         let _ = over;
     }
 }
 
-/// For replays, where nobody watches.
+/// For replays, where no client watches.
 impl Effects for () {
     fn event(&mut self, _: Change<'_>) {}
 }

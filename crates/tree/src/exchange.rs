@@ -130,7 +130,7 @@ impl Assembly {
         }
     }
 
-    /// Nothing yet, and room for so many znodes.
+    /// An empty assembly with room for `znodes` znodes.
     #[must_use]
     pub fn with_capacity(znodes: usize) -> Self {
         let mut assembly = Self::new();
@@ -239,7 +239,7 @@ impl Assembly {
     }
 
     /// The tree, as it is after the command that took this zxid. What every tree has and did not
-    /// come is added, and the figures of quotas are counted anew.
+    /// come is added, and the usage under quotas is counted anew.
     ///
     /// # Errors
     /// [`AssembleError::Inconsistent`].

@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Ephemeral(i64),
     /// Until the server finds it without children.
     Container,
-    /// Until it has had no children and no write for so many milliseconds.
+    /// Until it has had no children and no write for this many milliseconds.
     Ttl(i64),
 }
 

@@ -1,6 +1,6 @@
 //! Several writes, all or none (protocol.md §1.9). Owns the way back: every operation is applied as
 //! it comes, so that the next one sees it, and is taken back in reverse order if a later one fails.
-//! Watchers hear of nothing until all have succeeded.
+//! Watchers receive nothing until all have succeeded.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ struct Journal {
 }
 
 impl Journal {
-    fn tell_quotas(&self, effects: &mut impl Effects) {
+    fn report_quotas(&self, effects: &mut impl Effects) {
         for (path, over) in &self.over {
             effects.over_quota(OverQuota { path, ..*over });
         }
@@ -66,14 +66,14 @@ impl Tree {
             match self.multi_op(&context, op, &mut journal) {
                 Ok(result) => results.push(result),
                 Err(code) => {
-                    journal.tell_quotas(effects);
+                    journal.report_quotas(effects);
                     self.roll_back(journal.undo);
                     self.digest = digest;
                     return MultiResult::failure(ops.len(), place, code);
                 }
             }
         }
-        journal.tell_quotas(effects);
+        journal.report_quotas(effects);
         for (kind, range, acl) in &journal.changes {
             effects.event(Change {
                 kind: *kind,
@@ -84,7 +84,7 @@ impl Tree {
         }
         for undo in journal.undo {
             if let Undo::Deleted { node, .. } = undo {
-                self.arena.bury(&node);
+                self.arena.free_removed(&node);
                 self.acls.release(node.acl);
             }
         }
@@ -136,7 +136,7 @@ impl Tree {
                     let family = self.arena.family_mut(node.parent());
                     family.creates = family.creates.wrapping_sub(1);
                     family.pzxid = parent_pzxid;
-                    self.arena.bury(&node);
+                    self.arena.free_removed(&node);
                     self.acls.release(node.acl);
                 }
                 Undo::Deleted { node, parent_pzxid } => {

@@ -1,5 +1,5 @@
 //! Quotas (protocol.md §1.12): how many znodes and bytes of data may be at and below a path. Owns
-//! where a quota stands, what its text says, and the figures of what is used.
+//! where a quota is stored, what its text says, and the usage.
 //!
 //! A quota of `/a` is two znodes under `/zookeeper/quota/a`, in ZooKeeper's own form:
 //! `zookeeper_limits`, which people write, and `zookeeper_stats`, which is kept up to date here.
@@ -21,17 +21,17 @@ const STATS: &str = "zookeeper_stats";
 
 /// What the text of a quota's znode says; -1 is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Figures {
+struct QuotaText {
     count: i64,
     bytes: i64,
     count_hard: i64,
     bytes_hard: i64,
 }
 
-impl Figures {
+impl QuotaText {
     /// Reads `count=2,bytes=-1=;byteHardLimit=9`. What is not to be understood says nothing.
     fn read(text: Option<&[u8]>) -> Self {
-        let mut figures = Self {
+        let mut values = Self {
             count: -1,
             bytes: -1,
             count_hard: -1,
@@ -42,15 +42,15 @@ impl Figures {
             let mut sides = pair.split('=');
             let (key, value) = (sides.next(), sides.next());
             let place = match key {
-                Some("count") => &mut figures.count,
-                Some("bytes") => &mut figures.bytes,
-                Some("countHardLimit") => &mut figures.count_hard,
-                Some("byteHardLimit") => &mut figures.bytes_hard,
+                Some("count") => &mut values.count,
+                Some("bytes") => &mut values.bytes,
+                Some("countHardLimit") => &mut values.count_hard,
+                Some("byteHardLimit") => &mut values.bytes_hard,
                 _ => continue,
             };
             *place = value.and_then(|value| value.parse().ok()).unwrap_or(-1);
         }
-        figures
+        values
     }
 }
 
@@ -96,8 +96,8 @@ impl Tree {
         let limit = |hard: i64, soft| if hard > -1 { hard } else { soft };
         let all = self.quota_nodes().into_iter();
         all.map(|(path, limits, stats)| {
-            let limits = Figures::read(self.arena.node(limits).data());
-            let used = Figures::read(self.arena.node(stats).data());
+            let limits = QuotaText::read(self.arena.node(limits).data());
+            let used = QuotaText::read(self.arena.node(stats).data());
             QuotaState {
                 path,
                 count_limit: limit(limits.count_hard, limits.count),
@@ -126,7 +126,7 @@ impl Tree {
         found
     }
 
-    /// Counts the figures of all quotas anew, in a tree that has no digest yet: ZooKeeper does not
+    /// Counts the usage of all quotas anew, in a tree that has no digest yet: ZooKeeper does not
     /// log them.
     pub(crate) fn recount_quotas(&mut self) {
         for (path, _, stats) in self.quota_nodes() {
@@ -151,7 +151,7 @@ impl Tree {
             end += 1 + name.len();
             let part = |name: &str| self.arena.child(at, name.as_bytes());
             if let Some(limits) = part(LIMITS) {
-                // Without figures there is nothing to compare or to keep.
+                // Without a usage znode there is nothing to compare or to keep.
                 nearest = part(STATS).map(|stats| (end, limits, stats));
             }
         }
@@ -163,8 +163,8 @@ impl Tree {
         })
     }
 
-    /// Whether a write that grows by so much stays within the quota. What goes over a soft limit is
-    /// told, what would go over a hard one is told and refused.
+    /// Whether a write that grows by `growth` stays within the quota. A write over a soft limit is
+    /// reported; one that would go over a hard limit is reported and refused.
     pub(crate) fn within_quota(
         &self,
         quota: Option<&Quota<'_>>,
@@ -174,8 +174,8 @@ impl Tree {
         let Some(quota) = quota else {
             return Ok(());
         };
-        let limits = Figures::read(self.arena.node(quota.limits).data());
-        let used = Figures::read(self.arena.node(quota.stats).data());
+        let limits = QuotaText::read(self.arena.node(quota.limits).data());
+        let used = QuotaText::read(self.arena.node(quota.stats).data());
         for (of, grows, used, hard, soft) in [
             (
                 QuotaOf::Count,
@@ -212,7 +212,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Enters a write's growth into the quota's figures.
+    /// Adds a write's growth to the quota's usage.
     pub(crate) fn charge(
         &mut self,
         quota: Option<&Quota<'_>>,
@@ -222,7 +222,7 @@ impl Tree {
         let Some(quota) = quota else {
             return;
         };
-        let used = Figures::read(self.arena.node(quota.stats).data());
+        let used = QuotaText::read(self.arena.node(quota.stats).data());
         let text = stats_text(
             used.count.saturating_add(growth.count),
             used.bytes.saturating_add(growth.bytes),
@@ -234,7 +234,7 @@ impl Tree {
         self.put_stats(&path, quota.stats, &text, recorder);
     }
 
-    /// After a znode has been created: if it is a quota's figures, they are counted now.
+    /// After a znode has been created: if it holds a quota's usage, that is counted now.
     pub(crate) fn begin_stats(&mut self, path: &str, id: NodeId, recorder: &mut impl Recorder) {
         let of = path
             .strip_prefix(QUOTA_PATH)
@@ -259,7 +259,7 @@ impl Tree {
         (count, bytes)
     }
 
-    /// Writes figures, which nobody wrote: no version, no zxid and no event goes with it.
+    /// Writes the usage, as no client did: no version, no zxid and no event goes with it.
     fn put_stats(&mut self, path: &str, id: NodeId, text: &str, recorder: &mut impl Recorder) {
         self.replace_data(path, id, Some(text.as_bytes()), recorder, |_| {});
     }
@@ -272,12 +272,12 @@ mod tests {
     #[test]
     fn the_texts_of_zookeepers_command_line_are_read() {
         let read = |text: &str| {
-            let Figures {
+            let QuotaText {
                 count,
                 bytes,
                 count_hard,
                 bytes_hard,
-            } = Figures::read(Some(text.as_bytes()));
+            } = QuotaText::read(Some(text.as_bytes()));
             [count, bytes, count_hard, bytes_hard]
         };
         assert_eq!(read("count=4,bytes=5"), [4, 5, -1, -1]);
@@ -287,6 +287,6 @@ mod tests {
         );
         assert_eq!(read("bytes=,count=x,other=3,count"), [-1, -1, -1, -1]);
         assert_eq!(read(""), [-1, -1, -1, -1]);
-        assert_eq!(Figures::read(Some(&[0xff])).count, -1);
+        assert_eq!(QuotaText::read(Some(&[0xff])).count, -1);
     }
 }

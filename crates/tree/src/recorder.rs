@@ -16,12 +16,12 @@ pub(crate) struct Context<'a> {
     pub(crate) birth: u32,
 }
 
-/// Where a write tells what it has done.
+/// Receives the changes that a write makes.
 pub(crate) trait Recorder {
     /// A change, with the number of the ACL that filters its events.
     fn change(&mut self, change: Noted<'_>, acls: &AclTable);
 
-    /// A write that goes, or would go, over a quota. Told also of a write that fails.
+    /// A write that goes, or would go, over a quota. Called also for a write that fails.
     fn over_quota(&mut self, over: OverQuota<'_>);
 
     /// Where to put the way back, if there may be one.

@@ -13,7 +13,7 @@ use crate::sessions::Sessions;
 use crate::snapshot_content::Walk;
 use std::collections::BTreeSet;
 
-/// Paths that exist from the beginning and that nobody deletes.
+/// Paths that exist from the beginning and cannot be deleted.
 pub(crate) const INITIAL_PATHS: [&str; 4] =
     ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 

@@ -47,7 +47,7 @@ fn next_version(current: i32, expected: i32) -> Result<i32, ErrorCode> {
     })
 }
 
-/// The parent's path and where the name begins, as far as a path can be told apart before it is
+/// The parent's path and where the name begins, as far as a path can be split before it is
 /// validated.
 fn split_parent(path: &str) -> Result<(&str, usize), ErrorCode> {
     if path.contains('\0') {
@@ -126,9 +126,9 @@ impl Tree {
                 parent_pzxid: family.pzxid,
             });
         }
-        self.tell(context, recorder, ChangeKind::Created, &path, acl);
+        self.record(context, recorder, ChangeKind::Created, &path, acl);
         let changed = ChangeKind::ChildrenChanged;
-        self.tell(context, recorder, changed, parent_path, parent_acl);
+        self.record(context, recorder, changed, parent_path, parent_acl);
         let stat = self.stat_of(self.arena.node(id));
         self.charge(quota.as_ref(), growth, recorder);
         self.begin_stats(&path, id, recorder);
@@ -148,7 +148,8 @@ impl Tree {
         }
         let parent_id = self.arena.lookup(parent_path).ok_or(ErrorCode::NoNode)?;
         let name = path.get(name_start..).unwrap_or_default();
-        // Asked before whether the znode exists, so that who may not delete is not told.
+        // Asked before whether the znode exists, so that a client that may not delete is not shown
+        // that.
         let parent = self.arena.node(parent_id);
         if !self.permits(parent, context.identity, Perms::DELETE) {
             return Err(ErrorCode::NoAuth);
@@ -215,10 +216,10 @@ impl Tree {
         let family = self.arena.family_mut(parent_id);
         let parent_pzxid = std::mem::replace(&mut family.pzxid, context.zxid);
         self.end_family_change(parent_path, parent_id);
-        self.tell(context, recorder, ChangeKind::Deleted, path, node.acl);
+        self.record(context, recorder, ChangeKind::Deleted, path, node.acl);
         let parent_acl = self.arena.node(parent_id).acl;
         let changed = ChangeKind::ChildrenChanged;
-        self.tell(context, recorder, changed, parent_path, parent_acl);
+        self.record(context, recorder, changed, parent_path, parent_acl);
         let quota = self.quota_over(path);
         let growth = Growth {
             count: -1,
@@ -228,7 +229,7 @@ impl Tree {
         match recorder.journal() {
             Some(journal) => journal.push(Undo::Deleted { node, parent_pzxid }),
             None => {
-                self.arena.bury(&node);
+                self.arena.free_removed(&node);
                 self.acls.release(node.acl);
             }
         }
@@ -262,7 +263,7 @@ impl Tree {
             node.mtime = context.time_ms;
         });
         let stat = self.stat_of(self.arena.node(id));
-        self.tell(context, recorder, ChangeKind::DataChanged, path, acl);
+        self.record(context, recorder, ChangeKind::DataChanged, path, acl);
         self.charge(quota.as_ref(), growth, recorder);
         Ok(stat)
     }
@@ -308,7 +309,7 @@ impl Tree {
         next_version(node.version, version).map(|_| ())
     }
 
-    fn tell(
+    fn record(
         &self,
         context: &Context<'_>,
         recorder: &mut impl Recorder,

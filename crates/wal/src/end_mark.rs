@@ -3,7 +3,7 @@
 //! was never longer; a mark can.
 //!
 //! Owns the file `SYNCED`, its two slots and what they are held against. A mark is written after
-//! the sync that it speaks of, never before, into the slot that does not hold the newest one: a
+//! the sync that it records, never before, into the slot that does not hold the newest one: a
 //! torn write leaves that one whole.
 
 use std::io;
@@ -107,7 +107,7 @@ impl EndMark {
     /// the running checksum at the mark's offset, `None` where no record ends there.
     ///
     /// # Errors
-    /// [`WalError::Corrupt`] when anything that the mark speaks of is missing or is something else.
+    /// [`WalError::Corrupt`] when anything that the mark covers is missing or different.
     pub(crate) fn check(
         &self,
         segment: &Segment,

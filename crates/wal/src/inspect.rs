@@ -1,5 +1,5 @@
 //! Looks at a data folder without taking or changing it: every record and chunk with its file and
-//! offset, and a verdict on each file. What `baton wal dump` and `baton wal verify` print.
+//! offset, and a report on each file. What `baton wal dump` and `baton wal verify` print.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -210,7 +210,7 @@ fn damage(segment: &Segment, offset: u32, witness: u32) -> WalError {
     )
 }
 
-/// The verdict on one file.
+/// The report on one file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileReport {
@@ -352,7 +352,7 @@ fn verify_segment(
         replay.record(&segment.location, offset, found.record)?;
         marked_chain = marked_chain.or_else(|| records.chain_at(marked_offset));
     }
-    // Where the next header is unreadable, that file's own verdict says so.
+    // Where the next header is unreadable, that file's own report says so.
     let next_chain = next.map(|next| {
         recover::read_header(storage, next).map_or(records.chain, |header| header.previous_chain)
     });

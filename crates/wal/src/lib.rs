@@ -22,7 +22,7 @@
 //! | `snapshot` | snapshot files: written, read, verified |
 //! | `marker` | the file that says of which format and cluster the folder is |
 //! | `whole_file` | files written under another name until they are durable |
-//! | `testing` | a storage that fails as a test tells it to |
+//! | `testing` | a storage that fails where a test wants it to |
 //! | `storage` | the folder itself: a trait, real files, memory; its permissions |
 //! | `file_names` | the names of all files, and which names are Baton's |
 //! | `record` | the bytes of one record |

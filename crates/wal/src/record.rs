@@ -37,7 +37,7 @@ pub struct Entry {
 pub struct HardState {
     /// The newest term seen.
     pub term: u64,
-    /// Whom this node voted for in it; 0 for nobody.
+    /// The node that this one voted for in it; 0 for none.
     pub vote: u64,
 }
 

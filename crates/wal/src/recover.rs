@@ -1,8 +1,8 @@
 //! What a data folder gives back at start: which snapshot, which entries, and whether they may be
 //! trusted.
 //!
-//! Nothing here writes. It drops only what no one was ever told about: the torn end of the last
-//! write. For anything else that is not as it was written it refuses (`docs/internals/format.md`,
+//! Nothing here writes. It drops only what was never acknowledged: the torn end of the last write.
+//! For anything else that is not as it was written it refuses (`docs/internals/format.md`,
 //! "Recovery").
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub struct Recovered {
     pub notes: Vec<RecoveryNote>,
 }
 
-/// Something that recovery passed over, or could not tell, without loss of anything that is known
+/// Something that recovery passed over, or could not decide, without loss of anything that is known
 /// to have been acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,7 +58,7 @@ pub enum RecoveryNote {
         unmarked_bytes: u64,
     },
     /// There is no end mark: an earlier version made the folder, or the file was lost. Had the log
-    /// lost its end, nothing would tell.
+    /// lost its end, nothing would show it.
     NoEndMark {
         /// The file that is missing.
         file: String,

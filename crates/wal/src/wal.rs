@@ -299,7 +299,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Tells the log that a snapshot is durable: older snapshots beyond those to keep are removed,
+    /// Takes note of a durable snapshot: older snapshots beyond those to keep are removed,
     /// then every segment whose entries the oldest kept snapshot holds, and a mark joins the
     /// records that wait. The removals come first: they need no room, and may make what the mark
     /// needs.

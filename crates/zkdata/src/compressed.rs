@@ -12,7 +12,7 @@ const MAGIC: [u8; 8] = *b"\x82SNAPPY\0";
 const VERSION: u32 = 1;
 /// The longest block, compressed or not; ZooKeeper's have 32 KiB.
 const MAX_BLOCK_BYTES: usize = 64 << 20;
-/// No byte of a block becomes more than so many: the best that the format can do is 64 bytes from
+/// Most bytes that one byte of a block can become: the best that the format can do is 64 bytes from
 /// three.
 const MAX_RATIO: usize = 22;
 

@@ -56,7 +56,7 @@ impl<'r> Input<'r> {
         self.window.get(self.taken..).unwrap_or_default()
     }
 
-    /// Reads on until so many bytes are there to be taken; whether they are.
+    /// Reads on until `bytes` bytes can be taken. Returns whether they can.
     pub(crate) fn has(&mut self, bytes: usize) -> Result<bool, ZkDataError> {
         let there = self.rest().len();
         if there >= bytes || self.ended {

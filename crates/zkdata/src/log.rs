@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 16;
 const FRAME_BYTES: usize = 12;
 /// What follows each transaction.
 const END: u8 = b'B';
-/// ZooKeeper fills the file with zeros ahead of the transactions: so many at the end mean that it
+/// ZooKeeper fills the file with zeros ahead of the transactions: this many at the end mean that it
 /// was not cut off.
 const PADDING_BYTES: usize = 64;
 const REMEDY: &str = "restore the file from a copy; only if this was the last write before a crash, cut the file off there (truncate -s)";
@@ -114,7 +114,7 @@ const fn follows(last: i64, next: i64) -> bool {
 }
 
 enum Frame {
-    /// It is in the window, with so many bytes between its head and its end mark.
+    /// It is in the window, with this many bytes between its head and its end mark.
     Whole {
         length: usize,
     },
@@ -229,7 +229,7 @@ impl Database {
     }
 
     /// Compares the tree with the digest that ZooKeeper stored for it last: of the newest
-    /// transaction, or of the snapshot if there was none after it. Tells whether there was one to
+    /// transaction, or of the snapshot if there was none after it. Returns whether there was one to
     /// compare with.
     ///
     /// # Errors

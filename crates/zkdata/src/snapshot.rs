@@ -170,7 +170,7 @@ impl Snapshot<'_> {
             }
         }
         if !self.from.is_at_end()? {
-            // Only tells what the transactions after the file name's zxid tell again.
+            // Repeats what the transactions after the file name's zxid contain.
             self.from.record(|from| from.i64("last zxid"))?;
             self.seal()?;
         }

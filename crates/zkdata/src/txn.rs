@@ -1,5 +1,5 @@
-//! One transaction's bytes. Owns the layouts of all versions since 3.4, told apart as ZooKeeper
-//! tells them apart: by trying the newer first.
+//! One transaction's bytes. Owns the layouts of all versions since 3.4, distinguished as ZooKeeper
+//! does: by trying the newer first.
 
 use baton_proto::{Acl, DecodeError, DecodeErrorKind, Decoder};
 
@@ -89,9 +89,9 @@ mod code {
     pub(super) const ERROR: i32 = -1;
 }
 
-/// The field that an error names when the kind of a transaction is none that is known.
+/// The field that an error names when the kind of a transaction is unknown.
 pub(crate) const TYPE: &str = "TxnHeader.type";
-/// A digest takes so many bytes.
+/// Bytes of a digest.
 const DIGEST_BYTES: usize = 12;
 
 impl<'a> Record<'a> {

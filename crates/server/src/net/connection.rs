@@ -24,7 +24,7 @@ use crate::connections::inbox::{Kind, Work};
 use crate::connections::outbound::Pressure;
 use crate::net::class::{self, Class};
 use crate::net::end::{End, LINGER};
-use crate::net::frames::{reply, whole_frame};
+use crate::net::frames::{NextRequest, missing_bytes, next_request, reply, whole_frame};
 use crate::net::handshake;
 use crate::net::stream::{Input, Output, Stream};
 use crate::net::word_reply;
@@ -57,11 +57,6 @@ const FIRST_FRAME_BYTES: usize = 4 << 10;
 /// Bytes that a connection without a request in flight may hand in though the queue is full.
 const FREE_BYTES: usize = 4 << 10;
 
-/// The longest request that is answered with an error when it is over the limit, in limits: its
-/// bytes are read and thrown away, so that the connection goes on. What claims to be longer closes
-/// its connection, as clients expect of ZooKeeper: kazoo's own tests send two MiB where one is
-/// allowed, and want a lost connection.
-const DISCARDED_LIMITS: usize = 2;
 /// A request's length, xid and operation.
 const HEAD_BYTES: usize = frame::LENGTH_BYTES + 8;
 
@@ -354,10 +349,7 @@ impl Connection {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let wanted = match frame::peek_length(&self.input, usize::MAX) {
-            Ok(Some(length)) => (length + frame::LENGTH_BYTES).saturating_sub(self.input.len()),
-            _ => 0,
-        };
+        let wanted = missing_bytes(&self.input).unwrap_or(0);
         // What a peer merely claims to send is not reserved for at once.
         self.input
             .reserve(wanted.clamp(READ_BYTES / 4, 4 * READ_BYTES));
@@ -435,10 +427,7 @@ impl Connection {
         if self.discard > 0 {
             return self.input.len() >= self.discard;
         }
-        match frame::peek_length(&self.input, usize::MAX) {
-            Ok(Some(length)) => self.input.len() >= length + frame::LENGTH_BYTES,
-            _ => false,
-        }
+        missing_bytes(&self.input) == Some(0)
     }
 
     /// Whether the unread bytes are at their bound.
@@ -540,12 +529,10 @@ impl Connection {
             if self.close_after.is_some() || !self.has_room() {
                 break Ok(Need::Room);
             }
-            let (head, after) = match whole_frame(rest, state.limits.max_frame_bytes) {
-                Ok(Some(split)) => split,
-                Ok(None) => break Ok(Need::Input),
-                Err(frame::FrameError::TooLong { length, .. })
-                    if length <= DISCARDED_LIMITS * state.limits.max_frame_bytes =>
-                {
+            let (head, after) = match next_request(rest, state.limits.max_frame_bytes) {
+                Ok(NextRequest::Whole(split)) => split,
+                Ok(NextRequest::Incomplete) => break Ok(Need::Input),
+                Ok(NextRequest::TooLarge(length)) => {
                     let Some(header) = self.discard_large(rest, length) else {
                         break Ok(Need::Input);
                     };

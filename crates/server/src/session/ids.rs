@@ -3,7 +3,7 @@
 
 use baton_tree::Tree;
 
-/// See the module's page.
+/// Gives ids to new sessions.
 #[derive(Debug)]
 pub(crate) struct SessionIds {
     last: i64,

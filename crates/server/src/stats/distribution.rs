@@ -9,7 +9,7 @@ const STEPS: u64 = 4;
 /// Enough for values up to 2^42: 50 days in microseconds, or 4 TiB.
 const BUCKETS: usize = 164;
 
-/// See the module's page.
+/// The distribution of one measurement.
 #[derive(Debug)]
 pub(crate) struct Distribution {
     sum: AtomicU64,

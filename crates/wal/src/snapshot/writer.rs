@@ -14,7 +14,7 @@ use crate::file_names::{UNFINISHED_SUFFIX, snapshot_name};
 use crate::storage::{Storage, StorageFile};
 use crate::whole_file::{discard, remove_if_there};
 
-/// Bytes gathered before they are written.
+/// Bytes buffered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A snapshot that is being written.

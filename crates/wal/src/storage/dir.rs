@@ -2,7 +2,7 @@
 //!
 //! `File::sync_data` is `fdatasync` on Linux and the full flush on macOS; a folder is synced by
 //! syncing its handle. The lock is the system's own file lock, which ends with the process, on a
-//! file that tells the pid.
+//! file that holds the pid.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};

@@ -1,6 +1,6 @@
 //! Keeps a data folder to the user whose server uses it. The log and the snapshots hold the
-//! passwords of sessions and everything that ACLs protect, so nobody else may read them; and
-//! whoever may write to the folder could put other files in their place.
+//! passwords of sessions and everything that ACLs protect, so no other user may read them; and
+//! a user who may write to the folder could put other files in their place.
 //!
 //! Owns the decision about a folder that is there already: closed to others where that is harmless,
 //! else refused.

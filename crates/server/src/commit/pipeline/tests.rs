@@ -200,21 +200,30 @@ fn a_stall_that_the_sockets_have_seen_too_is_forgiven_once() {
     stage.stop();
 }
 
-#[test]
-fn time_in_which_a_full_disk_was_waited_for_is_not_charged_to_sessions() {
+fn with_two_sessions() -> (Stage, FaultStorage, [Arc<Conn>; 2]) {
     let disk = FaultStorage::new();
     let stage = Stage::on(Arc::new(disk.clone()));
-    let writer = stage.open(SHORT);
-    let silent = stage.open(SHORT);
+    let sessions = [stage.open(SHORT), stage.open(SHORT)];
     stage.until_core_sleeps();
-    // More than what is left of the log's last step.
+    (stage, disk, sessions)
+}
+
+/// Fills the disk under a write of `writer`, and lets [`STALL`] pass.
+fn stall_on_full_disk(stage: &Stage, disk: &FaultStorage, writer: &Arc<Conn>) {
     disk.set_capacity(Some(0));
-    let mark = stage.state.time.mark();
-    stage.submit(&writer, &[create("/large", 2 << 20)]);
+    // More than what is left of the log's last step.
+    stage.submit(writer, &[create("/large", 2 << 20)]);
     until("the disk is full", || {
         stage.state.stats.disk_full.load(Relaxed)
     });
     stage.advance(STALL);
+}
+
+#[test]
+fn time_in_which_a_full_disk_was_waited_for_is_not_charged_to_sessions() {
+    let (stage, disk, [writer, silent]) = with_two_sessions();
+    let mark = stage.state.time.mark();
+    stall_on_full_disk(&stage, &disk, &writer);
     // The sockets were served late as well.
     stage.state.time.forgive(mark, STALL);
     disk.set_capacity(None);
@@ -227,17 +236,8 @@ fn time_in_which_a_full_disk_was_waited_for_is_not_charged_to_sessions() {
 
 #[test]
 fn time_in_which_a_full_disk_alone_was_waited_for_is_not_charged_to_sessions() {
-    let disk = FaultStorage::new();
-    let stage = Stage::on(Arc::new(disk.clone()));
-    let writer = stage.open(SHORT);
-    let silent = stage.open(SHORT);
-    stage.until_core_sleeps();
-    disk.set_capacity(Some(0));
-    stage.submit(&writer, &[create("/large", 2 << 20)]);
-    until("the disk is full", || {
-        stage.state.stats.disk_full.load(Relaxed)
-    });
-    stage.advance(STALL);
+    let (stage, disk, [writer, silent]) = with_two_sessions();
+    stall_on_full_disk(&stage, &disk, &writer);
     disk.set_capacity(None);
     answer(&writer);
     stage.until_core_sleeps();
