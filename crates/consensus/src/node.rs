@@ -25,7 +25,7 @@ pub struct Consensus {
     max_uncommitted_bytes: u64,
     /// The newest index handed out in `Effects::committed`.
     handed_out: u64,
-    /// What the caller has applied.
+    /// Index up to which the caller has applied entries.
     applied: u64,
     next_read_id: u64,
     stored: HardState,

@@ -5,7 +5,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::ConsensusError;
 
-/// What an entry carries.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A new leader's first entry; it carries nothing and is applied as nothing.
@@ -42,7 +42,7 @@ pub struct Entry {
     pub term: u64,
     /// What it carries.
     pub kind: EntryKind,
-    /// What was proposed; shared, so that a clone costs a reference count.
+    /// The proposed bytes; shared, so that a clone costs a reference count.
     pub payload: Bytes,
 }
 
@@ -67,7 +67,8 @@ impl Entry {
     }
 }
 
-/// Where a proposal was put. It is committed when an entry with this index *and* this term is.
+/// Position of a proposal in the log. It is committed when an entry with this index *and* this term
+/// is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Index in the log.
@@ -76,7 +77,8 @@ pub struct Position {
     pub term: u64,
 }
 
-/// What must be on disk, beside the entries, before the effects that carry it count as persisted.
+/// State that must be on disk, besides the entries, before the effects that carry it count as
+/// persisted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HardState {
     /// The newest term this node has seen.
@@ -85,7 +87,7 @@ pub struct HardState {
     pub vote: u64,
 }
 
-/// Who takes part. Stored with every snapshot.
+/// Members of the cluster. Stored with every snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Membership {
     /// Nodes that vote.
@@ -142,11 +144,11 @@ pub struct SnapshotPoint {
     pub index: u64,
     /// That entry's term.
     pub term: u64,
-    /// Who took part at that entry.
+    /// The members at that entry.
     pub membership: Membership,
 }
 
-/// What the log gave back at start.
+/// Content of the log at start.
 #[derive(Debug, Clone, Default)]
 pub struct Recovered {
     /// The snapshot that the state machine was restored from.
@@ -226,7 +228,7 @@ pub struct ReadReady {
     pub index: u64,
 }
 
-/// What the caller must do now.
+/// Actions that the caller must take now.
 #[derive(Debug)]
 pub struct Effects {
     /// Passed to [`Consensus::persisted`](crate::Consensus::persisted) once `append` and

@@ -8,7 +8,7 @@ use crate::{DecodeError, DecodeErrorKind, Decoder, Limits};
 /// Size of a session's password.
 pub const PASSWORD_BYTES: usize = 16;
 
-/// What a client asks for: a new session (`session_id` 0), or its old one back.
+/// A client's first frame: asks for a new session (`session_id` 0) or for its old one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectRequest<'a> {
     /// 0; servers ignore it.
@@ -56,7 +56,8 @@ impl<'a> ConnectRequest<'a> {
     }
 }
 
-/// What the server grants. `timeout_ms` 0 means that the session is gone or the password is wrong.
+/// The server's answer to the first frame. `timeout_ms` 0 means that the session is gone or the
+/// password is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectResponse {
     /// 0.

@@ -10,7 +10,7 @@ use crate::{Acl, DecodeError, Decoder, ErrorCode, OpCode};
 /// Longest time to live of a znode, in milliseconds: what fits in 40 bits.
 pub const MAX_TTL_MS: i64 = (1 << 40) - 1;
 
-/// What kind of znode a create makes.
+/// Kind of znode that a create makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CreateMode {
     /// Stays until deleted.
@@ -85,7 +85,7 @@ impl CreateMode {
     }
 }
 
-/// Which of the create operations a request is: it decides the record's layout and the reply's.
+/// The create operation of a request: it decides the record's layout and the reply's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CreateOp {
     /// Op 1; the reply is the path.

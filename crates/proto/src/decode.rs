@@ -4,7 +4,7 @@
 
 use crate::Limits;
 
-/// What was wrong with a record, in which field, at which byte of the body.
+/// Error in a record, with the field and the byte of the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot decode {field} at byte {offset}: {kind}")]
 pub struct DecodeError {

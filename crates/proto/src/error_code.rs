@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// What a server answers instead of a result.
+/// Error code of a reply.
 ///
 /// Displays as the protocol's name and an explanation, on one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -234,7 +234,7 @@ impl ErrorCode {
         }
     }
 
-    /// What the code means, and where it helps, what to do.
+    /// Meaning of the code and, where it helps, what to do.
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {

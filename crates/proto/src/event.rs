@@ -46,7 +46,7 @@ macro_rules! wire_enum {
 }
 
 wire_enum! {
-    /// What happened to the watched znode.
+    /// Change of the watched znode.
     EventKind, "event type" {
         /// Nothing happened to a znode: the connection's state changed.
         None = -1,
@@ -89,7 +89,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Which watches `checkWatches` and `removeWatches` mean.
+    /// Watches that `checkWatches` and `removeWatches` are about.
     WatcherKind, "watcher type" {
         /// Child watches.
         Children = 1,
@@ -105,7 +105,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What `addWatch` adds.
+    /// Kind of watch that `addWatch` adds.
     AddWatchMode, "watch mode" {
         /// Stays until removed; reports the znode and its direct children.
         Persistent = 0,

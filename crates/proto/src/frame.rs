@@ -66,7 +66,7 @@ pub fn split_frame(buffer: &mut BytesMut, max_bytes: usize) -> Result<Option<Byt
     Ok(Some(buffer.split_to(length).freeze()))
 }
 
-/// Where a frame begins that is being written in place.
+/// Start of a frame that is being written in place.
 #[derive(Debug)]
 #[must_use = "a frame that is begun must be finished"]
 pub struct FrameStart(usize);

@@ -17,7 +17,7 @@ pub mod xid {
     pub const SET_WATCHES: i32 = -8;
 }
 
-/// What stands before a request's body.
+/// Header before a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestHeader {
     /// The number that the reply will carry; replies come in request order.
@@ -48,7 +48,7 @@ impl RequestHeader {
     }
 }
 
-/// What stands before a reply's body.
+/// Header before a reply's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReplyHeader {
     /// The request's xid, or one of [`xid`].

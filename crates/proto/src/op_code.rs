@@ -64,7 +64,7 @@ pub enum OpCode {
     SetWatches2 = 105,
     /// Add a persistent watch.
     AddWatch = 106,
-    /// Who the server takes this connection for.
+    /// List the identities of this connection.
     WhoAmI = 107,
     /// Open a session; internal to servers.
     CreateSession = -10,
@@ -184,8 +184,8 @@ impl OpCode {
 }
 
 impl OpCode {
-    /// What the operation does, in front of the path that it is about: `read` for both forms of a
-    /// read, whatever the protocol calls them. For messages to people.
+    /// Verb for messages, in front of the path that the operation is about: `read` for both forms
+    /// of a read, whatever the protocol calls them. For messages to people.
     #[must_use]
     pub const fn action(self) -> &'static str {
         match self {

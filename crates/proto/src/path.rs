@@ -11,7 +11,7 @@ pub const SEQUENCE_DIGITS: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Nothing at all.
+    /// The path is empty.
     #[error("the path is empty; the shortest is \"/\"")]
     Empty,
     /// No `/` at the start.

@@ -17,7 +17,7 @@ pub struct AuthPacket<'a> {
     pub kind: i32,
     /// Such as `digest`.
     pub scheme: &'a str,
-    /// What the scheme needs; for `digest`, `user:password`. Null is not the same as empty.
+    /// Credentials of the scheme; for `digest`, `user:password`. Null is not the same as empty.
     pub auth: Option<&'a [u8]>,
 }
 
@@ -182,7 +182,7 @@ pub enum Request<'a> {
         /// An [`crate::AddWatchMode`], as sent.
         mode: i32,
     },
-    /// Who the server takes this connection for.
+    /// List the identities of this connection.
     WhoAmI,
     /// Open a session; internal to servers, refused from clients.
     CreateSession {

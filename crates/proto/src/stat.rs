@@ -5,7 +5,7 @@ use bytes::BufMut;
 
 use crate::{DecodeError, Decoder};
 
-/// What the server knows about a znode besides its data.
+/// Metadata of a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Stat {
     /// zxid of the write that created the znode.

@@ -12,7 +12,7 @@ use baton_wal::{FolderError, WalError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A setting that cannot be.
+    /// A setting out of its range.
     #[error("the server's setting {setting} is not possible: it {remedy}")]
     Setting {
         /// Which.
@@ -20,7 +20,7 @@ pub enum StartError {
         /// What it must be.
         remedy: &'static str,
     },
-    /// A TCP address that cannot be listened on.
+    /// The server cannot listen on a TCP address.
     #[error("cannot listen on {address}: {source}; {}", listen_remedy(.source))]
     Listen {
         /// The address as given.
@@ -28,7 +28,7 @@ pub enum StartError {
         /// The system's answer.
         source: io::Error,
     },
-    /// A unix socket that cannot be listened on.
+    /// The server cannot listen on a unix socket.
     #[error("cannot listen on the unix socket {}: {source}; {}", .path.display(), listen_remedy(.source))]
     UnixSocket {
         /// Its path.
@@ -50,7 +50,7 @@ pub enum StartError {
     /// The data folder's content: in use, damaged, of another version.
     #[error(transparent)]
     Log(#[from] WalError),
-    /// What was read from the log or a snapshot cannot be gone on from.
+    /// The log or a snapshot cannot be applied.
     #[error(transparent)]
     State(#[from] ServerError),
     /// The system gave no thread or no random bytes.

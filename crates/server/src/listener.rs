@@ -209,7 +209,7 @@ pub(crate) fn unix(path: &Path, mode: u32) -> Result<Listener, StartError> {
     }
 }
 
-/// Where the socket is made before it gets its name: in the same folder, under a name that no other
+/// Temporary path of a new socket: in the same folder, under a name that no other
 /// server of this machine has. It is short, because the system bounds the length of a socket's
 /// path.
 fn hidden_name(path: &Path) -> PathBuf {

@@ -17,7 +17,7 @@ use crate::commit::recover::{NODE_ID, restore};
 use crate::commit::starting::Starting;
 use crate::error::ServerError;
 
-/// What a folder is called while it is being made.
+/// Suffix of a folder's name while it is being made.
 const UNFINISHED: &str = ".unfinished";
 /// The kind of our chunks in the snapshot's file.
 const CHUNK_KIND: u8 = 0;
@@ -65,7 +65,7 @@ pub enum OfflineError {
     /// The log refused.
     #[error(transparent)]
     Log(#[from] WalError),
-    /// What is in the folder cannot be read.
+    /// The folder's content cannot be read.
     #[error(transparent)]
     Content(ServerError),
 }
@@ -96,7 +96,7 @@ pub fn refuse_used(folder: &Path) -> Result<(), OfflineError> {
     }
 }
 
-/// What [`make_data_folder`] calls `folder` until it is whole.
+/// The name that [`make_data_folder`] gives `folder` until it is whole.
 ///
 /// # Errors
 /// [`OfflineError::Io`] when the working directory is gone.

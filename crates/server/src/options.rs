@@ -10,7 +10,7 @@ use crate::error::StartError;
 /// Connections that the system holds until they are accepted.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// Where the server keeps its state.
+/// Storage of the server's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageChoice {
     /// In memory only: the same log and the same code, but nothing survives the process.
@@ -22,7 +22,7 @@ pub enum StorageChoice {
 /// All settings of a server. [`Options::default`] is a server in memory without a listener.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the state is kept. Default: in memory.
+    /// Storage of the state. Default: in memory.
     pub storage: StorageChoice,
     /// TCP addresses to listen on, `HOST:PORT`; the host `*` is every address, of IPv6 and IPv4;
     /// port 0 picks a free one. Default: none.

@@ -181,7 +181,7 @@ impl Server {
         self.http_addrs.first().copied()
     }
 
-    /// What a client needs to connect: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP
+    /// The connect string for clients: `HOST:PORT`, or `unix:PATH` if the server listens on no TCP
     /// port.
     #[must_use]
     pub fn connect_string(&self) -> String {

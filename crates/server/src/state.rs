@@ -231,7 +231,7 @@ pub(crate) mod tests {
     use crate::commit::starting::Starting;
     use crate::server::prepare;
 
-    /// What a server without sockets, and with a core that does not run, shares.
+    /// State of a server without sockets, whose core does not run.
     pub(crate) fn state(options: Options) -> Arc<ServerState> {
         let storage = Arc::new(MemoryStorage::new());
         prepare(options, storage, None, &Starting::default())

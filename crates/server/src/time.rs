@@ -9,7 +9,7 @@ pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// How much had been forgiven at some moment.
+/// Time left out of server time at some moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForgivenBefore(u64);
 
@@ -59,7 +59,7 @@ impl ServerTime {
             .saturating_sub(self.stalled_ms.load(Ordering::Relaxed))
     }
 
-    /// Where a stretch begins of which some may be forgiven, see [`ServerTime::forgive`].
+    /// Marks the beginning of a period of which some may be left out; see [`ServerTime::forgive`].
     pub(crate) fn mark(&self) -> ForgivenBefore {
         ForgivenBefore(self.stalled_ms.load(Ordering::Relaxed))
     }

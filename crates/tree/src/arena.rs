@@ -55,7 +55,7 @@ pub(crate) struct Node {
     pub(crate) epoch: u32,
 }
 
-/// What only a znode with children needs, now or formerly.
+/// State of a znode that has or had children.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Family {
     first: NodeId,
@@ -359,7 +359,7 @@ impl Arena {
         self.slots.len() as NodeId
     }
 
-    /// What is known of a znode as a parent.
+    /// The state of a znode as a parent.
     pub(crate) fn family(&self, node: &Node) -> Family {
         self.families
             .get(node.family as usize)
@@ -373,7 +373,7 @@ impl Arena {
             })
     }
 
-    /// What is known of a znode as a parent, to be changed.
+    /// The state of a znode as a parent, to be changed.
     #[allow(clippy::expect_used, reason = "made just before, if it was not there")]
     pub(crate) fn family_mut(&mut self, id: NodeId) -> &mut Family {
         let mut place = self.node(id).family;

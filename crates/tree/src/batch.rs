@@ -52,7 +52,7 @@ pub enum Command<'a> {
     OpenSession {
         /// The id, which the leader has chosen.
         session_id: i64,
-        /// What a client has to show to re-attach.
+        /// Password that a client has to present to re-attach.
         password: [u8; PASSWORD_BYTES],
         /// The negotiated timeout in milliseconds.
         timeout_ms: i32,
@@ -61,7 +61,7 @@ pub enum Command<'a> {
     ReattachSession {
         /// Which session.
         session_id: i64,
-        /// What the client shows.
+        /// Password that the client presents.
         password: [u8; PASSWORD_BYTES],
         /// The timeout negotiated this time, in milliseconds.
         timeout_ms: i32,

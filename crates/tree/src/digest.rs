@@ -30,7 +30,7 @@ impl Digest {
     }
 }
 
-/// What a znode's place in the tree adds to the hash.
+/// Hash of a znode's path, as it enters the digest.
 pub(crate) fn hash_path(path: &str) -> u64 {
     xxh3_64(path.as_bytes())
 }

@@ -6,7 +6,7 @@ use baton_proto::{ErrorCode, Response};
 
 use crate::AclList;
 
-/// What happened to a znode.
+/// Kind of a change to a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
     /// It came to be: fires data watches on it (`NodeCreated`).
@@ -34,7 +34,7 @@ pub struct Change<'a> {
     pub acl: &'a AclList,
 }
 
-/// What a quota limits.
+/// Quantity that a quota limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuotaOf {
     /// Znodes.
@@ -48,7 +48,7 @@ pub enum QuotaOf {
 pub struct OverQuota<'a> {
     /// The path whose quota it is.
     pub path: &'a str,
-    /// What there is too much of.
+    /// The quantity over its limit.
     pub of: QuotaOf,
     /// How much there would be.
     pub amount: i64,

@@ -119,7 +119,7 @@ impl Default for Assembly {
 }
 
 impl Assembly {
-    /// Nothing yet.
+    /// An empty assembly.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -11,7 +11,7 @@ const TTL: i64 = 0xff << 56;
 pub(crate) enum Kind {
     /// Until deleted.
     Persistent,
-    /// As long as this session.
+    /// Lives as long as this session.
     Ephemeral(i64),
     /// Until the server finds it without children.
     Container,
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// What a stored number says.
+    /// Decodes a stored owner.
     pub(crate) const fn of_owner(owner: i64) -> Self {
         match owner {
             0 => Self::Persistent,
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// What clients see: sessions only (protocol.md §1.6).
+    /// The owner that clients see: sessions only (protocol.md §1.6).
     pub(crate) const fn ephemeral_owner(self) -> i64 {
         match self {
             Self::Ephemeral(session) => session,

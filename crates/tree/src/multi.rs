@@ -12,7 +12,7 @@ use crate::kind::Kind;
 use crate::recorder::{Context, Noted, Recorder, Undo};
 use crate::tree::Tree;
 
-/// What the operations so far have done.
+/// Effects of the operations so far.
 #[derive(Debug, Default)]
 struct Journal {
     undo: Vec<Undo>,

@@ -19,7 +19,7 @@ pub(crate) const QUOTA_PATH: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
-/// What the text of a quota's znode says; -1 is nothing.
+/// Values in the text of a quota's znode; -1 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct QuotaText {
     count: i64,
@@ -61,7 +61,7 @@ fn stats_text(count: i64, bytes: i64) -> String {
 /// A quota and what is used of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaState {
-    /// Of which path it is.
+    /// Path that the quota limits.
     pub path: String,
     /// Znodes allowed, by the hard limit if there is one, else by the soft one; -1 for none.
     pub count_limit: i64,
@@ -76,7 +76,7 @@ pub struct QuotaState {
 /// The quota that a path is under.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quota<'p> {
-    /// Of which path it is.
+    /// Path that the quota limits.
     path: &'p str,
     limits: NodeId,
     stats: NodeId,

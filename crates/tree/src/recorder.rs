@@ -5,7 +5,7 @@ use crate::arena::{Node, NodeId, OldPayload};
 use crate::effects::{Change, ChangeKind, Effects, OverQuota};
 use crate::identity::Identity;
 
-/// Who writes, and when.
+/// Context of a write: session, identity, time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) time_ms: i64,
@@ -24,7 +24,7 @@ pub(crate) trait Recorder {
     /// A write that goes, or would go, over a quota. Called also for a write that fails.
     fn over_quota(&mut self, over: OverQuota<'_>);
 
-    /// Where to put the way back, if there may be one.
+    /// The undo journal, if the write may be undone.
     fn journal(&mut self) -> Option<&mut Vec<Undo>>;
 }
 

@@ -90,7 +90,7 @@ impl Default for Restore {
 }
 
 impl Restore {
-    /// Nothing yet.
+    /// A restore that has no chunk yet.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -16,12 +16,12 @@ pub(crate) struct Session {
     pub(crate) ephemerals: BTreeSet<NodeId>,
 }
 
-/// What is known of an open session.
+/// An open session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Its id.
     pub id: i64,
-    /// What a client has to show to re-attach.
+    /// Password that a client has to present to re-attach.
     pub password: [u8; PASSWORD_BYTES],
     /// The negotiated timeout in milliseconds.
     pub timeout_ms: i32,

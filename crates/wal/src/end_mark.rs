@@ -152,7 +152,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Where the mark begins in the file.
+    /// Offset of the mark in the file.
     pub(crate) fn offset(&self) -> u64 {
         slot_offset(self.slot)
     }

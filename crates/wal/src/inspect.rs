@@ -14,7 +14,7 @@ use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail};
 use crate::snapshot::{self, SnapshotInfo, SnapshotMeta, SnapshotReader};
 use crate::storage::Storage;
 
-/// What a segment's header says.
+/// Content of a segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeaderInfo {
     /// The cluster it belongs to.
@@ -248,7 +248,7 @@ pub enum FileReport {
     },
 }
 
-/// What [`verify`] found.
+/// Outcome of [`verify`].
 #[derive(Debug)]
 pub struct VerifyReport {
     /// The cluster that the folder belongs to.

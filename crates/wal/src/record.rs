@@ -41,7 +41,7 @@ pub struct HardState {
     pub vote: u64,
 }
 
-/// What one record of the log says.
+/// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// An entry; its index is the last one plus one.
@@ -73,7 +73,7 @@ pub enum Record {
     },
 }
 
-/// What decides a record's checksum beside its own bytes: the same bytes elsewhere are not a
+/// Input of a record's checksum besides its own bytes: the same bytes elsewhere are not a
 /// record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {

@@ -15,7 +15,8 @@ use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::snapshot::{self, SnapshotInfo, SnapshotReader};
 use crate::storage::{Access, Storage};
 
-/// What was recovered. The state machine is restored from `snapshot`, then entries follow.
+/// Content of a data folder at start. The state machine is restored from `snapshot`, then entries
+/// follow.
 #[derive(Debug, Clone)]
 pub struct Recovered {
     /// The cluster that the folder belongs to.
@@ -108,7 +109,7 @@ impl std::fmt::Display for RecoveryNote {
     }
 }
 
-/// Where the log goes on.
+/// End of the log, where writing continues.
 #[derive(Debug)]
 pub(crate) struct LogEnd {
     pub segment_name: String,

@@ -19,7 +19,7 @@ use crate::whole_file;
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"BATONLOG";
 
-/// What a segment's first bytes say.
+/// Header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub cluster_id: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Segment {
     header_crc: u32,
 }
 
-/// What lies behind the last valid record.
+/// State of the bytes behind the last valid record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Nothing but zeros.
@@ -182,7 +182,7 @@ impl Segment {
         self.header_crc
     }
 
-    /// What lies from `end`, where the valid records stop, to the end of the file.
+    /// Examines the bytes from `end`, where the valid records stop, to the end of the file.
     pub(crate) fn tail(&self, end: u32) -> Tail {
         let rest = self.content.get(end as usize..).unwrap_or_default();
         if all_zero(rest) {

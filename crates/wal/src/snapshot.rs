@@ -31,7 +31,7 @@ const CHUNK_HEADER_BYTES: usize = 16;
 const FOOTER_KIND: u8 = 255;
 const FOOTER_BYTES: usize = 24;
 
-/// What a snapshot says of itself.
+/// Header of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotMeta {
     /// The last entry in it.
@@ -51,7 +51,7 @@ pub struct SnapshotMeta {
 pub struct SnapshotInfo {
     /// The file's name in the data folder.
     pub name: String,
-    /// What it says of itself.
+    /// Its header.
     pub meta: SnapshotMeta,
     /// How many chunks it has, without the footer.
     pub chunks: u64,
@@ -223,7 +223,7 @@ fn decode_chunk_header(header: &[u8]) -> Option<(usize, u8, u32)> {
     ))
 }
 
-/// What ends a snapshot: counts, and the checksum over every byte before it.
+/// Footer of a snapshot: counts, and the checksum over every byte before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Footer {
     chunks: u64,

@@ -13,7 +13,7 @@ pub use dir::DirStorage;
 pub use memory::MemoryStorage;
 pub use privacy::FolderError;
 
-/// What an opened file will be used for.
+/// Use of an opened file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Only to read.

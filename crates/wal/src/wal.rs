@@ -21,7 +21,7 @@ use crate::whole_file;
 /// A sync that takes this long is worth a line in the server's log.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
-/// What one [`Wal::sync`] did.
+/// Outcome of one [`Wal::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncReport {
     /// Bytes that are durable now and were not before.

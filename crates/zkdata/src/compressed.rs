@@ -5,7 +5,7 @@ use std::io::{self, BufReader, ErrorKind, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// What begins a stream of snappy-java's; its version and the oldest one that it can be read by
+/// Magic number of a stream of snappy-java's; its version and the oldest one that it can be read by
 /// follow.
 const MAGIC: [u8; 8] = *b"\x82SNAPPY\0";
 /// The newest version of the framing there is.

@@ -11,7 +11,7 @@ pub(crate) const OPEN_ACL: i64 = -1;
 const CONTAINER: i64 = i64::MIN;
 const EXTENDED: i64 = 0xff << 56;
 
-/// What a snapshot stores of a znode's stat.
+/// Part of a znode's stat that a snapshot stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Persisted {
     pub(crate) czxid: i64,

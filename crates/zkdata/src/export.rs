@@ -37,7 +37,7 @@ pub enum ExportError {
     Io(#[from] io::Error),
 }
 
-/// What was written.
+/// Outcome of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exported {
     /// Znodes.

@@ -46,12 +46,12 @@ impl<'r> Input<'r> {
         }
     }
 
-    /// Where in the file the next byte lies; in the decompressed bytes, if it is compressed.
+    /// Offset of the next byte in the file; in the decompressed bytes, if it is compressed.
     pub(crate) fn at(&self) -> u64 {
         self.begin + self.taken as u64
     }
 
-    /// What has been read and not been taken.
+    /// Bytes that have been read and not been taken.
     pub(crate) fn rest(&self) -> &[u8] {
         self.window.get(self.taken..).unwrap_or_default()
     }
@@ -139,7 +139,7 @@ impl<'r> Input<'r> {
         }
     }
 
-    /// What is wrong at the place `ahead` of the next byte.
+    /// Error at the byte `ahead` of the next one.
     pub(crate) fn bad(&self, ahead: usize, reason: impl Into<String>) -> ZkDataError {
         ZkDataError::Record {
             file: self.file.to_owned(),

@@ -6,6 +6,24 @@
 //! file. Bytes are not trusted: no count reserves memory, nothing panics, and each error names the
 //! file and the byte.
 
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `export`, `to_tree` | a snapshot that ZooKeeper loads, from a tree; a tree from a database |
+//! | `log` | transaction logs: read, checked, replayed |
+//! | `snapshot` | snapshots: read and checked |
+//! | `replay` | one transaction applied to a database |
+//! | `digest` | ZooKeeper's digest of a database |
+//! | `database` | znodes and sessions as ZooKeeper stores them |
+//! | `txn` | the layouts of transactions |
+//! | `compressed` | snappy and gzip streams |
+//! | `input` | bytes of a file, read once, with offsets |
+//! | `names` | names of files, and which of them are read in which order |
+//! | `password` | the password of a session |
+//! | `error` | what can be wrong with a file, with the remedy |
+
 #![forbid(unsafe_code)]
 
 mod compressed;

@@ -17,14 +17,14 @@ const HEADER: [u8; 8] = *b"ZKLG\0\0\0\x02";
 const HEADER_BYTES: usize = 16;
 /// Checksum and length.
 const FRAME_BYTES: usize = 12;
-/// What follows each transaction.
+/// The byte after each transaction.
 const END: u8 = b'B';
 /// ZooKeeper fills the file with zeros ahead of the transactions: this many at the end mean that it
 /// was not cut off.
 const PADDING_BYTES: usize = 64;
 const REMEDY: &str = "restore the file from a copy; only if this was the last write before a crash, cut the file off there (truncate -s)";
 
-/// What a log did.
+/// Outcome of replaying a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Transactions that were replayed.

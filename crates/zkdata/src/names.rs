@@ -1,7 +1,7 @@
 //! The names of ZooKeeper's files, and which of them make up the newest state. Owns the rule; sees
 //! no file.
 
-/// What a file in a data folder is, by its name.
+/// Kind of a file in a data folder, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// The tree after this zxid, or not long after it.
@@ -11,7 +11,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// What a file of this name is; `None` for all others.
+    /// The kind of a file of this name; `None` for unknown names.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         snapshot_file_zxid(name)

@@ -7,7 +7,7 @@ const SECRET: i64 = 0xb341_5c00;
 const MULTIPLIER: u64 = 0x5_deec_e66d;
 const MASK: u64 = (1 << 48) - 1;
 
-/// What `java.util.Random(id ^ 0xB3415C00).nextBytes` gives.
+/// The output of `java.util.Random(id ^ 0xB3415C00).nextBytes`.
 #[must_use]
 pub fn java_password(session_id: i64) -> [u8; PASSWORD_BYTES] {
     let mut state = ((session_id ^ SECRET) as u64 ^ MULTIPLIER) & MASK;

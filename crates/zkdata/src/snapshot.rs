@@ -15,7 +15,7 @@ use crate::input::Input;
 pub(crate) const HEADER: [u8; 8] = *b"ZKSN\0\0\0\x02";
 /// The file header's length: magic, version, and a number without meaning.
 const HEADER_BYTES: usize = 16;
-/// What ends a seal, and so a snapshot.
+/// Last bytes of a seal, and so of a snapshot.
 pub(crate) const END: [u8; 5] = *b"\0\0\0\x01/";
 /// A checksum and the string that follows it.
 const SEAL_BYTES: usize = 13;
@@ -156,8 +156,8 @@ impl Snapshot<'_> {
         }
     }
 
-    /// What later versions put after the tree: the digest, then the last zxid, each with a seal of
-    /// its own.
+    /// Reads what later versions put after the tree: the digest, then the last zxid, each with a
+    /// seal of its own.
     fn sections(&mut self, database: &mut Database) -> Result<(), ZkDataError> {
         self.from.has(LAST_ZXID_BYTES + 1)?;
         let rest = self.from.rest().len();

@@ -5,7 +5,7 @@ use baton_proto::{Acl, DecodeError, DecodeErrorKind, Decoder};
 
 use crate::input::LIMITS;
 
-/// What a transaction does.
+/// A transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Txn<'a> {
     CreateSession {
@@ -54,7 +54,7 @@ pub(crate) enum Life {
     Ttl(i64),
 }
 
-/// What precedes each transaction.
+/// Header of each transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) session: i64,

@@ -12,7 +12,7 @@ use crate::report::listings::{self, Refusal, SLICE_BYTES, SLICE_ITEMS, SizeLimit
 use crate::state::ServerState;
 use crate::watch::table::WatchedPath;
 
-/// What a thing in a listing takes besides its text, about.
+/// Bytes of one thing in a listing besides its text, about.
 const THING_BYTES: usize = 64;
 
 /// The version of ZooKeeper whose clients find what they expect, Baton's own, and the time of the
@@ -31,7 +31,7 @@ pub(crate) fn version() -> String {
     )
 }
 
-/// Where the data is, as the operator named it.
+/// The data folder, as the operator named it.
 pub(crate) fn folder(state: &ServerState) -> String {
     match &state.options.storage {
         StorageChoice::Memory => "(memory)".to_owned(),
@@ -102,7 +102,7 @@ pub(crate) fn least_time_left_ms(state: &ServerState, connections: &[Arc<Conn>])
         .unwrap_or(0)
 }
 
-/// What the wall clock read, or will read, at a moment of the server's time.
+/// The wall clock at a moment of the server's time, past or future.
 pub(crate) fn wall_ms(state: &ServerState, at_ms: u64) -> i64 {
     let now = i64::try_from(state.time.now_ms()).unwrap_or(i64::MAX);
     let at = i64::try_from(at_ms).unwrap_or(i64::MAX);
@@ -265,7 +265,7 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What ZooKeeper calls the last operation of a connection.
+/// ZooKeeper's name for the last operation of a connection.
 pub(crate) fn last_op(conn: &Conn) -> &'static str {
     use baton_proto::OpCode;
     use std::sync::atomic::Ordering::Relaxed;

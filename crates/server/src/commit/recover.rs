@@ -13,7 +13,7 @@ use crate::error::ServerError;
 /// This node's number in the group of one.
 pub(crate) const NODE_ID: u64 = 1;
 
-/// What a core begins with.
+/// State that a core starts from.
 pub(crate) struct Begun {
     pub(crate) tree: Tree,
     pub(crate) consensus: Consensus,
@@ -25,13 +25,13 @@ pub(crate) struct Begun {
     pub(crate) snapshot_ms: i64,
 }
 
-/// What the folder gives back.
+/// Content of a data folder.
 pub(crate) struct Restored {
     /// As of the newest snapshot.
     pub(crate) tree: Tree,
     /// Every entry after it.
     pub(crate) entries: Vec<Entry>,
-    /// What was passed over, or could not be decided.
+    /// Findings that recovery passed over or could not decide.
     pub(crate) notes: Vec<RecoveryNote>,
     snapshot: Option<SnapshotPoint>,
     hard_state: HardState,

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// What a starting server is doing, in this order.
+/// Stages of a start, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Finds the newest snapshot, and reads the log behind it.

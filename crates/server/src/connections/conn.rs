@@ -83,7 +83,7 @@ pub(crate) struct Attached {
     pub(crate) touch: Arc<Touch>,
 }
 
-/// Where a connection's bytes go. Never blocks.
+/// The socket of a connection, as the core uses it. Never blocks.
 pub(crate) trait Outlet: Send + Sync {
     /// Writes what the socket takes at once; how many bytes that was.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
@@ -117,7 +117,7 @@ struct Outbox {
     idle: Option<Arc<dyn Outlet>>,
 }
 
-/// What [`Conn::take`] found.
+/// Outcome of [`Conn::take`].
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) answered: u32,

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::connections::conn::Conn;
 
-/// What a request needs from the core. Its body, if it has one, is a range of [`Work::data`].
+/// Kind of a request to the core. Its body, if it has one, is a range of [`Work::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A new session; the body is its password.
@@ -380,7 +380,7 @@ impl Inbox {
     }
 }
 
-/// What tests see and hold.
+/// Access for tests.
 #[cfg(test)]
 impl Inbox {
     /// Whether the core waits in [`Inbox::take`], with its deadline fixed.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::options::Options;
 
-/// What one connection may leave unread under pressure and still have requests taken on.
+/// Bytes that one connection may leave unread under pressure and still have requests taken on.
 const PRESSED_BYTES: usize = 16 << 10;
 
 /// How near the bound is.

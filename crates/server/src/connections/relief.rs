@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::connections::conn::Conn;
 use crate::connections::outbound::Outbound;
 
-/// What a connection holds, and for how long.
+/// Bytes that a connection holds, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) place: usize,
@@ -24,7 +24,7 @@ impl Holder {
     }
 }
 
-/// Which of `holders` have to end so that no more than `target_bytes` is left of `held_bytes`.
+/// Selects the `holders` to end so that no more than `target_bytes` is left of `held_bytes`.
 pub(crate) fn to_end(
     mut holders: Vec<Holder>,
     held_bytes: usize,
@@ -43,7 +43,8 @@ pub(crate) fn to_end(
         .collect()
 }
 
-/// What is left of a bound after connections have been ended: so that not every request ends one.
+/// Bytes that may be left after connections have been ended: less than the bound, so that not every
+/// request ends one.
 pub(crate) const fn target_bytes(max_bytes: usize) -> usize {
     max_bytes / 8 * 7
 }

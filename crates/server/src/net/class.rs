@@ -2,7 +2,7 @@
 
 use baton_proto::{ErrorCode, Limits, OpCode, Request};
 
-/// Which part of the server handles a request.
+/// Part of the server that handles a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Ping,

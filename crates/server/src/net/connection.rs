@@ -740,7 +740,7 @@ impl Connection {
         header.is_ok_and(|header| matches!(Class::of(header.op), Class::Write(_)))
     }
 
-    /// What kind of line in the log a broken frame gets; one that is too long is counted.
+    /// The kind of log line for a broken frame; counts one that is too long.
     fn no_frame(&self, error: &frame::FrameError) -> Notice {
         if matches!(error, frame::FrameError::TooLong { .. }) {
             let stats = &self.state.stats;

@@ -12,13 +12,13 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::connections::conn::Outlet;
 
-/// What a simulated connection brings.
+/// Input of a simulated connection.
 #[cfg(feature = "simulation")]
 pub trait MemoryInput: AsyncRead + std::fmt::Debug + Send + Unpin + 'static {}
 #[cfg(feature = "simulation")]
 impl<T: AsyncRead + std::fmt::Debug + Send + Unpin + 'static> MemoryInput for T {}
 
-/// Where a simulated connection's answers go. Dropping it ends the stream.
+/// Output of a simulated connection. Dropping it ends the stream.
 #[cfg(feature = "simulation")]
 pub trait MemoryOutput: std::fmt::Debug + Send + Sync + 'static {
     /// Takes what it can, at once; how many bytes that was. It must not say `WouldBlock`.
@@ -27,7 +27,7 @@ pub trait MemoryOutput: std::fmt::Debug + Send + Sync + 'static {
     /// The connection is broken.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Nothing more comes.
+    /// Ends the stream.
     fn shutdown(&self);
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Stream {
     Memory(Box<dyn MemoryInput>, Box<dyn MemoryOutput>),
 }
 
-/// What comes in.
+/// The half that is read.
 #[derive(Debug)]
 pub(crate) enum Input {
     Tcp(tcp::OwnedReadHalf),
@@ -50,7 +50,7 @@ pub(crate) enum Input {
     Memory(Box<dyn MemoryInput>),
 }
 
-/// What goes out.
+/// The half that is written.
 #[derive(Debug)]
 pub(crate) enum Output {
     Tcp(tcp::OwnedWriteHalf),

@@ -4,10 +4,10 @@
 
 use baton_proto::Stat;
 
-/// Where it is read.
+/// Path of the znode.
 pub(crate) const PATH: &str = "/zookeeper/baton";
 
-/// What it says.
+/// Data of the znode.
 pub(crate) const DATA: &str = concat!(
     "{\"version\":\"",
     env!("CARGO_PKG_VERSION"),

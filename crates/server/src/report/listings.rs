@@ -29,7 +29,7 @@ const LONGEST_REST: Duration = Duration::from_millis(20);
 pub(crate) const SLICE_ITEMS: usize = 1000;
 pub(crate) const SLICE_BYTES: usize = 256 << 10;
 
-/// What a listing reads: one that hangs with the disk must not keep the others waiting.
+/// Source of a listing: one that hangs with the disk must not keep the others waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// What is in memory.

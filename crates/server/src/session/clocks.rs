@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use crate::connections::conn::Conn;
 use crate::connections::touch::{ENDING, Touch};
 
-/// What the core knows of a session beside the tree's part.
+/// State of a session in the core, besides what the tree stores.
 #[derive(Debug)]
 pub(crate) struct Clocked {
     pub(crate) timeout_ms: u32,
@@ -33,7 +33,7 @@ impl Clocked {
     }
 }
 
-/// What [`SessionClocks::due`] found.
+/// Outcome of [`SessionClocks::due`].
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     /// Sessions that are to be ended.

@@ -52,7 +52,7 @@ impl Distribution {
         }
     }
 
-    /// What has been measured so far.
+    /// The measurements so far.
     pub(crate) fn spread(&self) -> Spread {
         let buckets: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
         let count = buckets.iter().sum();

@@ -69,7 +69,7 @@ pub(crate) struct ReplySizes {
     max: AtomicU64,
 }
 
-/// What [`ReplySizes`] has seen.
+/// Sizes recorded by [`ReplySizes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SizesSeen {
     pub(crate) last: u64,
@@ -159,7 +159,7 @@ impl RequestCounts {
     }
 }
 
-/// What one socket, or one entry, has to add. Requests that follow each other are most often of one
+/// Counts of one socket, or of one entry, not added yet. Consecutive requests are most often of one
 /// kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {

@@ -48,7 +48,7 @@ impl Kinds {
         self.0.count_ones() as usize
     }
 
-    /// What fires on the znode itself.
+    /// Kinds that fire on the znode itself.
     fn fired_by(event: EventKind) -> Kinds {
         match event {
             EventKind::NodeCreated | EventKind::NodeDataChanged => Kinds(1 | 4 | 8),
@@ -59,7 +59,8 @@ impl Kinds {
     }
 }
 
-/// What a watched path costs a connection beside its bytes: the places in the table, generously.
+/// Bytes counted for a watched path of a connection besides the path: its entries in the table,
+/// generously.
 const PATH_COST: usize = 64;
 
 fn cost(path: &str) -> usize {

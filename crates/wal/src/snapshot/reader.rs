@@ -20,7 +20,7 @@ const READ_BYTES: usize = 1 << 20;
 pub struct Chunk {
     /// The writer's own kind.
     pub kind: u8,
-    /// What the writer put in.
+    /// Bytes of the chunk, as written.
     pub payload: Bytes,
     /// Where the chunk begins in the file, in bytes.
     pub offset: u64,
@@ -105,7 +105,7 @@ impl SnapshotReader {
         Ok(reader)
     }
 
-    /// What the snapshot says of itself.
+    /// The header of the snapshot.
     pub fn meta(&self) -> &SnapshotMeta {
         &self.meta
     }

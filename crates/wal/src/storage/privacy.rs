@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::file_names::{MARKER_FILE, is_ours};
 
-/// What others may not do with a file or a folder.
+/// Permission bits that other users must not have.
 const OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
 /// Every file of a data folder.

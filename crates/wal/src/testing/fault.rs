@@ -10,7 +10,7 @@ use crate::storage::{Access, LockError, LockGuard, Storage, StorageFile};
 /// A disk loses or keeps a write in pieces of this many bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// What happens at the chosen operation.
+/// Effect of a planned fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The machine stops before the operation; everything after fails.
@@ -30,7 +30,7 @@ pub enum Fault {
     Full,
 }
 
-/// What a crash leaves of what was written and not synced.
+/// How much of the unsynced writes a crash leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// All of it is there.
@@ -75,7 +75,7 @@ enum NameChange {
     Unlink(String),
 }
 
-/// What the plan says about the operation that comes.
+/// Decision of the plan about the next operation.
 enum Course {
     Normal,
     Half { then_crash: bool },

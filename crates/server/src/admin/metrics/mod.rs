@@ -79,14 +79,14 @@ fn rounded(real: f64, name: &str) -> Number {
     Number::from_f64((real * steps).round() / steps).unwrap_or_else(|| 0.into())
 }
 
-/// As `mntr` writes them.
+/// The metrics as lines of `mntr`.
 pub(crate) fn as_lines(state: &ServerState, out: &mut String) {
     for (name, value) in flat(state) {
         let _ = writeln!(out, "zk_{}\t{value}", Escaped(&name));
     }
 }
 
-/// As `/commands/monitor` writes them.
+/// The metrics as `/commands/monitor` writes them.
 pub(crate) fn as_json(state: &ServerState) -> Map<String, Json> {
     flat(state)
         .into_iter()
@@ -94,7 +94,7 @@ pub(crate) fn as_json(state: &ServerState) -> Map<String, Json> {
         .collect()
 }
 
-/// As Prometheus reads them.
+/// The metrics in Prometheus's text format.
 pub(crate) fn as_exposition(state: &ServerState) -> String {
     let sample = Sample::take(state);
     let mut out = String::new();

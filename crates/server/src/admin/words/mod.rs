@@ -52,7 +52,7 @@ pub(crate) fn recognise(bytes: [u8; 4]) -> Option<Word> {
         .map(|word| Word(word))
 }
 
-/// What the server says to a word.
+/// The answer to a four-letter word.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Text(String),
