@@ -43,7 +43,7 @@ struct Case {
     connections: u32,
     in_flight: u32,
     /// How the end of a turn and the next one reach the server. The peers can only await the one
-    /// and begin the other: their figure is that of the row that does so.
+    /// and begin the other: their measurement is that of the row that does so.
     turns: &'static str,
     /// Items that a work queue claims in one change.
     prefetch: u32,
@@ -173,7 +173,7 @@ const MILLION: &str = "million";
 
 /// What was measured of one case on one server.
 #[derive(Debug, Clone, Default)]
-struct Figures {
+struct Measurements {
     ops_per_second: Series,
     cpu_us_per_op: Series,
     p50_us: Series,
@@ -188,7 +188,7 @@ struct Size {
     restart_seconds: f64,
 }
 
-type Book = BTreeMap<(&'static str, &'static str), Figures>;
+type Book = BTreeMap<(&'static str, &'static str), Measurements>;
 
 /// On which server another library ran a recipe.
 const PEER_ON: [&str; 2] = ["on Apache ZooKeeper", "on Baton"];
@@ -264,8 +264,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                         "round {round} of {}: {}, {} {on}",
                         args.rounds, case.label, peer.name
                     );
-                    let figures = book.entry((case.name, *on)).or_default();
-                    measure_peer(&peer, case, server, args.seconds, figures)?;
+                    let measurements = book.entry((case.name, *on)).or_default();
+                    measure_peer(&peer, case, server, args.seconds, measurements)?;
                 }
             }
         }
@@ -290,7 +290,7 @@ fn measure(
     case: &Case,
     server: &Server,
     seconds: u32,
-    figures: &mut Figures,
+    measurements: &mut Measurements,
 ) -> Result<()> {
     let mut command = Command::new(baton);
     command.args([
@@ -322,10 +322,12 @@ fn measure(
             .and_then(serde_json::Value::as_f64)
             .ok_or(format!("no {pointer} in {report}"))
     };
-    figures.ops_per_second.push(number("/ops_per_second")?);
-    figures.cpu_us_per_op.push(number("/server/cpu_us_per_op")?);
-    figures.p50_us.push(number("/latency_us/p50")?);
-    figures.p99_us.push(number("/latency_us/p99")?);
+    measurements.ops_per_second.push(number("/ops_per_second")?);
+    measurements
+        .cpu_us_per_op
+        .push(number("/server/cpu_us_per_op")?);
+    measurements.p50_us.push(number("/latency_us/p50")?);
+    measurements.p99_us.push(number("/latency_us/p99")?);
     Ok(())
 }
 
@@ -334,7 +336,7 @@ fn measure_peer(
     case: &Case,
     server: &Server,
     seconds: u32,
-    figures: &mut Figures,
+    measurements: &mut Measurements,
 ) -> Result<()> {
     let mut command = (peer.command)(case, &server.addr(), seconds)?;
     let report: serde_json::Value = serde_json::from_str(&output(&mut command)?)?;
@@ -344,9 +346,9 @@ fn measure_peer(
             .and_then(serde_json::Value::as_f64)
             .ok_or(format!("no {name} in {report}"))
     };
-    figures.ops_per_second.push(number("ops_per_second")?);
-    figures.p50_us.push(number("p50_us")?);
-    figures.p99_us.push(number("p99_us")?);
+    measurements.ops_per_second.push(number("ops_per_second")?);
+    measurements.p50_us.push(number("p50_us")?);
+    measurements.p99_us.push(number("p99_us")?);
     Ok(())
 }
 
@@ -397,7 +399,7 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
         ) else {
             continue;
         };
-        let pair = |of: fn(&Figures) -> &Series| (of(peer).median(), of(ours).median());
+        let pair = |of: fn(&Measurements) -> &Series| (of(peer).median(), of(ours).median());
         let (rate, cpu) = (pair(|f| &f.ops_per_second), pair(|f| &f.cpu_us_per_op));
         let (p50, p99) = (pair(|f| &f.p50_us), pair(|f| &f.p99_us));
         rows.push(vec![
@@ -431,7 +433,7 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
     }
     let rate = |case: &Case, who| {
         book.get(&(case.name, who))
-            .map_or(0.0, |f: &Figures| f.ops_per_second.median())
+            .map_or(0.0, |f: &Measurements| f.ops_per_second.median())
     };
     let rows: Vec<Vec<String>> = RECIPES
         .iter()
@@ -442,7 +444,7 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
                 .find(|one| peer(one).is_some() && case.name.starts_with(one.name))
                 .unwrap_or(case);
             let [on_zookeeper, on_baton] = PEER_ON.map(|on| rate(beside, on));
-            let figure = |value: f64| {
+            let measurement = |value: f64| {
                 if value > 0.0 {
                     show(value)
                 } else {
@@ -455,10 +457,10 @@ fn render(args: &Args, book: &Book, sizes: &[Size]) -> String {
             };
             vec![
                 label,
-                figure(on_zookeeper),
-                figure(rate(case, zookeeper)),
-                figure(on_baton),
-                figure(rate(case, baton)),
+                measurement(on_zookeeper),
+                measurement(rate(case, zookeeper)),
+                measurement(on_baton),
+                measurement(rate(case, baton)),
                 ratio(rate(case, zookeeper), on_zookeeper),
                 ratio(rate(case, baton), on_zookeeper),
             ]

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Show a difference that is kept on purpose, by its name in differences.txt.
     #[arg(long, value_name = "NAME")]
     compare: Vec<String>,
-    /// Stop after so many differences.
+    /// Stop after this number of differences.
     #[arg(long, value_name = "N", default_value_t = 3)]
     findings: usize,
 }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::executables::Executable;
 use crate::{Result, machine, root, table};
 
-/// Between two looks at a process.
+/// Between two checks of a process.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Run the tests many times under load, and name those that do not always pass.
@@ -148,7 +148,7 @@ fn turns(executables: usize, runs: usize) -> VecDeque<Turn> {
     turns
 }
 
-/// A number that looks like chance, and is the same each time.
+/// A pseudo-random number, the same each time.
 fn mixed(mut seed: u64) -> u64 {
     seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

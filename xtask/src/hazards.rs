@@ -1,4 +1,4 @@
-//! `cargo xtask hazards`: which hazards of `docs/internals/hazards.md` have a test, told from the
+//! `cargo xtask hazards`: which hazards of `docs/internals/hazards.md` have a test, read from the
 //! tests' names. It reads sources; it never runs a test.
 
 use std::collections::{BTreeMap, BTreeSet};

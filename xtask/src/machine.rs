@@ -1,4 +1,4 @@
-//! The machine that figures were taken on, as a table's caption needs it.
+//! The machine that measurements were taken on, as a table's caption needs it.
 
 use std::fs;
 

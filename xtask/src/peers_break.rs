@@ -7,7 +7,7 @@
 
 mod calm;
 mod ensemble;
-mod figures;
+mod measurements;
 mod pair;
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::peer::require;
 use crate::{Result, machine, page, table};
-use figures::Row;
+use measurements::Row;
 
 const PAGE: &str = "docs/user/why.md";
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);

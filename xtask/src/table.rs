@@ -1,4 +1,4 @@
-//! Figures from several rounds, and the tables made of them.
+//! Measurements from several rounds, and the tables made of them.
 
 /// One measured quantity, a value for each round.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ impl Series {
     }
 }
 
-/// A figure for a table: thousands apart, three significant digits below 100.
+/// A measurement for a table: thousands apart, three significant digits below 100.
 pub(crate) fn show(value: f64) -> String {
     if value >= 100.0 {
         let whole = format!("{value:.0}");

@@ -124,7 +124,7 @@ async fn h49_reversed_lists_do_not_wait_for_each_other() {
     for worker in workers {
         within(worker).await.unwrap();
     }
-    checker.verdict().unwrap();
+    checker.check().unwrap();
     assert_eq!(checker.entries(), 4 * 12 * 2);
     until(&stage, [0; 3]).await;
 }

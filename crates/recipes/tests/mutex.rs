@@ -71,7 +71,7 @@ async fn the_lock_goes_from_hand_to_hand_in_order_and_never_to_two() {
             "first come, first served"
         );
     }
-    checker.verdict().unwrap();
+    checker.check().unwrap();
     stage.until_children(0).await;
 }
 
@@ -96,7 +96,7 @@ async fn a_holder_that_goes_to_the_end_of_the_line_lets_all_others_have_their_tu
     let again = within(lock.requeue(first)).await.unwrap();
     assert_eq!(checker.entries(), 3, "all that stood behind came first");
     drop(checker.enter("again".to_owned(), again.token()));
-    checker.verdict().unwrap();
+    checker.check().unwrap();
     assert!(again.token() > token && again.node() != node);
     stage.until_children(1).await;
     within(again.release()).await.unwrap();

@@ -58,7 +58,7 @@ impl Board {
 
     fn verdict(&self) {
         for checker in self.checkers.lock().unwrap().values() {
-            checker.verdict().unwrap();
+            checker.check().unwrap();
         }
     }
 }

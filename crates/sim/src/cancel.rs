@@ -48,12 +48,12 @@ impl FromStr for CancelAt {
     }
 }
 
-/// Drives a future, counts its polls, and drops it where told: `None` then.
+/// Drives a future, counts its polls, and drops it at the chosen poll: `None` then.
 pub(crate) struct Cancellable<F, C> {
     future: Option<Pin<Box<F>>>,
     at: Option<(usize, Edge)>,
     polls: usize,
-    /// Told the number of each poll before it happens.
+    /// Receives the number of each poll before it happens.
     count: C,
 }
 

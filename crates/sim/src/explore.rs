@@ -22,7 +22,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What fits into a test: one seed, at most so many runs.
+    /// What fits into a test: one seed, a bounded number of runs.
     #[must_use]
     pub const fn quick(runs: usize) -> Self {
         Self {

@@ -50,7 +50,7 @@ pub enum FaultKind {
     /// As `Reset`, and new connections of this client are refused for two and a half session
     /// timeouts.
     Exile,
-    /// The client's process stands still for so long: it does nothing, and its clock runs on. A
+    /// The client's process is paused for this long: it does nothing, and its clock runs on. A
     /// pause that is a little shorter than the session timeout ends its leases, and not its
     /// session.
     Pause(Duration),

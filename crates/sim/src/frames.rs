@@ -17,7 +17,7 @@ pub(crate) struct Dialogue {
 
 /// A request, as far as the simulator cares.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct FrameText {
     /// For the transcript.
     pub text: String,
     /// Creates in it.
@@ -25,8 +25,8 @@ pub(crate) struct Told {
 }
 
 impl Dialogue {
-    /// A frame's body that the client has sent. `words` tells whether text is wanted.
-    pub(crate) fn up(&mut self, body: &[u8], words: bool) -> Told {
+    /// A frame's body that the client has sent. `words` says whether text is wanted.
+    pub(crate) fn up(&mut self, body: &[u8], words: bool) -> FrameText {
         let limits = Limits::default();
         if !std::mem::replace(&mut self.greeted_up, true) {
             let text = match ConnectRequest::decode(body, &limits) {
@@ -34,14 +34,14 @@ impl Dialogue {
                 Ok(hello) => format!("connect again, session 0x{:x}", hello.session_id),
                 Err(error) => format!("connect? {error}"),
             };
-            return Told { text, creates: 0 };
+            return FrameText { text, creates: 0 };
         }
         let mut decoder = Decoder::new(body, &limits);
         let Ok(header) = RequestHeader::decode(&mut decoder) else {
-            return Told::default();
+            return FrameText::default();
         };
         let Ok(op) = OpCode::try_from(header.op) else {
-            return Told::default();
+            return FrameText::default();
         };
         self.asked.insert(header.xid, op);
         let request = Request::decode(op, decoder.rest(), &limits);
@@ -74,7 +74,7 @@ impl Dialogue {
         } else {
             String::new()
         };
-        Told { text, creates }
+        FrameText { text, creates }
     }
 
     /// A frame's body that the server has sent.

@@ -1,4 +1,4 @@
-//! The deterministic simulator: seeds in, verdict out.
+//! The deterministic simulator: seeds in, violations out.
 //!
 //! Recipes, client and server, the real code of all three, run on one thread and one virtual clock;
 //! only sockets and disk are replaced. A [`Plan`] says what goes wrong: which frame of which
@@ -6,7 +6,7 @@
 //! same run, to the last byte of its transcript. [`explore()`] runs a
 //! [`Scenario`](scenario::Scenario) under every such plan and judges each run: exclusion by token
 //! and by time, nothing left behind, nothing lost or doubled, nobody stuck.
-//! `docs/project/simulation.md` tells how to use it.
+//! `docs/project/simulation.md` explains how to use it.
 //!
 //! This crate is for development only, and must never decide anything that production code decides.
 #![forbid(unsafe_code)]

@@ -31,7 +31,7 @@ struct Args {
     /// How many seeds.
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// At most so many runs per seed with one thing going wrong.
+    /// The most runs per seed with one fault each.
     #[arg(long, default_value_t = usize::MAX)]
     runs: usize,
     /// Runs per seed with two things going wrong.

@@ -1,5 +1,5 @@
 //! The network between clients and server: every frame passes here, is counted, takes its time, and
-//! meets the plan's faults. Owns connections and the server's comings and goings; never looks into
+//! meets the plan's faults. Owns connections and the server's comings and goings; never reads
 //! a frame but to name it.
 
 use std::collections::BTreeSet;
@@ -88,13 +88,13 @@ struct State {
 pub(crate) struct Network(Arc<Mutex<State>>);
 
 /// What becomes of a frame that arrives.
-enum Verdict {
+enum FrameFate {
     Deliver,
     Drop,
     DeliverAfter(Duration),
     DeliverLate,
     DeliverAndCut(FaultKind),
-    /// The client stands still once it has read this, and does nothing with it.
+    /// The client is paused once it has read this, and does nothing with it.
     DeliverAndDeafen(Standstill),
     Crash,
 }
@@ -196,7 +196,7 @@ impl Network {
         self.state().transcript.lines()
     }
 
-    /// The end: what holds the network alive is let go.
+    /// The end: what keeps the network alive is dropped.
     pub(crate) fn shut(&self) {
         let (server, conns) = {
             let mut state = self.state();
@@ -310,36 +310,36 @@ impl Network {
                     return;
                 }
             };
-            let verdict = self.state().arrive(conn, direction, &bytes);
-            match verdict {
-                Verdict::Deliver => self.state().deliver(conn, direction, &bytes),
-                Verdict::Drop => {}
-                Verdict::DeliverAfter(delay) => {
+            let fate = self.state().arrive(conn, direction, &bytes);
+            match fate {
+                FrameFate::Deliver => self.state().deliver(conn, direction, &bytes),
+                FrameFate::Drop => {}
+                FrameFate::DeliverAfter(delay) => {
                     tokio::time::sleep(delay).await;
                     self.state().deliver(conn, direction, &bytes);
                 }
-                Verdict::DeliverLate => {
+                FrameFate::DeliverLate => {
                     self.next_answer(conn).await;
                     self.state().deliver(conn, direction, &bytes);
                 }
-                Verdict::DeliverAndCut(FaultKind::Crash) => {
+                FrameFate::DeliverAndCut(FaultKind::Crash) => {
                     self.state().deliver(conn, direction, &bytes);
                     for _ in 0..TURNS_BEFORE_CRASH {
                         tokio::task::yield_now().await;
                     }
                     self.crash();
                 }
-                Verdict::DeliverAndCut(kind) => {
+                FrameFate::DeliverAndCut(kind) => {
                     let mut state = self.state();
                     state.deliver(conn, direction, &bytes);
                     state.cut(conn, kind);
                 }
-                Verdict::DeliverAndDeafen(process) => {
+                FrameFate::DeliverAndDeafen(process) => {
                     self.state().deliver(conn, direction, &bytes);
                     tokio::task::yield_now().await;
                     process.deafen();
                 }
-                Verdict::Crash => self.crash(),
+                FrameFate::Crash => self.crash(),
             }
         }
     }
@@ -426,10 +426,10 @@ impl State {
         }
     }
 
-    /// A frame has come to the far end: names it, counts it, and looks whether a fault strikes.
-    fn arrive(&mut self, id: usize, direction: Direction, bytes: &[u8]) -> Verdict {
+    /// A frame has come to the far end: names it, counts it, and checks whether a fault strikes.
+    fn arrive(&mut self, id: usize, direction: Direction, bytes: &[u8]) -> FrameFate {
         let Some(conn) = self.conns.get_mut(id) else {
-            return Verdict::Drop;
+            return FrameFate::Drop;
         };
         let client = conn.client;
         self.arrived += 1;
@@ -437,22 +437,22 @@ impl State {
             self.endless.send_replace(true);
         }
         if at(&mut conn.lost, direction).is_some_and(|lost| *lost) {
-            return Verdict::Drop;
+            return FrameFate::Drop;
         }
         if conn.late && direction == Direction::Up {
-            return Verdict::DeliverLate;
+            return FrameFate::DeliverLate;
         }
         let body = bytes.get(frame::LENGTH_BYTES..).unwrap_or_default();
         let words = self.transcript.wanted();
         let (text, creates) = match direction {
             Direction::Up => {
-                let told = conn.dialogue.up(body, words);
-                (told.text, told.creates)
+                let frame = conn.dialogue.up(body, words);
+                (frame.text, frame.creates)
             }
             Direction::Down => (conn.dialogue.down(body, words), 0),
         };
         let Some(link) = self.links.get_mut(client) else {
-            return Verdict::Drop;
+            return FrameFate::Drop;
         };
         let open = self.open;
         let number = at(&mut link.frames, direction).map_or(0, |count| {
@@ -482,21 +482,21 @@ impl State {
         });
         match struck.filter(|_| open) {
             Some(fault) => self.strike(id, fault),
-            None => Verdict::Deliver,
+            None => FrameFate::Deliver,
         }
     }
 
-    fn strike(&mut self, conn: usize, fault: Fault) -> Verdict {
+    fn strike(&mut self, conn: usize, fault: Fault) -> FrameFate {
         self.say(&format!("FAULT {fault}"));
         match (fault.kind, fault.edge) {
-            (FaultKind::Delay(by), _) => Verdict::DeliverAfter(by),
+            (FaultKind::Delay(by), _) => FrameFate::DeliverAfter(by),
             (FaultKind::Late, _) => {
                 if let Some(conn) = self.conns.get_mut(conn) {
                     conn.late = true;
                     conn.lost = [false, true];
                     conn.to_client.reset();
                 }
-                Verdict::DeliverLate
+                FrameFate::DeliverLate
             }
             (FaultKind::Pause(length), edge) => {
                 let process = self
@@ -504,21 +504,21 @@ impl State {
                     .get(fault.client)
                     .map(|link| link.process.clone());
                 let Some(process) = process else {
-                    return Verdict::Deliver;
+                    return FrameFate::Deliver;
                 };
                 let reads = (fault.direction, edge) == (Direction::Down, Edge::After);
                 process.begin(length, !reads);
                 if reads {
-                    Verdict::DeliverAndDeafen(process)
+                    FrameFate::DeliverAndDeafen(process)
                 } else {
-                    Verdict::Deliver
+                    FrameFate::Deliver
                 }
             }
-            (kind, Edge::After) => Verdict::DeliverAndCut(kind),
-            (FaultKind::Crash, Edge::Before) => Verdict::Crash,
+            (kind, Edge::After) => FrameFate::DeliverAndCut(kind),
+            (FaultKind::Crash, Edge::Before) => FrameFate::Crash,
             (kind, Edge::Before) => {
                 self.cut(conn, kind);
-                Verdict::Drop
+                FrameFate::Drop
             }
         }
     }

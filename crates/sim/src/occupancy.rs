@@ -58,7 +58,8 @@ impl Occupancy {
         let what = &self.what;
         if !valid() {
             self.network.mark(GRANT_OVER);
-            // Told late: whoever stood still meanwhile knows from its guard that it holds nothing.
+            // Reported late: a process that was paused meanwhile knows from its guard that it holds
+            // nothing.
             self.network
                 .note(|| format!("{who} held {what}, token {token}, and does not any more"));
             return;

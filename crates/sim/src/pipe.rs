@@ -92,7 +92,7 @@ impl AsyncRead for Mailbox {
 
 /// What one end writes to.
 pub(crate) struct Outgoing {
-    /// What the other way brings tells whether the connection is broken.
+    /// Data from the other direction shows whether the connection is broken.
     incoming: Mailbox,
     wire: Mutex<Wire>,
 }

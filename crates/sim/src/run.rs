@@ -12,8 +12,8 @@ use crate::stage::Stage;
 
 /// The session timeout of every simulated client.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
-/// After the actors: long enough for every cleanup, and for every session that nobody speaks for to
-/// expire.
+/// After the actors: long enough for every cleanup, and for every session that no connection owns
+/// to expire.
 const QUIET: Duration = Duration::from_secs(9);
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// A run that has not ended then will not end: ten times what the longest one takes.

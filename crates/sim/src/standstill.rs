@@ -1,7 +1,7 @@
-//! A process that stands still: what a stopped virtual machine, a long garbage collection or
+//! A paused process: what a stopped virtual machine, a long garbage collection or
 //! `SIGSTOP` does to a client.
 //!
-//! Owns when a client stands still and what waits for its end: its actors are not polled, its
+//! Owns when a client is paused and what waits for its end: its actors are not polled, its
 //! timers do not fire, nothing is read. Its clock runs on, and so does everybody else. Must never
 //! lose a wake-up: what would have happened happens at the end.
 
@@ -32,7 +32,7 @@ impl Standstill {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stands still from now on, for so long.
+    /// Pauses the process from now on, for this long.
     pub(crate) fn begin(&self, length: Duration, deaf: bool) {
         let until = Instant::now() + length;
         {
@@ -104,7 +104,7 @@ impl Standstill {
     }
 }
 
-/// A future that is not polled while its process stands still.
+/// A future that is not polled while its process is paused.
 pub(crate) struct Stopped<F> {
     still: Standstill,
     future: Pin<Box<F>>,

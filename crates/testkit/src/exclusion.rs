@@ -108,7 +108,7 @@ impl ExclusionChecker {
     ///
     /// # Errors
     /// The first violation.
-    pub fn verdict(&self) -> Result<(), Violation> {
+    pub fn check(&self) -> Result<(), Violation> {
         self.state().violations.first().cloned().map_or(Ok(()), Err)
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         let first = checker.enter("a", 5);
         drop(first);
         let second = checker.enter("b", 6);
-        assert_eq!(checker.verdict(), Ok(()));
+        assert_eq!(checker.check(), Ok(()));
         let third = checker.enter("c", 6);
         drop((second, third));
         assert_eq!(checker.entries(), 3);

@@ -1,4 +1,4 @@
-//! Looking at a server from outside: four-letter words, and what is in its tree. Reads only.
+//! The state of a server as clients see it: four-letter words, and what is in its tree. Reads only.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::{RawClient, RawError};
 /// How long a server may take to answer a four-letter word.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Session timeout of the sessions that look; they are closed when they have looked.
+/// Session timeout of the sessions that read; they are closed afterwards.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// Sends a four-letter word (protocol.md §7.1) and returns the server's whole answer.
@@ -54,7 +54,7 @@ pub async fn watch_count(server: SocketAddr) -> io::Result<u64> {
         })
 }
 
-/// One value of `srvr`, such as `Mode` or `Zxid`; `None` if the server does not tell it.
+/// One value of `srvr`, such as `Mode` or `Zxid`; `None` if the server does not report it.
 ///
 /// # Errors
 /// As [`four_letter_word`].
@@ -97,7 +97,7 @@ pub async fn tree(server: SocketAddr, top: &str) -> Result<Vec<Znode>, RawError>
     let mut found = Vec::new();
     let mut to_visit = vec![top.to_owned()];
     while let Some(path) = to_visit.pop() {
-        if let Some(node) = look(&mut client, &path).await? {
+        if let Some(node) = read_node(&mut client, &path).await? {
             let below = list(&mut client, &path).await?;
             to_visit.extend(below.into_iter().rev().map(|node| node.path));
             found.push(node);
@@ -140,12 +140,12 @@ async fn list(client: &mut RawClient, parent: &str) -> Result<Vec<Znode>, RawErr
     };
     let mut nodes = Vec::with_capacity(names.len());
     for name in names {
-        nodes.extend(look(client, &path::join(parent, &name)).await?);
+        nodes.extend(read_node(client, &path::join(parent, &name)).await?);
     }
     Ok(nodes)
 }
 
-async fn look(client: &mut RawClient, path: &str) -> Result<Option<Znode>, RawError> {
+async fn read_node(client: &mut RawClient, path: &str) -> Result<Option<Znode>, RawError> {
     match client.call(&Request::GetData { path, watch: false }).await {
         Ok(Response::Data { data, stat }) => Ok(Some(Znode {
             path: path.to_owned(),

@@ -57,7 +57,7 @@ impl Target {
     }
 }
 
-/// Why a server for a test did not start, or did not do as told.
+/// Why a server for a test did not start, or did not act as asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -67,7 +67,7 @@ pub enum LaunchError {
     /// Something that has to be installed is not.
     #[error("{missing} is missing; on Debian: apt-get install {packages}")]
     NotInstalled {
-        /// What was looked for.
+        /// What was expected.
         missing: String,
         /// The packages that bring it.
         packages: &'static str,
@@ -123,8 +123,8 @@ pub struct ServerOptions {
     pub min_session_timeout: Duration,
     /// The longest session timeout granted. Default 60 s.
     pub max_session_timeout: Duration,
-    /// In an ensemble: after so many ticks without a word from the leader a follower stops serving.
-    /// Default 20.
+    /// In an ensemble: after this number of ticks without a message from the leader a follower
+    /// stops serving. Default 20.
     pub sync_limit: u32,
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
     /// none.

@@ -173,8 +173,8 @@ impl Proxy {
         self.set_door(Door::Refuse);
     }
 
-    /// Nothing moves any more, on old connections and on new ones, and nobody is told, until
-    /// [`Proxy::heal`].
+    /// Nothing moves any more, on old connections and on new ones, and neither side is notified,
+    /// until [`Proxy::heal`].
     pub fn partition(&self) {
         self.set_door(Door::Silent);
         self.cut_all(Variant::BlackHole);
@@ -196,7 +196,7 @@ impl Proxy {
         *self.shared.accepted.borrow()
     }
 
-    /// Waits until so many connections were accepted since the start.
+    /// Waits until this number of connections was accepted since the start.
     pub async fn wait_accepted(&self, at_least: u64) {
         let mut accepted = self.shared.accepted.subscribe();
         // The sender lives in `self`, so waiting ends only when the count is reached.
@@ -209,7 +209,7 @@ impl Proxy {
         *self.shared.live.borrow()
     }
 
-    /// Waits until so many connections exist and no more.
+    /// Waits until exactly this number of connections exists.
     pub async fn wait_live(&self, at_most: u64) {
         let mut live = self.shared.live.subscribe();
         let _ = live.wait_for(|count| *count <= at_most).await;
@@ -262,7 +262,7 @@ impl RuleBuilder<'_> {
         self.proxy.shared.rules.install(self.what, action)
     }
 
-    /// Installs a rule that only watches: the frame passes, and the [`Fault`] tells of it.
+    /// Installs a rule that only watches: the frame passes, and the [`Fault`] reports it.
     pub fn observe(self) -> Fault {
         self.then(Action::Pass)
     }

@@ -1,5 +1,5 @@
 //! One connection without any intelligence: it sends what it is given and shows what comes back.
-//! For tests of servers, and for looking at a tree without trusting the client under test. Never
+//! For tests of servers, and for reading a tree without trusting the client under test. Never
 //! reconnects, never pings.
 
 use std::collections::VecDeque;

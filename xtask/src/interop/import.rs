@@ -81,7 +81,7 @@ pub(super) fn run(baton: &Path, znodes: usize, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many znodes these lines tell of: one each, but for those of the many.
+/// How many znodes these lines report: one each, but for those of the many.
 fn count(lines: &[&str]) -> usize {
     let lines = lines.iter().map(|line| match line.split_once("/* ") {
         Some((_, many)) => many
@@ -137,7 +137,7 @@ fn timed(name: &str, command: &mut Command) -> Result<String> {
     let mut child = Owned::start(command.stdout(Stdio::null()))?;
     let (mut cpu, mut mib) = (0.0, 0);
     let status = loop {
-        // Both only grow; of a child that has just ended the figures are gone.
+        // Both only grow; of a child that has just ended the measurements are gone.
         cpu = cpu_seconds(child.pid()).unwrap_or(cpu);
         mib = mib.max(peak_mib(child.pid()).unwrap_or(0));
         if let Some(status) = child.0.try_wait()? {

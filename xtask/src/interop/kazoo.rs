@@ -15,7 +15,7 @@ const SCRIPT: &str = "run.sh";
 /// What Baton's server says in `envi`; one of kazoo's tests compares it with what the pack is told.
 const REPORTED_VERSION: &str = "3.9.5";
 
-/// What in a test's name tells that it may miss, and why.
+/// Parts of a test's name by which it may miss, and why.
 const MAY_MISS: [(&str, &str); 2] = [
     (
         "::TestSSLClient::",
@@ -40,12 +40,12 @@ pub(super) fn run(named: Option<&Path>, dry: bool) -> Result<Done> {
         return Ok(Done::Skipped(missing));
     }
     let said = suite(&script, &std::path::absolute(build_baton()?)?)?;
-    let verdict = Verdict::of(&said)?;
-    println!("{}", verdict.summary);
+    let result = SuiteResult::of(&said)?;
+    println!("{}", result.summary);
     if !dry {
-        page::replace(PAGE, "kazoo's own tests", &verdict.text())?;
+        page::replace(PAGE, "kazoo's own tests", &result.text())?;
     }
-    match verdict.unexplained().as_slice() {
+    match result.unexplained().as_slice() {
         [] => Ok(Done::Passed),
         some => Err(format!("kazoo's tests missed: {}", some.join(", ")).into()),
     }
@@ -62,7 +62,7 @@ fn suite(script: &Path, baton: &Path) -> Result<String> {
     );
     std::fs::write(&server, script_text)?;
     let mut command = Command::new("bash");
-    // Misses end it with a failure, of which the verdict judges.
+    // Misses end it with a failure, of which the result judges.
     let status = command
         .arg(script)
         // Its tests wait for five seconds here and there, which a busy machine may not keep.
@@ -82,13 +82,13 @@ fn suite(script: &Path, baton: &Path) -> Result<String> {
 
 /// What the pack's last lines say.
 #[derive(Debug)]
-struct Verdict {
+struct SuiteResult {
     /// How many must pass, and how many passed at all.
     summary: String,
     missed: Vec<String>,
 }
 
-impl Verdict {
+impl SuiteResult {
     fn of(said: &str) -> Result<Self> {
         let again = said
             .lines()
@@ -97,7 +97,7 @@ impl Verdict {
         let judged = said.lines().find(|line| line.contains(" must pass: "));
         let totals = said.lines().rfind(|line| line.contains(" passed, "));
         let (Some(judged), Some(totals)) = (judged, totals) else {
-            return Err("kazoo's suite ended without a verdict".into());
+            return Err("kazoo's suite ended without a result".into());
         };
         let judged = judged.trim_start_matches("run.sh: ");
         Ok(Self {
@@ -157,14 +157,14 @@ mod tests {
                     RETRY kazoo/tests/test_client.py::TestClient::test_late: passed on retry 1\n\
                     run.sh: 484 tests must pass: 2 missed, 0 not selected; 0 others passed\n\
                     482 passed, 9 failed, 2 skipped\n";
-        let verdict = Verdict::of(said).unwrap();
+        let result = SuiteResult::of(said).unwrap();
         assert_eq!(
-            verdict.unexplained(),
+            result.unexplained(),
             ["kazoo/tests/test_lock.py::TestLock::test_lock: failed"]
         );
-        assert!(verdict.text().contains("**a bug**"));
-        assert!(verdict.summary.starts_with("484 tests must pass: 2 missed"));
-        assert!(verdict.summary.ends_with("1 passed only when run again."));
-        assert!(Verdict::of("out of time").is_err());
+        assert!(result.text().contains("**a bug**"));
+        assert!(result.summary.starts_with("484 tests must pass: 2 missed"));
+        assert!(result.summary.ends_with("1 passed only when run again."));
+        assert!(SuiteResult::of("out of time").is_err());
     }
 }

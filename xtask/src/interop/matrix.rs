@@ -141,7 +141,7 @@ fn baton_before(
         let guard = runtime.block_on(mutex.acquire())?;
         let log = Log::default();
         let mut other = started(&log, servers, recipe, &path)?;
-        other.tell("acquire")?;
+        other.send("acquire")?;
         let cell = match other.hear("enter", SETTLED) {
             Ok(None) => {
                 runtime.block_on(guard.release())?;
@@ -181,7 +181,7 @@ async fn ensure(client: &Client, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until only the holder stands in line: what was refused takes itself out of it in the
+/// Waits until only the holder is in the wait queue: what was refused takes itself out of it in the
 /// background.
 async fn alone(client: &Client, path: &str) -> Result<()> {
     let session = client.session().await?;

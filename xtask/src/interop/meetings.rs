@@ -147,7 +147,7 @@ fn meet(meeting: &Meeting, servers: &str, path: &str) -> Result<String> {
 /// Sends a command to each, and says who finishes it although others are still to come.
 fn too_early(members: &mut [Peer], command: &str) -> Result<Option<String>> {
     for member in members.iter_mut() {
-        member.tell(command)?;
+        member.send(command)?;
     }
     std::thread::sleep(STILL);
     for member in members.iter() {
@@ -236,7 +236,7 @@ fn group(members: &mut [Peer]) -> Result<String> {
 fn count(members: &mut [Peer]) -> Result<String> {
     const TIMES: usize = 50;
     for member in members.iter_mut() {
-        member.tell(&format!("add {TIMES}"))?;
+        member.send(&format!("add {TIMES}"))?;
     }
     all_done(members)?;
     let sum = (TIMES * members.len()).to_string();

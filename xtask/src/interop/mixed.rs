@@ -20,17 +20,17 @@ const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
 /// From the time when the line moves again after one fault to the next, on average.
 const FAULT_PAUSE_MS: u64 = 1_500;
-/// So many turns behind a fault, and the line moves again: more than members that stood before the
-/// one that it hit.
+/// After this number of turns behind a fault the queue moves again: more than members that stood
+/// before the one that it hit.
 const MOVING: usize = 8;
-/// A line that does not move for so long gets its next fault all the same.
+/// A queue that does not move for this long gets its next fault all the same.
 const STANDSTILL: Duration = Duration::from_secs(12);
 /// What a group must show.
 const ENOUGH_HAND_OVERS: usize = 30;
 /// How much longer a run may take until it does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who stands in one line.
+/// The members of one wait queue.
 struct Group {
     name: &'static str,
     members: [&'static str; 4],
@@ -245,7 +245,7 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
     }
     for member in &mut members {
         member.await_ready()?;
-        member.tell(HOLD_AND_THINK)?;
+        member.send(HOLD_AND_THINK)?;
     }
     let (mut kills, mut pauses) = (0, 0);
     // Each group has faults of its own.
@@ -304,7 +304,7 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
             said_at_fault = log.len();
             let recipe = group.members.get(slot).ok_or("no such member")?;
             *member = Peer::start(&log, &spec(recipe))?;
-            member.tell(HOLD_AND_THINK)?;
+            member.send(HOLD_AND_THINK)?;
         }
         (fault_at, next_fault) = (Instant::now(), None);
     }

@@ -14,7 +14,7 @@ use crate::peer::{Event, Log, Peer, Spec};
 
 const ITEMS_EACH: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// No item for so long, and none will come: a killed consumer's lock has gone by then.
+/// After this long without an item none will come: a killed consumer's lock has gone by then.
 const QUIET: Duration = Duration::from_secs(8);
 
 /// Two names of one queue.
@@ -140,7 +140,7 @@ fn share(queue: &Shared, servers: &str, path: &str) -> Result<Outcome> {
         start(queue.theirs)?,
     ];
     for consumer in &mut consumers {
-        consumer.tell("drain")?;
+        consumer.send("drain")?;
     }
     for item in 0..ITEMS_EACH {
         for (number, producer) in producers.iter_mut().enumerate() {
@@ -162,7 +162,7 @@ fn share(queue: &Shared, servers: &str, path: &str) -> Result<Outcome> {
     }
     let end = Instant::now() + QUIET;
     for consumer in &mut consumers {
-        consumer.tell("stop")?;
+        consumer.send("stop")?;
     }
     for consumer in &consumers {
         let _ = consumer.hear("done", end.saturating_duration_since(Instant::now()))?;

@@ -7,7 +7,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `modules` | the parts of the workspace that are mutated, and whose tests count for each |
-//! | `scan`, `operators` | all mutants of a source file: which code is looked at, what is done to it |
+//! | `scan`, `operators` | all mutants of a source file: which code is mutated, and how |
 //! | `mutant` | one mutant, its identity and how it is shown |
 //! | `sample` | the draw by a seed, the lines that a change touches, shares |
 //! | `rewrite` | mutants written into a source text behind their switches |

@@ -78,7 +78,7 @@ pub(super) enum Shape {
     Statements,
     /// `!on && original`: the range is a condition with a `let` in it.
     Condition,
-    /// `if on { return replacement; } original`: the range is what stands between a body's braces.
+    /// `if on { return replacement; } original`: the range is the text between a body's braces.
     Body,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Mutant {
     pub(super) shape: Shape,
     /// The text of `range`, on one line.
     pub(super) original: String,
-    /// What stands there instead; empty where something is left out.
+    /// The replacement; empty where something is left out.
     pub(super) replacement: String,
 }
 

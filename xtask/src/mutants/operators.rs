@@ -264,7 +264,7 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
-/// Whether a condition is a chain of `&&` that one more side can stand before.
+/// Whether a condition is a chain of `&&` that can take one more side in front.
 fn is_let_chain(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,

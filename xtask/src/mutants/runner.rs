@@ -19,14 +19,14 @@ use super::tree::Chosen;
 use crate::Result;
 use crate::executables::Executable;
 
-/// A run has so many times its normal time, and this much besides.
+/// A run may take this multiple of its normal time, and this much more.
 const TIMES: u32 = 4;
 const BESIDES: Duration = Duration::from_secs(20);
 /// For a run whose normal time is not known.
 const LONGEST: Duration = Duration::from_secs(900);
 /// Address space of a run, in KiB: a mutant may ask for memory without end.
 const MEMORY: &str = "12000000";
-/// Between two looks at a run.
+/// Between two checks of a run.
 const STEP: Duration = Duration::from_millis(20);
 
 /// How a run of an executable ended.

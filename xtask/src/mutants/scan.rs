@@ -1,6 +1,6 @@
 //! Finds every mutant of one source file.
 //!
-//! Owns which code is looked at: function bodies, without tests, constants, patterns, types,
+//! Owns which code is mutated: function bodies, without tests, constants, patterns, types,
 //! attributes and most macros. What is done to an expression or a statement is in `operators`.
 
 use std::ops::Range;

@@ -16,7 +16,7 @@ use super::rewrite::{Numbered, Placed, rewrite};
 use crate::executables::Executable;
 use crate::{Result, process};
 
-/// After so many builds something else is wrong.
+/// The most builds before the cause must be something else.
 const MOST_ROUNDS: usize = 60;
 
 /// A mutant with its number and the crate that it is in.

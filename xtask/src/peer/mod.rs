@@ -1,4 +1,4 @@
-//! One process of one library that takes part in a recipe: started, told what to do line by line,
+//! One process of one library that takes part in a recipe: started, sent its commands line by line,
 //! and listened to.
 //!
 //! Baton, Curator, kazoo and zookeeper-recipes all speak the same lines, so that a group may be of
@@ -181,7 +181,7 @@ pub(crate) struct Peer {
     process: Owned,
     commands: ChildStdin,
     log: Log,
-    /// Answers are looked for behind the place that the log had when the command was sent.
+    /// Answers are searched for behind the end that the log had when the command was sent.
     sent_at: usize,
 }
 
@@ -250,8 +250,8 @@ impl Peer {
         &self.recipe
     }
 
-    /// Tells it what to do.
-    pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
+    /// Sends it a command.
+    pub(crate) fn send(&mut self, command: &str) -> Result<()> {
         self.sent_at = self.log.len();
         writeln!(self.commands, "{command}")
             .map_err(|error| format!("{} does not listen: {error}", self.recipe).into())
@@ -278,9 +278,9 @@ impl Peer {
         }
     }
 
-    /// Tells it what to do and waits for the answer.
+    /// Sends it a command and waits for the answer.
     pub(crate) fn ask(&mut self, command: &str, what: &str, limit: Duration) -> Result<Event> {
-        self.tell(command)?;
+        self.send(command)?;
         self.answer(what, limit)
     }
 

@@ -11,7 +11,7 @@ use super::Event;
 /// How many may hold at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// So many.
+    /// This number.
     AtMost(u32),
     /// One that writes, or any number that read.
     ReadWrite,
@@ -130,7 +130,7 @@ fn holdings(events: &[Event], claims_less: impl Fn(usize) -> bool) -> Vec<Holdin
             _ => {}
         }
     }
-    // What a process said before it was killed may arrive after that, so its end is looked up, not
+    // What a process said before it was killed may arrive after that, so its end is read, not
     // awaited.
     let killed = |peer: usize| {
         let mut ends = events.iter().filter(|event| event.peer == peer);

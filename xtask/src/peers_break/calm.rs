@@ -7,7 +7,7 @@ use baton::{Client, Config, CreateMode};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant, inspect};
 use tokio::runtime::Runtime;
 
-use super::figures::{Figures, Row};
+use super::measurements::{Measurements, Row};
 use super::pair::{PATIENCE, Pair};
 use super::{SESSION_TIMEOUT, SUBJECTS, TICK};
 use crate::peer::{Log, Peer, Rule, Spec};
@@ -16,7 +16,7 @@ use crate::{Result, java, process};
 /// How long a holder that was woken is watched.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 const CROWD_TIME: Duration = Duration::from_secs(30);
-/// A crowd that has had no grant for so long, while all want one, hangs: two sessions could have
+/// A crowd that has had no grant for this long, while all want one, hangs: two sessions could have
 /// expired.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -30,8 +30,8 @@ fn server(runtime: &Runtime) -> Result<TestServer> {
     Ok(runtime.block_on(TestServer::start_with(Target::ZooKeeper, options))?)
 }
 
-fn none() -> Vec<Figures> {
-    vec![Figures::default(); SUBJECTS.len()]
+fn none() -> Vec<Measurements> {
+    vec![Measurements::default(); SUBJECTS.len()]
 }
 
 /// The holder is stopped for twice its timeout while it acts every 5 ms, and goes on when another
@@ -49,14 +49,14 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             "the same, where it asks its library's own flag before each",
         ),
     ] {
-        let mut figures = none();
+        let mut measurements = none();
         for run in 0..runs {
             let mut pairs = Vec::new();
             for subject in &SUBJECTS {
                 let path = format!("/pause-{belief}-{run}-{}", subject.name);
                 let at = server.connect_string();
                 let mut pair = Pair::start(subject, &path, &at, &at, SESSION_TIMEOUT)?;
-                pair.holder.tell(&format!("act {belief} 5"))?;
+                pair.holder.send(&format!("act {belief} 5"))?;
                 pairs.push(pair);
             }
             sleep(Duration::from_secs(1));
@@ -78,17 +78,20 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
                 pair.holder.resume()?;
             }
             sleep(AFTER_WAKING);
-            for ((pair, granted), figures) in pairs.iter().zip(granted).zip(&mut figures) {
+            for ((pair, granted), measurements) in pairs.iter().zip(granted).zip(&mut measurements)
+            {
                 let acts = u32::try_from(pair.acts_after(granted).len())?;
-                figures.push(f64::from(acts));
+                measurements.push(f64::from(acts));
             }
         }
-        rows.push(Row::new(what, &figures, |figures| figures.range(0, "")));
+        rows.push(Row::new(what, &measurements, |measurements| {
+            measurements.range(0, "")
+        }));
     }
     Ok(rows)
 }
 
-/// The holder's session expires behind a silent network; when that heals, the holder looks at its
+/// The holder's session expires behind a silent network; when that heals, the holder reads its
 /// flag and asks for the lock again.
 pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let server = server(runtime)?;
@@ -119,32 +122,32 @@ pub(super) fn again(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         for (_, proxy) in &pairs {
             proxy.heal();
         }
-        // Time to connect and to be told that the session is over.
+        // Time to connect and to be notified that the session is over.
         sleep(SESSION_TIMEOUT);
-        for ((pair, _), figures) in pairs.iter_mut().zip(&mut flags) {
+        for ((pair, _), measurements) in pairs.iter_mut().zip(&mut flags) {
             let flag = pair.holder.ask("held", "held", PATIENCE)?;
-            figures.push(f64::from(u8::from(flag.rest == "true")));
+            measurements.push(f64::from(u8::from(flag.rest == "true")));
         }
         for (pair, _) in &mut pairs {
-            pair.holder.tell("acquire")?;
+            pair.holder.send("acquire")?;
         }
         sleep(SESSION_TIMEOUT);
-        for ((pair, _), figures) in pairs.iter().zip(&mut grants) {
+        for ((pair, _), measurements) in pairs.iter().zip(&mut grants) {
             // An error is no grant.
             let granted = pair.holder.hear("enter", Duration::ZERO).unwrap_or(None);
-            figures.push(f64::from(u8::from(granted.is_some())));
+            measurements.push(f64::from(u8::from(granted.is_some())));
         }
     }
     Ok(vec![
         Row::new(
             "H34: the flag still says \"held\" after the session has expired and another holds",
             &flags,
-            Figures::broken_runs,
+            Measurements::broken_runs,
         ),
         Row::new(
             "H33: asking again then succeeds while the other holds",
             &grants,
-            Figures::broken_runs,
+            Measurements::broken_runs,
         ),
     ])
 }
@@ -173,7 +176,7 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
                     timeout: SESSION_TIMEOUT,
                 },
             )?;
-            peer.tell("acquire")?;
+            peer.send("acquire")?;
             runtime.block_on(async { tokio::time::timeout(PATIENCE, cut.fired()).await })?;
             waiting.push((peer, path, proxy));
         }
@@ -195,18 +198,18 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         Row::new(
             "H01, H15: the reply to the create of the lock node is lost, nobody else wants the lock: never granted",
             &stuck,
-            Figures::broken_runs,
+            Measurements::broken_runs,
         ),
-        Row::new("and a node stays behind", &left, Figures::broken_runs),
+        Row::new("and a node stays behind", &left, Measurements::broken_runs),
     ])
 }
 
 /// Eight contenders hold for up to 5 ms and think for up to 50.
 pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
-    let mut figures = none();
+    let mut measurements = none();
     for run in 0..runs {
         let server = server(runtime)?;
-        for (subject, figures) in SUBJECTS.iter().zip(&mut figures) {
+        for (subject, measurements) in SUBJECTS.iter().zip(&mut measurements) {
             let log = Log::default();
             let path = format!("/hang-{run}-{}", subject.name);
             let mut peer = Peer::start(
@@ -219,14 +222,14 @@ pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
                     timeout: SESSION_TIMEOUT,
                 },
             )?;
-            peer.tell("crowd 8 5 50")?;
-            figures.push(f64::from(u8::from(hangs(&log))));
+            peer.send("crowd 8 5 50")?;
+            measurements.push(f64::from(u8::from(hangs(&log))));
         }
     }
     Ok(vec![Row::new(
         "H31: eight contenders with time to think stop for good within 30 s: runs",
-        &figures,
-        Figures::broken_runs,
+        &measurements,
+        Measurements::broken_runs,
     )])
 }
 
@@ -263,9 +266,9 @@ pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             .args(&paths),
     )?;
     runtime.block_on(server.restart())?;
-    let mut figures = none();
+    let mut measurements = none();
     for run in 0..runs {
-        for (subject, figures) in SUBJECTS.iter().zip(&mut figures) {
+        for (subject, measurements) in SUBJECTS.iter().zip(&mut measurements) {
             let log = Log::default();
             let mut peer = Peer::start(
                 &log,
@@ -277,18 +280,18 @@ pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
                     timeout: SESSION_TIMEOUT,
                 },
             )?;
-            peer.tell("crowd 4 20 5")?;
+            peer.send("crowd 4 20 5")?;
             log.wait(0, PATIENCE, |event| event.what == "enter");
             sleep(Duration::from_secs(5));
             peer.kill();
             let overlaps = log.tally(Rule::AtMost(1)).overlaps;
-            figures.push(f64::from(u32::try_from(overlaps)?));
+            measurements.push(f64::from(u32::try_from(overlaps)?));
         }
     }
     Ok(vec![Row::new(
         "H19–H21: the lock's number passes 2147483647: runs in which more than one held at once",
-        &figures,
-        Figures::broken_runs,
+        &measurements,
+        Measurements::broken_runs,
     )])
 }
 

@@ -1,5 +1,5 @@
-//! The experiments on three servers (H91): what a holder is not told when its server has lost
-//! touch.
+//! The experiments on three servers (H91): what a holder is not notified of when its server has
+//! lost touch.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use baton_testkit::{Ensemble, ServerOptions, TestServer, inspect};
 use tokio::runtime::Runtime;
 
-use super::figures::{Figures, Row};
+use super::measurements::{Measurements, Row};
 use super::pair::{PATIENCE, Pair};
 use super::{SESSION_TIMEOUT, SUBJECTS, TICK};
 use crate::Result;
 
 const SYNC_LIMIT: u32 = 5;
-/// A holder acts every 20 ms for as long as nobody has told it of trouble.
+/// A holder acts every 20 ms until it is notified of a loss.
 const ACT: &str = "act told 20";
 
 /// The holder's server, a follower, is cut off from the leader; clients of both go on.
@@ -71,7 +71,7 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     )
 }
 
-/// All four hold, the cut is made, the next ones are granted, the holders are told.
+/// All four hold, the cut is made, the next ones are granted, the holders are notified.
 fn experiment(
     runtime: &Runtime,
     runs: usize,
@@ -88,7 +88,7 @@ fn experiment(
         ..ServerOptions::default()
     };
     let ensemble = runtime.block_on(Ensemble::start_with(3, options))?;
-    let mut figures = vec![Figures::default(); SUBJECTS.len()];
+    let mut measurements = vec![Measurements::default(); SUBJECTS.len()];
     for run in 0..runs {
         let leader = all_serve(runtime, &ensemble)?;
         let (holds, waits) = holder_and_waiter(leader);
@@ -100,10 +100,10 @@ fn experiment(
         for subject in &SUBJECTS {
             let path = format!("/run-{run}-{}", subject.name);
             let mut pair = Pair::start(subject, &path, &at(holds)?, &at(waits)?, timeout)?;
-            pair.holder.tell(ACT)?;
+            pair.holder.send(ACT)?;
             pairs.push(pair);
         }
-        // All stand in line by now, and every server has heard of it.
+        // All are in the wait queue by now, and every server has applied it.
         sleep(TICK);
         cut(&ensemble, leader, true);
         let server = ensemble.servers().get(leader).ok_or("no such server")?;
@@ -118,16 +118,16 @@ fn experiment(
         if steps_down {
             server.resume()?;
         }
-        for (figures, seconds) in figures.iter_mut().zip(broke?) {
-            figures.push(seconds);
+        for (measurements, seconds) in measurements.iter_mut().zip(broke?) {
+            measurements.push(seconds);
         }
     }
-    Ok(vec![Row::new(what, &figures, |figures| {
-        figures.range(1, " s")
+    Ok(vec![Row::new(what, &measurements, |measurements| {
+        measurements.range(1, " s")
     })])
 }
 
-/// Waits until one holder is told of trouble, or one waiter has the lock.
+/// Waits until one holder is notified of a loss, or one waiter has the lock.
 fn await_told(pairs: &[Pair]) {
     let end = Instant::now() + PATIENCE;
     let settled = |pair: &Pair| {
@@ -151,7 +151,7 @@ fn observe(pairs: &mut [Pair]) -> Result<Vec<f64>> {
         granted.push(event.ok_or("a waiter was never granted the lock of a session that is gone")?);
     }
     for (pair, granted) in pairs.iter().zip(granted) {
-        // It is told in the end: its server gives up after syncLimit ticks.
+        // It is notified in the end: its server gives up after syncLimit ticks.
         pair.log.wait(0, PATIENCE, |event| {
             event.peer == pair.holder.id() && event.what == "done" && event.rest == "act"
         });

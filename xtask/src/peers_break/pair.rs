@@ -17,7 +17,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Starts both and waits until the one holds and the other stands in line.
+    /// Starts both and waits until the one holds and the other waits in the queue.
     pub(super) fn start(
         subject: &Subject,
         path: &str,
@@ -36,7 +36,7 @@ impl Pair {
         let mut holder = Peer::start(&log, &spec(holder_at, "holder"))?;
         holder.ask("acquire", "enter", PATIENCE)?;
         let mut waiter = Peer::start(&log, &spec(waiter_at, "waiter"))?;
-        waiter.tell("acquire")?;
+        waiter.send("acquire")?;
         Ok(Self {
             log,
             holder,

@@ -87,7 +87,7 @@ where
     }
 }
 
-/// Nobody is inside before all have come, nor out before all go, and all are told of the same
+/// Nobody is inside before all have come, nor out before all go, and all are notified of the same
 /// round.
 async fn meeting(stage: Stage, members: u32) {
     let come = Arc::new(AtomicU32::new(0));
@@ -142,9 +142,9 @@ async fn meeting(stage: Stage, members: u32) {
 /// Each has about as much time as the other takes to come: what a round came to is the same for
 /// both.
 async fn short_of_time(stage: Stage) {
-    let verdicts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let results = Arc::new(std::sync::Mutex::new(Vec::new()));
     let act = |stage: Stage, number: usize| {
-        let verdicts = Arc::clone(&verdicts);
+        let results = Arc::clone(&results);
         async move {
             let Ok(barrier) = DoubleBarrier::new(stage.client(number), PATH, 2) else {
                 return stage.fail("no barrier");
@@ -157,7 +157,7 @@ async fn short_of_time(stage: Stage) {
                 if matches!(outcome, Some(Err(BarrierError::Aborted { .. }))) {
                     stage.mark(boundary::ROUND_ABORTED);
                 }
-                let verdict = match &outcome {
+                let result = match &outcome {
                     Some(Ok(entered)) => entered.round().map(|round| (round, true)),
                     Some(Err(BarrierError::Aborted { round, .. })) => Some((*round, false)),
                     None | Some(Err(BarrierError::TimedOut { .. } | BarrierError::Lost { .. })) => {
@@ -165,8 +165,8 @@ async fn short_of_time(stage: Stage) {
                     }
                     Some(Err(error)) => return stage.fail(&format!("member {number}: {error}")),
                 };
-                if let Ok(mut verdicts) = verdicts.lock() {
-                    verdicts.extend(verdict);
+                if let Ok(mut results) = results.lock() {
+                    results.extend(result);
                 }
                 if let Some(Ok(entered)) = outcome {
                     let left = stage.cancellable(entered.leave_timeout(PATIENCE)).await;
@@ -176,12 +176,12 @@ async fn short_of_time(stage: Stage) {
         }
     };
     stage.crew(2, act).await;
-    if let Ok(verdicts) = verdicts.lock() {
-        let torn = verdicts
+    if let Ok(results) = results.lock() {
+        let torn = results
             .iter()
-            .find(|(round, entered)| verdicts.contains(&(*round, !entered)));
+            .find(|(round, entered)| results.contains(&(*round, !entered)));
         stage.expect(torn.is_none(), || {
-            format!("members were told differently of one round: {verdicts:?}")
+            format!("members received different results of one round: {results:?}")
         });
     }
 }

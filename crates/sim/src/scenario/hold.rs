@@ -81,7 +81,7 @@ pub(super) async fn hold_in(
     hold_for(stage, who, rooms, guard, 15).await;
 }
 
-/// As [`hold_in`], for so long at most: a guard that is not lost is given back then.
+/// As [`hold_in`], for a limited time: a guard that is not lost is given back then.
 pub(super) async fn hold_for(
     stage: &Stage,
     who: &str,
@@ -98,7 +98,7 @@ pub(super) async fn hold_for(
     stage.note(|| format!("{who} released: {outcome:?}"));
 }
 
-/// Holds for so long at most, asks the guard before each step, and hands it back.
+/// Holds for a limited time, asks the guard before each step, and hands it back.
 pub(super) async fn stay<G: Held>(
     stage: &Stage,
     who: &str,

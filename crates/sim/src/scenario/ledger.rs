@@ -101,7 +101,7 @@ impl Ledger {
         }
     }
 
-    /// As [`Ledger::judge`], where a removal whose outcome its caller did not learn is no loss.
+    /// As [`Ledger::judge`], where a removal whose outcome its caller did not receive is no loss.
     pub(super) fn judge_at_most_once(&self, stage: &Stage, left: &[Vec<u8>]) {
         stage.expect(left.is_empty(), || {
             format!("{} items were left", left.len())

@@ -58,7 +58,7 @@ async fn stay(stage: Stage) {
         if let Some(Err(error)) = stage.cancellable(registration.registered()).await {
             stage.fail(&format!("member {number}: {error}"));
         }
-        // Longer than the one who looks needs, whatever has hindered it.
+        // Longer than the observer needs, whatever has delayed it.
         stage.pause(2 * SETTLED_MS).await;
         let closing = stage.cancellable(registration.leave()).await;
         stage.note(|| format!("member {number} closed: {closing:?}"));
@@ -88,7 +88,7 @@ async fn come_and_go(stage: Stage) {
 }
 
 /// Two processes of one instance, as if the first had been given up for dead: one of them stays,
-/// with the data that it last asked for, and the other one is told.
+/// with the data that it last asked for, and the other one is notified.
 async fn succeed(stage: Stage) {
     let stayed = Arc::new(Mutex::new(Vec::new()));
     let act = |stage: Stage, number: usize| {

@@ -15,7 +15,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let removed = Scenario::new("multi-lock-removed", 3, |stage| Box::pin(removed(stage)));
     vec![
         Scenario::new("multi-lock", 3, |stage| Box::pin(turns(stage))).keeps(keeps),
-        // Whoever stood there comes again, each time.
+        // Each waiter joins the queue again, each time.
         Scenario {
             more_creates: 30,
             ..removed.keeps(keeps)
@@ -61,7 +61,7 @@ async fn turns(stage: Stage) {
     stage.crew(3, act).await;
 }
 
-/// Somebody removes one of the lines, again and again, with all who stand in it. The other one is
+/// One of the wait queues is removed again and again, with all its nodes. The other one is
 /// left alone, and who has it has it alone.
 async fn removed(stage: Stage) {
     let room = stage.occupancy(ONE, 1);

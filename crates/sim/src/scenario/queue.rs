@@ -207,7 +207,7 @@ async fn taken(stage: Stage) {
                 put_all(&stage, &ledger, &queue).await;
             } else {
                 for _ in 0..ITEMS {
-                    // What was cancelled or never offered does not come: so long, and no longer.
+                    // What was cancelled or never offered does not come: the wait is limited.
                     let take = queue.take_timeout(Duration::from_secs(12));
                     match stage.cancellable(take).await {
                         None | Some(Err(QueueError::TimedOut { .. })) => {}

@@ -77,7 +77,7 @@ async fn resized(stage: Stage) {
                 }
                 let guard = match outcome {
                     Some(Ok(guard)) => guard,
-                    // More than there are by now; or the first look at the number came too late.
+                    // More than there are by now; or the number was first read too late.
                     Some(Err(
                         SemaphoreError::BadPermits { .. } | SemaphoreError::MaximumDiffers { .. },
                     ))

@@ -11,7 +11,7 @@ pub struct UnknownDifference {
     known: String,
 }
 
-/// The differences that are not looked for.
+/// The known differences, which are no failure.
 #[derive(Debug, Clone)]
 pub struct Differences {
     names: Vec<&'static str>,
@@ -26,7 +26,7 @@ impl Differences {
         }
     }
 
-    /// Looks for this one as for a bug.
+    /// Treats this one as a bug.
     ///
     /// # Errors
     /// [`UnknownDifference`] with the names there are.

@@ -18,10 +18,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::program::{Act, End, Handshake, Line, Loss, Silence};
 use super::run::{PATIENCE, PROBE_XID, Run, probe_frame, refusal};
 
-/// Between two looks at the zxid.
+/// Between two reads of the zxid.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// For so long no zxid is taken before the session is taken up again, which sees what was carried
+/// For this long no zxid is taken before the session is taken up again, which sees what was carried
 /// out in the end.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
@@ -32,7 +32,7 @@ const SHORTEST: Handshake = Handshake {
 };
 
 impl Run<'_> {
-    /// The zxid that a session sees; what it is told meanwhile waits for whoever asks next.
+    /// The zxid that a session sees; its events of that time wait for the next read.
     async fn zxid(&mut self, number: usize) -> i64 {
         let Some(client) = self.client(number) else {
             return 0;
@@ -46,8 +46,8 @@ impl Run<'_> {
         }
     }
 
-    /// What everybody was told up to now, so that it is apart from what comes; every session has a
-    /// connection then.
+    /// The events of all sessions up to now, so that it is apart from what comes; every session has
+    /// a connection then.
     async fn all_told(&mut self) -> Vec<String> {
         let mut heard = Vec::new();
         for session in 0..self.sessions() {
@@ -57,15 +57,15 @@ impl Run<'_> {
         heard
     }
 
-    /// What the others were told of the end of a session, or of the writes before it.
+    /// The events of the others about the end of a session, or of the writes before it.
     async fn others_told(&mut self, number: usize, in_no_order: bool) -> Vec<String> {
         let mut heard = Vec::new();
         for session in (0..self.sessions()).filter(|session| *session != number) {
-            let mut told = self.probe(session).await;
+            let mut events = self.probe(session).await;
             if in_no_order {
-                told.sort();
+                events.sort();
             }
-            heard.extend(told);
+            heard.extend(events);
         }
         heard
     }
@@ -154,7 +154,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until so many writes were carried out, or none for so long; returns how many were.
+    /// Waits until this number of writes was carried out, or none for a while; returns how many
+    /// were.
     async fn settled(
         &mut self,
         observer: usize,

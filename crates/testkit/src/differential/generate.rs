@@ -61,7 +61,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Programs of so many sessions, without what `differences` leaves out.
+    /// Programs of this number of sessions, without what `differences` leaves out.
     #[must_use]
     pub fn new(seed: u64, sessions: usize, differences: Differences) -> Self {
         Self {
@@ -274,7 +274,7 @@ impl Generator {
         }
     }
 
-    /// A path of which ZooKeeper looks whether it is legal.
+    /// A path that ZooKeeper checks.
     pub(super) fn checked_path(&mut self) -> &'static str {
         if self.random.one_in(25) {
             self.random.pick(&ILLEGAL)

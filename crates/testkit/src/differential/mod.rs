@@ -5,7 +5,7 @@
 //!
 //! Everything is compared but two things. Of requests that were under way when a connection was
 //! lost the answers are not: what a server then carries out is not determined, so the lost ones are
-//! sent again, see `endings`, and the state is compared. And of events by which others learn that a
+//! sent again, see `endings`, and the state is compared. And of events that notify others that a
 //! session's ephemerals went the order is not: ZooKeeper deletes them in the order of a hash set.
 //!
 //! `cargo xtask diff` runs it for long, the test `differential` for a moment; where there is no

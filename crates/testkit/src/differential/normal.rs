@@ -1,6 +1,6 @@
 //! What may differ between two servers that agree, made equal: session ids, times, and the order of
 //! lists without one. zxids may not differ: both servers count every write, failed or not, so they
-//! are told from the program's begin.
+//! are counted from the program's begin.
 
 use baton_proto::{MultiResult, Response, Stat};
 

@@ -56,7 +56,7 @@ impl Oracle {
         })
     }
 
-    /// Runs a program on both; `None` if nobody could tell them apart.
+    /// Runs a program on both; `None` if they behave alike.
     ///
     /// # Errors
     /// A server refused the program's folder or its sessions.
@@ -144,7 +144,7 @@ impl Recorder {
         })
     }
 
-    /// Runs a program: what was asked, and all that was heard. Two servers that nobody can tell
+    /// Runs a program: what was asked, and all that was heard. Two servers that no client can tell
     /// apart, with the same programs before, give the same text.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ pub(super) enum Act {
     /// A request. Its paths begin below the program's own folder, see `places`; a `relative_zxid`
     /// counts from the program's begin.
     Ask(Request<'static>),
-    /// A request of which only so many hundredths of the body are sent, in a frame of that length.
+    /// A request of which only this percentage of the body is sent, in a frame of that length.
     Cut(Request<'static>, usize),
     /// A request with another number in place of a length: of its first string, list or buffer, or
     /// of the one after. In a multi the first such place is the operation's type.
@@ -20,7 +20,7 @@ pub(super) enum Act {
         place: usize,
         value: i32,
     },
-    /// As much data as a frame has room for, and so many bytes more.
+    /// As much data as a frame has room for, and this number of bytes more.
     Full { path: &'static str, over: usize },
     /// A header with this op code and no body.
     Op(i32),

@@ -1,4 +1,4 @@
-//! Quotas in random programs: the znodes of limits and of figures, in the steps and texts in which
+//! Quotas in random programs: the znodes of limits and of usage, in the steps and texts in which
 //! ZooKeeper's command line writes them, set, changed and removed, while other lines of the program
 //! write below them.
 
@@ -7,7 +7,7 @@ use baton_proto::{Acl, Create, CreateMode, Request};
 use super::generate::Generator;
 use super::places::QUOTA;
 
-/// Every znode of a quota: the folder, and in it the limits and the figures of each path that may
+/// Every znode of a quota: the folder, and in it the limits and the usage of each path that may
 /// have one.
 pub(super) const PATHS: [&str; 13] = [
     QUOTA,
@@ -24,7 +24,7 @@ pub(super) const PATHS: [&str; 13] = [
     "quota/b/zookeeper_stats",
     "quota/n",
 ];
-/// What makes a quota of one path: its folders, its limits, its figures.
+/// What makes a quota of one path: its folders, its limits, its usage.
 const STEPS: [&[&str]; 4] = [
     &["quota/zookeeper_limits", "quota/zookeeper_stats"],
     &[
@@ -61,8 +61,8 @@ const LIMITS: [&[u8]; 13] = [
 ];
 /// What ZooKeeper cannot read.
 const NO_LIMITS: [&[u8]; 3] = [b"count=,bytes=", b"count=x,bytes=1", b"count"];
-/// No others: ZooKeeper ends itself over figures that it cannot read.
-const FIGURES: [&[u8]; 4] = [
+/// No others: ZooKeeper ends itself over usage data that it cannot read.
+const USAGES: [&[u8]; 4] = [
     b"count=0,bytes=0",
     b"count=7,bytes=70",
     b"count=-3,bytes=-9",
@@ -73,9 +73,9 @@ const FIGURES: [&[u8]; 4] = [
 pub(super) fn set(from: &mut Generator) -> Vec<Request<'static>> {
     let steps = from.random.pick(&STEPS);
     let mut requests: Vec<_> = steps.iter().map(|path| create(from, path)).collect();
-    if let Some(figures) = steps.last() {
+    if let Some(usage) = steps.last() {
         requests.push(Request::GetData {
-            path: figures,
+            path: usage,
             watch: from.random.one_in(3),
         });
     }
@@ -121,7 +121,7 @@ fn text(from: &mut Generator, path: &str) -> &'static [u8] {
         }
         from.random.pick(&LIMITS)
     } else if path.ends_with("zookeeper_stats") {
-        from.random.pick(&FIGURES)
+        from.random.pick(&USAGES)
     } else {
         b""
     }

@@ -1,11 +1,14 @@
-//! Numbers for generators: the same from the same seed, on every machine. Not for secrets.
+//! Random numbers for generators: the same from the same seed, on every machine. Not for secrets.
+//!
+//! Not `fastrand`: its sequence may change with a release, and a seed in a report must lead to the
+//! same program years later.
 
 /// xorshift64*.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// Every seed gives its own row of numbers.
+    /// A generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         // The generator never leaves zero, and seeds that differ in one bit should not begin alike.
@@ -33,7 +36,7 @@ impl Random {
         of[self.below(N)]
     }
 
-    /// True once in so many times.
+    /// True once in `bound` times.
     pub fn one_in(&mut self, bound: usize) -> bool {
         self.below(bound) == 0
     }

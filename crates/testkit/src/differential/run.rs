@@ -28,7 +28,7 @@ const PROBE: Request<'static> = Request::Exists {
 /// Unlike that of any request of a program.
 pub(super) const PROBE_XID: i32 = xid::PING - 1;
 
-/// Above the figures and limits of all programs.
+/// Above the usage and limits of all programs.
 const QUOTAS: &str = "/zookeeper/quota";
 
 /// One session of the program, and its connection while it has one.
@@ -288,28 +288,28 @@ impl<'a> Run<'a> {
             let _ = client.send(&Request::CloseSession).await;
             seat.next_xid += 1;
         }
-        let mut farewell = Vec::new();
+        let mut closing = Vec::new();
         seat.hear(
             OpCode::CloseSession,
             &self.normal,
             self.differences,
-            &mut farewell,
+            &mut closing,
         )
         .await;
-        farewell.sort();
-        heard.extend(farewell);
+        closing.sort();
+        heard.extend(closing);
         seat.client = None;
         for session in 0..self.seats.len() {
             if session != number {
-                let mut told = self.probe(session).await;
-                told.sort();
-                heard.extend(told);
+                let mut events = self.probe(session).await;
+                events.sort();
+                heard.extend(events);
             }
         }
         heard
     }
 
-    /// What a session was told since it was last heard: events are in front of the reply to
+    /// The events of a session since it was last read: events are in front of the reply to
     /// whatever it asks next.
     pub(super) async fn probe(&mut self, number: usize) -> Vec<String> {
         let mut heard = Vec::new();
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
             let _ = client.send_bytes(&probe_frame()).await;
             seat.hear(OpCode::Exists, &self.normal, self.differences, &mut heard)
                 .await;
-            // The reply tells nothing new.
+            // The reply says nothing new.
             if let Some(last) = heard.pop()
                 && !last.starts_with("xid")
             {
@@ -419,12 +419,15 @@ impl Seat {
         }
         match reply {
             Ok(Ok(reply)) => {
-                heard.push(tell(op, &reply, normal));
+                heard.push(reply_text(op, &reply, normal));
                 if ends_the_connection(&reply) {
                     // What is sent before it has ended may be carried out, or not.
                     let more = timeout(PATIENCE, client.receive()).await;
                     heard.push(more.map_or("the connection goes on".to_owned(), |more| {
-                        more.map_or_else(|error| refusal(&error), |more| tell(op, &more, normal))
+                        more.map_or_else(
+                            |error| refusal(&error),
+                            |more| reply_text(op, &more, normal),
+                        )
                     }));
                     self.client = None;
                 }
@@ -456,7 +459,7 @@ fn ends_the_connection(reply: &RawReply) -> bool {
     }
 }
 
-fn tell(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
+fn reply_text(op: OpCode, reply: &RawReply, normal: &Normal) -> String {
     let header = &reply.header;
     let body = match header.error() {
         ErrorCode::Ok => match Response::decode(op, &reply.body, &Limits::default()) {

@@ -1,4 +1,4 @@
-//! The writes of random programs: creates of every kind, ACLs, and what stands in a multi.
+//! The writes of random programs: creates of every kind, ACLs, and the parts of a multi.
 
 use baton_proto::{Acl, Create, CreateOp, MultiOp, Perms};
 

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::process::temp_dir;
 use super::{LaunchError, ServerOptions};
 
-/// Between two looks whether a killed server's listener is gone, and for how long to look.
+/// Between two checks whether a killed server's listener is gone, and for how long to check.
 const LISTENER_PAUSE: Duration = Duration::from_millis(5);
 const LISTENER_LIMIT: Duration = Duration::from_secs(10);
 

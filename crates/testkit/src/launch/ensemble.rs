@@ -15,7 +15,8 @@ pub struct Ensemble {
 }
 
 impl Ensemble {
-    /// Starts so many Apache ZooKeeper servers and waits until each of them leads or follows.
+    /// Starts this number of Apache ZooKeeper servers and waits until each of them leads or
+    /// follows.
     ///
     /// # Errors
     /// As [`TestServer::start`].
@@ -72,7 +73,7 @@ impl Ensemble {
     }
 
     /// Cuts the server with this index off from whichever other it follows, or mends that: nothing
-    /// moves between them and neither is told, while clients of both go on. Votes still pass.
+    /// moves between them and neither is notified, while clients of both go on. Votes still pass.
     pub fn set_cut_off(&self, index: usize, cut: bool) {
         for direction in Direction::BOTH {
             self.set_cut_one_way(index, direction, cut);

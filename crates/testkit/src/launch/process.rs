@@ -201,8 +201,9 @@ pub fn baton_binary() -> Result<PathBuf, LaunchError> {
             Err(LaunchError::NoBatonBinary(named))
         };
     }
-    let mut dir =
-        std::env::current_exe().map_err(LaunchError::io("cannot tell the running program"))?;
+    let mut dir = std::env::current_exe().map_err(LaunchError::io(
+        "cannot find the path of the running program",
+    ))?;
     dir.pop();
     if dir.ends_with("deps") || dir.ends_with("examples") {
         dir.pop();

@@ -1,4 +1,4 @@
-//! A wire between two servers that can be cut. Forwards bytes and understands none; never tells
+//! A wire between two servers that can be cut. Forwards bytes and understands none; never informs
 //! either side of a cut.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -134,7 +134,7 @@ async fn copy(
             break;
         }
     }
-    // The other side may only learn of the end while the wire is whole.
+    // The other side may only be notified of the end while the wire is whole.
     if cut.wait_for(|cut| !cut).await.is_ok() {
         let _ = to.shutdown().await;
     }

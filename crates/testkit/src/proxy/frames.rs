@@ -81,7 +81,8 @@ impl Frame {
     }
 }
 
-/// Reads one connection's frames in both directions, so that replies can be told by their requests.
+/// Reads one connection's frames in both directions, so that replies can be matched to their
+/// requests.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     connection: u64,

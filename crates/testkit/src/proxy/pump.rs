@@ -18,7 +18,7 @@ use super::rules::{Action, Variant};
 /// How long an orderly close waits for the peer's own.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How a connection stands.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Cut {
     /// Nothing moves to the server.
@@ -90,7 +90,7 @@ impl Link {
         self.cut.send_modify(|cut| {
             cut.dark_to_server = false;
             cut.dark_to_client = false;
-            // Whoever believed in a connection whose other half is gone learns it now.
+            // A side whose other half is gone is notified now.
             match (cut.client, cut.server) {
                 (Some(_), None) => cut.server = Some(End::Rst),
                 (None, Some(_)) => cut.client = Some(End::Rst),
@@ -115,11 +115,11 @@ enum Stop {
     Closed,
     /// A socket failed: a peer has reset.
     Failed,
-    /// The link was told to end.
-    Told,
+    /// The link was asked to end.
+    Requested,
 }
 
-/// Moves bytes both ways until the connection ends, and ends it as it was told to.
+/// Moves bytes both ways until the connection ends, and ends it as it was asked to.
 pub(super) async fn run(
     client: TcpStream,
     server: TcpStream,
@@ -207,7 +207,7 @@ impl Pump {
         let mut buffer = BytesMut::with_capacity(64 << 10);
         loop {
             if !light(&mut cut, self.direction).await {
-                return Stop::Told;
+                return Stop::Requested;
             }
             let read = tokio::select! {
                 biased;
@@ -273,21 +273,21 @@ impl Pump {
                 Action::ForwardThenCut(variant) => after.push(variant),
                 Action::Delay(duration) => tokio::select! {
                     () = tokio::time::sleep(duration) => {}
-                    () = ended(cut) => return Err(Stop::Told),
+                    () = ended(cut) => return Err(Stop::Requested),
                 },
                 Action::Hold => tokio::select! {
                     () = rule.wait_released() => {}
-                    () = ended(cut) => return Err(Stop::Told),
+                    () = ended(cut) => return Err(Stop::Requested),
                 },
             }
         }
         if !light(cut, self.direction).await {
-            return Err(Stop::Told);
+            return Err(Stop::Requested);
         }
         tokio::select! {
             biased;
             written = self.to.write_all(bytes) => written.map_err(|_| Stop::Failed)?,
-            () = ended(cut) => return Err(Stop::Told),
+            () = ended(cut) => return Err(Stop::Requested),
         }
         for variant in after {
             self.link.cut(variant);

@@ -22,7 +22,7 @@ pub enum Variant {
     /// Only the server gets a reset; the client believes the connection alive, until
     /// [`super::Proxy::heal`].
     RstServerOnly,
-    /// Nobody is told and nothing moves, until [`super::Proxy::heal`].
+    /// Neither side is notified and nothing moves, until [`super::Proxy::heal`].
     BlackHole,
     /// As [`Variant::BlackHole`], from client to server only.
     BlackHoleToServer,
@@ -40,7 +40,7 @@ pub enum Action {
     Cut(Variant),
     /// Forward the frame, then cut: the other side has it, and whatever follows is lost.
     ForwardThenCut(Variant),
-    /// Forward the frame so much later; what comes behind it in its direction waits too.
+    /// Forward the frame after this delay; what comes behind it in its direction waits too.
     Delay(Duration),
     /// Keep the frame, and what comes behind it in its direction, until [`Fault::release`].
     Hold,
@@ -258,7 +258,7 @@ impl Rule {
     }
 }
 
-/// A rule's handle: tells whether it has acted, and releases what it holds.
+/// A rule's handle: says whether it has acted, and releases what it holds.
 ///
 /// The rule lives on in the proxy when the handle is dropped.
 #[derive(Debug, Clone)]
@@ -274,7 +274,7 @@ impl Fault {
         self.fired_times(1).await
     }
 
-    /// As [`Fault::fired`], for a rule that is to act at least so many times.
+    /// As [`Fault::fired`], for a rule that is to act at least this number of times.
     pub async fn fired_times(&self, at_least: u64) -> Frame {
         let mut fired = self.rule.fired.subscribe();
         loop {
@@ -297,7 +297,7 @@ impl Fault {
         self.rule.fired.borrow().0
     }
 
-    /// Lets go what [`Action::Hold`] holds, now and later.
+    /// Releases what [`Action::Hold`] holds, now and later.
     pub fn release(&self) {
         self.rule.released.send_replace(true);
     }

@@ -1,6 +1,6 @@
 //! One row of the table: what was done, and what each of the four did.
 
-/// A row: an experiment and the four locks' figures.
+/// A row: an experiment and the four locks' measurements.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) what: String,
@@ -9,22 +9,26 @@ pub(super) struct Row {
     pub(super) ours_broke: bool,
 }
 
-/// What one lock did in several runs: a figure each, 0 where it kept its promise.
+/// What one lock did in several runs: a measurement each, 0 where it kept its promise.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Figures(Vec<f64>);
+pub(super) struct Measurements(Vec<f64>);
 
-impl Figures {
-    pub(super) fn push(&mut self, figure: f64) {
-        self.0.push(figure);
+impl Measurements {
+    pub(super) fn push(&mut self, measurement: f64) {
+        self.0.push(measurement);
     }
 
     pub(super) fn broke(&self) -> bool {
-        self.0.iter().any(|figure| *figure > 0.0)
+        self.0.iter().any(|measurement| *measurement > 0.0)
     }
 
     /// How many runs broke.
     pub(super) fn broken_runs(&self) -> String {
-        let broken = self.0.iter().filter(|figure| **figure > 0.0).count();
+        let broken = self
+            .0
+            .iter()
+            .filter(|measurement| **measurement > 0.0)
+            .count();
         if broken == 0 {
             "0".to_owned()
         } else {
@@ -48,12 +52,16 @@ impl Figures {
 }
 
 impl Row {
-    /// A row of one figure for each lock, Baton's last.
-    pub(super) fn new(what: &str, figures: &[Figures], show: impl Fn(&Figures) -> String) -> Self {
+    /// A row of one measurement for each lock, Baton's last.
+    pub(super) fn new(
+        what: &str,
+        measurements: &[Measurements],
+        show: impl Fn(&Measurements) -> String,
+    ) -> Self {
         Self {
             what: what.to_owned(),
-            cells: figures.iter().map(show).collect(),
-            ours_broke: figures.last().is_some_and(Figures::broke),
+            cells: measurements.iter().map(show).collect(),
+            ours_broke: measurements.last().is_some_and(Measurements::broke),
         }
     }
 }
@@ -62,22 +70,26 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn figures(of: &[f64]) -> Figures {
-        Figures(of.to_vec())
+    fn measurements(of: &[f64]) -> Measurements {
+        Measurements(of.to_vec())
     }
 
     #[test]
     fn what_never_broke_is_zero() {
-        let never = figures(&[0.0, 0.0]);
+        let never = measurements(&[0.0, 0.0]);
         assert_eq!(
             (never.range(1, " s"), never.broken_runs()),
             ("0".to_owned(), "0".to_owned())
         );
-        let often = figures(&[0.0, 5.26, 4.0]);
+        let often = measurements(&[0.0, 5.26, 4.0]);
         assert_eq!(often.range(1, " s"), "4.0 s (0.0–5.3)");
         assert_eq!(often.broken_runs(), "2 of 3");
-        let row = Row::new("x", &[often.clone(), never.clone()], Figures::broken_runs);
+        let row = Row::new(
+            "x",
+            &[often.clone(), never.clone()],
+            Measurements::broken_runs,
+        );
         assert!(!row.ours_broke);
-        assert!(Row::new("x", &[never, often], Figures::broken_runs).ours_broke);
+        assert!(Row::new("x", &[never, often], Measurements::broken_runs).ours_broke);
     }
 }
