@@ -7,8 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::command::output;
 use crate::peer::python;
-use crate::process::{Kind, Server, build_baton, output, work_dir};
+use crate::process::{Kind, Server, build_baton, work_dir};
 use crate::table::{Series, markdown, ratio, show};
 use crate::{Result, java, machine, page, root};
 

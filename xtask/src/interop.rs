@@ -1,5 +1,12 @@
 //! `cargo xtask interop`: the same promises on Apache ZooKeeper, alone and as three, and in groups
 //! with processes of other libraries. Every process that it starts it ends by its process id.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `mixed` | groups of Baton's processes and another library's: locks, and below queues and meetings |
+//! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom on one path |
+//! | `main_job`, `curator`, `soak` | the command end to end; Curator beside `baton lock`; Curator under faults |
+//! | `import`, `kazoo`, `on_zookeeper` | ZooKeeper's data; kazoo's own tests; the hazards' tests on ZooKeeper |
 
 mod curator;
 mod import;
@@ -13,7 +20,7 @@ mod queues;
 mod soak;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_testkit::Target;
 use clap::ValueEnum;
@@ -21,6 +28,9 @@ use clap::ValueEnum;
 use crate::process::{Kind, build_baton, work_dir};
 use crate::{Result, java};
 
+/// The session timeout of members of mixed groups: the shortest that a stock Apache ZooKeeper
+/// grants.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// The page whose tables it writes.
 const PAGE: &str = "docs/project/peers.md";
 

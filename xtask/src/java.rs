@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Result, process, root};
+use crate::{Result, command, root};
 
 /// The main class of a server; alone or one of several, as its zoo.cfg says.
 pub(crate) const SERVER_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
@@ -83,11 +83,11 @@ pub(crate) fn compile() -> Result<()> {
             javac.arg(file);
         }
     }
-    process::output(&mut javac).map(|_| ())
+    command::output(&mut javac).map(|_| ())
 }
 
 fn classes() -> Result<PathBuf> {
-    let classes = process::target_dir()?.join("xtask-java");
+    let classes = command::target_dir()?.join("xtask-java");
     std::fs::create_dir_all(&classes)?;
     Ok(classes)
 }

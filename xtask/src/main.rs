@@ -1,7 +1,17 @@
 //! Project tasks, as `cargo xtask TASK`: what a contributor runs and a user does not. Nothing here
 //! is needed to build or to test.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | tasks that measure or check Baton beside Apache ZooKeeper and other libraries |
+//! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
+//! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
+//! | `process` | servers and other children, ended by their process id |
+//! | `java` | the Java peers and their jars |
+//! | `table`, `machine`, `page`, `executables`, `command` | tables of measurements; the machine; parts of pages; test executables; one command |
 
 mod bench;
+mod command;
 mod coverage;
 mod diff;
 mod executables;

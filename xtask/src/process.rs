@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::{Result, java, root};
+use crate::{Result, command, java, root};
 
 /// A million znodes on a busy machine take their time.
 const START_LIMIT: Duration = Duration::from_secs(300);
@@ -58,24 +58,6 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs a command to its end and returns what it printed; its failure is an error that quotes its
-/// standard error.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .output()
-        .map_err(|error| format!("cannot start {command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "{command:?} ended with {}: {}",
-        output.status,
-        stderr.trim()
-    )
-    .into())
-}
-
 /// The most memory that a process has had so far, in MiB; none once it has ended.
 pub(crate) fn peak_mib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -108,19 +90,9 @@ pub(crate) fn build_baton() -> Result<PathBuf> {
             .args(["build", "--quiet", "--release", "--package", "baton-cli"])
             .current_dir(root()),
     )?;
-    Ok(target_dir()?
+    Ok(command::target_dir()?
         .join("release")
         .join(format!("baton{}", std::env::consts::EXE_SUFFIX)))
-}
-
-/// The build's folder: this program lies in `target/debug` or beside it.
-pub(crate) fn target_dir() -> Result<PathBuf> {
-    let exe = std::env::current_exe()?;
-    let dir = exe
-        .parent()
-        .and_then(Path::parent)
-        .ok_or("xtask must be run by cargo")?;
-    Ok(dir.to_owned())
 }
 
 /// The peer that is measured or tested.
@@ -340,7 +312,7 @@ fn four_letters(port: u16, word: &str) -> std::io::Result<String> {
 
 /// A folder for servers' data, on the disk of the build's folder unless `wanted` names another.
 pub(crate) fn work_dir(wanted: Option<&Path>) -> Result<TempDir> {
-    let parent = wanted.map_or_else(target_dir, |dir| Ok(dir.to_owned()))?;
+    let parent = wanted.map_or_else(command::target_dir, |dir| Ok(dir.to_owned()))?;
     Ok(tempfile::Builder::new()
         .prefix("xtask-")
         .tempdir_in(parent)?)

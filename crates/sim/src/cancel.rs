@@ -4,49 +4,11 @@
 //! seen), or right after its `n`th poll has left it pending (what that poll has sent is on its
 //! way).
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::str::FromStr;
 use std::task::{Context, Poll};
 
 use crate::fault::Edge;
-
-/// Where a future is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CancelAt {
-    /// Which of the scenario's cancellable calls, in the order in which they were made, from 0.
-    pub call: usize,
-    /// Which of its polls, from 0.
-    pub poll: usize,
-    /// In place of that poll, or right after it if it left the future pending.
-    pub edge: Edge,
-}
-
-impl fmt::Display for CancelAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call{}.poll{}.{}", self.call, self.poll, self.edge)
-    }
-}
-
-impl FromStr for CancelAt {
-    type Err = ();
-
-    fn from_str(word: &str) -> Result<Self, ()> {
-        let mut parts = word.split('.');
-        let mut number = |prefix: &str| {
-            let part = parts.next().ok_or(())?;
-            part.strip_prefix(prefix).ok_or(())?.parse().map_err(|_| ())
-        };
-        let (call, poll) = (number("call")?, number("poll")?);
-        let edge = match (parts.next(), parts.next()) {
-            (Some("before"), None) => Edge::Before,
-            (Some("after"), None) => Edge::After,
-            _ => return Err(()),
-        };
-        Ok(Self { call, poll, edge })
-    }
-}
 
 /// Drives a future, counts its polls, and drops it at the chosen poll: `None` then.
 pub(crate) struct Cancellable<F, C> {

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::cancel::CancelAt;
-use crate::fault::{Direction, Edge, Fault, FaultKind, Plan};
+use crate::fault::{CancelAt, Direction, Edge, Fault, FaultKind, Plan};
 use crate::run::{Report, SESSION_TIMEOUT, run};
 use crate::scenario::{Boundary, Scenario};
 

@@ -9,24 +9,36 @@
 //! `docs/project/simulation.md` explains how to use it.
 //!
 //! This crate is for development only, and must never decide anything that production code decides.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `explore` | every plan for a scenario, one after the other; the first failure in full |
+//! | `run` | one run: a scenario under a plan, and what is true of every scenario at its end |
+//! | [`scenario`] | the scenarios: what programs do, and what must hold |
+//! | `stage` | what a scenario uses: clients, actors, calls that may be cancelled |
+//! | `occupancy` | who holds what, and whether too many do at once |
+//! | `boundary` | rare outcomes that some plan must reach |
+//! | `network/` | every frame between clients and server: counted, delayed, cut by the plan's faults |
+//! | `standstill`, `cancel` | paused processes; futures dropped at a chosen poll |
+//! | `fault` | what goes wrong in a run, as values that print and parse |
+//! | `frames`, `transcript` | a frame in words; what happened in a run, line by line |
 #![forbid(unsafe_code)]
 
+mod boundary;
 mod cancel;
 mod explore;
 mod fault;
 mod frames;
 mod network;
 mod occupancy;
-mod pipe;
 mod run;
 pub mod scenario;
 mod stage;
 mod standstill;
 mod transcript;
 
-pub use cancel::CancelAt;
 pub use explore::{Effort, Failure, Summary, explore, find, replay};
-pub use fault::{Direction, Edge, Fault, FaultKind, Plan, PlanError};
+pub use fault::{CancelAt, Direction, Edge, Fault, FaultKind, Plan, PlanError};
 pub use occupancy::Occupancy;
 pub use run::{Report, run};
 pub use stage::Stage;

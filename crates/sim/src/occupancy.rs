@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::boundary::GRANT_OVER;
 use crate::network::Network;
-use crate::scenario::boundary::GRANT_OVER;
 
 type Check = Box<dyn Fn() -> bool + Send>;
 

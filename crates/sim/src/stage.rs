@@ -10,7 +10,8 @@ use baton_client::testing::VirtualClock;
 use baton_client::{BoxFuture, Client, Config, CreateMode, Stat};
 use tokio::task::JoinSet;
 
-use crate::cancel::{CancelAt, Cancellable};
+use crate::cancel::Cancellable;
+use crate::fault::CancelAt;
 use crate::network::Network;
 use crate::occupancy::Occupancy;
 

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::process::{Kind, Owned, Server, output};
+use crate::command::output;
+use crate::process::{Kind, Owned, Server};
 use crate::register::tally;
 use crate::{Result, java};
 

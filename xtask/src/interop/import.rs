@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{Kind, Owned, Server, cpu_seconds, output, peak_mib};
+use crate::command::output;
+use crate::process::{Kind, Owned, Server, cpu_seconds, peak_mib};
 use crate::{Result, java};
 
 const TOOL: &str = "TreeTool";

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Done, PAGE};
-use crate::process::{build_baton, target_dir};
+use crate::command::target_dir;
+use crate::process::build_baton;
 use crate::{Result, page, root, table};
 
 /// Where the pack lies if nobody says: beside the repository.

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::process::{Ensemble, Kind, Owned, Server, output};
+use crate::command::output;
+use crate::process::{Ensemble, Kind, Owned, Server};
 use crate::register::tally;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::mixed::SESSION_TIMEOUT;
+use super::SESSION_TIMEOUT;
 use crate::Result;
 use crate::peer::{Log, Peer, Spec};
 

@@ -10,12 +10,10 @@ use std::time::{Duration, Instant};
 use baton_testkit::{ServerOptions, Target, TestServer};
 use tokio::runtime::Runtime;
 
-use super::{Args, PAGE, matrix, meetings, queues};
+use super::{Args, PAGE, SESSION_TIMEOUT, matrix, meetings, queues};
 use crate::peer::{Log, Peer, Rule, Spec, Tally, member::random, nanos, require};
 use crate::{Result, page, table};
 
-/// The shortest that a stock Apache ZooKeeper grants.
-pub(super) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
 /// From the time when the line moves again after one fault to the next, on average.

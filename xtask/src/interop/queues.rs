@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::mixed::SESSION_TIMEOUT;
+use super::SESSION_TIMEOUT;
 use crate::Result;
 use crate::peer::{Event, Log, Peer, Spec};
 

@@ -17,8 +17,9 @@ use baton_testkit::{Proxy, Target, Variant};
 use tokio::runtime::Runtime;
 
 use super::{Args, OnServer, PAGE};
+use crate::command::target_dir;
 use crate::peer::member::random;
-use crate::process::{Kind, Owned, Server, build_baton, target_dir, work_dir};
+use crate::process::{Kind, Owned, Server, build_baton, work_dir};
 use crate::{Result, java, page, table};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(8);

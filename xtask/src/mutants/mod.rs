@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::{Result, process, root};
+use crate::{Result, command, root};
 use modules::{MODULES, Module};
 use mutant::Mutant;
 use report::{Excuses, Report, Tried};
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("no mutants in {}", args.sample_in_words());
         return Ok(());
     }
-    let folder = process::target_dir()?.join("mutants");
+    let folder = command::target_dir()?.join("mutants");
     std::fs::create_dir_all(&folder)?;
     // A lock for the copy and its build: a second run would mix its mutants with these.
     let lock = std::fs::File::create(folder.join("lock"))?;

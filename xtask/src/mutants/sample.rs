@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::mutant::{Mutant, Operator};
-use crate::{Result, process};
+use crate::{Result, command};
 
 /// All mutants in the order of the draw: a module's sample is the beginning of it.
 ///
@@ -83,7 +83,7 @@ fn hash(seed: u64, text: &str) -> u64 {
 
 /// The lines that differ from a commit, by file.
 pub(super) fn changed_lines(root: &Path, base: &str) -> Result<BTreeMap<String, Vec<usize>>> {
-    let diff = process::output(
+    let diff = command::output(
         Command::new("git")
             .current_dir(root)
             .args(["diff", "--unified=0", "--no-color", "--no-ext-diff", base])

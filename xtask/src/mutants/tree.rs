@@ -14,7 +14,7 @@ use super::modules::Source;
 use super::mutant::Mutant;
 use super::rewrite::{Numbered, Placed, rewrite};
 use crate::executables::Executable;
-use crate::{Result, process};
+use crate::{Result, command};
 
 /// The most builds before the cause must be something else.
 const MOST_ROUNDS: usize = 60;
@@ -51,7 +51,7 @@ pub(super) struct Tree {
 impl Tree {
     /// Copies the workspace, with all changes that are not committed, into `folder`.
     pub(super) fn copy(root: &Path, folder: &Path) -> Result<Self> {
-        let listed = process::output(Command::new("git").current_dir(root).args([
+        let listed = command::output(Command::new("git").current_dir(root).args([
             "ls-files",
             "--cached",
             "--others",

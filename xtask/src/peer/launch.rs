@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::Spec;
-use crate::{Result, java, process, root};
+use crate::{Result, command, java, root};
 
 const KAZOO: &str = "kazoo==2.11.0";
 
@@ -43,7 +43,7 @@ pub(crate) fn python() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("BATON_PYTHON") {
         return Ok(PathBuf::from(named));
     }
-    let venv = process::target_dir()?.join("xtask-python");
+    let venv = command::target_dir()?.join("xtask-python");
     let python = venv.join("bin/python");
     let installed = venv.join("kazoo-installed");
     if installed.is_file() {
@@ -54,9 +54,9 @@ pub(crate) fn python() -> Result<PathBuf> {
             "{step}: {error}; install: apt-get install python3-venv, or name a Python that has {KAZOO} in BATON_PYTHON"
         )
     };
-    process::output(Command::new("python3").args(["-m", "venv"]).arg(&venv))
+    command::output(Command::new("python3").args(["-m", "venv"]).arg(&venv))
         .map_err(|error| remedy("no Python environment", &error))?;
-    process::output(
+    command::output(
         Command::new(&python)
             .args(["-m", "pip", "install", "--quiet", KAZOO])
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1"),

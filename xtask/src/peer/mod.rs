@@ -33,7 +33,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
-use crate::process::{Owned, target_dir};
+use crate::command::target_dir;
+use crate::process::Owned;
 
 pub(crate) use launch::{python, require};
 pub(crate) use timeline::{Rule, Tally};

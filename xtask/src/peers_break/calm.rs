@@ -11,7 +11,7 @@ use super::measurements::{Measurements, Row};
 use super::pair::{PATIENCE, Pair};
 use super::{SESSION_TIMEOUT, SUBJECTS, TICK};
 use crate::peer::{Log, Peer, Rule, Spec};
-use crate::{Result, java, process};
+use crate::{Result, command, java};
 
 /// How long a holder that was woken is watched.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
@@ -259,7 +259,7 @@ pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         .collect();
     runtime.block_on(make(&server.connect_string(), &paths))?;
     server.kill();
-    process::output(
+    command::output(
         java::peer("AtTheEnd")?
             .arg(server.data_dir())
             .arg((i32::MAX - 4).to_string())

@@ -1,6 +1,15 @@
 //! `baton bench`: a load generator for any server of the ZooKeeper protocol. It measures and
 //! reports; it never shares code with the client crate for the raw workloads, so that what it
 //! measures is the server, and its own cost stays small beside it.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `recipes` | the workloads of recipes |
+//! | `load` | the raw workloads |
+//! | `window` | the measured window: warm-up, time or number of operations |
+//! | `conn`, `script` | one lean connection; what each connection asks for |
+//! | `report` | the result |
+//! | `process` | CPU time and memory of a process |
 
 mod conn;
 mod load;

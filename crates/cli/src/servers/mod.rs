@@ -1,4 +1,13 @@
 //! Which servers a command uses, and the local server that is started where none is named.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `lookup` | the order in which servers are searched for |
+//! | `config_file` | `config.toml`, which names servers |
+//! | `local` | the local server of this user, and its start |
+//! | `unshared_locks` | the notice that other users of the machine use other servers |
+//! | `marker` | marks by which users see each other's local servers |
+//! | `machine` | the paths that all users of a machine share |
 
 pub(crate) mod config_file;
 pub(crate) mod local;

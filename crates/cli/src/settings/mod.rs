@@ -4,6 +4,16 @@
 //! `zoo.cfg`, its type and its help. Flags, both kinds of file, `--print-config` and the table in
 //! `docs/user/operations.md` are derived from that. A flag outweighs the file, the file the
 //! default. Starts nothing and makes no file.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `flags` | the settings as flags |
+//! | `toml_file` | `baton.toml` |
+//! | `zoo_cfg` | ZooKeeper's `zoo.cfg` |
+//! | `table` | the one definition of every setting |
+//! | `field` | the type of a setting, and its field |
+//! | `properties` | Java's properties format |
+//! | `protections`, `zoo_keys` | keys of a `zoo.cfg` that stop the start; keys without a setting |
 
 mod field;
 mod flags;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use baton::{Barrier, BarrierError, CountdownLatch, DoubleBarrier};
 use tokio::sync::Notify;
 
-use super::{Scenario, boundary};
+use super::Scenario;
+use crate::boundary;
 use crate::stage::Stage;
 
 const PATH: &str = "/meetings/one";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton::{Guard, Leadership, MultiGuard, ReadGuard, ReentrantGuard, ReleaseError, WriteGuard};
 
-use super::boundary;
+use crate::boundary;
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton::QueueError;
 
-use super::boundary;
+use crate::boundary;
 use crate::stage::Stage;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

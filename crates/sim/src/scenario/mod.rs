@@ -6,7 +6,6 @@ use baton_client::BoxFuture;
 use crate::stage::Stage;
 
 mod barrier;
-pub(crate) mod boundary;
 mod election;
 mod hold;
 mod ledger;
@@ -24,7 +23,7 @@ mod work_fates;
 mod work_queue;
 mod work_visibility;
 
-pub use boundary::Boundary;
+pub use crate::boundary::Boundary;
 
 /// One scenario.
 #[derive(Clone, Copy)]
@@ -61,7 +60,7 @@ impl Scenario {
 
     /// Where its promises are at stake.
     pub fn boundaries(&self) -> impl Iterator<Item = &'static Boundary> {
-        boundary::of(self.name)
+        crate::boundary::of(self.name)
     }
 
     const fn keeps(self, keeps: fn(&str) -> bool) -> Self {

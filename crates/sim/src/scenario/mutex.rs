@@ -6,8 +6,9 @@ use std::time::Duration;
 use baton::{Dialect, Guard, LockError, Mutex, SimpleMutex};
 use baton_client::Client;
 
+use super::Scenario;
 use super::hold::{granted, hold, hold_for, stay};
-use super::{Scenario, boundary};
+use crate::boundary;
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 

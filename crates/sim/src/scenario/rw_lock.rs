@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use baton::{LockError, RwDialect, RwLock};
 
+use super::Scenario;
 use super::hold::{granted, hold_in, stay};
-use super::{Scenario, boundary};
+use crate::boundary;
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 

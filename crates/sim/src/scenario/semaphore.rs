@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use baton::{Semaphore, SemaphoreError};
 
+use super::Scenario;
 use super::hold::{granted, hold_in};
-use super::{Scenario, boundary};
+use crate::boundary;
 use crate::stage::Stage;
 
 const PATH: &str = "/pools/one";

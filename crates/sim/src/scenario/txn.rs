@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex as StdMutex};
 
 use baton::{CreateMode, Guard, Mutex, TxnError};
 
+use super::Scenario;
 use super::hold::{granted, hold};
-use super::{Scenario, boundary};
+use crate::boundary;
 use crate::stage::Stage;
 
 const LOCK: &str = "/locks/one";

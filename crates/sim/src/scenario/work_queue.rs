@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use baton::{WorkError, WorkItem, WorkQueue};
 
-use super::{Scenario, boundary};
+use super::Scenario;
+use crate::boundary;
 use crate::stage::Stage;
 
 const PATH: &str = "/jobs/one";

@@ -9,7 +9,8 @@ use baton::{Claim, WorkError, WorkItem, WorkQueue};
 use baton_client::Client;
 use tokio::time::Instant;
 
-use super::{Scenario, boundary};
+use super::Scenario;
+use crate::boundary;
 use crate::occupancy::Occupancy;
 use crate::stage::Stage;
 

@@ -5,73 +5,17 @@
 use baton_proto::{AddWatchMode, AuthPacket, Create, Request};
 
 use super::differences::Differences;
+use super::generator::{Generator, ILLEGAL, OPEN, RESTRICTED};
 use super::places::{FOLDER, QUOTA};
 use super::program::{Act, Claim, End, Handshake, Line, Loss, Program, Silence};
-use super::random::Random;
 use super::{quotas, writes};
 
-/// Open to all; watched.
-pub(super) const OPEN: [&str; 13] = [
-    FOLDER,
-    "/a",
-    "/b",
-    "/a/x",
-    "/a/y",
-    "/b/x",
-    "/a/x/deep",
-    "/a/x/deep/er",
-    "/a/s-",
-    "/b/s-",
-    "/a/s-0000000000",
-    "/a/s-0000000001",
-    "/b/s-0000000000",
-];
-/// With ACLs of all kinds; not watched.
-pub(super) const RESTRICTED: [&str; 4] = ["/n", "/n/x", "/n/y", "/n/x/z"];
-const OF_THE_SERVER: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
-const BEYOND_THE_BASIC_PLANE: &str = "/\u{1f512}";
-const ILLEGAL: [&str; 10] = [
-    "",
-    "a",
-    "//",
-    "/a/",
-    "/a//b",
-    "/a/./b",
-    "/a/..",
-    "/a/\u{1}",
-    BEYOND_THE_BASIC_PLANE,
-    "/\u{f000}",
-];
 /// Paths that get persistent watches, of one mode each.
 const PERSISTENT: [(&str, AddWatchMode); 2] = [
     ("/b", AddWatchMode::PersistentRecursive),
     ("/a/x", AddWatchMode::Persistent),
 ];
-/// Large enough to be read in parts.
-pub(super) const LARGE: &[u8] = &[b'L'; 5000];
-
-/// Makes programs, each different, all of them from one seed.
-#[derive(Debug)]
-pub struct Generator {
-    pub(super) random: Random,
-    pub(super) differences: Differences,
-    sessions: usize,
-    /// Whether the program that is being made writes quotas.
-    pub(super) quotas: bool,
-}
-
 impl Generator {
-    /// Programs of this number of sessions, without what `differences` leaves out.
-    #[must_use]
-    pub fn new(seed: u64, sessions: usize, differences: Differences) -> Self {
-        Self {
-            random: Random::new(seed),
-            differences,
-            sessions: sessions.max(1),
-            quotas: false,
-        }
-    }
-
     /// Every path that a program names.
     pub(super) fn paths() -> impl Iterator<Item = &'static str> {
         let paths = OPEN.into_iter().chain(RESTRICTED).chain(ILLEGAL);
@@ -266,52 +210,6 @@ impl Generator {
         }
     }
 
-    pub(super) fn path(&mut self) -> &'static str {
-        match self.random.below(40) {
-            0..5 => self.random.pick(&RESTRICTED),
-            5 => self.random.pick(&OF_THE_SERVER),
-            _ => self.random.pick(&OPEN),
-        }
-    }
-
-    /// A path that ZooKeeper checks.
-    pub(super) fn checked_path(&mut self) -> &'static str {
-        if self.random.one_in(25) {
-            self.random.pick(&ILLEGAL)
-        } else {
-            self.path()
-        }
-    }
-
-    /// A path whose data, ACL or children may be changed: the server's own would spoil the programs
-    /// that follow.
-    pub(super) fn own_path(&mut self) -> &'static str {
-        let path = self.checked_path();
-        if OF_THE_SERVER.contains(&path) {
-            "/a"
-        } else {
-            path
-        }
-    }
-
-    /// A path of which it does not.
-    fn unchecked_path(&mut self) -> &'static str {
-        match self.checked_path() {
-            "" if self.differences.has("empty-path") => FOLDER,
-            BEYOND_THE_BASIC_PLANE if self.differences.has("utf-8") => FOLDER,
-            path => path,
-        }
-    }
-
-    fn open_path(&mut self) -> &'static str {
-        let path = self.unchecked_path();
-        if self.differences.has("acl-hides") && RESTRICTED.contains(&path) {
-            self.random.pick(&OPEN)
-        } else {
-            path
-        }
-    }
-
     /// Whether to set a one-shot watch.
     fn watch(&mut self, path: &str) -> bool {
         let hidden = self.differences.has("acl-hides") && RESTRICTED.contains(&path);
@@ -332,16 +230,6 @@ impl Generator {
         paths.sort_unstable();
         paths.dedup();
         paths
-    }
-
-    pub(super) fn data(&mut self) -> Option<&'static [u8]> {
-        self.random.pick(&[
-            None,
-            Some(b""),
-            Some(b"one"),
-            Some(b"a longer one"),
-            Some(LARGE),
-        ])
     }
 
     fn request(&mut self) -> Request<'static> {

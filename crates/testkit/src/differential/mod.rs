@@ -11,11 +11,24 @@
 //! `cargo xtask diff` runs it for long, the test `differential` for a moment; where there is no
 //! ZooKeeper, that test compares Baton with ZooKeeper's recorded answers. Owns the programs and the
 //! two servers; says nothing about what is right.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `oracle` | runs a program on both servers, finds the difference and cuts the program down |
+//! | `side` | one of the two servers |
+//! | `run`, `endings`, `frames` | a program on one server; how connections and sessions end badly; acts as frames |
+//! | `generate`, `writes`, `quotas` | random programs |
+//! | `generator` | the seed, and the paths and data of programs |
+//! | `transcript`, `normal` | a difference as text; what may differ, made equal |
+//! | `program`, `places`, `random` | a program as data; its paths; random numbers |
+//! | `differences`, `error` | the differences that are meant; the oracle's error |
 
 mod differences;
 mod endings;
+mod error;
 mod frames;
 mod generate;
+mod generator;
 mod normal;
 mod oracle;
 mod places;
@@ -28,7 +41,8 @@ mod transcript;
 mod writes;
 
 pub use differences::{Differences, UnknownDifference};
-pub use generate::Generator;
-pub use oracle::{Difference, Oracle, OracleError, Recorder};
+pub use error::OracleError;
+pub use generator::Generator;
+pub use oracle::{Difference, Oracle, Recorder};
 pub use program::Program;
 pub use random::Random;

@@ -2,25 +2,13 @@
 //! program down to what shows it. Decides nothing about who is right.
 
 use super::differences::Differences;
+use super::error::OracleError;
 use super::program::{Act, Program};
 use super::side::Side;
 use super::transcript::transcript;
-use crate::launch::{LaunchError, Target};
-use crate::raw::RawError;
+use crate::launch::Target;
 
 use baton_proto::Request;
-
-/// Why servers could not be compared.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OracleError {
-    /// A server did not start.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// A server did not let a program begin.
-    #[error("a server takes no program: {0}")]
-    Raw(#[from] RawError),
-}
 
 /// Where two servers answered differently.
 #[derive(Debug)]

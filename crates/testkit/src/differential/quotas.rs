@@ -4,7 +4,7 @@
 
 use baton_proto::{Acl, Create, CreateMode, Request};
 
-use super::generate::Generator;
+use super::generator::Generator;
 use super::places::QUOTA;
 
 /// Every znode of a quota: the folder, and in it the limits and the usage of each path that may

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::differences::Differences;
 use super::frames;
-use super::generate::Generator;
+use super::generator::Generator;
 use super::normal::Normal;
 use super::places::Places;
 use super::program::{Act, Claim, Handshake, Line, Program};

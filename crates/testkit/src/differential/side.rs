@@ -8,7 +8,7 @@ use baton_proto::{Acl, Create, CreateMode, Request};
 use baton_server::Server;
 
 use super::differences::Differences;
-use super::oracle::OracleError;
+use super::error::OracleError;
 use super::program::Program;
 use super::run::Run;
 use crate::launch::{LaunchError, ServerOptions, Target, TestServer};

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::generate::LARGE;
+use super::generator::LARGE;
 use super::program::Program;
 
 /// What was asked, line by line, and what was heard of each, up to the first line at which the

@@ -2,7 +2,7 @@
 
 use baton_proto::{Acl, Create, CreateOp, MultiOp, Perms};
 
-use super::generate::{Generator, RESTRICTED};
+use super::generator::{Generator, RESTRICTED};
 
 /// The digest of `someone:secret`, as ZooKeeper's tool prints it.
 const SOMEONE: &str = "someone:1bEEvdxVw2VthaBGHrH2e9EwrXU=";

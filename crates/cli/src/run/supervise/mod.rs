@@ -8,6 +8,14 @@
 //! and all its descendants (`hazards.md` H85, H87). So a `baton` that is killed, stopped or hung
 //! cannot leave a command running past its lease.
 //!
+//! | module | owns |
+//! |---|---|
+//! | `handle` | `baton`'s end: starts the guardian, sends orders, receives reports |
+//! | `guardian` | the command's parent process, which enforces the deadlines |
+//! | `stub` | prepares the command's process, then becomes the command |
+//! | `processes`, `tty` | the command's process tree; the terminal |
+//! | `wire` | the messages between `baton` and the guardian |
+//!
 //! Nothing here knows what a lock is: callers pass instants of CLOCK_BOOTTIME.
 
 mod guardian;

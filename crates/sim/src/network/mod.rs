@@ -2,6 +2,8 @@
 //! meets the plan's faults. Owns connections and the server's comings and goings; never reads
 //! a frame but to name it.
 
+mod pipe;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +18,9 @@ use bytes::BytesMut;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use self::pipe::{End, Mailbox, Outgoing};
 use crate::fault::{Direction, Edge, Fault, FaultKind};
 use crate::frames::Dialogue;
-use crate::pipe::{End, Mailbox, Outgoing};
 use crate::standstill::Standstill;
 use crate::transcript::Transcript;
 

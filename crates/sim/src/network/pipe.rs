@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use baton_server::simulation::MemoryOutput;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::network::Wire;
+use super::Wire;
 use crate::standstill::Standstill;
 
 #[derive(Debug, Default)]

@@ -102,7 +102,7 @@ const fn at(scenario: &'static str, mark: &'static str, plan: &'static str) -> B
 }
 
 /// Those of one scenario.
-pub(super) fn of(scenario: &str) -> impl Iterator<Item = &'static Boundary> {
+pub(crate) fn of(scenario: &str) -> impl Iterator<Item = &'static Boundary> {
     let scenario = scenario.to_owned();
     let all = BOUNDARIES.iter();
     all.filter(move |boundary| boundary.scenario == scenario)
