@@ -142,17 +142,10 @@ fn turns(executables: usize, runs: usize) -> VecDeque<Turn> {
     let mut turns = VecDeque::new();
     for run in 1..=runs {
         let mut order: Vec<usize> = (0..executables).collect();
-        order.sort_by_key(|&executable| mixed((run as u64) << 32 | executable as u64));
+        fastrand::Rng::with_seed(run as u64).shuffle(&mut order);
         turns.extend(order.into_iter().map(|executable| Turn { executable, run }));
     }
     turns
-}
-
-/// A pseudo-random number, the same each time.
-fn mixed(mut seed: u64) -> u64 {
-    seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    seed ^ (seed >> 31)
 }
 
 fn take(turns: &Mutex<VecDeque<Turn>>) -> Option<Turn> {

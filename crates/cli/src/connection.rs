@@ -25,7 +25,7 @@ use crate::waiting::{self, Awaited};
 pub(crate) struct SessionOptions {
     /// The timeout to ask for.
     pub(crate) timeout: Duration,
-    /// What the session's lease rests on, where something else than the default was asked for.
+    /// Options of the session's lease; `None` for the defaults.
     pub(crate) lease: Option<LeaseOptions>,
     /// Whether another session is tried for without end after a loss, unless `--give-up-after` says
     /// otherwise.
@@ -53,7 +53,7 @@ const LOCAL_RETRY: Duration = Duration::from_millis(500);
 pub(crate) struct Connection {
     /// The client.
     pub(crate) client: Client,
-    /// What it connects to, for people.
+    /// The servers that it connects to, for people.
     pub(crate) servers: String,
     output: Output,
     keeper: Option<AbortHandle>,

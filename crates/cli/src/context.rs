@@ -1,4 +1,4 @@
-//! What every verb is given: the options that all verbs share, the output, and a runtime.
+//! The context of every verb: the options that all verbs share, the output, and a runtime.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) struct Globals {
     pub(crate) quiet: bool,
 }
 
-/// What a verb is given besides its own options.
+/// The context of a verb: the shared options and the output.
 pub(crate) struct Context {
     /// The shared options as given.
     pub(crate) globals: Globals,

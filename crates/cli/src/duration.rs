@@ -31,10 +31,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| complaint())
 }
 
-/// As [`parse`], for what takes some time.
+/// Reads a duration as [`parse`] does, and refuses zero.
 ///
 /// # Errors
-/// As `parse`, and for none at all.
+/// As `parse`, and for zero.
 pub(crate) fn parse_some(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("it must be longer than 0".to_owned()),

@@ -24,7 +24,7 @@ pub(crate) const BATON: u8 = 125;
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Failure {
-    /// What the process exits with.
+    /// The exit code of the process.
     pub(crate) exit_code: u8,
     /// One word for programs, for example `usage` or `connection`.
     pub(crate) kind: &'static str,

@@ -1,7 +1,7 @@
 //! Paths on the command line.
 //!
-//! Owns that one that no server would take, or that is not for programs, is refused before any
-//! server is asked, or started.
+//! A path that no server would accept, or that belongs to the server, is refused before a server is
+//! asked, or started.
 
 /// The znode below which servers keep their own: quotas, the ensemble's configuration.
 const SERVERS_OWN: &str = "/zookeeper";
@@ -17,10 +17,10 @@ pub(crate) fn legal(text: &str) -> Result<String, String> {
     }
 }
 
-/// As [`legal`], for one that a lock, a queue or another recipe is to use.
+/// Reads the path of a lock, a queue or another recipe.
 ///
 /// # Errors
-/// As `legal`, and for what belongs to the server.
+/// As [`legal`], and for a path that belongs to the server.
 pub(crate) fn recipe(text: &str) -> Result<String, String> {
     let is_servers = text == SERVERS_OWN
         || text
@@ -34,10 +34,10 @@ pub(crate) fn recipe(text: &str) -> Result<String, String> {
     legal(text)
 }
 
-/// As [`legal`], for one that the server is to end with a number.
+/// Reads the path of a sequential znode, to which the server appends a number.
 ///
 /// # Errors
-/// As `legal`.
+/// As [`legal`].
 pub(crate) fn legal_with_number(text: &str) -> Result<String, String> {
     match baton_proto::path::validate_sequential(text) {
         Ok(_) => Ok(text.to_owned()),

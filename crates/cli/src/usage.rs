@@ -39,7 +39,7 @@ pub(crate) fn report(error: &clap::Error, cli: &Command) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-/// What to say to someone who wrote `baton lock /x echo hi`.
+/// The hint for a command line like `baton lock /x echo hi`.
 fn forgotten_dashes(error: &clap::Error, cli: &Command) -> Option<String> {
     let word = match error.get(ContextKind::InvalidArg)? {
         ContextValue::String(word) if !word.starts_with('-') => word,

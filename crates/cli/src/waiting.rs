@@ -1,4 +1,4 @@
-//! What a command shows while it waits: who holds, since when, at which position this process
+//! The display of a wait: who holds, since when, at which position this process
 //! waits, and whether a server answers.
 //!
 //! On a terminal it is one line that is rewritten in place. Elsewhere it is a line, or with
@@ -35,7 +35,7 @@ const READ_LIMIT: Duration = Duration::from_secs(1);
 /// Between the first two lines; doubled with each line, up to the other.
 const LINE_EVERY: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(640)];
 
-/// What is waited for.
+/// The thing that a verb waits for.
 pub(crate) enum Awaited<'a> {
     /// A lock, a permit, or leadership.
     Turn {
@@ -43,15 +43,15 @@ pub(crate) enum Awaited<'a> {
         role: Role,
         progress: WaitProgress,
     },
-    /// That as many have come as are to meet.
+    /// The arrival of all participants at a barrier.
     Meeting {
         path: &'a str,
         count: u32,
         barrier: &'a DoubleBarrier,
     },
-    /// That the others at a meeting are done too.
+    /// The end of the other participants' work.
     Others { path: &'a str },
-    /// That a gate is opened.
+    /// The opening of a gate.
     Gate { path: &'a str },
     /// An item of a queue.
     Item { path: &'a str },
@@ -66,14 +66,14 @@ pub(crate) enum Awaited<'a> {
     Connection,
 }
 
-/// What the process before this one is.
+/// The role of the process that holds what this one waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Of a lock.
+    /// It holds a lock.
     Holder,
-    /// Of permits.
+    /// It holds permits.
     PermitHolder,
-    /// Of an election.
+    /// It leads an election.
     Leader,
 }
 
@@ -115,7 +115,7 @@ impl Drop for Cleared<'_> {
     }
 }
 
-/// What was read of the thing that is waited for.
+/// The newest reading of the thing that is waited for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,7 +134,7 @@ struct Seen {
     count: Option<u32>,
 }
 
-/// Who holds what is waited for.
+/// The holder of the thing that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Holder {
     node: String,
@@ -154,13 +154,13 @@ struct Holder {
 /// When lines were written, and about what.
 #[derive(Default)]
 struct Lines {
-    /// What the last line was about; none was written before.
+    /// The topic of the last line; `None` before the first.
     last: Option<Topic>,
     at: Option<Instant>,
     gap: Duration,
 }
 
-/// What a line is about: the next one is about something else.
+/// The topic of a line. Two lines in a row never have the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Topic {
     CutOff,
@@ -301,7 +301,7 @@ impl Display<'_> {
         (cut_off >= PATIENCE).then_some(cut_off)
     }
 
-    /// What is to be said; `None` where nothing is.
+    /// The text to show; `None` where there is none.
     fn text(&self) -> Option<String> {
         if let Some(cut_off) = self.cut_off() {
             let cut_off = duration::show_age(cut_off);
@@ -409,7 +409,7 @@ impl Lines {
     }
 }
 
-/// Who it is, for people.
+/// The holder, for people.
 fn who(node: &QueueNode) -> String {
     let Some(record) = &node.holder else {
         return node.who();
@@ -423,7 +423,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Who is before this process, and its position.
+/// The holder, and this process's position, for people.
 fn turn(role: Role, seen: Option<&Seen>) -> String {
     let Some(seen) = seen else {
         return "not in the wait queue yet".to_owned();

@@ -78,7 +78,7 @@ pub(crate) fn with_session(
     context.block_on(on_session(context, work))?
 }
 
-/// As [`with_session`], within the runtime.
+/// Runs `work` on a session of its own, for callers within the runtime.
 pub(crate) async fn on_session(
     context: &Context,
     work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,

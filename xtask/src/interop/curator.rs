@@ -1,4 +1,4 @@
-//! Curator's `InterProcessMutex` and `baton lock` in one line for one lock, turn by turn, with no
+//! Curator's `InterProcessMutex` and `baton lock` in the queue of one lock, turn by turn, with no
 //! overlap.
 
 use std::path::Path;

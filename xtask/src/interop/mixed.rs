@@ -1,5 +1,5 @@
-//! Groups of Baton's processes and another library's in one line, with random crashes of all and
-//! random pauses of Baton's.
+//! Groups of Baton's processes and another library's in one wait queue, with random crashes of all
+//! and random pauses of Baton's.
 //!
 //! The others are not paused: a paused holder of theirs goes on afterwards under another's turn
 //! (H25, `docs/user/why.md`), which is nothing that a group could prevent. Nothing may overlap
@@ -11,7 +11,7 @@ use baton_testkit::{ServerOptions, Target, TestServer};
 use tokio::runtime::Runtime;
 
 use super::{Args, PAGE, SESSION_TIMEOUT, matrix, meetings, queues};
-use crate::peer::{Log, Peer, Rule, Spec, Tally, member::random, nanos, require};
+use crate::peer::{Log, Peer, Rule, Spec, Tally, nanos, require};
 use crate::{Result, page, table};
 
 const TICK: Duration = Duration::from_secs(2);
@@ -250,7 +250,7 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
     let group_seed = path.bytes().fold(args.seed, |seed, byte| {
         seed.rotate_left(8) ^ u64::from(byte)
     });
-    let mut seed = group_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut rng = fastrand::Rng::with_seed(group_seed);
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut paused: Option<(usize, Instant)> = None;
     // A fault may hold the line up until a session has expired, so the next one waits until it
@@ -276,13 +276,13 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
         if next_fault.is_none()
             && (log.count(said_at_fault, "enter") >= MOVING || fault_at.elapsed() > STANDSTILL)
         {
-            let pause = Duration::from_millis(random(&mut seed, 2 * FAULT_PAUSE_MS));
+            let pause = Duration::from_millis(rng.u64(..=2 * FAULT_PAUSE_MS));
             next_fault = Some(Instant::now() + pause);
         }
         if next_fault.is_none_or(|at| Instant::now() < at) || Instant::now() >= end {
             continue;
         }
-        let slot = usize::try_from(random(&mut seed, 3))?;
+        let slot = usize::try_from(rng.u64(..=3))?;
         let Some(member) = members.get_mut(slot) else {
             continue;
         };
@@ -290,10 +290,10 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
         if paused.is_some_and(|(other, _)| other == slot) {
             continue;
         }
-        if ours && paused.is_none() && random(&mut seed, 1) == 0 {
+        if ours && paused.is_none() && rng.u64(..=1) == 0 {
             member.pause()?;
             pauses += 1;
-            let length = Duration::from_millis(random(&mut seed, two_timeouts));
+            let length = Duration::from_millis(rng.u64(..=two_timeouts));
             paused = Some((slot, Instant::now() + length));
             said_at_fault = log.len();
         } else {

@@ -18,7 +18,6 @@ use tokio::runtime::Runtime;
 
 use super::{Args, OnServer, PAGE};
 use crate::command::target_dir;
-use crate::peer::member::random;
 use crate::process::{Kind, Owned, Server, build_baton, work_dir};
 use crate::{Result, java, page, table};
 
@@ -132,14 +131,14 @@ impl Faults {
         length: Duration,
         seed: u64,
     ) -> Result<()> {
-        let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut rng = fastrand::Rng::with_seed(seed);
         let begin = Instant::now();
         let mut next_cut_off = begin + length / 4;
         for round in 0.. {
             if begin.elapsed() >= length {
                 break;
             }
-            sleep_ms(random(&mut seed, LONGEST_PAUSE_MS));
+            sleep_ms(rng.u64(..=LONGEST_PAUSE_MS));
             let now = Instant::now();
             if ways.mended_at.is_some_and(|at| now >= at) {
                 ways.mended_at = None;
@@ -151,19 +150,19 @@ impl Faults {
                 self.cut_offs += 1;
             }
             // Every second one a kill, the others cuts and, now and then, a hole.
-            match (round % 2, random(&mut seed, 2)) {
-                (0, _) => self.kill(server, random(&mut seed, 500))?,
+            match (round % 2, rng.u64(..=2)) {
+                (0, _) => self.kill(server, rng.u64(..=500))?,
                 (_, 0 | 1) => {
-                    let variant = CUTS.get(usize::try_from(random(&mut seed, 3))?);
+                    let variant = CUTS.get(usize::try_from(rng.u64(..=3))?);
                     let variant = *variant.ok_or("no such cut")?;
                     ways.sound().for_each(|way| way.cut_all(variant));
-                    sleep_ms(random(&mut seed, LONGEST_HOLE_MS / 4));
+                    sleep_ms(rng.u64(..=LONGEST_HOLE_MS / 4));
                     ways.heal();
                     self.cuts += 1;
                 }
                 _ => {
                     ways.sound().for_each(Proxy::partition);
-                    sleep_ms(random(&mut seed, LONGEST_HOLE_MS));
+                    sleep_ms(rng.u64(..=LONGEST_HOLE_MS));
                     ways.heal();
                     self.holes += 1;
                 }

@@ -246,7 +246,7 @@ async fn rounds(
     (hold_ms, think_ms): (u64, u64),
     stopped: &AtomicBool,
 ) -> std::result::Result<(), Failed> {
-    let mut seed = nanos() ^ (lane << 40);
+    let mut rng = fastrand::Rng::with_seed(nanos() ^ (lane << 40));
     while !stopped.load(Ordering::Acquire) {
         let held = turns.acquire().await?;
         let begun = nanos();
@@ -254,7 +254,7 @@ async fn rounds(
             continue;
         }
         say("enter", begun, lane);
-        let until = begun + random(&mut seed, hold_ms * 1_000_000);
+        let until = begun + rng.u64(..=hold_ms * 1_000_000);
         loop {
             let now = nanos();
             if held.check().is_err() {
@@ -269,16 +269,8 @@ async fn rounds(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         held.release().await;
-        let pause = Duration::from_nanos(random(&mut seed, think_ms * 1_000_000));
+        let pause = Duration::from_nanos(rng.u64(..=think_ms * 1_000_000));
         tokio::time::sleep(pause).await;
     }
     Ok(())
-}
-
-/// Up to `most`, xorshift.
-pub(crate) fn random(seed: &mut u64, most: u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed % (most + 1)
 }

@@ -89,7 +89,7 @@ pub(crate) struct Reply<'a> {
     pub(crate) xid: i32,
     /// Error code, 0 for success.
     pub(crate) err: i32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub(crate) body: &'a [u8],
 }
 
@@ -159,9 +159,9 @@ impl Inbox {
 pub(crate) struct Connection {
     /// The server's address, for messages.
     pub(crate) addr: String,
-    /// What will be sent by the next [`flush`](Self::flush).
+    /// The requests that the next [`flush`](Self::flush) sends.
     pub(crate) outbox: Outbox,
-    /// What has been received.
+    /// The bytes that were received.
     pub(crate) inbox: Inbox,
     socket: Socket,
 }

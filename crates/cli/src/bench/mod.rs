@@ -41,7 +41,7 @@ Examples:
   baton bench get --connections 1 --in-flight 1 --duration 10s
   baton bench churn --pid $(pidof baton) --json")]
 pub(crate) struct Args {
-    /// What to do.
+    /// The workload.
     #[arg(value_enum)]
     pub(crate) workload: Workload,
     /// Connections, spread over the servers in turn [default: 16; handoff 8; lock and queue 1].
@@ -166,7 +166,7 @@ pub(crate) enum BenchError {
     Connect {
         /// The address tried.
         addr: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A connection ended in the run.
@@ -174,7 +174,7 @@ pub(crate) enum BenchError {
     Lost {
         /// The server.
         addr: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The server's bytes made no sense.
@@ -182,7 +182,7 @@ pub(crate) enum BenchError {
     Protocol {
         /// The server.
         addr: String,
-        /// What was wrong.
+        /// The error.
         what: String,
     },
     /// The server refused an operation, so the run would measure refusals.
@@ -205,7 +205,7 @@ pub(crate) enum BenchError {
     Process {
         /// The process.
         pid: u32,
-        /// What was wrong.
+        /// The error.
         what: String,
     },
     /// The runtime could not be started.

@@ -108,7 +108,7 @@ async fn take_turns(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The same with the release and the wish for the next turn in one packet. A turn counts from there
+/// The same with the release and the next acquisition in one packet. A turn counts from there
 /// to the grant.
 async fn take_turns_pipelined(mutex: &Mutex, window: &Window) -> Result<(), BenchError> {
     let mut guard = mutex.acquire().await.map_err(failed)?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::process::Usage;
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// The workload's name.
@@ -32,7 +32,7 @@ pub(crate) struct Report {
     pub(crate) latency_us: Latency,
     /// CPU time that the load generator itself took for an operation.
     pub(crate) generator_cpu_us_per_op: f64,
-    /// What the server took, where `--pid` named it.
+    /// The cost of the server, where `--pid` named it.
     pub(crate) server: Option<ServerCost>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Latency {
     pub(crate) max: f64,
 }
 
-/// What the server's processes took in the measured window.
+/// The cost of the server's processes in the measured window.
 #[derive(Debug, Serialize)]
 pub(crate) struct ServerCost {
     /// User and system time for one operation, microseconds.

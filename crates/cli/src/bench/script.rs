@@ -1,4 +1,4 @@
-//! What each connection asks for, one request after the other, for the raw workloads. It knows the
+//! The requests of each connection, one after the other, for the raw workloads. It knows the
 //! nodes' names, so that set-up, load and cleaning agree; it never touches a socket.
 
 use baton_proto::{Acl, Create, CreateMode, CreateOp, Request};

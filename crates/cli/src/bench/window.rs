@@ -20,7 +20,7 @@ enum Phase {
     Stop,
 }
 
-/// What the tasks that make load share with the one that conducts them.
+/// The state that load-making tasks share with the task that conducts them.
 #[derive(Debug)]
 pub(crate) struct Window {
     phase: Cell<Phase>,

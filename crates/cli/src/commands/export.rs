@@ -16,9 +16,9 @@ use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::unfinished::removed_when_stopped;
 
-/// What the folder is called while it is written; ZooKeeper does not read it.
+/// The folder's name while it is written; ZooKeeper does not read it.
 const UNFINISHED: &str = "version-2.unfinished";
-/// What a member of an ensemble has besides.
+/// The files that a member of an ensemble has besides.
 const EPOCHS: [&str; 2] = ["currentEpoch", "acceptedEpoch"];
 
 /// Make a ZooKeeper data folder from a data folder of Baton's.

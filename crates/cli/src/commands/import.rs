@@ -241,7 +241,7 @@ fn newest_snapshot(
     )))
 }
 
-/// What the logs did.
+/// The result of the replay.
 struct Replayed {
     transactions: u64,
     /// Between which transactions others are missing, if any are.

@@ -24,15 +24,15 @@ const AT_ONCE: usize = 128;
 const KEPT_NAMES: usize = 1000;
 /// How often a folder is emptied anew because others have put something there meanwhile.
 const ROUNDS: u32 = 20;
-/// The same over all folders.
+/// The most rounds over all folders.
 const ROUNDS_IN_ALL: u32 = 10 * ROUNDS;
 /// How much longer each pause between those is than the one before.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Nodes that are named where there may be any number of them.
 const NAMED: usize = 10;
-/// Of those, how many fit into the one line of an error.
+/// The number of nodes that are named in the one line of an error.
 const IN_ONE_LINE: usize = 3;
-/// What belongs to the servers.
+/// The subtree that belongs to the servers.
 const SYSTEM: &str = "/zookeeper";
 
 /// Delete a znode.
@@ -313,7 +313,7 @@ fn would(context: &Context, path: &str, owner: i64) {
     );
 }
 
-/// What a subtree holds.
+/// The nodes of a subtree: how many, and which of them live sessions own.
 #[derive(Debug, Default)]
 struct Survey {
     nodes: u64,
@@ -589,7 +589,7 @@ impl Removal<'_> {
     }
 }
 
-/// What is above something that stays, stays.
+/// Marks the parent of a node that stays: it stays, too.
 fn stays(frames: &mut [Frame], path: &str) {
     let above = parent(path);
     if let Some(above) = frames.iter_mut().rev().find(|frame| frame.path == above) {

@@ -185,7 +185,7 @@ async fn idle(server: &Server, limit: Option<Duration>) {
     }
 }
 
-/// What to say where other machines can reach a port: there is no authentication on any.
+/// The warning where other machines can reach a port: no port has authentication.
 fn open_to_others(clients: &[SocketAddr], http: &[SocketAddr]) -> Option<String> {
     let reachable = |ports: &[SocketAddr]| -> Vec<String> {
         let others = ports

@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The znode; it need not exist.
     #[arg(value_name = "PATH", value_parser = paths::legal)]
     path: String,
-    /// Of everything below, too.
+    /// Also changes of everything below.
     #[arg(short, long)]
     recursive: bool,
     /// End after this many changes.

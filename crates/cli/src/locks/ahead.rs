@@ -9,10 +9,10 @@ use baton_proto::path::{join, name};
 
 use crate::locks::lock_queue::{self, NodeKind, QueueNode};
 
-/// What is before this process.
+/// The part of a wait queue before this process.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Who holds; the first of several. `None` where that could not be read.
+    /// The holder; the first of several. `None` where that could not be read.
     pub(crate) holder: Option<QueueNode>,
     /// This process's position among those who wait, from 1; 0 where nobody is before it.
     pub(crate) position: usize,
@@ -27,7 +27,8 @@ struct Waiter {
     kind: NodeKind,
 }
 
-/// What is before this process's waiter node `own` at `path`; `None` where that could not be read.
+/// The part of the wait queue before this process's waiter node `own` at `path`; `None` where that
+/// could not be read.
 pub(crate) async fn read(
     session: &Session,
     path: &str,

@@ -23,13 +23,13 @@ const WRITES: [&str; 2] = ["__WRIT__", "-W-"];
 const ALONE: [&str; 3] = ["lock-", "latch-", "__lock__"];
 /// The same, for a semaphore's permit.
 const LEASE: &str = "lease-";
-/// What is written to a holder's node to ask for the lock: by Curator, and by ZooKeeper's page on
-/// recipes.
+/// The data that is written to a holder's node to ask for the lock: by Curator, and by ZooKeeper's
+/// page on recipes.
 const REQUESTS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 /// The longest text of another library's that is shown as its holder's name.
 const LONGEST_NAME: usize = 60;
 
-/// What kind of lock a wait queue is for.
+/// The kind of lock that a wait queue is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -68,7 +68,7 @@ pub(crate) struct QueueNode {
 }
 
 impl QueueNode {
-    /// Who it is, for people.
+    /// The process that owns the node, for people.
     pub(crate) fn who(&self) -> String {
         match (&self.holder, &self.data) {
             (Some(record), _) => shown(record),
@@ -110,7 +110,7 @@ impl LockState {
     }
 }
 
-/// What one read of a path has found.
+/// The result of reading one path.
 #[derive(Debug)]
 pub(crate) struct LockReading {
     /// The wait queue, if there is one.
@@ -164,7 +164,7 @@ pub(crate) async fn read(session: &Session, path: &str) -> Result<LockReading, E
     })
 }
 
-/// What a read has met that belongs to no wait queue.
+/// Nodes that a read has met and that belong to no wait queue.
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
     /// Nodes that could not be read, and why.
@@ -173,7 +173,7 @@ pub(crate) struct Skipped {
     bystanders: Vec<String>,
 }
 
-/// What was read, or `None` where the node is gone, or where we may not read it: that is noted.
+/// The result of a read; `None` where the node does not exist, or may not be read, which is noted.
 fn readable<T>(
     path: &str,
     read: Result<T, Error>,
@@ -232,7 +232,7 @@ async fn permits(
     }))
 }
 
-/// What the name of a child says it is.
+/// The kind of a queue node, from its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Exclusive,
@@ -246,8 +246,8 @@ impl NodeKind {
         matches!(self, Self::Read | Self::Write)
     }
 
-    /// What a name says; `None` where it is not the name of a queue node. The server's number has
-    /// ten digits or more, perhaps a sign.
+    /// The kind that a name says; `None` where it is not the name of a queue node. The server's
+    /// number has ten digits or more, perhaps a sign.
     pub(crate) fn of(name: &str) -> Option<Self> {
         if name == SIMPLE {
             return Some(Self::Exclusive);

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::exit::{self, Failure};
 
-/// What is written on standard error besides errors.
+/// The messages that are written on standard error besides errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// Nothing: `--quiet`.
@@ -101,7 +101,7 @@ impl Output {
         self.paragraph(record, OneLine(text.as_ref()).to_string());
     }
 
-    /// As [`Output::result`], for text of several lines with nothing in it that others chose.
+    /// Writes one result whose text has several lines, and nothing that others chose.
     pub(crate) fn paragraph<T: Serialize>(&self, record: &T, mut text: String) {
         if self.json {
             self.raw(json_line(record).as_bytes());

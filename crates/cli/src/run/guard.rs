@@ -47,7 +47,7 @@ impl WaitOptions {
     }
 }
 
-/// What is to be acquired.
+/// The lock or permits to acquire.
 pub(crate) enum Wanted {
     /// The lock itself.
     Lock(Mutex),

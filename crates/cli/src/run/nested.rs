@@ -21,7 +21,7 @@ struct Outer {
     node: String,
 }
 
-/// What the environment of a command says of the locks that it runs under, of which this one is the
+/// The environment variable that lists the locks that a command runs under, this one as the
 /// innermost.
 pub(crate) fn variable(session: &str, node: &str) -> (&'static str, String) {
     let own = format!("{session} {node}");
@@ -32,7 +32,7 @@ pub(crate) fn variable(session: &str, node: &str) -> (&'static str, String) {
     (HELD, value)
 }
 
-/// What is asked for. It decides which nodes at the path would block it for ever.
+/// The kind of a request. It decides which nodes at the path would block it for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockRequest {
     /// An exclusive lock.
@@ -80,8 +80,8 @@ pub(crate) async fn refuse(
     Ok(())
 }
 
-/// What the environment says. A `baton` that does not write the list names the innermost lock
-/// only.
+/// The outer locks that the environment lists. A `baton` that does not write the list names the
+/// innermost lock only.
 fn outer(list: Option<&str>, session: Option<String>, node: Option<String>) -> Vec<Outer> {
     let listed = list.into_iter().flat_map(str::lines).filter_map(|line| {
         let (session, node) = line.split_once(' ')?;

@@ -14,13 +14,13 @@ use crate::settings::toml_file::{LocatedKey, kind, located_keys};
 
 /// The only key.
 const SERVERS: &str = "servers";
-/// What to write, for people.
+/// An example line, for error messages.
 const EXAMPLE: &str = "servers = \"host:2181\"";
 
 /// Servers that a file names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NamedServers {
-    /// As after `--servers`.
+    /// The list, in the form of `--servers`.
     pub(crate) list: String,
     /// File, line and key.
     pub(crate) origin: String,

@@ -59,7 +59,7 @@ pub(crate) fn check_socket_length(path: &Path) -> Result<(), Failure> {
 /// listens.
 ///
 /// # Errors
-/// What the system says where none can be reached.
+/// The system's error where no server can be reached.
 pub(crate) fn try_connect(path: &Path) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -116,7 +116,7 @@ impl LocalServer {
         })
     }
 
-    /// What a client connects to.
+    /// The connect string for a client.
     pub(crate) fn connect_string(&self) -> String {
         format!("unix:{}", self.socket)
     }

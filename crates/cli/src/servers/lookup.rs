@@ -11,7 +11,7 @@ use crate::servers::config_file::{self, NamedServers};
 use crate::servers::local;
 use crate::servers::machine::Machine;
 
-/// What was found.
+/// The servers that were found.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// Servers that somebody has named, or the machine's own.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// What the names of markers begin with. A user's id and a process id follow.
+/// The prefix of the names of markers. A user's id and a process id follow.
 const PREFIX: &str = "baton-local-server.";
 /// Others may open a marker, to see whether it is locked.
 const MODE: Mode = Mode::from_raw_mode(0o644);

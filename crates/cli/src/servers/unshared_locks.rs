@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::servers::machine::Machine;
 use crate::servers::marker;
 
-/// As many users are named; more are counted.
+/// At most this number of users is named; the others are counted.
 const NAMED: usize = 3;
 
 /// The event, for programs.

@@ -46,7 +46,7 @@ impl Field {
         matches!(self, Self::Mode(_))
     }
 
-    /// What to write for it in a `baton.toml`, for people.
+    /// The form of its value in a `baton.toml`, for people.
     pub(crate) const fn form(self) -> &'static str {
         match self {
             Self::Duration(_) | Self::MaybeDuration(_) => "a duration, like \"500ms\" or \"5s\"",
@@ -61,7 +61,7 @@ impl Field {
     /// Sets it. What takes one value takes the last one.
     ///
     /// # Errors
-    /// What is wrong with the text, and what is right.
+    /// The text is not a value of this type; the message says what is.
     pub(crate) fn put(self, target: &mut Target, values: &[String]) -> Result<(), String> {
         let last = values.last().map_or("", String::as_str);
         match self {

@@ -12,7 +12,7 @@ pub(crate) struct SettingFlags {
 }
 
 impl SettingFlags {
-    /// What they set.
+    /// The settings that the flags give.
     pub(super) fn given(&self) -> impl Iterator<Item = Given> {
         self.given.iter().map(|(name, values)| Given {
             setting: name,

@@ -37,7 +37,7 @@ pub(crate) use table::{Flag, SETTINGS, Setting, setting};
 use crate::exit::Failure;
 use crate::folders;
 
-/// What a server is started with.
+/// The settings with which a server is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     /// The server's own settings.
@@ -66,11 +66,11 @@ pub(crate) struct Given {
     origin: String,
 }
 
-/// What a file says.
+/// The settings of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct FromFile {
     given: Vec<Given>,
-    /// What happens instead of what it says, and for which of its keys.
+    /// Keys that have no effect, each with what Baton does instead.
     instead: Vec<(String, &'static str)>,
     /// Whether it is a zoo.cfg, which has to name a folder and a port.
     is_zoo_cfg: bool,
@@ -137,7 +137,7 @@ impl Settings {
         self.origins.contains_key(name)
     }
 
-    /// What follows from one setting for another, and what must not be left out.
+    /// Derives settings from others, and refuses a zoo.cfg without a folder or a port.
     fn settle(&mut self, is_zoo_cfg: bool) -> Result<(), Failure> {
         let options = &mut self.target.options;
         if options.tick > options.min_session_timeout && !self.origins.contains_key("tick") {

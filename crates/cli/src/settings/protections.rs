@@ -11,7 +11,7 @@ pub(crate) struct Protection {
     pub(crate) off: &'static [&'static str],
     /// The key among them, or beside them, that turns all of them off with one of the values `off`.
     pub(crate) switch: Option<&'static str>,
-    /// What Baton does not have.
+    /// The protection that Baton does not have.
     pub(crate) missing: &'static str,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     pub(crate) zoo: Option<(&'static str, Unit)>,
     /// Its type and field. The default is what is there before anything is set.
     pub(crate) field: Field,
-    /// What it is, in a sentence.
+    /// Its help text, one sentence.
     pub(crate) help: &'static str,
 }
 

@@ -82,7 +82,7 @@ fn line_at(text: &str, byte: usize) -> usize {
     before.matches('\n').count() + 1
 }
 
-/// What to say about a key that no setting has.
+/// The message for an unknown key.
 fn unknown(key: &str, value: &Value) -> String {
     if value.is_table() {
         return "a baton.toml has no tables; write the settings without a [header] above them"

@@ -1,5 +1,5 @@
-//! Reads ZooKeeper's zoo.cfg. What it says and Baton does otherwise is handed out, so that nobody
-//! believes in a setting that has no effect; what cannot be served at all is refused.
+//! Reads ZooKeeper's zoo.cfg. Keys without effect are listed, so that they can be reported; a
+//! file that cannot be served at all is refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The keys of a zoo.cfg that name nothing here: what happens instead of what they say. And how
-//! values are written there.
+//! The keys of a zoo.cfg that have no setting here, and what Baton does instead. Also the units in
+//! which a zoo.cfg writes values.
 
 use baton_server::{CHANGING_WORDS, HARMLESS_WORDS};
 
@@ -30,7 +30,7 @@ impl Unit {
     /// not taken as it is, and why.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// The value is not of this unit.
     pub(super) fn read(
         self,
         value: &str,
@@ -90,7 +90,7 @@ pub(crate) struct Without {
     pub(crate) keys: &'static [&'static str],
     /// Values that ask for what Baton does anyway: they need no warning.
     pub(crate) agreeing: &'static [&'static str],
-    /// What happens instead.
+    /// What Baton does instead.
     pub(crate) instead: &'static str,
 }
 
@@ -100,7 +100,7 @@ pub(super) const UNKNOWN: &str = "unknown";
 pub(super) const NO_SUCH_WORD: &str = "no such word here";
 /// Why a number is not taken as it is.
 pub(super) const NEAREST: &str = "the nearest value that is possible is taken";
-/// What becomes of the address that goes with a single server's line.
+/// Why the address in a single server's line has no effect.
 pub(super) const ALONE: &str = "a server alone has no ensemble";
 
 /// All keys of ZooKeeper's that are known and have no setting.
@@ -297,7 +297,7 @@ pub(crate) static WITHOUT: &[Without] = &[
     },
 ];
 
-/// What happens instead of what this key says, if anything different does.
+/// What Baton does instead of what this key asks for, if that differs.
 pub(super) fn instead(key: &str, value: &str) -> Option<&'static str> {
     let found = WITHOUT.iter().find(|without| {
         without

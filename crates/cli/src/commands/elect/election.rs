@@ -29,7 +29,7 @@ pub(super) fn election(
     Ok(election.dialect(dialect))
 }
 
-/// What an error of the library comes to here.
+/// The failure for an error of the library.
 pub(super) fn failure(error: &ElectionError) -> Failure {
     match error {
         ElectionError::Lock(error) => lease::not_acquired(error),

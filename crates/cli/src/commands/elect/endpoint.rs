@@ -28,7 +28,7 @@ use crate::exit::Failure;
 /// Between two attempts to find out who leads.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the endpoint knows.
+/// The state behind the endpoint's answers.
 #[derive(Default)]
 struct Known {
     path: String,
@@ -38,7 +38,7 @@ struct Known {
     seen: Option<(Session, Option<Seen>)>,
 }
 
-/// Who leads, as others see it.
+/// The leader, as other sessions see it.
 #[derive(Clone)]
 struct Seen {
     name: String,

@@ -156,7 +156,7 @@ fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: 
     context.output.result(&shown, text);
 }
 
-/// Who a leader is, for people: host, process and name from Baton's record, else the data of its
+/// The leader, for people: host, process and name from Baton's record, else the data of its
 /// node.
 pub(super) fn name(leader: &Leader) -> String {
     match &leader.record {

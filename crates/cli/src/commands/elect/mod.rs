@@ -259,7 +259,7 @@ impl Tenure for Serving<'_> {
     }
 }
 
-/// What the command and the hooks find in their environment.
+/// The environment of the command and the hooks.
 async fn environment(
     path: &str,
     connection: &Connection,

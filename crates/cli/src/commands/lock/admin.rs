@@ -13,7 +13,7 @@ use crate::locks::lock_queue::{self, Kind, LockState, QueueNode};
 use crate::output::passed_over::PassedOver;
 use crate::znode::on_session;
 
-/// What Curator's revocable locks take for a request to release; Baton's do too.
+/// The data that asks the holder of a lock to release, for Curator's revocable locks and Baton's.
 const REQUEST: &[u8] = b"__REVOKE__";
 
 /// Lists what is held at or below `prefix`.

@@ -15,7 +15,7 @@ use crate::duration;
 use crate::exit::{self, Failure};
 use crate::paths;
 
-/// Whose names and bytes the queue has.
+/// The names and bytes of a queue, by the library that uses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Layout {
     /// zookeeper-recipes' DistributedQueue, Curator's SimpleDistributedQueue (the default).
@@ -34,7 +34,7 @@ pub(super) enum Layout {
     Locking,
 }
 
-/// What the names of items of the usual layout begin with.
+/// The prefix of item names in the usual layout.
 const USUAL_PREFIX: &str = "qn-";
 
 /// Which queue it is.
@@ -244,7 +244,7 @@ impl Queue {
         Ok(item.is_some())
     }
 
-    /// As [`Queue::poll`], and waits for an item.
+    /// Takes an item as [`Queue::poll`] does, and waits for one.
     pub(super) async fn take(&self, show: impl FnOnce(&[u8])) -> Result<(), QueueError> {
         match self {
             Self::Fifo(queue) => show(&queue.take().await?),

@@ -1,4 +1,4 @@
-//! `baton`'s end: starts the guardian, sends it orders, hears its reports.
+//! `baton`'s end: starts the guardian, sends it orders, receives its reports.
 //!
 //! Dropping a [`Supervised`] ends the connection, and with it the command.
 
@@ -23,24 +23,24 @@ use super::wire::{Ended, OnLost, Order, Report};
 use super::{GUARDIAN, tty};
 use crate::exit::Failure;
 
-/// What to run, and how it is stopped.
+/// A command to run, and how it is stopped.
 #[derive(Debug)]
 pub(crate) struct Command {
     /// The program and its arguments.
     pub(crate) words: Vec<OsString>,
     /// Added to the environment.
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// What happens when the lease runs out.
+    /// The action when the lease runs out.
     pub(crate) on_lost: OnLost,
     /// Between notice and KILL when `baton` itself is killed.
     pub(crate) kill_after: Duration,
     /// Whether complaints about the command are JSON.
     pub(crate) json: bool,
-    /// What it reads on its standard input; without it, `baton`'s own.
+    /// Its standard input; `None` for `baton`'s own.
     pub(crate) input: Option<Vec<u8>>,
 }
 
-/// What the guardian reports while the command runs.
+/// A report of the guardian while the command runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// It runs, in a process group of this number.

@@ -1,10 +1,10 @@
-//! What `baton` and the guardian say to each other: JSON objects, one a line, over a socket pair.
+//! The messages between `baton` and the guardian: JSON objects, one a line, over a socket pair.
 //!
 //! Both ends are the same program file, so there are no versions here.
 
 use serde::{Deserialize, Serialize};
 
-/// What happens to the command when its lease runs out.
+/// The action on the command when its lease runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnLost {
@@ -26,7 +26,7 @@ pub(crate) enum Order {
     Start {
         /// The process group that has the terminal, if the command shall have it while it runs.
         terminal_group: Option<i32>,
-        /// What to do at the deadlines.
+        /// The action at the deadlines.
         on_lost: OnLost,
         /// Between notice and KILL when `baton` has gone, in milliseconds.
         kill_after_ms: u64,

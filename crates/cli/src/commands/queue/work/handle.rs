@@ -10,7 +10,7 @@ pub(super) fn open(connection: &Connection, path: &str) -> Result<WorkQueue, Fai
     WorkQueue::new(&connection.client, path).map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// What an error of the library comes to here.
+/// The failure for an error of the library.
 pub(super) fn failure(error: WorkError) -> Failure {
     match error {
         WorkError::Full { .. } => Failure::new(exit::NOTHING, "full", error.to_string()),

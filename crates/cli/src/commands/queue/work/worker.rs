@@ -58,7 +58,7 @@ impl WorkerOptions {
     }
 }
 
-/// What the jobs of one worker share.
+/// The state that the jobs of one worker share.
 struct Worker<'a> {
     args: &'a WorkerOptions,
     path: &'a str,
