@@ -1,7 +1,7 @@
 //! The receiver's side of fencing: a store that refuses a holder whose time has passed.
 //!
-//! Owns the largest token seen, and the rule that looking at it and writing are one step. Must
-//! never let a smaller token write after a larger one.
+//! Owns the largest token seen, and the rule that checking it and writing are one step. Must never
+//! let a smaller token write after a larger one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,8 +65,8 @@ impl Fence {
     }
 
     /// Runs `write` if no larger token has passed before. No other write passes meanwhile, so
-    /// between the look at the token and the end of the write nobody can come in between. A token
-    /// may pass any number of times.
+    /// nobody comes between the check of the token and the end of the write. A token may pass any
+    /// number of times.
     ///
     /// # Errors
     /// [`StaleToken`]: a later holder has been here, and `write` was not run.

@@ -1,10 +1,39 @@
+// The modules of this crate, highest first: a module uses only modules below it.
+//
+// | module | owns |
+// |---|---|
+// | `embedded` | a server in this process, with a client of it |
+// | `partition` | items spread over the members of a group, each under a lock |
+// | `work_queue` | work items: claimed, settled, returned when their consumer fails |
+// | `election` | leader election: terms, stages, observers |
+// | `semaphore` | permits: several holders at a time |
+// | `lock` | the handles of mutexes and read/write locks, alone and several at once |
+// | `queue` | distributed queues in the layouts of other libraries |
+// | `barrier` | barrier, double barrier, countdown latch |
+// | `value` | shared values and counters |
+// | `member` | membership: who is there; nodes that outlive their session |
+// | `cache` | a subtree kept in memory |
+// | `acquire` | one lock acquisition, from its parameters to a guard; its errors and its progress |
+// | `guard` | the proof of holding: when it ends, releases, transactions |
+// | `wait_queue` | waiter nodes: created, ordered, waited for, deleted; the release marker |
+// | `naming` | naming schemes: the names of lock nodes of every library |
+// | `receipt` | the outcome of a change whose answer was lost |
+// | `server_clock` | the server's wall clock |
+// | `record` | the data of our nodes: who, where, since when |
+// | `parents` | the directories above our nodes, made on demand |
+// | `retry` | when an operation may be repeated, and the loops that repeat one |
+// | `time_limit` | one deadline over a wait, and what the wait lacked |
+// | `lost_reason` | why something that was held is held no longer |
+// | `backoff` | growing pauses |
+// | `fence` | the receiver's side of fencing tokens |
+
 //! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
 //!
 //! - [`Mutex`]: one holder at a time, in order of arrival; [`ReentrantMutex`]: who holds may take
 //!   it again; [`SimpleMutex`]: the first lock of every tutorial, with its herd.
 //! - [`RwLock`]: many readers or one writer, in order of arrival.
 //! - [`MultiLock`]: several locks, all of them or none.
-//! - [`Semaphore`]: so many permits, taken several at a time, all or none.
+//! - [`Semaphore`]: a number of permits, several of them acquired at a time, all or none.
 //! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
 //! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
 //! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`],

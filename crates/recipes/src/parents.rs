@@ -39,8 +39,8 @@ pub(crate) async fn ensure_parents(
     Ok(())
 }
 
-/// Makes one directory. A "maybe applied" needs no look: making it again is harmless, its name is
-/// not ours alone.
+/// Makes one directory. A "maybe applied" need not be resolved: making it again is harmless, its
+/// name is not ours alone.
 async fn make(session: &Session, path: &str, kind: Parents) -> Result<(), Error> {
     let mut mode = match kind {
         Parents::Container => CreateMode::Container,

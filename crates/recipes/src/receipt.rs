@@ -1,7 +1,7 @@
 //! Receipts: how a change whose answer was lost is found to have been applied or not.
 //!
 //! Owns small ephemeral nodes beside the queue or the value that is changed. Each change is one
-//! multi with an update of a receipt of its own, so the version of the receipt tells afterwards
+//! multi with an update of a receipt of its own, so the version of the receipt shows afterwards
 //! whether the multi was applied (`docs/internals/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A
 //! receipt serves one change at a time and is then used again. Must never send a change twice.
 
@@ -96,7 +96,7 @@ impl Receipts {
     }
 }
 
-/// What is known of a change whose task ended without a word: the runtime is shutting down.
+/// The outcome of a change whose task ended without a result: the runtime is shutting down.
 pub(crate) fn task_gone(path: &str) -> Error {
     Error::MaybeApplied {
         op: OpCode::Multi,

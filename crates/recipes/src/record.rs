@@ -1,6 +1,6 @@
-//! The record that our node carries as data: who stands in line, from where, since when.
+//! The record in a waiter node's data: who waits, from where, since when.
 //!
-//! Owns its JSON form. Other dialects ignore the data, so it must never decide anything about
+//! Owns its JSON form. Other libraries ignore the data, so it must never decide anything about
 //! ownership except together with the session that owns the node (H06).
 
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
-/// Who a node in line belongs to, as its data says. For people and consoles; never proof of
+/// The owner of a waiter node, as its data states it. For people and consoles; never proof of
 /// ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
-    /// Unique to one attempt; also in the node's name where the dialect allows.
+    /// Unique to one attempt; also in the node's name where the naming scheme allows.
     pub id: Uuid,
     /// Host name of the process.
     #[serde(default)]
@@ -24,25 +24,25 @@ pub struct Record {
     /// What the program calls itself, if it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// When it joined the line: milliseconds since 1970 by the process's own wall clock.
+    /// When it joined the wait queue: milliseconds since 1970 by the process's own wall clock.
     #[serde(default, rename = "since_ms")]
     pub since_ms: u64,
-    /// Of a reader that was a writer: the `czxid` of the writer's node, whose place in the line it
-    /// has kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<i64>,
-    /// For how many milliseconds the next in line is to leave the lock alone if this node goes
-    /// without a release: see [`Mutex::lock_delay`](crate::Mutex::lock_delay).
+    /// Of a reader that was a writer: the `czxid` of the writer's node, whose position in the wait
+    /// queue it has kept.
+    #[serde(default, rename = "place", skip_serializing_if = "Option::is_none")]
+    pub kept_position: Option<i64>,
+    /// For how many milliseconds the next waiter leaves the lock alone if this node goes without a
+    /// release: see [`Mutex::lock_delay`](crate::Mutex::lock_delay).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<u64>,
-    /// Whether its holder tells of its release, so that one that went without a word was not
+    /// Whether its holder signals its release, so that a node that went without a signal was not
     /// released: see [`Departure`](crate::Departure).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub announces: bool,
 }
 
-/// The longest delay that anybody may ask of others: one faulty program is not to stop a line for
-/// longer.
+/// The longest delay that anybody may ask of others: one faulty program must not block a wait queue
+/// for longer.
 pub(crate) const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
 
 impl Record {
@@ -54,7 +54,7 @@ impl Record {
             pid: std::process::id(),
             name: name.map(str::to_owned),
             since_ms: now_ms(),
-            place: None,
+            kept_position: None,
             lock_delay_ms: None,
             announces: false,
         }
@@ -66,13 +66,13 @@ impl Record {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads a node's data; `None` for another dialect's.
+    /// Reads a node's data; `None` for another library's.
     #[must_use]
     pub fn from_bytes(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
 
-    /// The delay that a node's data asks of the next in line; zero for data that asks for none.
+    /// The lock delay that a node's data asks for; zero for data that asks for none.
     pub(crate) fn lock_delay_in(data: &[u8]) -> Duration {
         const FIELD: &[u8] = b"\"lock_delay_ms\"";
         // Nearly all data asks for none, and a hand-over is not to pay for reading it.

@@ -12,7 +12,7 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(20);
 /// After `error`: returns once the operation may be tried again, or hands the error back where
 /// trying again is pointless.
 ///
-/// A "maybe applied" is handed back too: only a look at the tree can tell whether it may be tried
+/// A "maybe applied" is handed back too: only a read of the tree shows whether it may be tried
 /// again.
 pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(), Error> {
     match error {
@@ -35,7 +35,7 @@ pub(crate) async fn until_retryable(session: &Session, error: Error) -> Result<(
 }
 
 /// After `error`, for a caller that reads the tree before it changes it again: returns once it may
-/// do so, also where the change was perhaps applied, because the read tells.
+/// do so, also where the change was perhaps applied, because the read shows that.
 pub(crate) async fn until_readable(session: &Session, error: Error) -> Result<(), Error> {
     if error.is_maybe_applied() && until_connected(session).await {
         Ok(())

@@ -68,8 +68,8 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The time that the server stamps on a change. A lost answer needs no look: the change undoes
-/// itself, so it is made again.
+/// The time that the server stamps on a change. A lost answer need not be resolved: the change
+/// undoes itself, so it is made again.
 async fn read(session: &Session, dir: &str) -> Result<i64, Error> {
     loop {
         let path = baton_proto::path::join(dir, &format!("t-{}", Uuid::new_v4().simple()));
@@ -145,7 +145,7 @@ pub(crate) mod tests {
         tokio::time::sleep(Duration::from_millis(5)).await;
         let later = clock.now_ms(&session, "/deep/clock").await.unwrap();
         assert!(later > first && later <= own_ms());
-        // The second look asked nobody.
+        // The second read asked nobody.
         assert_eq!(session.exists("/deep/clock").await.unwrap().unwrap(), made);
     }
 }

@@ -29,8 +29,8 @@ pub enum WaitedFor {
 }
 
 impl WaitedFor {
-    /// What a wait of this length lacks whose time is up now: only the connection is looked at, so
-    /// a holder is not known.
+    /// What a wait of this length lacks whose time is up now: only the state of the connection is
+    /// considered, so a holder is not known.
     #[must_use]
     pub fn now(client: &Client, limit: Duration) -> Self {
         let silent_for = match client.newest() {

@@ -367,7 +367,7 @@ pub(crate) async fn read_nodes(
         let holder = Record::from_bytes(&read.data);
         let asked = REQUESTS.contains(&&*read.data);
         let czxid = read.stat.czxid;
-        let kept = holder.as_ref().and_then(|record| record.place);
+        let kept = holder.as_ref().and_then(|record| record.kept_position);
         queue.push(QueueNode {
             token: if minted { read.stat.mzxid } else { czxid },
             rank: kept.map_or(czxid, |place| place.min(czxid)),

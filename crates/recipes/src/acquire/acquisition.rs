@@ -1,6 +1,6 @@
-//! From "wants it" to a [`Guard`]: what the mutex and the election do alike.
+//! The acquisition that locks, semaphores and elections have in common.
 //!
-//! Owns the loop over sessions and places in line, and the grant rule: a guard is made only of a
+//! Owns the attempts over sessions and waiter nodes, and the grant rule: a guard is made only of a
 //! node that is first, owned by our live session, under a lease that runs
 //! (`docs/internals/hazards.md` §6.1). Must never carry a node or a marker from one session to the
 //! next (H04).
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Pause between two looks at a lease that is not established yet.
+/// Pause between two checks of a lease that is not established yet.
 const LEASE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Who wants what, under which names.
+/// Parameters of one lock acquisition.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
     pub client: Client,
@@ -29,17 +29,17 @@ pub(crate) struct Acquisition {
     pub naming: NamingScheme,
     pub lock_mode: LockMode,
     pub name: Option<Arc<str>>,
-    /// What our node is to hold in place of the record.
+    /// The waiter node's data, in place of the record.
     pub data: Option<Arc<[u8]>>,
-    /// How long whoever is next is to wait if we fail while we hold.
+    /// How long the next waiter leaves the lock alone if this process fails while it holds.
     pub lock_delay: Duration,
-    /// Whether a release is told to whoever observes.
+    /// Whether a release leaves a marker for observers.
     pub announces: bool,
-    /// Where the position in the wait queue is shown.
+    /// Shows the position in the wait queue.
     pub progress: Option<WaitProgress>,
 }
 
-/// What is the same in our node's data from its creation on.
+/// What stays the same in the waiter node's record from its creation on.
 #[derive(Clone, Copy)]
 struct WaiterIdentity {
     id: Uuid,
@@ -73,7 +73,7 @@ pub(crate) struct Grant {
     pub id: Uuid,
 }
 
-/// What happens on the way.
+/// Progress of an acquisition, for its caller.
 pub(crate) enum Report<'a> {
     Offering,
     Offered(&'a str),
@@ -81,7 +81,7 @@ pub(crate) enum Report<'a> {
 }
 
 impl Acquisition {
-    /// For one at a time.
+    /// An exclusive lock at `path`.
     pub(crate) fn new(client: &Client, path: &str, dialect: Dialect) -> Result<Self, LockError> {
         Self::of(
             client,
@@ -104,7 +104,7 @@ impl Acquisition {
         baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
         if path == "/" {
             return Err(bad(
-                "the root cannot be a line; name a node below it".to_owned()
+                "the root cannot be a wait queue; name a node below it".to_owned()
             ));
         }
         Ok(Self {
@@ -120,7 +120,7 @@ impl Acquisition {
         })
     }
 
-    /// The same, with somewhere to read the position from.
+    /// The same acquisition, with a place to read the position from.
     pub(crate) fn observed(&self) -> (Self, WaitProgress) {
         let progress = self.progress.clone().unwrap_or_default();
         progress.outside();
@@ -166,7 +166,7 @@ impl Acquisition {
                     .await
             };
             match attempt.await {
-                // Out of the line for no fault of the caller's: back to its end.
+                // Out of the wait queue through no fault of the caller's: back to its end.
                 Err(AttemptError::Again) => {}
                 Err(AttemptError::Failed(error)) => return Err(error),
                 Ok(grant) => return Ok(grant),
@@ -208,7 +208,7 @@ impl Acquisition {
         }
     }
 
-    /// As what we stand in the line.
+    /// How this waiter contends: naming scheme and lock mode.
     pub(crate) fn contention(&self) -> Contention<'static> {
         Contention {
             naming: self.naming,
@@ -217,7 +217,7 @@ impl Acquisition {
         }
     }
 
-    /// Our name in the line, without its number.
+    /// Name of the waiter node, without its number.
     pub(crate) fn own_prefix(&self, marker: &Uuid, session: &Session) -> String {
         self.naming.own_prefix(self.lock_mode, marker, session.id())
     }
@@ -234,7 +234,8 @@ impl Acquisition {
         }
     }
 
-    /// One try, without waiting, to stand first beside what `held` holds, in the same session.
+    /// Acquires the lock if nobody but `held` holds it or waits, without waiting, in the same
+    /// session.
     pub(crate) async fn try_beside(&self, held: &Guard) -> Result<Option<Grant>, LockError> {
         let beside = baton_proto::path::name(held.node());
         loop {
@@ -296,7 +297,7 @@ impl Acquisition {
             id: Uuid::new_v4(),
             since_ms: record::now_ms(),
         };
-        // Boxed: what is over soon is not to make every wait larger.
+        // Boxed so that the long-lived acquire future stays small.
         let (waiter, listing) = Box::pin(self.join(&session, identity, node)).await?;
         report(Report::Offered(waiter.path()));
         let granted = if mode == AcquireMode::IfFree {
@@ -310,7 +311,7 @@ impl Acquisition {
                     Ok(GrantedNode { waiter, own_node })
                 }
                 Ok((_, Position::Behind { .. })) => return Ok(None),
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             }
         } else {
             let step = |step: Step<'_>| report(Report::Step(step));
@@ -364,10 +365,10 @@ impl Acquisition {
             .map_err(|error| self.attempt_error(session, error))?
             .ok_or(AttemptError::Again)?;
         if !self.lock_delay.is_zero() {
-            waiter.owe_word();
+            waiter.note_lock_delay();
         }
         if self.announces {
-            waiter.announce_release();
+            waiter.note_observers();
         }
         Ok((waiter, listing))
     }
@@ -448,7 +449,7 @@ impl Acquisition {
 
 /// An attempt that led to no grant.
 pub(crate) enum AttemptError<E = LockError> {
-    /// Out of the line for no fault of the caller's: to be begun anew.
+    /// Out of the wait queue through no fault of the caller's: to be begun anew.
     Again,
     Failed(E),
 }
@@ -460,8 +461,8 @@ impl<E> From<E> for AttemptError<E> {
 }
 
 impl<E> AttemptError<E> {
-    /// Leaves the lines in which `nodes` of ours stand. A refusal is told when they are gone, so
-    /// that whoever asks again at once does not meet them.
+    /// Withdraws `nodes`. A refusal is returned once they are gone, so that a caller that tries
+    /// again at once does not meet them.
     pub(crate) async fn leaving(self, nodes: impl IntoIterator<Item = WaiterNode>) -> Self {
         if let Self::Failed(_) = self {
             wait_queue::withdraw_all(nodes).await;
@@ -478,8 +479,8 @@ pub(crate) fn needs_renewal(session: &Session) -> bool {
 }
 
 /// Asks the server whether node and session are still ours, and waits for a lease that rests on
-/// later answers. A lease that runs and does not get longer for a while is taken as it is: the
-/// servers are slow.
+/// later answers. A lease that runs but does not get longer in time is taken as it is: the servers
+/// are slow.
 pub(crate) async fn renew(session: &Session, waiter: &WaiterNode) -> Result<(), AcquireError> {
     let patience = session.timeout() / 8;
     let mut pause = LEASE_PAUSE;

@@ -6,7 +6,7 @@ use crate::time_limit::WaitedFor;
 use baton_client::{ConnectError, Error, LeaseError};
 use std::time::Duration;
 
-/// Why a lock was not acquired. Whichever it is, nothing of ours stays in the line.
+/// Why a lock was not acquired. Whichever it is, no waiter node of this attempt stays behind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

@@ -1,7 +1,7 @@
 //! One lock acquisition: from its parameters to a [`Guard`](crate::Guard).
 //!
-//! Owns the attempts over sessions and waiter nodes, and what a caller learns of them: progress and
-//! errors. Must never make a guard of a node that is not first in its wait queue.
+//! Owns the attempts over sessions and waiter nodes, and what a caller receives of them: progress
+//! and errors. Must never make a guard of a node that is not first in its wait queue.
 
 mod acquisition;
 mod error;

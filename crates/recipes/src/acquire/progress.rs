@@ -1,4 +1,4 @@
-//! Where an acquire stands while it waits, for programs that show it.
+//! The queue position of an acquisition that waits, for programs that show it.
 //!
 //! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire
 //! reports what it has found out for its own purposes, so the number of those before it may be old.
@@ -82,12 +82,12 @@ impl WaitProgress {
             return;
         };
         match step {
-            Step::Placed(before) => {
+            Step::Positioned(before) => {
                 position.before = *before;
                 position.head = None;
             }
             Step::Following { head } => position.head = Some((*head).to_owned()),
-            Step::Looking | Step::Waiting { .. } => {}
+            Step::Reading | Step::Waiting { .. } => {}
         }
     }
 

@@ -1,7 +1,7 @@
-//! What all meeting points share: a path, a client, and what to do after a failure.
+//! The context of all barriers: a path, a client, and what to do after a failure.
 //!
-//! Owns the distinction between "look again" and "give up". It may say "look again" after a change
-//! that was perhaps applied, because every loop here looks at the tree before it changes it.
+//! Owns the distinction between "read again" and "give up". It may say "read again" after a change
+//! that was perhaps applied, because every loop here reads the tree before it changes it.
 
 use super::BarrierError;
 use crate::retry;
@@ -128,7 +128,7 @@ impl BarrierContext {
         }
     }
 
-    /// After `error`: returns once the tree may be looked at again on this session.
+    /// After `error`: returns once the tree may be read again on this session.
     pub(super) async fn after(&self, session: &Session, error: Error) -> Result<(), Halt> {
         match retry::until_readable(session, error).await {
             Ok(()) => Ok(()),
@@ -159,7 +159,7 @@ impl BarrierContext {
         }
     }
 
-    /// As [`BarrierContext::after`], for a wait in a line.
+    /// As [`BarrierContext::after`], for a wait for another node.
     pub(super) async fn after_acquire_error(
         &self,
         session: &Session,

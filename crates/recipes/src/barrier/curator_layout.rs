@@ -1,10 +1,10 @@
 //! The double barrier in the layout that Curator and kazoo share: `<path>/<uuid>` for each member,
 //! `<path>/ready` once all are in.
 //!
-//! Owns what can be had of H63 there: a `ready` that nobody stands behind is taken for stale and
-//! removed, `ready` is never counted, events are never taken for the answer, members that came
-//! after `ready` are not waited for, and our own `ready` alone is deleted. There is no common
-//! verdict: a member whose time is up leaves alone.
+//! Owns what can be had of H63 there: a `ready` without members is taken for stale and removed,
+//! `ready` is never counted, events are never taken for the answer, members that came after `ready`
+//! are not waited for, and our own `ready` alone is deleted. There is no common outcome: a member
+//! whose time is up leaves alone.
 
 use super::Left;
 use super::context::{BarrierContext, Halt, Limit};
@@ -123,7 +123,7 @@ async fn until_ready(
             // (H63a).
             Some(stat) => {
                 drop(watch);
-                // Refused or lost, the next look tells.
+                // Refused or lost, the next read shows.
                 let _ = session.delete_eventually(&ready, stat.czxid).await;
             }
             None if members.len() >= usize::try_from(count).unwrap_or(usize::MAX) => {
@@ -180,7 +180,7 @@ async fn members(context: &BarrierContext, session: &Session) -> Result<Vec<Stri
     Ok(names)
 }
 
-/// [`Halt::Again`] here means: lost.
+/// Leaves the round. [`Halt::Again`] here means that this member was counted as lost.
 pub(super) async fn leave(
     context: &BarrierContext,
     inside: CuratorInside,
@@ -192,7 +192,7 @@ pub(super) async fn leave(
     } = inside;
     let session = member.session.clone();
     let leaving = async {
-        // The others watch the first by name, so that one goes last; its node tells them that
+        // The others watch the first by name, so that one goes last; its node shows them that
         // somebody is still inside.
         let names = members(context, &session).await?;
         if names.iter().all(|name| member.name() <= name.as_str()) {

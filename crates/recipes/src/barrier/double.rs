@@ -2,7 +2,7 @@
 //!
 //! Owns the way in. Whether a round's members have entered is one change of the round's node, made
 //! under its version together with a check of every member's node: all members read the same
-//! verdict there, whatever they saw on the way (H63). Must never conclude anything from an event or
+//! outcome there, whatever they saw on the way (H63). Must never conclude anything from an event or
 //! from a count alone.
 
 use super::context::{BarrierContext, Halt, Limit};
@@ -28,22 +28,23 @@ const MOST: u32 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum BarrierLayout {
-    /// Baton's own: numbered rounds, one verdict for all members.
+    /// Baton's own: numbered rounds, one outcome for all members.
     #[default]
     Rounds,
     /// That of Curator's `DistributedDoubleBarrier` and kazoo's `DoubleBarrier`, to meet with their
-    /// processes. It has no place for a verdict: a member whose time is up leaves alone, and others
+    /// processes. It cannot store an outcome: a member whose time is up leaves alone, and others
     /// may have counted it.
     Curator,
 }
 
 /// A meeting point for a fixed number of members: nobody goes in before all have come, nobody is
-/// told that the round is over before all have left. Used again and again: each meeting is a round.
+/// notified that the round is over before all have left. Used again and again: each meeting is a
+/// round.
 ///
-/// All members of a round get the same verdict, because it is one change of one node: *entered*,
-/// made while all of them stood there, or *aborted*, made by the first whose time was up. A member
-/// that comes too late belongs to the next round. A member that crashes does not hold the others
-/// up: they are told how many were lost. Cheap to clone.
+/// All members of a round get the same outcome, because it is one change of one node: *entered*,
+/// made while the nodes of all of them existed, or *aborted*, made by the first whose time was up.
+/// A member that comes too late belongs to the next round. A member that crashes does not hold the
+/// others up: they receive the number of those lost. Cheap to clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -89,8 +90,8 @@ impl DoubleBarrier {
         self
     }
 
-    /// What this member calls itself, for people who look who has come, and for the others when its
-    /// time is up.
+    /// What this member calls itself, for people who want to see who has come, and for the others
+    /// when its time is up.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(Arc::from(name));
@@ -117,7 +118,7 @@ impl DoubleBarrier {
 
     /// Like [`DoubleBarrier::enter`]. When `limit` has passed before all have come, the round is
     /// given up for all of its members. Where no server can be reached then, this waits for the
-    /// verdict until the session's end, because the verdict may have been "entered".
+    /// outcome until the session's end, because it may have been "entered".
     ///
     /// # Errors
     /// As `enter`; [`BarrierError::TimedOut`] where the time was up before we belonged to a round.
@@ -125,8 +126,9 @@ impl DoubleBarrier {
         self.enter_by(Limit::of(limit)).await
     }
 
-    /// How many have come to the round that gathers now, for people who look. `None` where no round
-    /// gathers, and where that cannot be read just now. Reads two nodes, whatever their number.
+    /// The number of members that have come to the present round, for people who watch. `None`
+    /// where no round is open, and where that cannot be read just now. Reads two nodes, whatever
+    /// their number.
     pub async fn gathered(&self) -> Option<u32> {
         let session = self.context.session().await.ok()?;
         let come = match self.layout {
@@ -152,7 +154,7 @@ impl DoubleBarrier {
         loop {
             let attempt = async {
                 match self.layout {
-                    BarrierLayout::Rounds => self.gather(limit, marker, nth).await,
+                    BarrierLayout::Rounds => self.enter_round(limit, marker, nth).await,
                     BarrierLayout::Curator => {
                         let inside =
                             curator_layout::enter(&self.context, self.count, limit, &mut former);
@@ -168,7 +170,7 @@ impl DoubleBarrier {
         }
     }
 
-    async fn gather(
+    async fn enter_round(
         &self,
         limit: Option<Limit>,
         marker: Uuid,
@@ -207,7 +209,7 @@ impl DoubleBarrier {
         self.until_decided(round, member, limit, by).await
     }
 
-    /// The round that gathers now; begins one if the newest is decided.
+    /// The open round; begins one if the newest is decided.
     async fn open_round(&self, session: &Session) -> Result<RoundNode, Halt> {
         let context = &self.context;
         loop {
@@ -382,7 +384,7 @@ impl DoubleBarrier {
             }
             tokio::select! {
                 biased;
-                // Decided, or touched by somebody, or lost: the next look tells.
+                // Decided, or touched by somebody, or lost: the next read shows.
                 _ = watch => {}
                 ended = &mut gone => {
                     if ended.is_ok() {
@@ -395,8 +397,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Decides that the first to have come have entered, provided that all of them still stand
-    /// there. `false` where too few are members at all.
+    /// Decides that the first to have come have entered, provided that the nodes of all of them
+    /// still exist. `false` where too few are members at all.
     async fn decide(
         &self,
         session: &Session,
@@ -405,16 +407,16 @@ impl DoubleBarrier {
         version: i32,
     ) -> Result<bool, Halt> {
         let names = self.context.children(session, &round.path).await?;
-        let line = names.into_iter().filter_map(standing).collect();
-        let line = match order::arrange_with(session, &round.path, line).await {
-            Ok(line) => line,
+        let nodes = names.into_iter().filter_map(sequential_child).collect();
+        let nodes = match order::arrange_with(session, &round.path, nodes).await {
+            Ok(nodes) => nodes,
             Err(error) => {
                 self.context.after(session, error).await?;
                 return Ok(true);
             }
         };
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
-        let members: Vec<String> = newest_of_each(line).into_iter().take(count).collect();
+        let members: Vec<String> = newest_of_each(nodes).into_iter().take(count).collect();
         if members.len() < count {
             return Ok(false);
         }
@@ -443,8 +445,8 @@ impl DoubleBarrier {
     }
 }
 
-/// A member's place by its name: `m-<marker>-<attempt>-<number>`.
-fn standing(name: String) -> Option<SequentialChild> {
+/// A member's order by its name: `m-<marker>-<attempt>-<number>`.
+fn sequential_child(name: String) -> Option<SequentialChild> {
     let (marker, rest) = name.strip_prefix("m-")?.split_once('-')?;
     let (attempt, number) = rest.split_once('-')?;
     Uuid::try_parse(marker).ok()?;
@@ -459,10 +461,10 @@ fn standing(name: String) -> Option<SequentialChild> {
 
 /// The newest node of each participant, in the order of creation. Older ones are left from sessions
 /// that are lost.
-fn newest_of_each(line: Vec<SequentialChild>) -> Vec<String> {
+fn newest_of_each(nodes: Vec<SequentialChild>) -> Vec<String> {
     let marker = |name: &str| name.split('-').nth(1).map(str::to_owned);
     let mut seen = HashSet::new();
-    let mut newest: Vec<String> = line
+    let mut newest: Vec<String> = nodes
         .into_iter()
         .rev()
         .map(|child| child.name)
@@ -488,11 +490,11 @@ mod tests {
             format!("m-{other}-0-0000000001"),
             format!("m-{one}-1--2147483648"),
         ];
-        let line: Vec<_> = names.iter().cloned().filter_map(standing).collect();
-        assert_eq!(line.len(), 3);
-        assert_eq!(newest_of_each(line), names[1..]);
+        let nodes: Vec<_> = names.iter().cloned().filter_map(sequential_child).collect();
+        assert_eq!(nodes.len(), 3);
+        assert_eq!(newest_of_each(nodes), names[1..]);
         for foreign in ["ready", "m-", "m-ready-0-0000000001", "out-x"] {
-            assert!(standing(foreign.to_owned()).is_none(), "{foreign}");
+            assert!(sequential_child(foreign.to_owned()).is_none(), "{foreign}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Being inside a double barrier, and the way out.
 //!
-//! Owns the verdict on the end of a round. A member that leaves exchanges its node for another in
-//! one multi, so that one that has left can be told from one that was lost; that nobody is inside
-//! any more is a fact that cannot be undone, because a round's members are fixed.
+//! Owns the outcome of the end of a round. A member that leaves exchanges its node for another in
+//! one multi, so that one that has left can be distinguished from one that was lost; that nobody is
+//! inside any more is a fact that cannot be undone, because a round's members are fixed.
 
 use super::BarrierError;
 use super::context::{BarrierContext, Halt, Limit};
@@ -20,13 +20,13 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Entered {
     context: BarrierContext,
-    place: Place,
+    layout: EnteredLayout,
     /// What the others read if our time is up.
     by: String,
 }
 
 #[derive(Debug)]
-enum Place {
+enum EnteredLayout {
     Round(Inside),
     Curator(CuratorInside),
 }
@@ -42,7 +42,7 @@ impl Entered {
     pub(super) fn of_round(context: BarrierContext, inside: Inside, by: String) -> Self {
         Self {
             context,
-            place: Place::Round(inside),
+            layout: EnteredLayout::Round(inside),
             by,
         }
     }
@@ -50,7 +50,7 @@ impl Entered {
     pub(super) fn of_curator(context: BarrierContext, inside: CuratorInside) -> Self {
         Self {
             context,
-            place: Place::Curator(inside),
+            layout: EnteredLayout::Curator(inside),
             by: String::new(),
         }
     }
@@ -59,9 +59,9 @@ impl Entered {
     /// kazoo, which counts none.
     #[must_use]
     pub fn round(&self) -> Option<u64> {
-        match &self.place {
-            Place::Round(inside) => Some(inside.round.number),
-            Place::Curator(_) => None,
+        match &self.layout {
+            EnteredLayout::Round(inside) => Some(inside.round.number),
+            EnteredLayout::Curator(_) => None,
         }
     }
 
@@ -78,9 +78,9 @@ impl Entered {
     }
 
     fn member(&self) -> &Member {
-        match &self.place {
-            Place::Round(inside) => &inside.member,
-            Place::Curator(inside) => &inside.member,
+        match &self.layout {
+            EnteredLayout::Round(inside) => &inside.member,
+            EnteredLayout::Curator(inside) => &inside.member,
         }
     }
 
@@ -109,20 +109,22 @@ impl Entered {
     }
 
     /// Like [`Entered::leave`]. When `limit` has passed before all have left, the round is declared
-    /// broken, and all of its members that leave are told so.
+    /// broken, and all of its members that leave receive that error.
     ///
     /// # Errors
     /// As `leave`. In the layout shared with Curator and kazoo, [`BarrierError::TimedOut`], and the
-    /// others are not told.
+    /// others are not notified.
     pub async fn leave_timeout(self, limit: Duration) -> Result<Left, BarrierError> {
         self.leave_by(Limit::of(limit)).await
     }
 
     async fn leave_by(self, limit: Option<Limit>) -> Result<Left, BarrierError> {
         let node = self.node().to_owned();
-        let outcome = match self.place {
-            Place::Round(inside) => leave_round(&self.context, inside, limit, &self.by).await,
-            Place::Curator(inside) => {
+        let outcome = match self.layout {
+            EnteredLayout::Round(inside) => {
+                leave_round(&self.context, inside, limit, &self.by).await
+            }
+            EnteredLayout::Curator(inside) => {
                 super::curator_layout::leave(&self.context, inside, limit).await
             }
         };
@@ -133,7 +135,7 @@ impl Entered {
     }
 }
 
-/// [`Halt::Again`] here means: lost.
+/// Leaves the round. [`Halt::Again`] here means that this member was counted as lost.
 async fn leave_round(
     context: &BarrierContext,
     inside: Inside,
@@ -146,23 +148,23 @@ async fn leave_round(
         members,
     } = inside;
     let session = member.session.clone();
-    let place = members.iter().position(|name| *name == member.name());
+    let index = members.iter().position(|name| *name == member.name());
     let out = go_out(context, &round, member).await?;
-    let verdict = until_empty(
+    let outcome = until_empty(
         context,
         &round,
         &out,
         &members,
-        place.unwrap_or(0),
+        index.unwrap_or(0),
         limit,
         by,
     )
     .await;
     out.withdraw().await;
-    // The last one to have read the verdict clears the round away; for all others the server
+    // The last one to have read the outcome clears the round away; for all others the server
     // refuses it.
     drop(session.delete(&round.path, None));
-    verdict
+    outcome
 }
 
 /// Exchanges our node for one that says that we have left.
@@ -215,7 +217,7 @@ async fn until_empty(
     round: &RoundNode,
     out: &Member,
     members: &[String],
-    place: usize,
+    index: usize,
     limit: Option<Limit>,
     by: &str,
 ) -> Result<Left, Halt> {
@@ -250,7 +252,7 @@ async fn until_empty(
         let next = members
             .iter()
             .cycle()
-            .skip(place)
+            .skip(index)
             .take(members.len())
             .find(|name| names.contains(name));
         let Some(next) = next else {
@@ -302,8 +304,8 @@ async fn conclude(
     context.settled(session, changed.await.map(drop)).await
 }
 
-/// Takes the node away again that says that we have left, if the exchange was dropped before its
-/// outcome was known.
+/// Deletes the node that says that we have left, if the exchange was dropped before its outcome was
+/// known.
 struct Unresolved<'a> {
     session: &'a Session,
     dir: &'a str,

@@ -19,8 +19,8 @@ pub enum BarrierError {
         /// What was still lacking.
         waited_for: WaitedFor,
     },
-    /// A member's time was up before all had come. Every member of the round is told so; nobody has
-    /// entered.
+    /// A member's time was up before all had come. Every member of the round receives this error;
+    /// nobody has entered.
     #[error(
         "{path}: round {round} was given up by {by}, whose time was up; nobody entered: try again"
     )]
@@ -32,7 +32,7 @@ pub enum BarrierError {
         /// Who gave up.
         by: String,
     },
-    /// A member's time was up before all had left. Every member that leaves is told so.
+    /// A member's time was up before all had left. Every member that leaves receives this error.
     #[error(
         "{path}: {by} did not wait until all had left round {round}; somebody may still be inside"
     )]

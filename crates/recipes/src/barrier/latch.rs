@@ -1,7 +1,7 @@
-//! The latch: opens when so many have counted down, each once.
+//! The latch: opens after a number of count-downs, each counted once.
 //!
 //! Owns the exactly-once count: a count-down is one multi of the count, under its version, and a
-//! marker named for who counts. The marker tells afterwards whether it was applied, and makes a
+//! marker named for who counts. The marker shows afterwards whether it was applied, and makes a
 //! second one impossible.
 
 use super::BarrierError;
@@ -16,10 +16,10 @@ use uuid::Uuid;
 /// The greatest count: each count-down leaves a marker until the latch is removed.
 const MOST: u32 = 100_000;
 
-/// Opens, once and for good, when it has been counted down so many times. Cheap to clone.
+/// A latch that opens, once and for good, after a number of count-downs. Cheap to clone.
 ///
 /// Each count-down carries an id and counts once, however often it is repeated: a worker that
-/// counts down as `"shard-7"`, crashes before it learns that it did, and does so again after its
+/// counts down as `"shard-7"`, crashes before it receives the answer, and does so again after its
 /// restart, has counted once. Waiting costs one watch, and one event when the latch opens.
 ///
 /// ```no_run
@@ -198,7 +198,7 @@ impl CountdownLatch {
             }
             match session.multi(&parts).await {
                 Ok(_) => return Ok(next.left),
-                // Another counted, or we did and the answer was lost: the next look tells.
+                // Another counted, or we did and the answer was lost: the next read shows.
                 Err(error) if error.is_node_exists() || error.is_bad_version() => {}
                 Err(error) if error.is_no_node() && error.multi_index() == Some(2) => {
                     return Err(BarrierError::Foreign {

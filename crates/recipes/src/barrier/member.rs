@@ -17,7 +17,7 @@ pub(super) struct Member {
 
 impl Member {
     /// Creates an ephemeral node whose name begins with `prefix`, which no other create may use. A
-    /// lost answer is looked up.
+    /// lost answer is resolved.
     pub(super) async fn create(
         session: &Session,
         dir: &str,

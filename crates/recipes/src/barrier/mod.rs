@@ -1,7 +1,19 @@
 //! Meeting points: a gate, a double barrier with rounds, a latch that counts down.
 //!
-//! Owns their layouts on the tree. Must never let two members of one meeting come to different
-//! verdicts: whatever all of them have to agree on is one change of one node (H63).
+//! Owns their layouts on the tree. Must never let two members of one round come to different
+//! outcomes: whatever all of them have to agree on is one change of one node (H63).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `double` | the double barrier, and the way in |
+//! | `latch` | the countdown latch |
+//! | `entered` | being inside a double barrier, and the way out |
+//! | `curator_layout` | the double barrier of Curator and kazoo |
+//! | `single` | the barrier |
+//! | `member` | a member's node |
+//! | `context` | path and client, and what to do after a failure |
+//! | `round` | the records of a double barrier with rounds |
+//! | `error` | why a barrier was not passed |
 
 mod context;
 mod curator_layout;

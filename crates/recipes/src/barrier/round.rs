@@ -1,7 +1,7 @@
 //! What the double barrier's nodes hold.
 //!
-//! Owns their JSON forms. A round's state changes only under its version, so the first decision
-//! stands for all.
+//! Owns their JSON forms. A round's state changes only under its version, so the first decision is
+//! valid for all.
 
 use super::BarrierError;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub(super) struct Round {
 pub(super) enum Phase {
     /// Fewer have come than are to meet.
     Gathering,
-    /// These have entered: all of them stood there at one instant.
+    /// These have entered: the nodes of all of them existed at one instant.
     Entered { members: Vec<String> },
     /// Somebody's time was up first.
     Aborted { by: String },
@@ -77,7 +77,7 @@ pub(super) struct RoundNode {
 #[non_exhaustive]
 pub struct Left {
     /// How many members did not leave but were lost: crashed, dropped, or their session expired.
-    /// Always 0 in the layout shared with Curator and kazoo, which cannot tell.
+    /// Always 0 in the layout shared with Curator and kazoo, which cannot distinguish them.
     pub lost: u32,
 }
 

@@ -1,6 +1,6 @@
 //! The gate: closed while a node exists.
 //!
-//! Owns the wait, which looks at the tree after every event and with every new session (H64), and
+//! Owns the wait, which reads the tree after every event and with every new session (H64), and
 //! never takes an event for the answer. Must never close or open a gate twice for one call.
 
 use super::BarrierError;
@@ -134,7 +134,7 @@ impl Barrier {
     }
 
     /// Waits until the gate is open; returns at once if it is. Goes on through lost connections and
-    /// sessions, and looks again after each (H64). Cancel-safe: nothing stays behind.
+    /// sessions, and reads the node again after each. Cancel-safe: nothing stays behind.
     ///
     /// # Errors
     /// [`BarrierError`].
@@ -146,7 +146,7 @@ impl Barrier {
                     // closed for an open one.
                     let watched = |session: &Session| session.get_data_watch(self.path());
                     match session.read_latest(self.path(), watched).await {
-                        // Whatever it tells, the next look decides.
+                        // Whatever it reports, the next read decides.
                         Ok((_, watch)) => drop(watch.await),
                         Err(error) if error.is_no_node() => return Ok(()),
                         Err(error) => self.context.after(&session, error).await?,

@@ -1,7 +1,7 @@
 //! The next state of the view, while it is being read.
 //!
 //! Owns the difference between two states. Must never report a change that the tree did not make,
-//! nor miss a deletion because it happened while nobody was told (H82).
+//! nor miss a deletion because it happened without a connection (H82).
 
 use super::view::{CachedNode, Change};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ impl Draft {
         size
     }
 
-    /// Makes `nodes` what was read, and tells the difference.
+    /// Makes `nodes` what was read, and returns the difference.
     pub(super) fn apply(self, nodes: &mut Nodes) -> Vec<Change> {
         let mut deleted = Vec::new();
         let mut rest = Vec::new();

@@ -3,8 +3,8 @@
 //! Owns the order of watching and reading. One recursive watch reports what changes; it is set
 //! before anything is read, and a report arrives before any answer that shows its change. So once
 //! every node that was reported has been read again, and no report came meanwhile, the view is the
-//! tree as of the last answer. Must never show a state in between, nor trust that it was told
-//! everything: after each gap in the connection the whole subtree is read and compared (H82).
+//! tree as of the last answer. Must never show a state in between, nor trust that it was notified
+//! of everything: after each gap in the connection the whole subtree is read and compared (H82).
 
 use super::draft::Draft;
 use super::error::CacheError;
@@ -23,8 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 /// How many reads are under way at once.
 const WINDOW: usize = 128;
 
-/// After so many rounds of reading what changed during the one before, the view is shown although
-/// it is not of one instant.
+/// After this number of rounds of reading what changed during the one before, the view is shown
+/// although it is not of one instant.
 const ROUNDS: u32 = 32;
 
 /// Asks for a view not older than this instant; answered with the zxid that it is of.
@@ -64,12 +64,12 @@ pub(super) async fn run(state: Arc<CacheState>, client: Client, mut asks: mpsc::
                     waiting: &mut waiting,
                     shown: false,
                 };
-                let trouble = follower.follow().await;
+                let error = follower.follow().await;
                 if follower.shown {
                     backoff.reset();
                     attempts = 0;
                 }
-                match trouble {
+                match error {
                     FollowError::SessionOver | FollowError::Restored => {
                         interrupted(&state);
                         continue;
@@ -121,7 +121,7 @@ impl Follower<'_> {
             match self.answer(watching).await {
                 Ok(watch) => break watch,
                 Err(FollowError::Restored) => {}
-                Err(trouble) => return trouble,
+                Err(error) => return error,
             }
         };
         let mut whole = true;
@@ -137,7 +137,7 @@ impl Follower<'_> {
             match step.await {
                 Ok(()) => {}
                 Err(FollowError::Restored) => whole = true,
-                Err(trouble) => return trouble,
+                Err(error) => return error,
             }
         }
     }
@@ -240,7 +240,7 @@ impl Follower<'_> {
             return true;
         };
         let mut changed = vec![&*event.path];
-        // The parent's record tells of its children too.
+        // The parent's record counts its children too.
         if event.kind != EventKind::NodeDataChanged && event.path != "/" {
             changed.push(path::parent(&event.path));
         }
@@ -308,7 +308,7 @@ impl Follower<'_> {
                         zxid = zxid.max(error.zxid().unwrap_or(0));
                         draft.refuse(path);
                     }
-                    Err(error) => return Err(self.trouble(error).await),
+                    Err(error) => return Err(self.follow_error(error).await),
                 }
             }
             self.state.check_size(draft).map_err(FollowError::Refused)?;
@@ -333,7 +333,7 @@ impl Follower<'_> {
                     // Gone meanwhile, which will be reported too.
                     Ok((None, _)) => {}
                     Err(error) if error.is_no_auth() && self.passes_over(parent) => {}
-                    Err(error) => return Err(self.trouble(error).await),
+                    Err(error) => return Err(self.follow_error(error).await),
                 }
             }
             if found.len() > self.state.limits.nodes {
@@ -354,11 +354,11 @@ impl Follower<'_> {
     ) -> Result<T, FollowError> {
         match self.answer_as_is(operation).await {
             Ok(value) => Ok(value),
-            Err(error) => Err(self.trouble(error).await),
+            Err(error) => Err(self.follow_error(error).await),
         }
     }
 
-    /// Awaits an operation, and tells meanwhile if the connection is lost.
+    /// Awaits an operation, and shows meanwhile if the connection is lost.
     async fn answer_as_is<T>(
         &mut self,
         operation: impl Future<Output = Result<T, Error>>,
@@ -374,7 +374,7 @@ impl Follower<'_> {
         }
     }
 
-    async fn trouble(&self, error: Error) -> FollowError {
+    async fn follow_error(&self, error: Error) -> FollowError {
         let source = match retry::until_retryable(self.session, error).await {
             Ok(()) => return FollowError::Restored,
             Err(_) if self.session.state().is_final() => return FollowError::SessionOver,

@@ -55,17 +55,17 @@ const ASKS: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TreeCache {
-    inner: Arc<Inner>,
+    handle: Arc<CacheHandle>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CacheHandle {
     state: Arc<CacheState>,
     asks: mpsc::Sender<follower::CatchUp>,
     task: AbortHandle,
 }
 
-impl Drop for Inner {
+impl Drop for CacheHandle {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -82,21 +82,20 @@ pub struct TreeCacheBuilder {
 }
 
 impl TreeCacheBuilder {
-    /// Only nodes so many levels below the root: 0 for the root alone, 1 for its children too.
-    /// Default: all.
+    /// Limits the depth below the root: 0 for the root alone, 1 for its children too. Default: all.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.limits.depth = levels;
         self
     }
 
-    /// At most so many nodes. Default: 100 000.
+    /// Limits the number of nodes. Default: 100 000.
     pub fn max_nodes(mut self, nodes: usize) -> Self {
         self.limits.nodes = nodes;
         self
     }
 
-    /// At most so many bytes of paths and data together. Default: 64 MiB. While the subtree is read
-    /// anew there are for a moment two of it.
+    /// Limits the bytes of paths and data together. Default: 64 MiB. While the subtree is read anew
+    /// there are for a moment two of it.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes;
         self
@@ -110,8 +109,8 @@ impl TreeCacheBuilder {
         self
     }
 
-    /// How many steps a listener may be behind before it gets the whole view instead; so many are
-    /// kept for the slowest. Default: 256; at least 1.
+    /// How many steps a listener may be behind before it gets the whole view instead; this number
+    /// is kept for the slowest. Default: 256; at least 1.
     pub fn backlog(mut self, steps: usize) -> Self {
         self.backlog = steps.clamp(1, 1 << 20);
         self
@@ -129,13 +128,13 @@ impl TreeCacheBuilder {
         let state = Arc::new(CacheState::new(self.path, self.limits, self.backlog));
         let (asks, asked) = mpsc::channel(ASKS);
         let task = runtime.spawn(follower::run(Arc::clone(&state), self.client, asked));
-        let inner = Inner {
+        let handle = CacheHandle {
             state,
             asks,
             task: task.abort_handle(),
         };
         Ok(TreeCache {
-            inner: Arc::new(inner),
+            handle: Arc::new(handle),
         })
     }
 }
@@ -166,13 +165,13 @@ impl TreeCache {
     /// The path of the subtree's root.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.inner.state.path
+        &self.handle.state.path
     }
 
     /// The view now. Empty before the tree was read first; see [`TreeCache::ready`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.inner.state.snapshot()
+        self.handle.state.snapshot()
     }
 
     /// The node at this full path as it is in the view, if it is.
@@ -184,13 +183,13 @@ impl TreeCache {
     /// How far the cache is now.
     #[must_use]
     pub fn status(&self) -> CacheStatus {
-        self.inner.state.status.borrow().clone()
+        self.handle.state.status.borrow().clone()
     }
 
     /// Waits until the status is another than `seen`, and returns it. Statuses in between may be
     /// skipped. Cancel-safe.
     pub async fn status_other_than(&self, seen: &CacheStatus) -> CacheStatus {
-        let mut status = self.inner.state.status.subscribe();
+        let mut status = self.handle.state.status.subscribe();
         match status.wait_for(|status| status != seen).await {
             Ok(status) => status.clone(),
             Err(_) => CacheStatus::Stopped,
@@ -203,9 +202,9 @@ impl TreeCache {
     /// # Errors
     /// [`CacheError::Stopped`].
     pub async fn ready(&self) -> Result<Snapshot, CacheError> {
-        let mut status = self.inner.state.status.subscribe();
+        let mut status = self.handle.state.status.subscribe();
         let settled =
-            |status: &CacheStatus| *status == CacheStatus::Stopped || self.inner.state.is_read();
+            |status: &CacheStatus| *status == CacheStatus::Stopped || self.handle.state.is_read();
         let stopped = match status.wait_for(settled).await {
             Ok(status) => *status == CacheStatus::Stopped,
             Err(_) => true,
@@ -224,7 +223,7 @@ impl TreeCache {
     /// [`CacheError::Stopped`]. It waits as long as there is no connection, or the server refuses.
     pub async fn catch_up(&self) -> Result<Snapshot, CacheError> {
         let (ask, answer) = oneshot::channel();
-        let asked = self.inner.asks.send(ask).await;
+        let asked = self.handle.asks.send(ask).await;
         asked.map_err(|_| self.stopped())?;
         answer.await.map_err(|_| self.stopped())?;
         Ok(self.snapshot())
@@ -233,7 +232,7 @@ impl TreeCache {
     /// Listens: first the whole view, then each step.
     #[must_use]
     pub fn events(&self) -> CacheEvents {
-        self.inner.state.listen()
+        self.handle.state.listen()
     }
 
     fn stopped(&self) -> CacheError {

@@ -1,7 +1,7 @@
-//! What the cache's task, its handles and its listeners have in common.
+//! The state of a cache, used by its task, its handles and its listeners.
 //!
-//! Owns the shown state and the order in which listeners are told. A step is shown and told under
-//! one lock, so that a listener's first snapshot and the steps after it fit together.
+//! Owns the shown state and the order in which listeners are notified. A step is shown and sent
+//! under one lock, so that a listener's first snapshot and the steps after it fit together.
 
 use super::draft::{Draft, Size};
 use super::error::CacheError;
@@ -118,7 +118,7 @@ impl CacheState {
         }
     }
 
-    /// Shows what was read, and tells the difference.
+    /// Shows what was read, and sends the difference.
     pub(super) fn show(&self, mut draft: Draft, as_of: i64, exact: bool) {
         {
             let mut state = self.state();
@@ -132,7 +132,7 @@ impl CacheState {
             if let Some(updates) = &state.updates
                 && !changes.is_empty()
             {
-                // Without a listener there is nobody to tell.
+                // There may be no listener.
                 let _ = updates.send(Arc::new(Update { as_of, changes }));
             }
         }
@@ -161,7 +161,7 @@ impl CacheState {
 /// What happens to a cache, step by step. Dropping it costs the cache nothing.
 ///
 /// A listener that is slow, or whose task has panicked, holds up neither the cache nor other
-/// listeners (H84).
+/// listeners.
 #[derive(Debug)]
 pub struct CacheEvents {
     state: Arc<CacheState>,
@@ -173,7 +173,7 @@ pub struct CacheEvents {
 impl CacheEvents {
     /// First the whole view, once it has been read; then each step, in order. A listener that falls
     /// behind by more than the cache's backlog gets the whole view again instead of the steps that
-    /// it missed. `None` once the cache has stopped and all was told. Cancel-safe.
+    /// it missed. `None` once the cache has stopped and all was returned. Cancel-safe.
     pub async fn next(&mut self) -> Option<CacheEvent> {
         if self.behind && !self.readable().await {
             return None;

@@ -17,7 +17,7 @@ pub struct CachedNode {
     pub stat: Stat,
 }
 
-/// All nodes of a cache at one place in the order of changes. Never changes; cheap to clone.
+/// All nodes of a cache as of one position in the order of changes. Never changes; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(super) nodes: Arc<BTreeMap<Arc<str>, CachedNode>>,
@@ -88,7 +88,7 @@ impl Snapshot {
 }
 
 /// What became of one node between two states of the view. A node that was deleted and made again
-/// is told as both.
+/// is reported as both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -99,7 +99,7 @@ pub enum Change {
         /// What it is.
         node: CachedNode,
     },
-    /// Its data was written. Values between two states of the view are not told.
+    /// Its data was written. Values between two states of the view are not reported.
     Changed {
         /// Full path.
         path: Arc<str>,
@@ -140,13 +140,13 @@ pub struct Update {
     pub changes: Vec<Change>,
 }
 
-/// What a listener is told.
+/// What a listener receives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CacheEvent {
     /// The whole view: first of all, and again where the listener was so slow that steps were
     /// dropped.
     Reset(Snapshot),
-    /// A step from what was told before.
+    /// A step from the event before.
     Update(Arc<Update>),
 }

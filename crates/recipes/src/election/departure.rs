@@ -1,9 +1,9 @@
-//! Why a leader went, as far as those who watch can know it.
+//! Why a leader went, as far as observers can know it.
 //!
-//! Owns the watches on what tells of it. A leader that resigns, and whoever deposes one, makes and
-//! deletes a node beside the offer in the very change that deletes the offer; nobody sees that node
-//! but by a watch for it. Must never guess: where such a word could have been missed, or is none of
-//! the leader's habit, the answer is [`Departure::Unknown`].
+//! Owns the watches for its markers. A leader that resigns, and a process that deposes one, creates
+//! and deletes a marker node beside the offer in the very change that deletes the offer; nobody
+//! sees that node but by a watch for it. Must never guess: where a marker could have been missed,
+//! or the leader makes none, the answer is [`Departure::Unknown`].
 
 use super::Leader;
 use crate::wait_queue::{release_marker, signal};
@@ -13,25 +13,25 @@ use baton_client::{Error, EventKind, Op, Session, State, Watch};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Departure {
-    /// It resigned: it gave leadership up while it still had it, and has said so.
+    /// It resigned: it gave leadership up while it still had it, and has signalled that.
     Resigned,
     /// Somebody deposed it: [`LeaderElection::depose`](crate::LeaderElection::depose).
     Removed,
-    /// It went without a word, and would have said one: its session expired or was closed, or its
-    /// process had lost leadership by its own clock before, or somebody has deleted its offer by
-    /// hand. (So does a participant that withdraws just as it comes first.)
+    /// It went without a signal, and would have given one: its session expired or was closed, or
+    /// its process had lost leadership by its own clock before, or somebody has deleted its offer
+    /// by hand. (The same is reported of a participant that withdraws just as it comes first.)
     Failed,
-    /// It cannot be known: other libraries' leaders and those with data of their own say nothing of
-    /// a failure, and what was said while we were not connected is lost.
+    /// It cannot be known: other libraries' leaders and those with data of their own give no
+    /// signal, and one that was given while we were not connected is lost.
     Unknown,
 }
 
-/// Where whoever deposes the leader with this offer tells of it.
+/// The path of the marker that shows that the leader with this offer was deposed.
 fn removal(node: &str) -> String {
     format!("{node}.removed")
 }
 
-/// The change that deletes an offer of this version, and tells that its leader did not do it.
+/// The change that deposes a leader: deletes its offer of this version, with the marker for that.
 pub(super) fn removal_of(node: &str, version: i32) -> Vec<Op> {
     signal(removal(node))
         .into_iter()
@@ -39,7 +39,7 @@ pub(super) fn removal_of(node: &str, version: i32) -> Vec<Op> {
         .collect()
 }
 
-/// The watches for the word of one leader's end.
+/// The watches for the markers of one leader's departure.
 #[derive(Debug)]
 pub(super) struct DepartureWatches {
     session: Session,
@@ -49,14 +49,14 @@ pub(super) struct DepartureWatches {
     connection: State,
     resigned: Watch,
     removed: Watch,
-    /// Whether it would tell, as far as its record says, or has said before somebody wrote to its
-    /// offer.
+    /// Whether it signals its resignation, as its record states, or has stated before somebody
+    /// wrote to its offer.
     announces: bool,
 }
 
 impl DepartureWatches {
-    /// Watches for the word of `leader`, whose offer is to be read again behind that. `before`:
-    /// what served for it until now.
+    /// Watches for the markers of `leader`, whose offer has to be read again behind that. `before`:
+    /// the watches for it until now.
     pub(super) async fn of(
         session: &Session,
         leader: &Leader,
@@ -87,8 +87,8 @@ impl DepartureWatches {
         leader.is_some_and(|leader| (leader.token, &leader.node) == (self.of.0, &self.of.1))
     }
 
-    /// Whether they stand on the connection that there is: then all since they were set was on it.
-    pub(super) fn stand(&self) -> bool {
+    /// Whether they were set on the present connection, so that nothing was missed since.
+    pub(super) fn is_current(&self) -> bool {
         self.connection == self.session.state() && self.connection.is_connected()
     }
 
@@ -114,24 +114,28 @@ impl DepartureWatches {
     }
 
     /// Why the leader went, now that its offer was seen to be gone; `end` is the number of the
-    /// change that it went by, where the server has told it.
+    /// change that it went by, where the server has reported it.
     ///
-    /// On one connection news come in order: what was said before the end, or with it, is here by
-    /// now. A node that somebody else has made in the word's place is told from it by the number of
-    /// the change; Apache ZooKeeper before 3.9 does not tell that.
+    /// On one connection notifications come in order: a marker made before the end, or with it, has
+    /// been reported by now. A node that somebody else has made at the marker's path is
+    /// distinguished by the number of the change, which Apache ZooKeeper before 3.9 does not
+    /// report.
     pub(super) fn departure(mut self, end: Option<i64>) -> Departure {
         let (resigned, removed) = (self.resigned.try_event(), self.removed.try_event());
-        if !self.stand() {
+        if !self.is_current() {
             return Departure::Unknown;
         }
-        let (said, word) = match (resigned, removed) {
+        let (said, marker) = match (resigned, removed) {
             (None, None) if self.announces => return Departure::Failed,
-            (Some(Ok(word)), None) => (Departure::Resigned, word),
-            (None, Some(Ok(word))) => (Departure::Removed, word),
+            (Some(Ok(marker)), None) => (Departure::Resigned, marker),
+            (None, Some(Ok(marker))) => (Departure::Removed, marker),
             _ => return Departure::Unknown,
         };
-        let others = word.zxid.zip(end).is_some_and(|(word, end)| word != end);
-        if others || word.kind != EventKind::NodeCreated {
+        let others = marker
+            .zxid
+            .zip(end)
+            .is_some_and(|(marker, end)| marker != end);
+        if others || marker.kind != EventKind::NodeCreated {
             Departure::Unknown
         } else {
             said

@@ -1,10 +1,10 @@
 //! Who leads.
 //!
-//! Owns what an observer is given of a leader. That it leads still, this must never be taken for.
+//! Owns what an observer is given of a leader. That it leads still, this is no proof.
 
 use crate::record::Record;
 
-/// The head of the line: it leads, or is about to.
+/// The first of an election's wait queue: it leads, or is about to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
@@ -18,7 +18,7 @@ pub struct Leader {
     pub since_ms: i64,
     /// Who it is, where the offer is Baton's.
     pub record: Option<Record>,
-    /// The offer's data as it is: with other dialects, what they put there (a host name, an
+    /// The offer's data as it is: from other libraries, what they put there (a host name, an
     /// identifier).
     pub data: Vec<u8>,
 }

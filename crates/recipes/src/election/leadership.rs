@@ -9,10 +9,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// This participant leads, while this lives and [`Guard::check`] says so. Dropping it resigns in
-/// the background.
+/// RAII guard of a term: this participant leads as long as it exists and [`Guard::check`] succeeds.
+/// Dropping it resigns in the background.
 ///
-/// See [`Guard`] for all that it tells. [`Guard::on_revoke`] resolves when somebody asks this
+/// See [`Guard`] for all that it offers. [`Guard::on_revoke`] resolves when somebody asks this
 /// leader to resign ([`LeaderElection::ask_to_resign`](crate::LeaderElection::ask_to_resign)); it
 /// leads on until it does. Its [`Guard::token`] is that of the term.
 #[must_use = "dropping the leadership resigns"]
@@ -41,8 +41,8 @@ impl Leadership {
         self.term
     }
 
-    /// Steps down and waits for the server's word. In this process leadership ends before the
-    /// server is asked (H59).
+    /// Resigns and waits for the server's answer. In this process leadership ends before the server
+    /// is asked.
     ///
     /// # Errors
     /// As [`Guard::release`].

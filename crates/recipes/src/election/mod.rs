@@ -2,6 +2,16 @@
 //!
 //! Owns a participant's way through an election. Whether a term still holds is the guard's
 //! business; this module never keeps a flag of its own for it.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `observer` | who leads, without competing |
+//! | `resignation` | making a leader step down from outside |
+//! | `leadership` | the guard of a term |
+//! | `departure` | why a leader went |
+//! | `stage` | the stages of an election, as a stream |
+//! | `leader` | the leader that an observer sees |
+//! | `term` | the numbered term, and its record |
 
 mod departure;
 mod leader;
@@ -35,7 +45,7 @@ use uuid::Uuid;
 
 /// An election on a path of the tree.
 ///
-/// Offers stand in line like those for a [`Mutex`](crate::Mutex); the first leads, the others
+/// An offer is a waiter node, like those of a [`Mutex`](crate::Mutex); the first leads, the others
 /// follow the one before them. Cheap to clone; clones share stage listeners and the rejoin delay.
 /// The terms are counted in a persistent node beside the path, `<path>-__term__`.
 ///
@@ -149,14 +159,14 @@ impl LeaderElection {
         self
     }
 
-    /// What this participant calls itself, for those who look who leads.
+    /// What this participant calls itself, for those who want to see who leads.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
         self
     }
 
-    /// What the offer holds, in place of Baton's own record: other libraries show it as the
+    /// The offer's data, in place of Baton's own record: other libraries show it as the
     /// participant's id (Curator), its identifier (kazoo), or its host (`LeaderElectionSupport`,
     /// for which it is this machine's name unless set). Observers get it as [`Leader::data`].
     #[must_use]
@@ -173,7 +183,8 @@ impl LeaderElection {
         self
     }
 
-    /// Shows in `progress` where a campaign of this handle waits. Let only one at a time use it.
+    /// Shows in `progress` the queue position of a campaign of this handle. Let only one at a time
+    /// use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
         self.acquisition.progress = Some(progress.clone());
@@ -202,7 +213,7 @@ impl LeaderElection {
             tokio::time::sleep_until(until).await;
         }
         loop {
-            if let Some(leadership) = self.stand(AcquireMode::Wait).await? {
+            if let Some(leadership) = self.run(AcquireMode::Wait).await? {
                 return Ok(leadership);
             }
         }
@@ -217,7 +228,7 @@ impl LeaderElection {
     pub async fn try_campaign(&self) -> Result<Option<Leadership>, ElectionError> {
         match self.sits_out() {
             Some(until) if until > Instant::now() => Ok(None),
-            _ => self.stand(AcquireMode::IfFree).await,
+            _ => self.run(AcquireMode::IfFree).await,
         }
     }
 
@@ -247,7 +258,7 @@ impl LeaderElection {
     }
 
     /// `None` where somebody else leads and that is not waited for.
-    async fn stand(&self, mode: AcquireMode) -> Result<Option<Leadership>, ElectionError> {
+    async fn run(&self, mode: AcquireMode) -> Result<Option<Leadership>, ElectionError> {
         let entered = Entered::new(&self.participant);
         match self.elect(mode).await {
             Ok(Some((guard, term))) => {
@@ -311,7 +322,7 @@ impl LeaderElection {
     }
 
     /// Watches who leads, without competing: one watch, on the leader's offer.
-    /// [`Observer::with_reasons`] also tells why one went.
+    /// [`Observer::with_reasons`] also reports why one went.
     #[must_use]
     pub fn leaders(&self) -> Observer {
         Observer::new(self.acquisition.clone())
@@ -340,8 +351,10 @@ impl LeaderElection {
                     Report::Offered(node) => Stage::OfferComplete {
                         node: node.to_owned(),
                     },
-                    Report::Step(Step::Looking) => Stage::DetermineStart,
-                    Report::Step(Step::Placed(position)) => Stage::DetermineComplete { position },
+                    Report::Step(Step::Reading) => Stage::DetermineStart,
+                    Report::Step(Step::Positioned(position)) => {
+                        Stage::DetermineComplete { position }
+                    }
                     Report::Step(Step::Following { .. }) => Stage::ReadyStart,
                     Report::Step(Step::Waiting { predecessor }) => Stage::ReadyComplete {
                         following: predecessor.to_owned(),
@@ -405,7 +418,7 @@ impl LeaderElection {
                     .txn()
                     .create(&node, &record.to_bytes(), CreateMode::Persistent),
             };
-            // A lost answer is looked up here, in the record itself.
+            // A lost answer is resolved here, by the record itself.
             match txn.send().await {
                 Ok(_) => return Ok(Some(Term { epoch, token })),
                 Err(TxnError::Lost { .. }) => return Ok(None),

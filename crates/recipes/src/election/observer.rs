@@ -1,8 +1,8 @@
 //! Seeing who leads, without competing.
 //!
-//! Owns one watch at a time, on the head of the line, so that a hundred observers cost the server a
-//! hundred watches and a change of leader wakes each of them once, while followers that come and go
-//! wake none. Who asks for reasons has two more, beside it.
+//! Owns one watch at a time, on the first of the wait queue, so that a hundred observers cost the
+//! server a hundred watches and a change of leader wakes each of them once, while followers that
+//! come and go wake none. Who asks for reasons has two more, beside it.
 
 use super::departure::{Departure, DepartureWatches};
 use super::{ElectionError, Leader};
@@ -30,16 +30,16 @@ pub struct Observer {
     reported: Option<Option<(u64, String)>>,
     watch: Option<Watch>,
     reasons: bool,
-    /// For the word of the leader that was seen last.
+    /// For the markers of the leader that was seen last.
     departure_watches: Option<DepartureWatches>,
-    /// The change that its offer went by, where the watch has told that.
+    /// The change that its offer went by, where the watch has reported that.
     end: Option<i64>,
     /// Why the leader reported last has gone, as soon as that is known.
     gone: Option<Departure>,
     departure: Option<Departure>,
 }
 
-/// Who leads, and the watch that tells of a change; `None` where what was seen has changed already.
+/// Who leads, and the watch for a change; `None` where what was seen has changed already.
 type HeadRead = Option<(Option<Leader>, Watch)>;
 
 impl Observer {
@@ -72,7 +72,7 @@ impl Observer {
     }
 
     /// The present leader at first; later, each change: the next leader, or `None` when nobody
-    /// stands for election any more. Leaders that came and went between two looks are skipped.
+    /// stands for election any more. Leaders that came and went between two reads are skipped.
     /// Cancel-safe.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Observer {
                         None => std::future::pending().await,
                     }
                 };
-                // Changed or lost: either way, look again.
+                // Changed or lost: either way, read again.
                 self.end = tokio::select! {
                     biased;
                     event = watch => event
@@ -145,7 +145,7 @@ impl Observer {
         }
     }
 
-    /// Notes why the leader before has gone, if it has, and listens for the word of this one.
+    /// Notes why the leader before has gone, if it has, and watches for the markers of this one.
     /// `false`: its offer is to be read anew, behind the watches for that.
     async fn listen(
         &mut self,
@@ -164,7 +164,7 @@ impl Observer {
             return Ok(true);
         };
         if let Some(departure_watches) = &mut self.departure_watches
-            && departure_watches.stand()
+            && departure_watches.is_current()
         {
             departure_watches.note(leader);
             return Ok(true);
@@ -198,16 +198,16 @@ impl Observer {
             }
             Err(error) => return Err(error.into()),
         };
-        let line = wait_queue::arranged(session, dir, children, self.acquisition.naming).await?;
-        let Some(head) = line.first() else {
+        let waiters = wait_queue::arranged(session, dir, children, self.acquisition.naming).await?;
+        let Some(head) = waiters.first() else {
             let (children, watch) = match session.children_watch(dir).await {
                 Ok(read) => read,
                 Err(error) if error.is_no_node() => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            let line =
+            let waiters =
                 wait_queue::arranged(session, dir, children.names, self.acquisition.naming).await?;
-            return Ok(if line.is_empty() {
+            return Ok(if waiters.is_empty() {
                 Some((None, watch))
             } else {
                 None

@@ -1,7 +1,8 @@
 //! Getting a leader to step down from outside.
 //!
-//! Owns the request, which the leader may take its time with, and the removal, which it only learns
-//! of. Both are bound to the leader that was seen: whoever leads by then is left alone (H18).
+//! Owns the request, which the leader may take its time with, and the removal, which it is only
+//! notified of. Both are bound to the leader that was seen: whoever leads by then is left alone
+//! (H18).
 
 use super::{ElectionError, Leader, LeaderElection, departure};
 use crate::acquire::LockError;
@@ -16,8 +17,7 @@ impl LeaderElection {
     /// It leads until it has done so. `false` where it does not lead any more. Other libraries'
     /// leaders do not listen.
     ///
-    /// The request takes the place of what the offer holds. Dropping the future does not take it
-    /// back.
+    /// The request replaces the offer's data. Dropping the future does not take it back.
     ///
     /// # Errors
     /// [`ElectionError`]; asking again is safe.
@@ -38,16 +38,16 @@ impl LeaderElection {
             match asked.await {
                 Ok(asked) => return Ok(asked),
                 Err(error) if error.is_no_node() => return Ok(false),
-                // Setting it twice does no harm, so no look is needed.
+                // Setting it twice does no harm, so the outcome need not be resolved.
                 Err(error) if error.is_bad_version() => {}
                 Err(error) => self.after(&session, error).await?,
             }
         }
     }
 
-    /// Deletes the offer of `leader`, whatever library it is of: it learns that it leads no longer,
-    /// at the latest by its lease if it is Baton's, and the next one is elected at once. `false`
-    /// where it was not there any more.
+    /// Deletes the offer of `leader`, whatever library it is of: it is notified that it leads no
+    /// longer, at the latest by its lease if it is Baton's, and the next one is elected at once.
+    /// `false` where it was not there any more.
     ///
     /// # Errors
     /// [`ElectionError`]; doing it again is safe.
@@ -62,7 +62,7 @@ impl LeaderElection {
                     if session.multi(&parts).await.is_ok() {
                         return Ok(true);
                     }
-                    // Refused, or not answered: without a word to observers, and until it is
+                    // Refused, or not answered: without a marker for observers, and until it is
                     // certain.
                     match session.delete_eventually(&leader.node, stat.czxid).await {
                         Ok(()) => return Ok(true),

@@ -18,21 +18,21 @@ use tokio::sync::mpsc;
 pub enum Stage {
     /// The participant enters the election.
     Start,
-    /// It is about to create its offer, a node in the line.
+    /// It is about to create its offer, a waiter node.
     OfferStart,
-    /// Its offer stands in the line.
+    /// Its offer has been created.
     OfferComplete {
         /// Full path of the offer.
         node: String,
     },
     /// It is about to find out who leads.
     DetermineStart,
-    /// It knows its place: 0 leads.
+    /// It knows its position: 0 leads.
     DetermineComplete {
-        /// How many offers stand before ours.
+        /// The number of offers before this one.
         position: usize,
     },
-    /// It is first in line and about to take its term.
+    /// It is first and about to take its term.
     ElectedStart,
     /// It leads.
     ElectedComplete {
@@ -41,7 +41,7 @@ pub enum Stage {
     },
     /// It is not first, and about to wait as a follower.
     ReadyStart,
-    /// It waits, and will be told when the offer before it goes.
+    /// It waits, and will be notified when the offer before it goes.
     ReadyComplete {
         /// Full path of the offer that it follows.
         following: String,
@@ -52,7 +52,7 @@ pub enum Stage {
         reason: String,
     },
     /// It is about to withdraw. If it led, it stops taking itself for the leader before its offer
-    /// is deleted (H59).
+    /// is deleted.
     StopStart,
     /// Its offer is gone, or will be as soon as the server can be reached.
     StopComplete,

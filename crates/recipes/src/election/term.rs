@@ -48,8 +48,8 @@ impl TermRecord {
     }
 }
 
-/// Where the terms of the election at `path` are counted: beside it, so that other dialects never
-/// meet it in the line.
+/// Where the terms of the election at `path` are counted: beside it, so that other libraries never
+/// meet it in the wait queue.
 pub(super) fn term_node(path: &str) -> String {
     format!("{path}-__term__")
 }

@@ -1,4 +1,5 @@
-//! A time after which others may take over what is held, although its node and session live.
+//! The deadline after which others may take over a claimed item, although its node and session
+//! live.
 //!
 //! Owns the deadline by our own clock. It must never be later than the server's
 //! (`docs/internals/hazards.md` §6.1).
@@ -47,7 +48,7 @@ impl ClaimDeadline {
         BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Resolves when that is.
+    /// Resolves at the deadline.
     pub(crate) async fn passed(&self, clock: &Arc<dyn Clock>) {
         while let Some(left) = self.remaining(clock.now()) {
             if left.is_zero() {
@@ -67,7 +68,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    /// A clock that stands still, and wakes nobody.
+    /// A clock that does not move, and wakes nobody.
     #[derive(Debug)]
     struct Still(BootInstant);
 

@@ -25,7 +25,7 @@ impl Guard {
     /// this to be of use when all threads of that runtime are blocked, the
     /// [`Client`](crate::Client) must run on another one; otherwise the lease ends instead, as it
     /// would without a probe. Work that is stuck is not stopped by this: it finds its guard ended
-    /// at its next look, and its token outdated.
+    /// at its next check, and its token outdated.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {

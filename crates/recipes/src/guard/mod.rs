@@ -1,8 +1,17 @@
-//! The guard: proof of holding a lock, and the news of its end.
+//! The guard: proof of holding a lock, and the notification of its end.
 //!
 //! Owns when a grant stops being true: at the first of lease end, own node gone, session lost,
 //! released. Its answer needs no event to have been delivered first (H25). It must never outlive
 //! its session, revive, be copied (H89), or panic on drop (H88).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `liveness` | guards that end when their application no longer answers |
+//! | `releasing` | a release under way |
+//! | `txn` | transactions that apply only under the guard |
+//! | `status` | the status of a guard, for those who do not have it |
+//! | `claim_deadline` | the deadline after which others may take over a claimed item |
+//! | `state` | whether the guard has ended, and who deletes its nodes |
 
 mod claim_deadline;
 mod liveness;
@@ -25,7 +34,8 @@ pub use releasing::{ReleaseError, Releasing};
 pub use status::GuardStatus;
 pub use txn::{Committed, Txn, TxnError};
 
-/// The lock is held while this lives and [`Guard::check`] says so.
+/// RAII guard of a lock: the lock is held as long as the guard exists and [`Guard::check`]
+/// succeeds.
 ///
 /// It belongs to one session and one node in the tree, and cannot be cloned. Dropping it releases
 /// the lock in the background, from anywhere, without blocking; [`Guard::release`] also waits for
@@ -59,9 +69,9 @@ pub struct Guard {
 
 impl Guard {
     /// Makes the guard of what was granted: one node or several, all of one session. It may have
-    /// ended already: the caller checks (H29). It ends with the first of its nodes that goes.
+    /// ended already: the caller checks. It ends with the first of its nodes that goes.
     ///
-    /// `token` must grow with every later grant: the node's `czxid` in a line that is served in
+    /// `token` must grow with every later grant: the node's `czxid` in a queue that is served in
     /// order of creation, elsewhere what [`wait_queue::mint_token`](crate::wait_queue::mint_token)
     /// yields. The owner of the nodes is our session by construction: they were created on it, and
     /// found again only under it.
@@ -165,13 +175,13 @@ impl Guard {
         self.state.check()
     }
 
-    /// The same answers for those who do not have the guard. It does not borrow the guard.
+    /// The status of the guard, for code that does not have it. It does not borrow the guard.
     #[must_use]
     pub fn status(&self) -> GuardStatus {
         GuardStatus::new(&self.state)
     }
 
-    /// The same of what counts as lost at a time, too.
+    /// The status of a guard that also ends at a deadline.
     pub(crate) fn status_until(&self, until: &Arc<ClaimDeadline>) -> GuardStatus {
         GuardStatus::new(&self.state).until(until)
     }
@@ -199,8 +209,8 @@ impl Guard {
     }
 
     /// Drives `work`, and drops it the moment the guard ends. The guard is asked before each step
-    /// of the work, so that a process that was paused takes no step under a lock that has passed on
-    /// (H25). What `work` has spawned elsewhere goes on.
+    /// of the work, so that a process that was paused takes no step under a lock that has passed
+    /// on. What `work` has spawned elsewhere goes on.
     ///
     /// # Errors
     /// Why the guard ended, if it did before the work was done.
@@ -208,9 +218,9 @@ impl Guard {
         drive(|| self.check(), self.lost(), work).await
     }
 
-    /// Puts a node called `name` with `data` in the place of the only one that the guard stands on,
-    /// in one step. The guard of the new node has the zxid of that step as its token; this one has
-    /// ended, whatever the outcome.
+    /// Replaces the only node of the guard by one called `name` with `data`, in one change. The
+    /// guard of the new node has the zxid of that change as its token; this one has ended, whatever
+    /// the outcome.
     ///
     /// Cancel-safe: dropping the future leaves neither node.
     pub(crate) async fn exchange(self, name: &str, data: &[u8]) -> Result<Self, AcquireError> {
@@ -243,15 +253,15 @@ impl Guard {
 
     /// Releases the lock. The request is queued when this returns: it travels with what is called
     /// next, so that `let released = guard.release(); let next = mutex.acquire();`, awaited
-    /// together, cost one round trip. Await the result for the server's word.
+    /// together, cost one round trip. Await the result for the server's answer.
     ///
-    /// In this process the lock counts as released at once, before the server is asked (H59).
-    /// Dropping the result does not take the release back.
+    /// In this process the lock counts as released at once, before the server is asked. Dropping
+    /// the result does not take the release back.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`] where the guard had ended before; [`ReleaseError::Unknown`] where no
-    /// server has confirmed (H07): the delete is then repeated in the background until one does or
-    /// the session ends, which [`Releasing::confirmed`] awaits.
+    /// server has confirmed: the delete is then repeated in the background until one does or the
+    /// session ends, which [`Releasing::confirmed`] awaits.
     pub fn release(mut self) -> Releasing {
         self.end()
     }
@@ -289,7 +299,7 @@ impl Drop for Guard {
     }
 }
 
-/// Tells the guard what becomes of its node, to the end.
+/// Updates the guard with what becomes of its node, to the end.
 pub(crate) async fn watch(mut own_node: OwnNodeWatch, state: Arc<GuardState>) {
     if own_node.is_asked_back() {
         state.ask_back();

@@ -51,8 +51,8 @@ pub enum ReleaseError {
 pub struct Releasing {
     /// What is not answered yet.
     deletions: Vec<(String, Deletion)>,
-    /// The first trouble so far.
-    trouble: Option<ReleaseError>,
+    /// The first error so far.
+    error: Option<ReleaseError>,
 }
 
 impl Releasing {
@@ -60,7 +60,7 @@ impl Releasing {
     pub(crate) fn of_none(node: String, before: Result<(), LostReason>) -> Self {
         Self {
             deletions: Vec::new(),
-            trouble: before
+            error: before
                 .err()
                 .map(|reason| ReleaseError::Lost { node, reason }),
         }
@@ -72,14 +72,14 @@ impl Releasing {
         before: Result<(), LostReason>,
         state: &GuardState,
     ) -> Self {
-        let trouble = before.err().map(|reason| ReleaseError::Lost {
+        let error = before.err().map(|reason| ReleaseError::Lost {
             node: nodes
                 .first()
                 .map_or_else(String::new, |node| node.path().to_owned()),
             reason,
         });
-        // A single node that is gone leaves nothing to delete; what stands at its path now is not
-        // ours (H09). What was given away at the loss is being deleted.
+        // A single node that is gone leaves nothing to delete; what is at its path now is not ours
+        // (H09). What was given away at the loss is being deleted.
         let gone = before == Err(LostReason::NodeGone) && nodes.len() == 1;
         let gone = !state.take_over_removal() || gone;
         let mut deletions = Vec::with_capacity(nodes.len());
@@ -93,12 +93,12 @@ impl Releasing {
                 Ok(()) | Err(LostReason::Released) => (path, node.release()),
                 Err(_) => (path, node.withdraw()),
             };
-            // Of a guard that had ended before, nobody waits for more than that news.
+            // Of a guard that had ended before, nobody waits for more than that error.
             if before.is_ok() {
                 deletions.push(deletion);
             }
         }
-        Self { deletions, trouble }
+        Self { deletions, error }
     }
 
     /// Waits until it is certain that the lock is released: over lost answers, reconnects and other
@@ -124,7 +124,7 @@ impl Releasing {
         let certain: Vec<_> = deletions
             .map(|(node, deletion)| (node, deletion.until_gone()))
             .collect();
-        let mut outcome = self.trouble.map_or(Ok(()), Err);
+        let mut outcome = self.error.map_or(Ok(()), Err);
         for (node, certain) in certain {
             let ended = certain.await.map_err(|error| match error {
                 CleanupError::Refused(source) => ReleaseError::Unknown { node, source },
@@ -143,10 +143,10 @@ impl Future for Releasing {
         while let Some((_, deletion)) = self.deletions.last_mut() {
             let answer = ready!(Pin::new(deletion).poll(cx));
             let answered = self.deletions.pop();
-            if let (Err(source), Some((node, _)), None) = (answer, answered, &self.trouble) {
-                self.trouble = Some(ReleaseError::Unknown { node, source });
+            if let (Err(source), Some((node, _)), None) = (answer, answered, &self.error) {
+                self.error = Some(ReleaseError::Unknown { node, source });
             }
         }
-        Poll::Ready(self.trouble.take().map_or(Ok(()), Err))
+        Poll::Ready(self.error.take().map_or(Ok(()), Err))
     }
 }

@@ -1,4 +1,4 @@
-//! What a guard and its helpers share: whether it has ended, and how.
+//! The state of a guard: whether it has ended, and how.
 //!
 //! Owns the one-way switch from held to ended, and who deletes the guard's nodes then: exactly one
 //! of the switch itself, for a guard that was lost, and the guard's owner, for one that is released
@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct GuardState {
     session: Session,
-    /// The nodes that the guard stands on: at least one.
+    /// The nodes of the guard: at least one.
     nodes: Vec<NodeDeletion>,
     token: u64,
-    /// By which the outcome of transactions is read back.
+    /// Resolve the outcome of transactions.
     receipts: Arc<Receipts>,
     ended: AtomicU8,
     /// Whether a loss leaves the nodes to the guard's owner.
@@ -27,7 +27,7 @@ pub(crate) struct GuardState {
     /// Whether somebody has taken over deleting the nodes.
     removing: AtomicBool,
     asked_back: AtomicBool,
-    news: Notify,
+    changed: Notify,
 }
 
 impl GuardState {
@@ -41,7 +41,7 @@ impl GuardState {
             keeps_nodes: AtomicBool::new(false),
             removing: AtomicBool::new(false),
             asked_back: AtomicBool::new(false),
-            news: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -69,7 +69,7 @@ impl GuardState {
 
     pub(super) fn ask_back(&self) {
         self.asked_back.store(true, Ordering::Release);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     pub(super) fn is_asked_back(&self) -> bool {
@@ -81,7 +81,7 @@ impl GuardState {
         let _ = self.end_and_see(reason);
     }
 
-    /// Ends the guard, and tells whether it was still held until now.
+    /// Ends the guard; an error where it had ended before.
     pub(super) fn end_and_see(&self, reason: LostReason) -> Result<(), LostReason> {
         self.check()?;
         self.set(reason)
@@ -96,7 +96,7 @@ impl GuardState {
         );
         match switched {
             Ok(_) => {
-                self.news.notify_waiters();
+                self.changed.notify_waiters();
                 self.give_away(reason);
                 Ok(())
             }
@@ -177,17 +177,17 @@ impl GuardState {
         .await
     }
 
-    async fn until<T>(&self, look: impl Fn() -> Option<T>) -> T {
+    async fn until<T>(&self, seen_now: impl Fn() -> Option<T>) -> T {
         loop {
-            let mut news = std::pin::pin!(self.news.notified());
-            news.as_mut().enable();
-            if let Some(seen) = look() {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(seen) = seen_now() {
                 return seen;
             }
-            // The lease moves on while servers answer, so its end is looked at again, not waited
-            // for once.
+            // The lease moves on while servers answer, so its end is computed again, not waited for
+            // once.
             let lease = self.session.lease().remaining();
-            let _ = tokio::time::timeout(lease, news).await;
+            let _ = tokio::time::timeout(lease, changed).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A look at a guard from elsewhere in the process.
+//! The status of a guard, for other parts of the process.
 //!
 //! Owns nothing of the guard: it can neither release it nor keep it from ending.
 
@@ -13,9 +13,9 @@ use std::time::Duration;
 ///
 /// ```no_run
 /// # async fn example(guard: baton::Guard) {
-/// let standing = guard.status();
+/// let status = guard.status();
 /// std::thread::spawn(move || {
-///     while standing.check().is_ok() {
+///     while status.check().is_ok() {
 ///         // One step of the work.
 ///     }
 /// });

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// A set of changes, applied whole or not at all, and only while the lock is held: decided by the
-/// server, at its place in the order of all changes, not by a look beforehand.
+/// server, at its position in the order of all changes, not by a read beforehand.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -84,7 +84,7 @@ pub enum TxnError {
     #[error("not applied: {0}")]
     NotApplied(Error),
     /// The session ended before the outcome could be read back. All of it was applied, or none:
-    /// look before deciding.
+    /// read before deciding.
     #[error("the outcome of the transaction is not known: {0}; read one of its nodes to find out")]
     Unknown(Error),
 }
@@ -95,8 +95,7 @@ impl<'g> Txn<'g> {
         Self::under(state, own.collect())
     }
 
-    /// Where it takes more than the names of our own nodes to tell that what is held is ours: `own`
-    /// are the checks that do.
+    /// For what is held by more than the names of our own nodes: `own` are the checks that do.
     pub(crate) fn under(state: &'g Arc<GuardState>, own: Vec<Op>) -> Self {
         Self {
             state,
@@ -131,10 +130,9 @@ impl<'g> Txn<'g> {
         self
     }
 
-    /// Applies it, once. A lost answer is looked up: each transaction updates a small ephemeral
-    /// node of ours, a receipt, in `<path>-__receipts__` beside the lock, whose version tells
-    /// afterwards whether it was applied. What certainly was not, is sent again while the lock is
-    /// held.
+    /// Applies it, once. A lost answer is resolved: each transaction updates a small ephemeral node
+    /// of ours, a receipt, in `<path>-__receipts__` beside the lock, whose version shows afterwards
+    /// whether it was applied. What certainly was not, is sent again while the lock is held.
     ///
     /// Waits for the connection to come back if it must, at the longest until the session is over.
     /// Dropping the future does not take back what is under way.
@@ -159,7 +157,7 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// Applies it, and leaves it to the caller to look up a lost answer.
+    /// Applies it, and leaves it to the caller to resolve a lost answer.
     ///
     /// # Errors
     /// See [`TxnError`]. Nothing is tried twice.
@@ -172,7 +170,7 @@ impl<'g> Txn<'g> {
         }
     }
 
-    /// What the refusal of a part means. `before` parts stand before the checks of our own nodes.
+    /// What the refusal of a part means. `before` parts precede the checks of our own nodes.
     fn refused(&self, error: Error, before: usize) -> TxnError {
         let own = before + self.own;
         match error.multi_index() {

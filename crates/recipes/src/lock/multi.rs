@@ -1,8 +1,8 @@
 //! Several locks at once: all of them or none.
 //!
 //! Owns the order in which they are taken, and that nothing is kept once one of them cannot be had
-//! (H49). Where all are free it is one multi. Must never wait for one lock while it stands in the
-//! line of a later one: two callers could then wait for each other.
+//! (H49). Where all are free it is one multi. Must never wait for one lock while it waits in the
+//! queue of a later one: two callers could then wait for each other.
 
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::{Guard, GuardStatus, LostReason, Releasing, Txn};
@@ -26,8 +26,9 @@ const MOST_IN_ONE_MULTI: usize = 64;
 /// Locks on several paths of the tree, held together by one holder.
 ///
 /// The paths are taken in one order whatever order they are given in, so callers that share some of
-/// them cannot wait for each other in a circle. The lines are those of [`Mutex`](crate::Mutex):
-/// both may be used on one path, and other libraries' locks too. Cheap to clone.
+/// them cannot wait for each other in a circle. The wait queues are those of
+/// [`Mutex`](crate::Mutex): both may be used on one path, and other libraries' locks too. Cheap to
+/// clone.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +49,7 @@ const MOST_IN_ONE_MULTI: usize = 64;
 #[derive(Clone, Debug)]
 pub struct MultiLock {
     /// In the order of taking; at least one.
-    lines: Arc<[Acquisition]>,
+    locks: Arc<[Acquisition]>,
 }
 
 impl MultiLock {
@@ -61,50 +62,50 @@ impl MultiLock {
         client: &Client,
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, LockError> {
-        let mut lines = paths
+        let mut locks = paths
             .into_iter()
             .map(|path| Acquisition::new(client, path.as_ref(), Dialect::Curator))
             .collect::<Result<Vec<_>, _>>()?;
-        if lines.is_empty() {
+        if locks.is_empty() {
             return Err(LockError::BadPath {
                 path: String::new(),
                 why: "a multi-lock needs at least one path".to_owned(),
             });
         }
-        lines.sort_by(|a, b| a.path.cmp(&b.path));
-        lines.dedup_by(|a, b| a.path == b.path);
+        locks.sort_by(|a, b| a.path.cmp(&b.path));
+        locks.dedup_by(|a, b| a.path == b.path);
         Ok(Self {
-            lines: lines.into(),
+            locks: locks.into(),
         })
     }
 
-    /// Uses the names of another library on all paths, to stand in line with its processes.
+    /// Uses the names of another library on all paths, to share the wait queue with its processes.
     #[must_use]
     pub fn dialect(self, dialect: Dialect) -> Self {
-        self.with(|line| line.naming = NamingScheme::Exclusive(dialect))
+        self.with(|lock| lock.naming = NamingScheme::Exclusive(dialect))
     }
 
-    /// What this program calls itself in the data of the lock nodes, for people who look who holds
-    /// and who waits.
+    /// What this program calls itself in the data of the lock nodes, for people who want to see who
+    /// holds and who waits.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         let name: Arc<str> = Arc::from(name);
-        self.with(|line| line.name = Some(Arc::clone(&name)))
+        self.with(|lock| lock.name = Some(Arc::clone(&name)))
     }
 
     fn with(self, change: impl Fn(&mut Acquisition)) -> Self {
-        let lines = self.lines.iter().cloned().map(|mut line| {
-            change(&mut line);
-            line
+        let locks = self.locks.iter().cloned().map(|mut lock| {
+            change(&mut lock);
+            lock
         });
         Self {
-            lines: lines.collect(),
+            locks: locks.collect(),
         }
     }
 
     /// The paths, in the order in which they are taken.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.lines.iter().map(|line| &*line.path)
+        self.locks.iter().map(|lock| &*lock.path)
     }
 
     /// Waits until all locks are ours.
@@ -114,8 +115,7 @@ impl MultiLock {
     /// was taken, in the background where need be.
     ///
     /// # Errors
-    /// [`LockError`] with the path of the lock that could not be had; nothing of ours stays in any
-    /// line.
+    /// [`LockError`] with the path of the lock that could not be had; no waiter node stays behind.
     pub async fn acquire(&self) -> Result<MultiGuard, LockError> {
         let at = AtomicUsize::new(0);
         self.run(AcquireMode::Wait, &at)
@@ -149,7 +149,7 @@ impl MultiLock {
             limit,
             waited_for,
         };
-        let Some(first) = self.lines.first() else {
+        let Some(first) = self.locks.first() else {
             return Err(timed_out(WaitedFor::Others { holder: None }));
         };
         let acquired = at_most(
@@ -163,18 +163,18 @@ impl MultiLock {
     }
 
     fn path_at(&self, at: &AtomicUsize) -> String {
-        let line = self.lines.get(at.load(Ordering::Relaxed));
-        line.map_or_else(String::new, |line| line.path.to_string())
+        let lock = self.locks.get(at.load(Ordering::Relaxed));
+        lock.map_or_else(String::new, |lock| lock.path.to_string())
     }
 
-    /// `at` is kept at the index of the line that is being waited for.
+    /// `at` is kept at the index of the lock that is being waited for.
     async fn run(
         &self,
         mode: AcquireMode,
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, LockError> {
-        // One for each line.
-        let mut held_off = vec![DelayedUntil::default(); self.lines.len()];
+        // One for each lock.
+        let mut held_off = vec![DelayedUntil::default(); self.locks.len()];
         loop {
             match self.attempt(mode, &mut held_off, at).await {
                 Ok(outcome) => return Ok(outcome),
@@ -191,11 +191,11 @@ impl MultiLock {
         at: &AtomicUsize,
     ) -> Result<Option<MultiGuard>, AttemptError> {
         at.store(0, Ordering::Relaxed);
-        let Some(first) = self.lines.first() else {
+        let Some(first) = self.locks.first() else {
             return Ok(None);
         };
         let (session, lease) = first.enter().await?;
-        let mut taken = Vec::with_capacity(self.lines.len());
+        let mut taken = Vec::with_capacity(self.locks.len());
         let all = self.take_all(&session, mode, held_off, at, &mut taken);
         let all = match all.await {
             Ok(all) => all,
@@ -207,9 +207,9 @@ impl MultiLock {
         if !all {
             return Ok(None);
         }
-        let tokens = self.lines.iter().zip(&taken).map(|(line, granted)| {
+        let tokens = self.locks.iter().zip(&taken).map(|(lock, granted)| {
             let token = u64::try_from(granted.waiter.czxid()).unwrap_or_default();
-            (Arc::clone(&line.path), token)
+            (Arc::clone(&lock.path), token)
         });
         let tokens: Vec<_> = tokens.collect();
         let greatest = taken.iter().map(|granted| granted.waiter.czxid()).max();
@@ -219,7 +219,7 @@ impl MultiLock {
         Ok(Some(MultiGuard { guard, tokens }))
     }
 
-    /// Takes one line after the other; `false` where one is not free and that is not waited for.
+    /// Acquires one lock after the other; `false` where one is not free and `mode` is not to wait.
     async fn take_all(
         &self,
         session: &Session,
@@ -228,28 +228,28 @@ impl MultiLock {
         at: &AtomicUsize,
         taken: &mut Vec<GrantedNode>,
     ) -> Result<bool, AttemptError> {
-        let mut place = None;
-        if mode == AcquireMode::IfFree || self.lines.len() <= MOST_IN_ONE_MULTI {
-            place = self.take_free(session, held_off, at, taken).await?;
-            if mode == AcquireMode::IfFree && place.is_some() {
+        let mut queued = None;
+        if mode == AcquireMode::IfFree || self.locks.len() <= MOST_IN_ONE_MULTI {
+            queued = self.take_free(session, held_off, at, taken).await?;
+            if mode == AcquireMode::IfFree && queued.is_some() {
                 return Ok(false);
             }
         }
-        for (line, held_off) in self.lines.iter().zip(held_off).skip(taken.len()) {
+        for (lock, held_off) in self.locks.iter().zip(held_off).skip(taken.len()) {
             at.store(taken.len(), Ordering::Relaxed);
-            let standing = wait_for_turn(line, session, place.take(), held_off);
+            let waiting = wait_for_turn(lock, session, queued.take(), held_off);
             let granted = tokio::select! {
                 biased;
                 () = one_gone(taken) => return Err(AttemptError::Again),
-                granted = standing => granted?,
+                granted = waiting => granted?,
             };
             taken.push(granted);
         }
         Ok(true)
     }
 
-    /// Joins all lines in one multi, and takes those up to the first that is not free. There it
-    /// keeps its place, which it returns; the later lines it leaves again.
+    /// Joins all wait queues in one multi, and keeps the locks up to the first that is not free.
+    /// Its waiter node there is returned; those of the later locks are withdrawn.
     async fn take_free(
         &self,
         session: &Session,
@@ -259,17 +259,17 @@ impl MultiLock {
     ) -> Result<Option<WaiterNode>, AttemptError> {
         let failed = |error: baton_client::Error| self.failed(session, error);
         let dirs: Vec<&str> = self.paths().collect();
-        let name = self.lines.first().and_then(|line| line.name.as_deref());
+        let name = self.locks.first().and_then(|lock| lock.name.as_deref());
         let record = Record::new(name);
-        let seats = || self.seats(session);
-        let group = wait_queue::join_all(session, &[], &seats, &record.to_bytes(), &dirs)
+        let nodes = || self.new_nodes(session);
+        let group = wait_queue::join_all(session, &[], &nodes, &record.to_bytes(), &dirs)
             .await
             .map_err(failed)?;
-        let mut place = None;
-        let lines = self.lines.iter().zip(held_off);
-        let mut stands = lines.zip(group.waiters).zip(group.listings);
-        while let Some((((line, held_off), waiter), listing)) = stands.next() {
-            if place.is_some() {
+        let mut queued = None;
+        let locks = self.locks.iter().zip(held_off);
+        let mut joined = locks.zip(group.waiters).zip(group.listings);
+        while let Some((((lock, held_off), waiter), listing)) = joined.next() {
+            if queued.is_some() {
                 // GuardStatus there any longer, it could be waited for by the one that we are going
                 // to wait for.
                 drop(waiter.withdraw());
@@ -277,67 +277,67 @@ impl MultiLock {
             }
             at.store(taken.len(), Ordering::Relaxed);
             let listing = listing.ok().map(|listing| listing.names);
-            match wait_queue::position_or_withdraw(waiter, listing, line.contention()).await {
+            match wait_queue::position_or_withdraw(waiter, listing, lock.contention()).await {
                 Ok((waiter, Position::First)) if held_off.has_passed() => taken.push(GrantedNode {
                     own_node: OwnNodeWatch::watch(&waiter),
                     waiter,
                 }),
-                Ok((waiter, _)) => place = Some(waiter),
-                Err(trouble) => {
-                    let later = stands.map(|((_, waiter), _)| waiter);
-                    return Err(line.attempt_error(session, trouble).leaving(later).await);
+                Ok((waiter, _)) => queued = Some(waiter),
+                Err(error) => {
+                    let later = joined.map(|((_, waiter), _)| waiter);
+                    return Err(lock.attempt_error(session, error).leaving(later).await);
                 }
             }
         }
-        Ok(place)
+        Ok(queued)
     }
 
-    /// One seat in each line, under a marker of its own.
-    fn seats(&self, session: &Session) -> Vec<NewNode> {
-        let seats = self.lines.iter().map(|line| NewNode {
-            dir: Arc::clone(&line.path),
-            prefix: line.own_prefix(&Uuid::new_v4(), session),
+    /// One node for each lock, under a marker of its own.
+    fn new_nodes(&self, session: &Session) -> Vec<NewNode> {
+        let nodes = self.locks.iter().map(|lock| NewNode {
+            dir: Arc::clone(&lock.path),
+            prefix: lock.own_prefix(&Uuid::new_v4(), session),
         });
-        seats.collect()
+        nodes.collect()
     }
 
-    /// The line that `error` is about.
+    /// The lock that `error` is about.
     fn failed(&self, session: &Session, error: baton_client::Error) -> AttemptError {
         let about = error.path().to_owned();
-        let of = |line: &&Acquisition| {
-            let below = about.strip_prefix(&*line.path);
+        let of = |lock: &&Acquisition| {
+            let below = about.strip_prefix(&*lock.path);
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let line = self.lines.iter().rev().find(of);
-        let line = line.or_else(|| self.lines.first());
-        match line {
-            Some(line) => line.attempt_error(session, error.into()),
+        let lock = self.locks.iter().rev().find(of);
+        let lock = lock.or_else(|| self.locks.first());
+        match lock {
+            Some(lock) => lock.attempt_error(session, error.into()),
             None => AttemptError::Again,
         }
     }
 }
 
-/// Stands in one line until first: from `place`, or else from its end.
+/// Waits for one lock: with `waiter`, or else with a new node.
 async fn wait_for_turn(
-    line: &Acquisition,
+    lock: &Acquisition,
     session: &Session,
-    place: Option<WaiterNode>,
+    queued: Option<WaiterNode>,
     held_off: &mut DelayedUntil,
 ) -> Result<GrantedNode, AttemptError> {
-    let trouble = |trouble| line.attempt_error(session, trouble);
-    let (waiter, listing) = match place {
+    let attempt_error = |error| lock.attempt_error(session, error);
+    let (waiter, listing) = match queued {
         Some(waiter) => (waiter, None),
         None => {
-            let record = Record::new(line.name.as_deref());
-            let prefix = line.own_prefix(&record.id, session);
-            wait_queue::join(session, &line.path, &prefix, &record.to_bytes())
+            let record = Record::new(lock.name.as_deref());
+            let prefix = lock.own_prefix(&record.id, session);
+            wait_queue::join(session, &lock.path, &prefix, &record.to_bytes())
                 .await
-                .map_err(|error| trouble(error.into()))?
+                .map_err(|error| attempt_error(error.into()))?
         }
     };
-    wait_queue::wait_for_turn_delayed(waiter, listing, line.contention(), held_off, |_| {})
+    wait_queue::wait_for_turn_delayed(waiter, listing, lock.contention(), held_off, |_| {})
         .await
-        .map_err(trouble)
+        .map_err(attempt_error)
 }
 
 /// Resolves when one of the nodes is gone, or the session of all. Cancel-safe.
@@ -355,11 +355,11 @@ async fn one_gone(taken: &mut [GrantedNode]) {
     .await;
 }
 
-/// All the locks are held while this lives and [`MultiGuard::check`] says so; with the first that
-/// is lost, all count as lost.
+/// RAII guard of several locks: they are held as long as it exists and [`MultiGuard::check`]
+/// succeeds. With the first that is lost, all count as lost.
 ///
 /// Dropping it releases them all in the background, without blocking; [`MultiGuard::release`] also
-/// waits for the server's word. It answers what a [`Guard`] answers, but has a fencing token for
+/// waits for the server's answer. It offers what a [`Guard`] offers, but has a fencing token for
 /// each lock.
 #[must_use = "dropping the guard releases the locks"]
 #[derive(Debug)]
@@ -448,7 +448,7 @@ impl MultiGuard {
     }
 
     /// Releases all locks. The requests are queued when this returns; await the result for the
-    /// server's word.
+    /// server's answer.
     ///
     /// # Errors
     /// As [`Guard::release`].

@@ -1,7 +1,7 @@
 //! The mutex: FIFO, no herd, cancel-safe.
 //!
-//! Owns the loop from "wants the lock" to a [`Guard`]: a session, a place in line, a grant.
-//! Everything that can go wrong on the way is decided in `line`; here is only what to do about it.
+//! Owns the handle: its options, and the errors of its callers. The acquisition itself is in
+//! `acquire`.
 
 use crate::acquire::{AcquireMode, Acquisition, LockError, WaitProgress};
 use crate::guard::Guard;
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 /// A lock on a path of the tree, for one holder at a time, in order of arrival.
 ///
-/// Any number of these may exist for a path, in any number of processes; each acquire stands in
-/// line for itself, so two acquires of one process exclude each other like those of two machines
-/// (H16). It is not reentrant. Cheap to clone.
+/// Any number of these may exist for a path, in any number of processes; each acquire waits with a
+/// node of its own, so two acquires of one process exclude each other like those of two machines.
+/// It is not reentrant. Cheap to clone.
 ///
-/// The path is the directory of the line. It and what is missing above it are made as containers,
-/// which the server removes some time after they are empty.
+/// The path is the directory of the wait queue. It and what is missing above it are made as
+/// containers, which the server removes some time after they are empty.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -41,8 +41,8 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The longest delay for [`Mutex::lock_delay`]: one faulty program is not to stop a line for
-    /// longer.
+    /// The longest delay for [`Mutex::lock_delay`]: one faulty program must not block a wait queue
+    /// for longer.
     pub const LONGEST_LOCK_DELAY: Duration = LONGEST_LOCK_DELAY;
 
     /// A lock at `path`, with Curator's names. Nothing is sent.
@@ -55,33 +55,34 @@ impl Mutex {
         })
     }
 
-    /// Uses the names of another library, to stand in line with its processes.
+    /// Uses the names of another library, to share the wait queue with its processes.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.acquisition.naming = NamingScheme::Exclusive(dialect);
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds and
-    /// who waits.
+    /// What this program calls itself in the lock node's data, for people who want to see who holds
+    /// and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
         self
     }
 
-    /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
+    /// Shows in `progress` the queue position of an acquire of this handle. Let only one at a time
+    /// use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
         self.acquisition.progress = Some(progress.clone());
         self
     }
 
-    /// If this program fails while it holds the lock, whoever is next leaves it alone for `delay`:
-    /// time for requests to arrive, or to be given up, that the failed holder had sent to systems
-    /// that know of no fencing token. A release costs the next nothing. At most a minute; zero, as
-    /// it is unless set, for none. Where the line's names are [`Dialect::ElectionSupport`]'s, nodes
-    /// have no room for it.
+    /// If this program fails while it holds the lock, the next waiter leaves the lock alone for
+    /// `delay`: time for requests to arrive, or to be given up, that the failed holder had sent to
+    /// systems that know of no fencing token. A release costs the next nothing. At most a minute;
+    /// zero, as it is unless set, for none. Where the naming scheme is
+    /// [`Dialect::ElectionSupport`], nodes have no room for it.
     ///
     /// It binds those who use this library and were waiting when the holder failed, each counting
     /// from when it saw that. Who joins later, or with another library, does not wait. Give all who
@@ -119,24 +120,24 @@ impl Mutex {
 
     /// Waits until the lock is ours.
     ///
-    /// Survives lost connections, and lost sessions too, at the price of a new place in line.
-    /// Cancel-safe at every point: dropping the future takes us out of the line, in the background
-    /// where need be.
+    /// Survives lost connections, and lost sessions too, at the price of a new position in the wait
+    /// queue. Cancel-safe at every point: dropping the future leaves the wait queue, in the
+    /// background where need be.
     ///
     /// # Errors
-    /// [`LockError`]; nothing of ours stays in the line.
+    /// [`LockError`]; no waiter node stays behind.
     pub async fn acquire(&self) -> Result<Guard, LockError> {
         Ok(self.acquisition.acquire(&mut |_| {}).await?.guard)
     }
 
-    /// Releases `guard`, goes to the end of the line and waits there until the lock is ours again:
-    /// the turn of one who has more to do, but lets the others go first. Alone in line, it is held
-    /// again at once, with a new token.
+    /// Releases `guard` and acquires the lock again, behind all who wait now: for a holder that has
+    /// more to do, but lets the others go first. Where nobody waits, the lock is held again at
+    /// once, with a new token.
     ///
-    /// Both are one change of the tree, half of what [`Guard::release`] and [`Mutex::acquire`]
-    /// need. In this process the lock counts as released when the future is first polled. Else it
-    /// does as `acquire`; dropping the future releases `guard` as well. A guard of another lock is
-    /// released, and this one acquired.
+    /// Release and new waiter node are one change of the tree, half of what [`Guard::release`] and
+    /// [`Mutex::acquire`] need. In this process the lock counts as released when the future is
+    /// first polled. Else it does as `acquire`; dropping the future releases `guard` as well. A
+    /// guard of another lock is released, and this one acquired.
     ///
     /// ```no_run
     /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
@@ -151,8 +152,8 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs a
-    /// look; else as `acquire`. Nothing of ours stays in the line.
+    /// [`LockError::Lost`] where `guard` had ended before, so that what was done under it needs to
+    /// be checked; else as `acquire`. No waiter node stays behind.
     pub async fn requeue(&self, guard: Guard) -> Result<Guard, LockError> {
         Ok(self
             .acquisition
@@ -164,7 +165,7 @@ impl Mutex {
     /// The lock if it is free now, else `None`. Waits for the server's answer, never for a holder.
     ///
     /// # Errors
-    /// [`LockError`]; nothing of ours stays in the line.
+    /// [`LockError`]; no waiter node stays behind.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, LockError> {
         let mode = AcquireMode::IfFree;
         let grant = self.acquisition.run(mode, &mut |_| {}).await?;
@@ -172,7 +173,7 @@ impl Mutex {
     }
 
     /// Like [`Mutex::acquire`], for at most `limit`: one deadline over all wake-ups, reconnects and
-    /// sessions (H50).
+    /// sessions.
     ///
     /// # Errors
     /// [`LockError::TimedOut`] when the time is up; else as `acquire`.
@@ -186,7 +187,7 @@ impl Mutex {
         at_most(limit, &self.acquisition.client, mutex.acquire(), timed_out).await
     }
 
-    /// The same, with somewhere to read the position from.
+    /// The same acquisition, with a place to read the position from.
     pub(super) fn observed(&self) -> (Self, WaitProgress) {
         let (acquisition, progress) = self.acquisition.observed();
         (Self { acquisition }, progress)

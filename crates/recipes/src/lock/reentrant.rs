@@ -1,7 +1,7 @@
 //! The reentrant mutex: whoever holds it may take it again.
 //!
-//! Owns the table of who holds, by logical owner, and the count of each. Must never take the
-//! table's word for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
+//! Owns the table of who holds, by logical owner, and the count of each. Must never take the table
+//! for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
 
 use super::Mutex;
 use crate::acquire::LockError;
@@ -53,7 +53,7 @@ impl std::fmt::Display for OwnerId {
 /// let lock = baton::ReentrantMutex::new(&client, "/account/7")?;
 /// let me = baton::OwnerId::unique();
 /// let outer = lock.acquire(&me).await?;
-/// let inner = lock.acquire(&me).await?; // at once, and without a word to the server
+/// let inner = lock.acquire(&me).await?; // at once, and without a request to the server
 /// assert_eq!(inner.token(), outer.token());
 /// inner.release().await?; // still held
 /// outer.release().await?;
@@ -98,8 +98,8 @@ impl Owners {
         }
     }
 
-    /// Takes the owner out of the table if it holds nothing, and nobody but so many has its slot in
-    /// hand.
+    /// Takes the owner out of the table if it holds nothing, and no others than `in_hand` have its
+    /// slot in hand.
     fn tidy(&self, owner: &OwnerId, in_hand: usize) {
         let mut table = self.table();
         let idle = table.get(owner).is_some_and(|slot| {
@@ -150,8 +150,8 @@ impl ReentrantMutex {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds and
-    /// who waits.
+    /// What this program calls itself in the lock node's data, for people who want to see who holds
+    /// and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.mutex = self.mutex.name(name);
@@ -170,8 +170,8 @@ impl ReentrantMutex {
     ///
     /// # Errors
     /// [`LockError::Lost`] where the owner has guards of a lock that is lost: they must go before
-    /// it may acquire anew, so that work which trusts them is not taken for protected (H33). Else
-    /// as [`Mutex::acquire`].
+    /// it may acquire anew, so that work which trusts them is not taken for protected. Else as
+    /// [`Mutex::acquire`].
     pub async fn acquire(&self, owner: &OwnerId) -> Result<ReentrantGuard, LockError> {
         let lent = self.owners.lend(owner);
         let mut slot = lent.slot.lock().await;

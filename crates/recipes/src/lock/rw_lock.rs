@@ -17,7 +17,7 @@ use std::time::Duration;
 /// A lock on a path of the tree, for any number of readers or one writer at a time, in order of
 /// arrival: a reader that comes after a waiting writer waits behind it.
 ///
-/// Otherwise as [`Mutex`](crate::Mutex): each acquire stands in line for itself, nothing is
+/// Otherwise as [`Mutex`](crate::Mutex): each acquire waits with a node of its own, nothing is
 /// reentrant, cheap to clone. The fencing tokens of readers and writers are minted at the grant and
 /// grow with it.
 ///
@@ -52,7 +52,7 @@ impl RwLock {
         })
     }
 
-    /// Uses the names of another library, to stand in line with its processes.
+    /// Uses the names of another library, to share the wait queue with its processes.
     #[must_use]
     pub fn dialect(mut self, dialect: RwDialect) -> Self {
         self.dialect = dialect;
@@ -60,15 +60,16 @@ impl RwLock {
         self
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds and
-    /// who waits.
+    /// What this program calls itself in the lock node's data, for people who want to see who holds
+    /// and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
         self
     }
 
-    /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
+    /// Shows in `progress` the queue position of an acquire of this handle. Let only one at a time
+    /// use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
         self.acquisition.progress = Some(progress.clone());
@@ -87,17 +88,17 @@ impl RwLock {
     /// [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Errors
-    /// [`LockError`]; nothing of ours stays in the line.
+    /// [`LockError`]; no waiter node stays behind.
     pub async fn read(&self) -> Result<ReadGuard, LockError> {
         let guard = self.waiting(LockMode::Shared).await?;
         Ok(self.reader(guard))
     }
 
-    /// To read if that is possible now, else `None`. Waits for the server's answer, never for a
+    /// Shared access if it is possible now, else `None`. Waits for the server's answer, never for a
     /// holder.
     ///
     /// # Errors
-    /// [`LockError`]; nothing of ours stays in the line.
+    /// [`LockError`]; no waiter node stays behind.
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, LockError> {
         let guard = self.at_once(LockMode::Shared).await?;
         Ok(guard.map(|guard| self.reader(guard)))
@@ -119,17 +120,17 @@ impl RwLock {
     /// [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Errors
-    /// [`LockError`]; nothing of ours stays in the line.
+    /// [`LockError`]; no waiter node stays behind.
     pub async fn write(&self) -> Result<WriteGuard, LockError> {
         let guard = self.waiting(LockMode::Exclusive).await?;
         Ok(self.writer(guard))
     }
 
-    /// To write if nobody holds the lock now, else `None`. Waits for the server's answer, never for
-    /// a holder.
+    /// Exclusive access if nobody holds the lock now, else `None`. Waits for the server's answer,
+    /// never for a holder.
     ///
     /// # Errors
-    /// [`LockError`]; nothing of ours stays in the line.
+    /// [`LockError`]; no waiter node stays behind.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, LockError> {
         let guard = self.at_once(LockMode::Exclusive).await?;
         Ok(guard.map(|guard| self.writer(guard)))
@@ -192,8 +193,8 @@ impl RwLock {
     }
 }
 
-/// Leave to read, together with other readers, while this lives and [`Guard::check`] says so. See
-/// [`Guard`].
+/// RAII guard for shared access: this reader holds the lock as long as the guard exists and
+/// [`Guard::check`] succeeds. See [`Guard`].
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct ReadGuard {
@@ -201,7 +202,8 @@ pub struct ReadGuard {
     lock: RwLock,
 }
 
-/// Leave to write, alone, while this lives and [`Guard::check`] says so. See [`Guard`].
+/// RAII guard for exclusive access: the writer holds the lock as long as the guard exists and
+/// [`Guard::check`] succeeds. See [`Guard`].
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct WriteGuard {
@@ -259,7 +261,7 @@ impl ReadGuard {
         let acquisition = self.lock.acquisition(LockMode::Exclusive);
         let source = match acquisition.try_beside(&self.guard).await {
             Ok(Some(Grant { guard, .. })) => {
-                // Behind the new node in the session's order: the line is never without one of
+                // Behind the new node in the session's order: the queue is never without a node of
                 // ours.
                 self.guard.release();
                 let lock = self.lock;
@@ -289,8 +291,8 @@ impl WriteGuard {
     /// Becomes a reader, in one step: the readers that wait behind may go, but no writer before
     /// this reader has released.
     ///
-    /// What the writer was told with ([`Guard::lost`], say) ends as released. Cancel-safe: dropping
-    /// the future releases the lock.
+    /// What reports on the writer's guard ([`Guard::lost`], say) ends as released. Cancel-safe:
+    /// dropping the future releases the lock.
     ///
     /// # Errors
     /// [`LockError::Lost`] where the writer had lost the lock, [`LockError::Client`] where the
@@ -304,7 +306,7 @@ impl WriteGuard {
         };
         guard.check().map_err(lost)?;
         let mut record = Record::new(lock.acquisition.name.as_deref());
-        record.place = guard.node_czxid();
+        record.kept_position = guard.node_czxid();
         let session = guard.session().clone();
         let writer = baton_proto::path::name(guard.node()).to_owned();
         let Some(reader) = lock.dialect.downgraded(&writer, &record.id) else {

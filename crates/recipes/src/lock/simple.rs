@@ -2,7 +2,7 @@
 //!
 //! Owns the create of that node and the wait for its end. Must never take a node of the same
 //! session for its own by the session alone: two acquires of one session exclude each other, and
-//! are told apart by the node's data (H06, H16).
+//! are distinguished by the node's data (H06, H16).
 
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::Guard;
@@ -26,16 +26,16 @@ const NODE: &str = "lock";
 /// and all try again when it goes: a herd. For teaching, and to share a path with programs that
 /// lock in this way; otherwise use [`Mutex`](crate::Mutex).
 ///
-/// No order of arrival: whoever is quickest gets it, so a waiter may wait for ever while others
+/// No order of arrival: the quickest caller gets it, so a waiter may wait for ever while others
 /// come and go. All else is as for the mutex: the guard, the fencing token, lost connections,
 /// cancellation.
 ///
 /// Only [`Guard::txn`] knows less. A server checks a node by its name and by how often it was
 /// written, and the next holder's node can have both the same, also where it is another program's;
-/// nothing else can be checked in its place, because an ephemeral node has no children and this
-/// one's name is fixed. So where somebody deletes the node of a holder that lives, a transaction of
-/// that holder may be applied under the next one's lock, until the news has reached it; one whose
-/// session has expired can send none.
+/// nothing else can be checked instead, because an ephemeral node has no children and this one's
+/// name is fixed. So where somebody deletes the node of a holder that lives, a transaction of that
+/// holder may be applied under the next one's lock, until the notification has reached it; one
+/// whose session has expired can send none.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -63,7 +63,8 @@ impl SimpleMutex {
         })
     }
 
-    /// What this program calls itself in the lock node's data, for people who look who holds.
+    /// What this program calls itself in the lock node's data, for people who want to see who
+    /// holds.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
@@ -123,9 +124,9 @@ impl SimpleMutex {
 
     async fn attempt(&self, mode: AcquireMode) -> Result<Option<Guard>, AttemptError> {
         let (session, lease) = self.acquisition.enter().await?;
-        let trouble = |trouble| self.acquisition.attempt_error(&session, trouble);
+        let attempt_error = |error| self.acquisition.attempt_error(&session, error);
         loop {
-            match self.take(&session).await.map_err(trouble)? {
+            match self.take(&session).await.map_err(attempt_error)? {
                 Some(granted) => {
                     let token = granted.waiter.czxid();
                     return self
@@ -137,7 +138,7 @@ impl SimpleMutex {
                 None if mode == AcquireMode::IfFree => return Ok(None),
                 None => until_gone(&session, &self.node, || {})
                     .await
-                    .map_err(trouble)?,
+                    .map_err(attempt_error)?,
             }
         }
     }
@@ -146,14 +147,14 @@ impl SimpleMutex {
     async fn take(&self, session: &Session) -> Result<Option<GrantedNode>, AcquireError> {
         let record = Record::new(self.acquisition.name.as_deref());
         loop {
-            let offer = offer(session, &self.acquisition.path, &self.node, &record);
-            let Ok(settled) = offer.await else {
+            let create = send_create(session, &self.acquisition.path, &self.node, &record);
+            let Ok(settled) = create.await else {
                 return Err(AcquireError::SessionLost);
             };
             match settled {
                 Ok(Some(waiter)) => {
-                    if let Err(trouble) = self.alone(self.children(session).await?) {
-                        return Err(wait_queue::withdraw_after(waiter, trouble).await);
+                    if let Err(error) = self.alone(self.children(session).await?) {
+                        return Err(wait_queue::withdraw_after(waiter, error).await);
                     }
                     let own_node = OwnNodeWatch::watch(&waiter);
                     return Ok(Some(GrantedNode { waiter, own_node }));
@@ -173,7 +174,8 @@ impl SimpleMutex {
         Ok(retry::read(session, children).await?.names)
     }
 
-    /// Refuses to hold beside a line of another lock at the same path, which would not wait for us.
+    /// Refuses to hold beside the wait queue of another lock at the same path, which would not wait
+    /// for us.
     fn alone(&self, children: Vec<String>) -> Result<(), AcquireError> {
         for child in children.into_iter().filter(|child| child != NODE) {
             match NamingScheme::Exclusive(Dialect::Curator).classify(&child) {
@@ -192,9 +194,9 @@ impl SimpleMutex {
 /// Sends the create; its outcome comes by the channel, as our node, or as `None` where it is
 /// certain that it was not applied.
 ///
-/// What nobody receives is deleted: the node may not be looked for by its name, which a later
-/// holder of this session has too.
-fn offer(
+/// What nobody receives is deleted: the node may not be searched by its name, which a later holder
+/// of this session has too.
+fn send_create(
     session: &Session,
     dir: &Arc<str>,
     node: &Arc<str>,

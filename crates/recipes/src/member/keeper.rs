@@ -2,7 +2,7 @@
 //!
 //! Owns every write to the node. It must never delete or make it again while our session has it
 //! (H80), never leave the path empty between two of our sessions (H79), and never touch another's
-//! node: whose it is, its owner session tells, or the instance id in its data for the time before
+//! node: its owner session shows whose it is, or the instance id in its data for the time before
 //! this process.
 
 use super::error::MemberError;
@@ -25,7 +25,7 @@ struct Ending(Arc<NodeControl>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.tell(NodeState::Ended(closed(&self.0)), None);
+        self.0.set_state(NodeState::Ended(closed(&self.0)), None);
     }
 }
 
@@ -72,13 +72,13 @@ pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
                 match end {
                     End::Stopped => return,
                     End::SessionOver => {
-                        control.tell(NodeState::Absent, None);
+                        control.set_state(NodeState::Absent, None);
                         continue;
                     }
                     End::Superseded(session_id) => {
                         let path = control.path.to_string();
                         let error = MemberError::Superseded { path, session_id };
-                        control.tell(NodeState::Ended(error), None);
+                        control.set_state(NodeState::Ended(error), None);
                         return;
                     }
                     End::Refused(error) => error,
@@ -90,7 +90,7 @@ pub(super) async fn keep(control: Arc<NodeControl>, client: Client) {
                 source,
             },
         };
-        control.tell(NodeState::Blocked(error), None);
+        control.set_state(NodeState::Blocked(error), None);
         tokio::select! {
             biased;
             () = tokio::time::sleep(backoff.pause()) => {}
@@ -176,7 +176,7 @@ impl Keeper<'_> {
             }
             return self.take_over(found).await;
         }
-        self.control.tell(
+        self.control.set_state(
             NodeState::Blocked(MemberError::Taken {
                 path: self.control.path.to_string(),
                 session_id: owner,
@@ -201,7 +201,7 @@ impl Keeper<'_> {
             let deletion = self
                 .session
                 .delete_eventually(&self.control.path, found.stat.czxid);
-            self.control.tell(NodeState::Absent, None);
+            self.control.set_state(NodeState::Absent, None);
             if let Err(error) = deletion.await {
                 tracing::warn!(path = &*self.control.path, %error, "registration not deleted");
             }
@@ -232,13 +232,13 @@ impl Keeper<'_> {
             czxid: found.stat.czxid,
         };
         self.control
-            .tell(NodeState::Present(registered), Some(self.session));
+            .set_state(NodeState::Present(registered), Some(self.session));
         tokio::select! {
             biased;
             event = watch => match event {
                 Ok(event) => {
                     if event.kind == EventKind::NodeDeleted {
-                        self.control.tell(NodeState::Absent, None);
+                        self.control.set_state(NodeState::Absent, None);
                     }
                     Ok(self.read())
                 }
@@ -248,7 +248,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Nobody's node is there: makes ours, and looks in the same breath.
+    /// Nobody's node is there: creates ours, and reads it with the same packet.
     async fn create(&mut self) -> Result<PendingRead, End> {
         let wanted = self.control.wanted();
         self.own.written = None;
@@ -275,8 +275,9 @@ impl Keeper<'_> {
 
     /// The node is a dying session's of ours: makes it this session's, at one instant.
     ///
-    /// The version tells it from one that somebody made there meanwhile, unless that one was
-    /// written as often; it would have to have our id as well, and be made within this round trip.
+    /// The version distinguishes it from one that somebody made there meanwhile, unless that one
+    /// was written as often; it would have to have our id as well, and be made within this round
+    /// trip.
     async fn take_over(&mut self, found: Data) -> Result<PendingRead, End> {
         let wanted = self.control.wanted();
         self.own.written = None;
@@ -304,7 +305,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// Looks again once that makes sense: what was maybe applied is told by what is found then.
+    /// Reads again once that makes sense: what is found then shows what was perhaps applied.
     async fn after(&mut self, error: Error) -> Result<PendingRead, End> {
         if self.session.state().is_final() {
             return Err(End::SessionOver);

@@ -1,7 +1,7 @@
-//! How members look in the tree, in Baton's form and in those of other libraries.
+//! The names and data of members' nodes, in Baton's form and in those of other libraries.
 //!
-//! Owns names and data of members' nodes (`docs/internals/hazards.md` §2.1). Data tells who a
-//! member says it is; whose the node is, only its owner session tells (H06).
+//! Owns names and data of members' nodes (`docs/internals/hazards.md` §2.1). Data shows who a
+//! member says it is; only the owner session shows whose the node is (H06).
 
 use super::error::MemberError;
 use crate::record::Record;

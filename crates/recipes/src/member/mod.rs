@@ -2,6 +2,15 @@
 //!
 //! Owns registration and the live view of a group. Membership is no lock: that a member is listed
 //! says that its session lived a moment ago, not that it holds anything.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `view` | the members of a group, as they change |
+//! | `persistent_node` | the handle of a node that outlives its session |
+//! | `keeper` | the task that keeps the node there |
+//! | `node_control` | the state that handle and keeper share |
+//! | `layout` | names and data of members, of each library |
+//! | `error` | why a member is not registered |
 
 mod error;
 mod keeper;
@@ -161,8 +170,8 @@ impl Membership {
         Ok(self.roll().await?.members.to_vec())
     }
 
-    /// The members as of now, as the first update of a view tells them, with the nodes that we may
-    /// not read.
+    /// The members as of now, as in the first update of a view, with the nodes that we may not
+    /// read.
     ///
     /// # Errors
     /// [`MemberError::View`], also where we may not read the group itself. It waits as long as
@@ -177,8 +186,8 @@ impl Membership {
         }
     }
 
-    /// A live view of the members. It outlives lost connections and sessions; whoever left
-    /// meanwhile is told then.
+    /// A live view of the members. It outlives lost connections and sessions; members that left
+    /// meanwhile are reported then.
     ///
     /// # Errors
     /// [`MemberError::View`] outside a tokio runtime.

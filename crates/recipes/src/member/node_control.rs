@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-/// Where a [`PersistentNode`](crate::PersistentNode) stands.
+/// The state of a [`PersistentNode`](crate::PersistentNode).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {
@@ -84,7 +84,7 @@ impl NodeControl {
         self.stopping.load(Ordering::Acquire)
     }
 
-    pub(super) fn tell(&self, state: NodeState, session: Option<&Session>) {
+    pub(super) fn set_state(&self, state: NodeState, session: Option<&Session>) {
         *lock(&self.session) = session.cloned();
         self.state.send_if_modified(|now| {
             let changed = *now != state && !matches!(now, NodeState::Ended(_));
@@ -97,7 +97,7 @@ impl NodeControl {
 
     pub(super) fn state(&self) -> NodeState {
         let state = self.state.borrow().clone();
-        // Asked of the session itself: the task that is to tell of its end may not have run since.
+        // Asked of the session itself: the task that reports its end may not have run since.
         let over = lock(&self.session)
             .as_ref()
             .is_some_and(|session| session.state().is_final());

@@ -82,7 +82,7 @@ impl PersistentNode {
         &self.control.path
     }
 
-    /// Where it stands now.
+    /// Its present state.
     #[must_use]
     pub fn state(&self) -> NodeState {
         self.control.state()

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::watch;
 
-/// A member as its node tells.
+/// A member, as read from its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
@@ -34,7 +34,7 @@ pub struct Member {
     pub record: Option<Record>,
 }
 
-/// The members now, and what is different from what was told before.
+/// The members now, and the difference to the update before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupUpdate {
@@ -97,7 +97,7 @@ impl Own {
     }
 }
 
-/// The members of a group, told whenever they change. Dropping it removes its watch.
+/// The members of a group, as they change. Dropping it removes its watch.
 #[derive(Debug)]
 pub struct GroupView {
     pub(super) layout: GroupLayout,
@@ -105,7 +105,7 @@ pub struct GroupView {
     events: CacheEvents,
     own: Arc<Own>,
     own_changes: watch::Receiver<u64>,
-    told: Option<BTreeMap<String, Member>>,
+    reported: Option<BTreeMap<String, Member>>,
     told_unreadable: Vec<String>,
 }
 
@@ -117,20 +117,20 @@ impl GroupView {
             cache,
             own: Arc::clone(own),
             own_changes: own.changes.subscribe(),
-            told: None,
+            reported: None,
             told_unreadable: Vec::new(),
         }
     }
 
     /// At first everybody, as joined; later each change. Changes that follow each other faster than
-    /// this is called are told as one; lists in between are skipped. While there is no connection,
-    /// nothing is told. Cancel-safe.
+    /// this is called are returned as one; lists in between are skipped. Without a connection,
+    /// nothing is returned. Cancel-safe.
     ///
     /// # Errors
     /// [`MemberError::View`] once the client is closed. Refusals do not end it; see
     /// [`GroupView::status`].
     pub async fn next(&mut self) -> Result<GroupUpdate, MemberError> {
-        if self.told.is_none() {
+        if self.reported.is_none() {
             self.cache.ready().await?;
         }
         loop {
@@ -180,17 +180,17 @@ impl GroupView {
         members: BTreeMap<String, Member>,
         snapshot: &Snapshot,
     ) -> Option<GroupUpdate> {
-        let first = self.told.is_none();
-        let told = self.told.take().unwrap_or_default();
+        let first = self.reported.is_none();
+        let reported = self.reported.take().unwrap_or_default();
         let (mut joined, mut changed) = (Vec::new(), Vec::new());
         for (node, member) in &members {
-            match told.get(node) {
+            match reported.get(node) {
                 None => joined.push(member.clone()),
                 Some(before) if before != member => changed.push(member.clone()),
                 Some(_) => {}
             }
         }
-        let left: Vec<_> = told
+        let left: Vec<_> = reported
             .into_iter()
             .filter_map(|(node, member)| (!members.contains_key(&node)).then_some(member))
             .collect();
@@ -204,9 +204,9 @@ impl GroupView {
             as_of: snapshot.as_of(),
             unreadable,
         };
-        self.told = Some(members);
-        let news = [&update.joined, &update.changed, &update.left];
-        (first || hidden || news.iter().any(|list| !list.is_empty())).then_some(update)
+        self.reported = Some(members);
+        let differences = [&update.joined, &update.changed, &update.left];
+        (first || hidden || differences.iter().any(|list| !list.is_empty())).then_some(update)
     }
 }
 

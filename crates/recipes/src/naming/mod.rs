@@ -1,9 +1,9 @@
-//! The names of lock nodes: what we emit, what we read, what we refuse.
+//! Naming schemes: the names of lock nodes that each library writes and reads.
 //!
-//! Owns the grammar of every library that may stand in the same line (`docs/internals/hazards.md`,
-//! "Names on the tree"). It must never guess: a child that may be a contender and cannot be ordered
-//! against ours is refused (H13), because treating it as "behind us" is how two clients come to
-//! hold one lock.
+//! Owns the names of every library that may use the same wait queue (`docs/internals/hazards.md`,
+//! "Names on the tree"). It must never guess: a child that may be a waiter node and cannot be
+//! ordered against ours is refused (H13), because treating it as "behind us" is how two clients
+//! come to hold one lock.
 
 mod lock_mode;
 mod read_write;
@@ -43,7 +43,7 @@ pub enum Dialect {
 /// The digit zero of sixteen scripts: Arabic, Persian, NKo, Devanagari, Bengali, Gurmukhi,
 /// Gujarati, Oriya, Tamil, Telugu, Kannada, Malayalam, Thai, Lao, Tibetan, Burmese.
 ///
-/// A marker has to be in the name, or an offer whose reply was lost could not be told from
+/// A marker has to be in the name, or an offer whose reply was lost could not be distinguished from
 /// another's (H61); and Java's `Integer.valueOf`, which is what `LeaderElectionSupport` reads names
 /// with, takes the digits of every script. So 128 bits are written as leading zeros: sixteen kinds
 /// of zero, four bits each.
@@ -63,23 +63,23 @@ fn in_zeros(marker: &Uuid) -> String {
         .collect()
 }
 
-/// What one child of a lock path is to a participant of a given dialect.
+/// What one child of a lock path is to a participant of a given naming scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
-    /// Stands in line with this number.
+    /// A waiter node with this number.
     Waiter {
         /// The number that the server appended.
         number: i64,
-        /// What it wants.
+        /// Its lock mode.
         mode: LockMode,
     },
-    /// Cannot be a contender in any dialect: no lock token, no sequence number. Skipped.
+    /// No waiter node in any naming scheme: no lock token, no sequence number. Skipped.
     Bystander,
-    /// May be a contender that we cannot order, or that would not honour us.
+    /// Perhaps a waiter node that cannot be ordered, or that would not wait for ours.
     Refused(Refusal),
 }
 
-/// Why a child makes a lock path unusable for a dialect.
+/// Why a child makes a lock path unusable for a naming scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -113,7 +113,7 @@ enum Family {
     Kazoo(i64),
     WriteLock(i64),
     Support(i64),
-    /// A family that we can name but never stand in line with.
+    /// A known family that ours never shares a wait queue with.
     Foreign(&'static str),
     Unreadable(Token),
     UnknownSequential,
@@ -128,7 +128,7 @@ enum Token {
 }
 
 impl Dialect {
-    /// The name of this dialect as options and messages spell it.
+    /// The name of this naming scheme as options and messages spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ impl Dialect {
         }
     }
 
-    /// What `child`, a name without its directory, is to a participant of this dialect.
+    /// What `child`, a name without its directory, is to a participant of this naming scheme.
     pub(crate) fn classify(self, child: &str) -> Child {
         match (self, Family::of(child)) {
             (Self::Curator, Family::Lock(number))
@@ -195,7 +195,7 @@ impl std::str::FromStr for Dialect {
     }
 }
 
-/// A dialect's name that is none.
+/// The name of an unknown naming scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{given}\" is an unknown naming scheme; use {known}")]
 pub struct UnknownDialect {
@@ -284,17 +284,17 @@ impl Family {
 fn write_lock_sign(prefix: &str) -> Option<bool> {
     let is_session =
         |text: &str| text.parse::<i64>().is_ok() || u64::from_str_radix(text, 16).is_ok();
-    let is_contender = |text: &str| {
+    let is_waiter = |text: &str| {
         is_session(text)
             || text
                 .rsplit_once('-')
                 .is_some_and(|(session, marker)| marker.len() == 32 && is_session(session))
     };
-    let contender = prefix.strip_prefix("x-")?.strip_suffix('-')?;
-    if is_contender(contender) {
+    let name = prefix.strip_prefix("x-")?.strip_suffix('-')?;
+    if is_waiter(name) {
         return Some(false);
     }
-    is_contender(contender.strip_suffix('-')?).then_some(true)
+    is_waiter(name.strip_suffix('-')?).then_some(true)
 }
 
 /// The number that is all of `text`, as servers append it: ten digits or more, perhaps with a sign.
@@ -307,7 +307,7 @@ pub(crate) fn sequence_number(text: &str) -> Option<i64> {
     }
 }
 
-/// The number of a semaphore's lease `lease-#`, whatever stands before it, or `None` for a child of
+/// The number of a semaphore's lease `lease-#`, whatever precedes it, or `None` for a child of
 /// another kind.
 pub(crate) fn lease_number(child: &str) -> Option<i64> {
     Tail::of(child)?.after("lease-")?
@@ -317,7 +317,7 @@ pub(crate) fn lease_number(child: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn contender(dialect: Dialect, child: &str) -> Option<i64> {
+    fn waiter_number(dialect: Dialect, child: &str) -> Option<i64> {
         match dialect.classify(child) {
             Child::Waiter { number, .. } => Some(number),
             _ => None,
@@ -343,12 +343,18 @@ mod tests {
         ] {
             for session in [7, -7, i64::MIN, i64::MAX] {
                 let prefix = dialect.own_prefix(&marker, session);
-                assert_eq!(contender(dialect, &format!("{prefix}0000000042")), Some(42));
                 assert_eq!(
-                    contender(dialect, &format!("{prefix}-2147483648")),
+                    waiter_number(dialect, &format!("{prefix}0000000042")),
+                    Some(42)
+                );
+                assert_eq!(
+                    waiter_number(dialect, &format!("{prefix}-2147483648")),
                     Some(-2_147_483_648)
                 );
-                assert_eq!(contender(dialect, &format!("{prefix}-000000005")), Some(-5));
+                assert_eq!(
+                    waiter_number(dialect, &format!("{prefix}-000000005")),
+                    Some(-5)
+                );
             }
             assert_eq!(dialect.as_str().parse(), Ok(dialect));
         }
@@ -357,27 +363,27 @@ mod tests {
     #[test]
     fn h20_the_sign_survives_a_separator_that_is_a_dash() {
         assert_eq!(
-            contender(Dialect::Curator, "lock--2147483648"),
+            waiter_number(Dialect::Curator, "lock--2147483648"),
             Some(-2_147_483_648)
         );
         assert_eq!(
-            contender(Dialect::WriteLock, "x-123--2147483647"),
+            waiter_number(Dialect::WriteLock, "x-123--2147483647"),
             Some(-2_147_483_647)
         );
         assert_eq!(
-            contender(Dialect::WriteLock, "x--123-2147483647"),
+            waiter_number(Dialect::WriteLock, "x--123-2147483647"),
             Some(2_147_483_647)
         );
         assert_eq!(
-            contender(Dialect::WriteLock, "x--123--2147483648"),
+            waiter_number(Dialect::WriteLock, "x--123--2147483648"),
             Some(-2_147_483_648)
         );
         assert_eq!(
-            contender(Dialect::WriteLock, "x-00000000abcdef12-0000000003"),
+            waiter_number(Dialect::WriteLock, "x-00000000abcdef12-0000000003"),
             Some(3)
         );
         assert_eq!(
-            contender(Dialect::ElectionSupport, "n_-2147483648"),
+            waiter_number(Dialect::ElectionSupport, "n_-2147483648"),
             Some(-2_147_483_648)
         );
     }
@@ -402,11 +408,11 @@ mod tests {
     #[test]
     fn h22_longer_numbers_parse_and_too_long_ones_fail_closed() {
         assert_eq!(
-            contender(Dialect::Curator, "lock-9223372036854775807"),
+            waiter_number(Dialect::Curator, "lock-9223372036854775807"),
             Some(9_223_372_036_854_775_807)
         );
         assert_eq!(
-            contender(Dialect::Curator, "lock-00000000000004294967296"),
+            waiter_number(Dialect::Curator, "lock-00000000000004294967296"),
             Some(4_294_967_296)
         );
         assert!(refused(Dialect::Curator, "lock-9223372036854775808"));
@@ -419,19 +425,19 @@ mod tests {
     #[test]
     fn h23_a_prefix_with_the_token_or_digits_in_it_yields_the_last_number() {
         assert_eq!(
-            contender(Dialect::Curator, "lock-7-lock-0000000001"),
+            waiter_number(Dialect::Curator, "lock-7-lock-0000000001"),
             Some(1)
         );
         assert_eq!(
-            contender(Dialect::Curator, "lock-0000000009-lock-0000000001"),
+            waiter_number(Dialect::Curator, "lock-0000000009-lock-0000000001"),
             Some(1)
         );
         assert_eq!(
-            contender(Dialect::Kazoo, "12__lock__34__lock__0000000002"),
+            waiter_number(Dialect::Kazoo, "12__lock__34__lock__0000000002"),
             Some(2)
         );
         assert_eq!(
-            contender(Dialect::Curator, &format!("_c_{U36}-my-lock-0000000003")),
+            waiter_number(Dialect::Curator, &format!("_c_{U36}-my-lock-0000000003")),
             Some(3)
         );
     }
@@ -452,7 +458,7 @@ mod tests {
         assert!(refused(Dialect::Kazoo, &curator));
         assert!(refused(Dialect::WriteLock, &curator));
         assert!(refused(Dialect::Curator, "x-123-0000000001"));
-        assert_eq!(contender(Dialect::Curator, &go), Some(1));
+        assert_eq!(waiter_number(Dialect::Curator, &go), Some(1));
         for foreign in [
             "n_0000000001",
             "anything0000000001",

@@ -1,7 +1,7 @@
 //! The names of read/write locks.
 //!
-//! Owns their grammar in each library. A reader that was a writer has the writer's number in its
-//! name (H43).
+//! Owns their form in each library. A reader that was a writer has the writer's number in its name
+//! (H43).
 
 use super::sequence_number::Tail;
 use super::{Child, Family, LockMode, Refusal, UnknownDialect};
@@ -26,7 +26,7 @@ pub enum RwDialect {
 impl RwDialect {
     const ALL: [Self; 3] = [Self::Curator, Self::Kazoo, Self::Host];
 
-    /// The name of this dialect as options and messages spell it.
+    /// The name of this naming scheme as options and messages spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl RwDialect {
         }
     }
 
-    /// What stands before the number.
+    /// The token before the number.
     fn token(self, mode: LockMode) -> &'static str {
         match (self, mode) {
             (Self::Curator, LockMode::Shared) => "__READ__",

@@ -1,12 +1,12 @@
-//! A line's names and who waits for whom in it.
+//! The naming scheme of a wait queue.
 //!
-//! Owns the difference between contenders that exclude everybody and those that share. Must never
-//! say that a node blocks nobody unless all participants of the same names say so too.
+//! Owns the difference between the names of mutexes and those of read/write locks. Must never say
+//! that a node blocks nobody unless all participants of the same names say so too.
 
 use super::{Child, Dialect, LockMode, RwDialect};
 use uuid::Uuid;
 
-/// The names on one path.
+/// The naming scheme of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamingScheme {
     Exclusive(Dialect),
@@ -14,7 +14,7 @@ pub(crate) enum NamingScheme {
 }
 
 impl NamingScheme {
-    /// The name of these names, as options and messages spell it.
+    /// The name of this scheme, as options and messages spell it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Exclusive(dialect) => dialect.as_str(),
@@ -30,7 +30,7 @@ impl NamingScheme {
         }
     }
 
-    /// What `child`, a name without its directory, is in this line.
+    /// What `child`, a name without its directory, is in this wait queue.
     pub(crate) fn classify(self, child: &str) -> Child {
         match self {
             Self::Exclusive(dialect) => dialect.classify(child),
@@ -38,7 +38,7 @@ impl NamingScheme {
         }
     }
 
-    /// What a child that was classified as a contender wants.
+    /// The lock mode of a child that was classified as a waiter node.
     pub(crate) fn mode_of(self, child: &str) -> LockMode {
         match self.classify(child) {
             Child::Waiter { mode, .. } => mode,
@@ -46,8 +46,8 @@ impl NamingScheme {
         }
     }
 
-    /// Whether a node may come to stand before one of ours that was created earlier, and block it:
-    /// a writer that becomes a reader keeps its number (H43).
+    /// Whether a node may come before one of ours that was created earlier, and block it: a writer
+    /// that becomes a reader keeps its number (H43).
     pub(crate) fn is_overtaken(self, own: LockMode) -> bool {
         matches!((self, own), (Self::ReadWrite(_), LockMode::Exclusive))
     }

@@ -1,8 +1,7 @@
-//! What a member of a partition does all the time: wants what the hash gives it, and locks what it
-//! wants.
+//! The task of a partition's member: wants the items that the hash gives it, and locks them.
 //!
-//! Owns the locks on their way, and the news of those that were handed out. Must never take a guard
-//! back from its user: it asks.
+//! Owns the acquisitions under way, and the notifications about guards that were handed out. Must
+//! never take a guard back from its user: it asks.
 
 use super::{PartitionError, PartitionEvent, hash};
 use crate::acquire::LockError;
@@ -22,7 +21,7 @@ pub(super) struct Driver {
     events: mpsc::Sender<Result<PartitionEvent, PartitionError>>,
     /// What is to be ours.
     wanted: BTreeSet<Arc<str>>,
-    /// What stands in line, or waits to stand there again.
+    /// Items whose lock is being acquired, or will be after a pause.
     acquiring: BTreeMap<Arc<str>, AbortHandle>,
     /// What was handed out.
     held: BTreeMap<Arc<str>, AssignedItem>,
@@ -141,12 +140,12 @@ impl Driver {
             self.acquire(item);
         }
         for item in revoked {
-            self.tell(PartitionEvent::Revoked { item }).await?;
+            self.send(PartitionEvent::Revoked { item }).await?;
         }
         Ok(())
     }
 
-    /// Stands in line for an item, unless it is ours or stands there already.
+    /// Acquires the lock of an item, unless it is held or being acquired already.
     fn acquire(&mut self, item: Arc<str>) {
         if self.held.contains_key(&item) || self.acquiring.contains_key(&item) {
             return;
@@ -185,7 +184,7 @@ impl Driver {
             Err(error) => {
                 self.pauses.entry(Arc::clone(&item)).or_default();
                 self.acquire(Arc::clone(&item));
-                return self.tell(PartitionEvent::Failed { item, error }).await;
+                return self.send(PartitionEvent::Failed { item, error }).await;
             }
         };
         self.pauses.remove(&item);
@@ -196,7 +195,7 @@ impl Driver {
             asked: false,
         };
         self.held.insert(Arc::clone(&item), held);
-        self.tell(PartitionEvent::Assigned { item, guard }).await
+        self.send(PartitionEvent::Assigned { item, guard }).await
     }
 
     async fn ended(&mut self, item: Arc<str>, reason: LostReason) -> Result<(), Abandoned> {
@@ -206,11 +205,11 @@ impl Driver {
         }
         match reason {
             LostReason::Released => Ok(()),
-            reason => self.tell(PartitionEvent::Lost { item, reason }).await,
+            reason => self.send(PartitionEvent::Lost { item, reason }).await,
         }
     }
 
-    async fn tell(&self, event: PartitionEvent) -> Result<(), Abandoned> {
+    async fn send(&self, event: PartitionEvent) -> Result<(), Abandoned> {
         self.events.send(Ok(event)).await.map_err(|_| Abandoned)
     }
 }

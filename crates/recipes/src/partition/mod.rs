@@ -79,7 +79,7 @@ pub enum PartitionEvent {
         guard: Guard,
     },
     /// The item is to go to another member. It stays this one's until its guard is released or
-    /// dropped; the guard's [`Guard::on_revoke`] tells the same.
+    /// dropped; the guard's [`Guard::on_revoke`] reports the same.
     Revoked {
         /// The item.
         item: Arc<str>,

@@ -31,7 +31,7 @@ pub enum SemaphoreError {
         /// The most that one acquire can have.
         most: u32,
     },
-    /// The number in the tree is not the one that this participant was made with (H48).
+    /// The number in the tree is not the one that this participant was made with.
     #[error(
         "{path}: refused: its number of permits is {stored}, not {ours}; use the same number everywhere, or resize it"
     )]

@@ -10,7 +10,7 @@ use crate::wait_queue::WaiterNode;
 use crate::wait_queue::order::{self, SequentialChild};
 use baton_client::{Error, Session};
 
-/// How leases of ours stand.
+/// Whether leases of ours count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStatus {
     /// All of them count.
@@ -21,9 +21,9 @@ pub(super) enum LeaseStatus {
     Gone,
 }
 
-/// How `mine` stand among `names`, the children of `dir`, which were listed after they were
+/// Whether `mine` count among `names`, the children of `dir`, which were listed after they were
 /// created.
-pub(super) async fn standing(
+pub(super) async fn status(
     session: &Session,
     dir: &str,
     names: Vec<String>,
@@ -31,10 +31,10 @@ pub(super) async fn standing(
     permits: u32,
 ) -> Result<LeaseStatus, Error> {
     let mut unreadable = 0;
-    let mut line = Vec::with_capacity(names.len());
+    let mut leases = Vec::with_capacity(names.len());
     for name in names {
         match naming::lease_number(&name) {
-            Some(number) => line.push(SequentialChild {
+            Some(number) => leases.push(SequentialChild {
                 name,
                 number,
                 czxid: None,
@@ -42,10 +42,10 @@ pub(super) async fn standing(
             None => unreadable += 1,
         }
     }
-    let line = order::arrange_with(session, dir, line).await?;
+    let leases = order::arrange_with(session, dir, leases).await?;
     let mut found = 0;
     let mut up_to_last = 0;
-    for (before, child) in line.iter().enumerate() {
+    for (before, child) in leases.iter().enumerate() {
         if mine.iter().any(|lease| lease.name() == child.name) {
             found += 1;
             up_to_last = before + 1;

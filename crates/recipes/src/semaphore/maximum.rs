@@ -124,7 +124,7 @@ impl Maximum {
                 Err(error) => Err(error),
             };
             // Whether ours was stored or another's, and whether the answer came or not: the next
-            // look tells.
+            // read shows.
             match outcome {
                 Err(error) if error.is_bad_version() || error.is_no_node() => {}
                 Err(error) => self.passes(session, error).await?,
@@ -143,7 +143,7 @@ impl Maximum {
             Err(error) if error.is_node_exists() => Ok(()),
             Err(error) if error.is_no_node() => {
                 let above = baton_proto::path::parent(&self.path);
-                // That the node is missing is no news; that what is above it cannot be made is.
+                // That the node is missing is expected; that what is above it cannot be made is.
                 match ensure_parents(session, above, Parents::Container).await {
                     Ok(()) => Ok(()),
                     Err(error) => return self.passes(session, error).await.map(Ok),
@@ -211,7 +211,7 @@ impl Maximum {
     }
 
     /// Returns once the operation may be tried again. A create or a set whose outcome is open may,
-    /// because the next look comes first.
+    /// because the next read comes first.
     async fn passes(&self, session: &Session, error: Error) -> Result<(), SemaphoreError> {
         retry::until_readable(session, error)
             .await

@@ -1,7 +1,7 @@
-//! The semaphore: so many permits, of which each holder has one or several.
+//! The semaphore: a number of permits, of which each holder has one or several.
 //!
-//! Owns the way from "wants permits" to a [`Guard`] over as many leases. Only the first in line
-//! watches the leases; the others wait in the line of a mutex, so a release wakes one waiter and
+//! Owns the way from "wants permits" to a [`Guard`] over as many leases. Only the first waiter
+//! watches the leases; the others wait in the queue of a mutex, so a release wakes one waiter and
 //! they are served in order. Permits are taken all at once or not at all (H42). Must never count a
 //! lease before the tree shows that it is within the maximum.
 
@@ -31,9 +31,9 @@ const MOST_AT_ONCE: u32 = 500;
 /// So many permits at a path of the tree; one holder has one or several of them, or waits.
 ///
 /// How many there are is stored in the tree, once for all participants: one that was made with
-/// another number is refused, also where two make the semaphore at the same instant (H48). Each
-/// acquire stands for itself, also within one process. Cheap to clone; clones share what they know
-/// of the number.
+/// another number is refused, also where two make the semaphore at the same instant. Each acquire
+/// counts for itself, also within one process. Cheap to clone; clones share what they know of the
+/// number.
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -69,12 +69,12 @@ impl From<AttemptError> for Stop {
     }
 }
 
-/// Leases that stand in the tree, and whether they count yet.
+/// Leases that were created, and whether they count yet.
 struct Asked {
     leases: Vec<WaiterNode>,
     data: Vec<u8>,
     granted: bool,
-    /// Whether nobody stood in line when they were created.
+    /// Whether nobody waited when they were created.
     nobody_waits: bool,
 }
 
@@ -117,15 +117,16 @@ impl Semaphore {
         })
     }
 
-    /// What this program calls itself in the data of its leases, for people who look who holds and
-    /// who waits.
+    /// What this program calls itself in the data of its leases, for people who want to see who
+    /// holds and who waits.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.base.name = Some(Arc::from(name));
         self
     }
 
-    /// Shows in `progress` where an acquire of this handle waits. Let only one at a time use it.
+    /// Shows in `progress` the queue position of an acquire of this handle. Let only one at a time
+    /// use it.
     #[must_use]
     pub fn progress(mut self, progress: &WaitProgress) -> Self {
         self.base.progress = Some(progress.clone());
@@ -140,9 +141,9 @@ impl Semaphore {
 
     /// Waits until `permits` permits are ours, all of them at once.
     ///
-    /// Survives lost connections, and lost sessions too, at the price of a new place in line.
-    /// Cancel-safe at every point: dropping the future leaves nothing behind, in the background
-    /// where need be.
+    /// Survives lost connections, and lost sessions too, at the price of a new position in the wait
+    /// queue. Cancel-safe at every point: dropping the future leaves nothing behind, in the
+    /// background where need be.
     ///
     /// # Errors
     /// [`SemaphoreError`]; no lease of ours stays behind.
@@ -155,7 +156,7 @@ impl Semaphore {
     /// `permits` permits if they are free now, else `None`. Waits for the server's answers, never
     /// for a holder.
     ///
-    /// It may have what the first in line does not wait for, before those behind that one.
+    /// It may get permits that the first waiter does not wait for, before those behind that one.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`].
@@ -229,7 +230,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`SemaphoreError::BadMaximum`] for none. Where no answer came and the number was changed
-    /// again meanwhile, what the client knows, as [`LockError::Client`]: look before deciding.
+    /// again meanwhile, what the client knows, as [`LockError::Client`]: read it before deciding.
     pub async fn resize(&self, permits: u32) -> Result<u32, SemaphoreError> {
         if permits == 0 {
             return Err(SemaphoreError::BadMaximum {
@@ -271,32 +272,32 @@ impl Semaphore {
             let (granted, token) = self.grant(&session, asked).await?;
             return Ok(Some(self.base.hold(granted, token, lease).await?));
         }
-        // The leases go again: they would stand before those of the first in line.
+        // The leases go again: they would count before those of the first waiter.
         drop(asked);
         if mode == AcquireMode::IfFree {
             return Ok(None);
         }
-        let mut place = self.first_in_line(&session).await?;
-        let asked = match self.ask_and_wait(&session, permits, &mut place).await {
+        let mut turn = self.wait_for_turn(&session).await?;
+        let asked = match self.ask_and_wait(&session, permits, &mut turn).await {
             Ok(asked) => asked,
-            Err(stop) => return Err(stop.leaving([place.waiter]).await),
+            Err(stop) => return Err(stop.leaving([turn.waiter]).await),
         };
         let (granted, token) = self.grant(&session, asked).await?;
         // Not before the token is minted: the next one's must be greater.
-        drop(place);
+        drop(turn);
         Ok(Some(self.base.hold(granted, token, lease).await?))
     }
 
-    /// As the first in line: leases that count.
+    /// As the first waiter: leases that count.
     async fn ask_and_wait(
         &self,
         session: &Session,
         permits: u32,
-        place: &mut GrantedNode,
+        turn: &mut GrantedNode,
     ) -> Result<Asked, Stop> {
         let mut asked = self.ask(session, permits).await?;
         if !asked.granted
-            && let Err(stop) = self.wait(session, &mut asked, place).await
+            && let Err(stop) = self.wait(session, &mut asked, turn).await
         {
             return Err(stop.leaving(asked.leases).await);
         }
@@ -304,7 +305,7 @@ impl Semaphore {
     }
 
     /// Puts leases into the tree, under the number of permits that the tree has at that instant,
-    /// and looks how they stand.
+    /// and reads whether they count.
     async fn ask(&self, session: &Session, permits: u32) -> Result<Asked, Stop> {
         let failed = |error: Error| self.failed(session, error);
         let data = Record::new(self.base.name.as_deref()).to_bytes();
@@ -316,9 +317,9 @@ impl Semaphore {
                 .map_err(|error| self.over(session, error))?;
             self.fits(permits, agreed)?;
             let condition = [Op::check(self.path(), Some(agreed.version))];
-            let seats = || (0..permits).map(|_| self.seat()).collect();
+            let new_leases = || (0..permits).map(|_| self.new_lease()).collect();
             let dirs = [&*self.leases, self.path(), &*self.locks];
-            let joined = wait_queue::join_all(session, &condition, &seats, &data, &dirs).await;
+            let joined = wait_queue::join_all(session, &condition, &new_leases, &data, &dirs).await;
             let group = match joined {
                 Ok(group) => group,
                 Err(error) if error.multi_index() == Some(0) => {
@@ -328,7 +329,7 @@ impl Semaphore {
                 Err(error) => return Err(failed(error)),
             };
             let mut listings = group.listings.into_iter();
-            let (Some(leases), Some(above), Some(line)) =
+            let (Some(leases), Some(above), Some(queue)) =
                 (listings.next(), listings.next(), listings.next())
             else {
                 return Err(Stop::Again);
@@ -337,8 +338,8 @@ impl Semaphore {
                 leases: group.waiters,
                 data,
                 granted: false,
-                nobody_waits: match line {
-                    Ok(line) => line.names.is_empty(),
+                nobody_waits: match queue {
+                    Ok(queue) => queue.names.is_empty(),
                     Err(error) => error.is_no_node(),
                 },
             };
@@ -360,35 +361,35 @@ impl Semaphore {
                 self.maximum.forget();
                 return Err(Stop::Again);
             }
-            let standing = self.standing(session, leases.names, &asked.leases, agreed);
-            asked.granted = match standing.await {
+            let status = self.lease_status(session, leases.names, &asked.leases, agreed);
+            asked.granted = match status.await {
                 Ok(LeaseStatus::Gone) => return Err(Stop::Again),
-                Ok(standing) => standing == LeaseStatus::Granted,
+                Ok(status) => status == LeaseStatus::Granted,
                 Err(error) => return Err(self.restored(session, error).await),
             };
             return Ok(asked);
         }
     }
 
-    fn seat(&self) -> NewNode {
+    fn new_lease(&self) -> NewNode {
         NewNode {
             dir: Arc::clone(&self.leases),
             prefix: format!("_c_{}-lease-", Uuid::new_v4().hyphenated()),
         }
     }
 
-    async fn standing(
+    async fn lease_status(
         &self,
         session: &Session,
         names: Vec<String>,
         mine: &[WaiterNode],
         agreed: Agreed,
     ) -> Result<LeaseStatus, Error> {
-        leases::standing(session, &self.leases, names, mine, agreed.permits).await
+        leases::status(session, &self.leases, names, mine, agreed.permits).await
     }
 
-    /// Waits in the mutex's line until first.
-    async fn first_in_line(&self, session: &Session) -> Result<GrantedNode, Stop> {
+    /// Waits in the mutex's queue until first.
+    async fn wait_for_turn(&self, session: &Session) -> Result<GrantedNode, Stop> {
         let record = Record::new(self.base.name.as_deref());
         let prefix = self.base.own_prefix(&record.id, session);
         let (waiter, listing) = wait_queue::join(session, &self.locks, &prefix, &record.to_bytes())
@@ -405,16 +406,16 @@ impl Semaphore {
         };
         wait_queue::wait_for_turn(waiter, listing, self.base.contention(), report)
             .await
-            .map_err(|trouble| self.base.attempt_error(session, trouble).into())
+            .map_err(|error| self.base.attempt_error(session, error).into())
     }
 
-    /// As the first in line: waits until the leases count. One watch on the leases, one on the
+    /// As the first waiter: waits until the leases count. One watch on the leases, one on the
     /// number of permits.
     async fn wait(
         &self,
         session: &Session,
         asked: &mut Asked,
-        place: &mut GrantedNode,
+        turn: &mut GrantedNode,
     ) -> Result<(), Stop> {
         let permits = u32::try_from(asked.leases.len()).unwrap_or(u32::MAX);
         let mut kept;
@@ -438,8 +439,8 @@ impl Semaphore {
             let ((leases, freed), (number, resized)) = (listing, number);
             let agreed = self.maximum.read(&number)?;
             self.fits(permits, agreed)?;
-            let standing = self.standing(session, leases.names, &asked.leases, agreed);
-            match standing.await {
+            let status = self.lease_status(session, leases.names, &asked.leases, agreed);
+            match status.await {
                 Ok(LeaseStatus::Granted) => return Ok(()),
                 Ok(LeaseStatus::Waiting) => {}
                 Ok(LeaseStatus::Gone) => return Err(Stop::Again),
@@ -454,9 +455,9 @@ impl Semaphore {
             kept = resized;
             tokio::select! {
                 biased;
-                reason = place.own_node.gone() => {
+                reason = turn.own_node.gone() => {
                     if reason == LostReason::NodeGone {
-                        place.waiter.disown();
+                        turn.waiter.disown();
                     }
                     return Err(Stop::Again);
                 }
@@ -484,7 +485,7 @@ impl Semaphore {
         };
         let token = wait_queue::mint_token(first, &asked.data)
             .await
-            .map_err(|trouble| self.base.attempt_error(session, trouble))?;
+            .map_err(|error| self.base.attempt_error(session, error))?;
         Ok((granted, token))
     }
 

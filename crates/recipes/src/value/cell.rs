@@ -1,6 +1,6 @@
 //! One node's data, written so that the outcome is known.
 //!
-//! Owns the conditional write. Each one is a multi with a receipt, so a lost answer is looked up,
+//! Owns the conditional write. Each one is a multi with a receipt, so a lost answer is resolved,
 //! whatever the data looks like: the values of other libraries have no room for a writer's tag
 //! (H77, H78). Must never write twice for one call.
 

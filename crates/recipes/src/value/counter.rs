@@ -1,6 +1,6 @@
 //! A number that several processes count up and down.
 //!
-//! Owns the loop of an addition. An addition happens once, or its caller is told that it is not
+//! Owns the loop of an addition. An addition happens once, or its caller receives that it is not
 //! known (H77).
 
 use super::cell::{Cell, Expected};

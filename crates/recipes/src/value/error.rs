@@ -42,7 +42,7 @@ pub enum ValueError {
         /// What it would have come to.
         number: i128,
     },
-    /// The node's version is −1, which the protocol cannot ask for (H24). Only after 2³² writes by
+    /// The node's version is −1, which the protocol cannot ask for. Only after 2³² writes by
     /// programs that do not skip it.
     #[error(
         "{path}: its version is -1, so no conditional write is possible; one unconditional set moves it on"

@@ -1,6 +1,6 @@
 //! A value that several processes read, write and watch.
 //!
-//! Owns the handle and the stream of values. A listener must never be told an older value after a
+//! Owns the handle and the stream of values. A listener must never receive an older value after a
 //! newer one.
 
 use super::cell::{Cell, Expected};
@@ -93,8 +93,8 @@ impl SharedValue {
     }
 
     /// Writes the value if it is still the one that was `seen` (`None`: if there is still no node).
-    /// `false` if it is not; then nothing was written. A write whose answer was lost is recognised
-    /// (H78). Dropped half-way, it goes on in the background.
+    /// `false` if it is not; then nothing was written. A write whose answer was lost is recognised.
+    /// Dropped half-way, it goes on in the background.
     ///
     /// A node that was deleted and has since been written as often counts as the same.
     ///
@@ -123,7 +123,7 @@ impl SharedValue {
         Ok(Values {
             events: cache.events(),
             cache,
-            told: None,
+            reported: None,
         })
     }
 }
@@ -133,26 +133,26 @@ impl SharedValue {
 pub struct Values {
     cache: TreeCache,
     events: CacheEvents,
-    told: Option<Option<i64>>,
+    reported: Option<Option<i64>>,
 }
 
 impl Values {
     /// At first the present value; later each change, `None` where the node is gone. Of values that
-    /// follow each other faster than this is called, the newest is told; an older one never comes
-    /// after a newer one, over reconnects and new sessions too. While there is no connection,
-    /// nothing is told. Cancel-safe.
+    /// follow each other faster than this is called, the newest is returned; an older one never
+    /// comes after a newer one, over reconnects and new sessions too. Without a connection, nothing
+    /// is returned. Cancel-safe.
     ///
     /// # Errors
     /// [`ValueError::View`] once the client is closed.
     pub async fn next(&mut self) -> Result<Option<Versioned>, ValueError> {
-        if self.told.is_none() {
+        if self.reported.is_none() {
             self.cache.ready().await?;
         }
         loop {
             let node = self.cache.get(self.cache.path());
             let seen = node.as_ref().map(|node| node.stat.mzxid);
-            if self.told != Some(seen) {
-                self.told = Some(seen);
+            if self.reported != Some(seen) {
+                self.reported = Some(seen);
                 return Ok(node.map(|node| Versioned::new(node.data, &node.stat)));
             }
             if self.events.next().await.is_none() {

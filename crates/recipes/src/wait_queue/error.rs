@@ -1,12 +1,12 @@
 //! Why a wait in the queue ended without a grant.
 //!
-//! Owns the distinction between what the caller can do nothing about and what it is told.
+//! Owns the distinction between what a new attempt overcomes and what the caller receives.
 
 use crate::naming::Refusal;
 use baton_client::Error;
 
-/// Why a place in line came to nothing. Our node is deleted, or was already gone, whichever it is
-/// (H12).
+/// Why a wait in the queue ended without a grant. The waiter node is deleted, or was gone already,
+/// in each case (H12).
 #[derive(Debug)]
 pub(crate) enum AcquireError {
     /// Somebody deleted our node, or its directory (H14): join again.

@@ -1,8 +1,8 @@
-//! Fencing tokens where the order of grants is not that of creation.
+//! Fencing tokens for grants that do not come in the order of creation.
 //!
 //! Owns the change of our own node at its grant, whose zxid is the token
-//! (`docs/internals/hazards.md`, the trap of fencing tokens). Must never overwrite a request to let
-//! go that somebody has written there.
+//! (`docs/internals/hazards.md`, the trap of fencing tokens). Must never overwrite a request to
+//! release that somebody has written there.
 
 use super::{AcquireError, WaiterNode};
 use crate::retry;
@@ -16,7 +16,7 @@ use baton_client::Data;
 pub(crate) async fn mint_token(waiter: &WaiterNode, data: &[u8]) -> Result<i64, AcquireError> {
     let session = waiter.session();
     let mut data = data.to_vec();
-    // Since its creation nobody has changed it, or somebody has something to say to us.
+    // Since its creation nobody has changed it, or somebody asks for a release.
     let mut version = 0;
     loop {
         match session.set_data(waiter.path(), &data, Some(version)).await {

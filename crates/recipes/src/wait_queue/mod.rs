@@ -1,9 +1,20 @@
-//! Standing in line: what the mutex and the election share.
+//! The wait queue: waiter nodes, their order, and the wait until one is first.
 //!
-//! Owns our node from the instant its create is sent until it is deleted or handed to a
+//! Owns a waiter node from the instant its create is sent until it is deleted or handed to a
 //! [`Guard`](crate::Guard), and the wait until it is first. It must never leave a node behind:
 //! every way out of here, a dropped future included, ends in a delete (H10–H12). It never decides
 //! that a session is alive; it asks the client.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `position` | the position of a waiter node, and the wait until it is first |
+//! | `fencing_token` | tokens for grants that do not come in the order of creation |
+//! | `node_group` | several nodes of ours, created in one multi |
+//! | `order` | the order of waiters and queue items |
+//! | `own_node_watch` | the watch on our own node |
+//! | `waiter_node` | a waiter node of ours, from its create to its end |
+//! | `release_marker` | the sign that a holder has released |
+//! | `error` | why a wait ended without a grant |
 
 mod error;
 mod fencing_token;

@@ -2,7 +2,7 @@
 //!
 //! Owns them while the outcome of the multi is open; dropped before it is known, it has the session
 //! find out and delete what there is (H10). Must never send the multi again before it is known that
-//! it was not applied (H01): the markers tell.
+//! it was not applied (H01), which the markers show.
 
 use super::WaiterNode;
 use super::waiter_node::PARENT_ATTEMPTS;
@@ -12,7 +12,7 @@ use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, 
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where one node of a group is to stand. The prefix carries a marker that no other create has used
+/// Where one node of a group is created. The prefix carries a marker that no other create has used
 /// or will use.
 #[derive(Debug)]
 pub(crate) struct NewNode {
@@ -22,16 +22,16 @@ pub(crate) struct NewNode {
 
 /// A group that is created, and what its directories held right after.
 pub(crate) struct Group {
-    /// In the order of the seats.
+    /// In the order of the requested nodes.
     pub waiters: Vec<WaiterNode>,
     /// In the order that was asked for; each as of an instant after the creation.
     pub listings: Vec<Result<Children, Error>>,
 }
 
-/// Creates one node per seat, if `conditions` hold, and lists `dirs` in the same packet.
+/// Creates the requested nodes, if `conditions` hold, and lists `dirs` in the same packet.
 ///
-/// `seats` is asked anew for each attempt. Missing directories are made as containers. Cancel-safe:
-/// dropping the future leaves no node behind.
+/// `seats` is called anew for each attempt. Missing directories are made as containers.
+/// Cancel-safe: dropping the future leaves no node behind.
 ///
 /// # Errors
 /// Those of the client; one of `conditions` that does not hold is a refusal with an index below
@@ -39,14 +39,14 @@ pub(crate) struct Group {
 pub(crate) async fn join_all(
     session: &Session,
     conditions: &[Op],
-    seats: &(dyn Fn() -> Vec<NewNode> + Send + Sync),
+    nodes_wanted: &(dyn Fn() -> Vec<NewNode> + Send + Sync),
     data: &[u8],
     dirs: &[&str],
 ) -> Result<Group, Error> {
     let data = Bytes::copy_from_slice(data);
     let mut parents_made = 0;
     loop {
-        let (create, pending) = PendingGroup::send(session, conditions, seats(), &data);
+        let (create, pending) = PendingGroup::send(session, conditions, nodes_wanted(), &data);
         let listings: Vec<_> = dirs.iter().map(|dir| session.children(dir)).collect();
         match create.settle(pending).await {
             Ok(Ok(waiters)) => {
@@ -62,7 +62,10 @@ pub(crate) async fn join_all(
                 if lacks_a_directory(&error, conditions) && parents_made < PARENT_ATTEMPTS =>
             {
                 parents_made += 1;
-                let mut dirs: Vec<_> = seats().into_iter().map(|seat| seat.dir).collect();
+                let mut dirs: Vec<_> = nodes_wanted()
+                    .into_iter()
+                    .map(|wanted| wanted.dir)
+                    .collect();
                 dirs.dedup();
                 for dir in dirs {
                     ensure_parents(session, &dir, Parents::Container).await?;
@@ -73,9 +76,9 @@ pub(crate) async fn join_all(
     }
 }
 
-/// Leaves where `contenders` stand, before a refusal is told: returns when they are gone, no later
-/// than the connection is lost; they are deleted in any case. All requests are queued at the first
-/// poll, so that dropping the future takes none of them back.
+/// Deletes `waiters` before a refusal is returned: returns when they are gone, or when the
+/// connection is lost; they are deleted in any case. All requests are queued at the first poll, so
+/// that dropping the future takes none of them back.
 pub(crate) async fn withdraw_all(waiters: impl IntoIterator<Item = WaiterNode>) {
     let deletions: Vec<_> = waiters.into_iter().map(WaiterNode::withdraw).collect();
     for deletion in deletions {
@@ -97,7 +100,7 @@ struct NotThere;
 struct PendingGroup<'a> {
     session: &'a Session,
     conditions: usize,
-    seats: Vec<NewNode>,
+    nodes_wanted: Vec<NewNode>,
     /// Whether nodes may exist without anybody owning them.
     open: bool,
 }
@@ -107,19 +110,19 @@ impl<'a> PendingGroup<'a> {
     fn send(
         session: &'a Session,
         conditions: &[Op],
-        seats: Vec<NewNode>,
+        nodes_wanted: Vec<NewNode>,
         data: &Bytes,
     ) -> (Self, Pending<Vec<OpResult>>) {
         let mut ops = conditions.to_vec();
-        ops.extend(seats.iter().map(|seat| {
-            let path = baton_proto::path::join(&seat.dir, &seat.prefix);
+        ops.extend(nodes_wanted.iter().map(|wanted| {
+            let path = baton_proto::path::join(&wanted.dir, &wanted.prefix);
             Op::create(path, data.clone(), CreateMode::EphemeralSequential)
         }));
         let pending = session.multi(&ops);
         let create = Self {
             session,
             conditions: conditions.len(),
-            seats,
+            nodes_wanted,
             open: true,
         };
         (create, pending)
@@ -137,20 +140,24 @@ impl<'a> PendingGroup<'a> {
                 return Err(error);
             }
         };
-        if nodes.len() < self.seats.len() {
+        if nodes.len() < self.nodes_wanted.len() {
             // None, or a part because somebody has deleted the rest. The drop deletes what there
             // is.
             self.open = !nodes.is_empty();
             return Ok(Err(NotThere));
         }
         self.open = false;
-        let waiters = nodes.into_iter().zip(&self.seats).map(|(node, seat)| {
-            WaiterNode::new(self.session, &seat.dir, node.path, node.stat.czxid)
-        });
+        let waiters = nodes
+            .into_iter()
+            .zip(&self.nodes_wanted)
+            .map(|(node, wanted)| {
+                WaiterNode::new(self.session, &wanted.dir, node.path, node.stat.czxid)
+            });
         Ok(Ok(waiters.collect()))
     }
 
-    /// The nodes that the multi made. Apache ZooKeeper does not tell their records along with them.
+    /// The nodes that the multi made. Apache ZooKeeper does not return their records along with
+    /// them.
     async fn identify(&self, results: Vec<OpResult>) -> Result<Vec<Created>, Error> {
         let made: Vec<_> = results
             .into_iter()
@@ -185,9 +192,9 @@ impl<'a> PendingGroup<'a> {
 
     /// Finds our nodes by marker and owner session, on a server that has caught up (H01–H03).
     async fn resolve(&self, lost: Error) -> Result<Vec<Created>, Error> {
-        let mut nodes = Vec::with_capacity(self.seats.len());
-        for seat in &self.seats {
-            let recover = || self.session.recover_create(&seat.dir, &seat.prefix);
+        let mut nodes = Vec::with_capacity(self.nodes_wanted.len());
+        for wanted in &self.nodes_wanted {
+            let recover = || self.session.recover_create(&wanted.dir, &wanted.prefix);
             nodes.extend(retry::resolve(self.session, lost.clone(), recover).await?);
         }
         Ok(nodes)
@@ -199,8 +206,8 @@ impl Drop for PendingGroup<'_> {
     /// the background what there is.
     fn drop(&mut self) {
         if self.open {
-            for seat in &self.seats {
-                drop(self.session.discard_create(&seat.dir, &seat.prefix));
+            for wanted in &self.nodes_wanted {
+                drop(self.session.discard_create(&wanted.dir, &wanted.prefix));
             }
         }
     }

@@ -1,10 +1,10 @@
-//! The one order of contenders and queue items, used for every dialect.
+//! The one order of waiters and queue items, for every naming scheme.
 //!
 //! Owns the answer to "who is before whom". The truth is the order of creation, which is `czxid`.
-//! Numbers stand in for it only where they are known to agree with it: all of them distinct, none
-//! at or past the end of the server's counter. It must never break a tie by name alone: past the
-//! end, a contender that comes later may carry the holder's number, and a name that happens to sort
-//! first would then be granted while the other still holds (H19–H21).
+//! Numbers replace it only where they are known to agree with it: all of them distinct, none at or
+//! past the end of the server's counter. It must never break a tie by name alone: past the end, a
+//! waiter that comes later may carry the holder's number, and a name that happens to sort first
+//! would then be granted while the other still holds (H19–H21).
 
 use baton_client::{Data, Error, Session};
 
@@ -12,7 +12,7 @@ use baton_client::{Data, Error, Session};
 /// ZooKeeper repeats it, or goes negative while a create is in flight, or both in turn.
 const COUNTER_END: i64 = i32::MAX as i64;
 
-/// One child that stands in line.
+/// A child with a sequence number in its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SequentialChild {
     /// Name without the directory.
@@ -23,20 +23,20 @@ pub(crate) struct SequentialChild {
     pub czxid: Option<i64>,
 }
 
-/// The numbers alone do not tell the order: the Stat of every contender must be read first.
+/// The numbers alone do not determine the order: the Stat of every child must be read first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeedsStats;
 
-/// Sorts `line` into the order of creation.
+/// Sorts `children` into the order of creation.
 ///
 /// With every `czxid` known it always succeeds. Without, it succeeds where the numbers are distinct
 /// and lie before the end of the counter; there they were given out in order of creation, so both
 /// ways agree and clients that use either agree.
-pub(crate) fn arrange(line: &mut [SequentialChild]) -> Result<(), NeedsStats> {
-    if line.iter().all(|waiter| waiter.czxid.is_some()) {
+pub(crate) fn arrange(children: &mut [SequentialChild]) -> Result<(), NeedsStats> {
+    if children.iter().all(|waiter| waiter.czxid.is_some()) {
         // Equal czxid: created in one multi, so neither can have been granted before the other
         // existed.
-        line.sort_by(|a, b| {
+        children.sort_by(|a, b| {
             (a.czxid, a.number < 0, a.number, &a.name).cmp(&(
                 b.czxid,
                 b.number < 0,
@@ -46,42 +46,42 @@ pub(crate) fn arrange(line: &mut [SequentialChild]) -> Result<(), NeedsStats> {
         });
         return Ok(());
     }
-    if line
+    if children
         .iter()
         .any(|waiter| !(0..COUNTER_END).contains(&waiter.number))
     {
         return Err(NeedsStats);
     }
-    line.sort_by_key(|waiter| waiter.number);
-    let tied = line
+    children.sort_by_key(|waiter| waiter.number);
+    let tied = children
         .iter()
-        .zip(line.iter().skip(1))
+        .zip(children.iter().skip(1))
         .any(|(earlier, later)| earlier.number == later.number);
     if tied { Err(NeedsStats) } else { Ok(()) }
 }
 
-/// Sorts `line`, children of `dir`, reading every Stat in one packet where the numbers do not tell.
-/// Those that have gone meanwhile leave the line.
+/// Sorts `children` of `dir`. Where the numbers do not determine the order, every Stat is read, in
+/// one packet; children that are gone by then are left out.
 pub(crate) async fn arrange_with(
     session: &Session,
     dir: &str,
-    line: Vec<SequentialChild>,
+    children: Vec<SequentialChild>,
 ) -> Result<Vec<SequentialChild>, Error> {
-    arrange_by(session, dir, line, |_, read| read.stat.czxid).await
+    arrange_by(session, dir, children, |_, read| read.stat.czxid).await
 }
 
-/// As [`arrange_with`], for lines in which a node may stand where one that was created earlier
-/// stood: `place` yields, of a node as read, the `czxid` that counts.
+/// As [`arrange_with`], for wait queues in which a node may take the position of one that was
+/// created earlier: `position` yields, of a node as read, the `czxid` that counts.
 pub(crate) async fn arrange_by(
     session: &Session,
     dir: &str,
-    mut line: Vec<SequentialChild>,
-    place: impl Fn(&SequentialChild, &Data) -> i64,
+    mut children: Vec<SequentialChild>,
+    position: impl Fn(&SequentialChild, &Data) -> i64,
 ) -> Result<Vec<SequentialChild>, Error> {
-    if arrange(&mut line).is_ok() {
-        return Ok(line);
+    if arrange(&mut children).is_ok() {
+        return Ok(children);
     }
-    let asked: Vec<_> = line
+    let asked: Vec<_> = children
         .into_iter()
         .map(|child| {
             let path = baton_proto::path::join(dir, &child.name);
@@ -93,7 +93,7 @@ pub(crate) async fn arrange_by(
     for (child, reply) in asked {
         match reply.await {
             Ok(read) => known.push(SequentialChild {
-                czxid: Some(place(&child, &read)),
+                czxid: Some(position(&child, &read)),
                 ..child
             }),
             Err(error) if error.is_no_node() => {}
@@ -146,16 +146,16 @@ mod tests {
 
     /// What a client does: by number where that is enough, else with every Stat.
     fn as_a_client_sees(alive: &[SequentialChild]) -> Vec<String> {
-        let mut line: Vec<_> = alive
+        let mut children: Vec<_> = alive
             .iter()
             .cloned()
             .map(|c| SequentialChild { czxid: None, ..c })
             .collect();
-        if arrange(&mut line).is_err() {
-            line = alive.to_vec();
-            arrange(&mut line).unwrap();
+        if arrange(&mut children).is_err() {
+            children = alive.to_vec();
+            arrange(&mut children).unwrap();
         }
-        line.into_iter().map(|c| c.name).collect()
+        children.into_iter().map(|c| c.name).collect()
     }
 
     proptest! {
@@ -205,8 +205,8 @@ mod tests {
                 as_a_client_sees(&part)
             };
             let (one, other) = (seen(|c| c.1), seen(|c| c.2));
-            let common = |line: &[String], with: &[String]| -> Vec<String> {
-                line.iter().filter(|name| with.contains(name)).cloned().collect()
+            let common = |children: &[String], with: &[String]| -> Vec<String> {
+                children.iter().filter(|name| with.contains(name)).cloned().collect()
             };
             prop_assert_eq!(common(&one, &other), common(&other, &one));
         }
@@ -219,13 +219,13 @@ mod tests {
             number,
             czxid: Some(czxid),
         };
-        let mut line = vec![
+        let mut children = vec![
             at("late", i64::from(i32::MIN), 11),
             at("later", i64::from(i32::MIN) + 1, 12),
             at("holder", COUNTER_END, 10),
         ];
-        arrange(&mut line).unwrap();
-        let names: Vec<_> = line.iter().map(|c| c.name.as_str()).collect();
+        arrange(&mut children).unwrap();
+        let names: Vec<_> = children.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["holder", "late", "later"]);
     }
 
@@ -240,8 +240,8 @@ mod tests {
             arrange(&mut [at("b", None), at("a", None)]),
             Err(NeedsStats)
         );
-        let mut line = [at("a", Some(2)), at("b", Some(1))];
-        arrange(&mut line).unwrap();
-        assert_eq!(line[0].name, "b");
+        let mut children = [at("a", Some(2)), at("b", Some(1))];
+        arrange(&mut children).unwrap();
+        assert_eq!(children[0].name, "b");
     }
 }

@@ -1,8 +1,8 @@
 //! The watch on our own node.
 //!
-//! Owns the news that it is gone, or that its holder is asked to let go; it sees to it that a watch
-//! stays set, across reconnects and changes of the data. Must never report a node gone that it
-//! merely could not read.
+//! Owns the notification that it is gone, or that its holder is asked to release; it sees to it
+//! that a watch stays set, across reconnects and changes of the data. Must never report a node gone
+//! that it merely could not read.
 
 use super::WaiterNode;
 use crate::lost_reason::LostReason;
@@ -10,8 +10,8 @@ use crate::retry;
 use baton_client::{Data, Error, Pending, Session, Watch};
 use baton_proto::EventKind;
 
-/// What others write to our node to ask for the lock back: Curator's word, and that of ZooKeeper's
-/// page on recipes.
+/// What others write to a lock node to ask its holder to release: Curator's form, and that of
+/// ZooKeeper's page on recipes.
 const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 
 /// A watch on a node of ours, for as long as it is there.
@@ -19,7 +19,7 @@ const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 pub(crate) struct OwnNodeWatch {
     session: Session,
     path: String,
-    /// What stands at the path with another one is another's (H09).
+    /// A node at the path with another `czxid` is another's (H09).
     czxid: i64,
     state: State,
     asked_back: bool,
@@ -27,19 +27,19 @@ pub(crate) struct OwnNodeWatch {
 
 #[derive(Debug)]
 enum State {
-    /// Boxed: it is over soon, and is not to make every wait larger.
+    /// Boxed so that the long-lived acquire future stays small.
     Asked(Box<Pending<(Data, Watch)>>),
     Watching(Watch),
     /// The read came to nothing, for now or for good.
     Failed(Box<Error>),
 }
 
-/// What has become of our node.
+/// A notification about our own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeNotification {
-    /// Somebody has asked its holder to let go.
+    /// Somebody has asked its holder to release.
     AskedBack,
-    /// It is gone, or its session. There will be no more news.
+    /// It is gone, or its session. No further notification follows.
     Gone(LostReason),
 }
 
@@ -49,7 +49,7 @@ impl OwnNodeWatch {
         Self::at(waiter.session(), waiter.path(), waiter.czxid())
     }
 
-    /// As [`OwnNodeWatch::watch`], for a node of `session` outside a line.
+    /// As [`OwnNodeWatch::watch`], for a node of `session` outside a wait queue.
     pub(crate) fn at(session: &Session, path: &str, czxid: i64) -> Self {
         let (session, path) = (session.clone(), path.to_owned());
         let state = State::Asked(Box::new(session.get_data_watch(&path)));
@@ -62,7 +62,8 @@ impl OwnNodeWatch {
         }
     }
 
-    /// Whether somebody has asked for the lock back, as far as the news taken so far tell.
+    /// Whether somebody has asked the holder to release, as far as the notifications taken so far
+    /// show.
     pub(crate) fn is_asked_back(&self) -> bool {
         self.asked_back
     }
@@ -76,7 +77,7 @@ impl OwnNodeWatch {
         }
     }
 
-    /// The next news. Cancel-safe.
+    /// The next notification. Cancel-safe.
     pub(crate) async fn next(&mut self) -> NodeNotification {
         loop {
             match &mut self.state {

@@ -1,8 +1,9 @@
-//! Finding our place in a line, and waiting until it is the first.
+//! The position of a waiter node in its wait queue, and the wait until it is first.
 //!
-//! Owns the rule that a deletion wakes only those whom it may concern (H52): each contender watches
+//! Owns the rule that a deletion wakes only those whom it may concern (H52): each waiter watches
 //! the nearest before it that it waits for, with `getData`, because an `exists` on a node that is
-//! gone would leave a watch behind for ever (H53). Must never sleep instead of looking again (H31).
+//! gone would leave a watch behind for ever (H53). Must never sleep instead of reading the queue
+//! again (H31).
 
 use super::release_marker::release_marker;
 use super::{AcquireError, OwnNodeWatch, WaiterNode};
@@ -16,40 +17,39 @@ use baton_proto::EventKind;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// First in line: the node, and the watch on it.
+/// A waiter node that is first in its queue, and the watch on it.
 #[derive(Debug)]
 pub(crate) struct GrantedNode {
     pub waiter: WaiterNode,
     pub own_node: OwnNodeWatch,
 }
 
-/// What happens on the way, for those who report it.
+/// Progress of a wait, for those who report it.
 pub(crate) enum Step<'a> {
-    /// About to find out our place.
-    Looking,
-    /// So many stand before us whom we wait for.
-    Placed(usize),
-    /// About to wait, with `head` as the first of those whom we wait for: it holds, or will before
-    /// us.
+    /// About to find out the position.
+    Reading,
+    /// Found this number of waiters before this one that it waits for.
+    Positioned(usize),
+    /// About to wait, with `head` as the first of them: it holds, or will before this one.
     Following { head: &'a str },
     /// The watch on the nearest of them is set.
     Waiting { predecessor: &'a str },
 }
 
-/// As what we stand in the line.
+/// How this waiter contends: naming scheme and lock mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contention<'a> {
     pub naming: NamingScheme,
     pub mode: LockMode,
-    /// The name of a node of ours that is not to stand in our own way.
+    /// The name of a node that the same holder has, and that this one does not wait for.
     pub beside: Option<&'a str>,
 }
 
-/// How we stand.
+/// The position of a waiter node.
 pub(crate) enum Position {
-    /// Nobody before us whom we wait for.
+    /// No other waiter before it that it waits for.
     First,
-    /// So many stand before us whom we wait for; the nearest of them.
+    /// Behind other waiters.
     Behind {
         position: usize,
         predecessor: String,
@@ -58,8 +58,8 @@ pub(crate) enum Position {
     },
 }
 
-/// Until when one who is first leaves the lock alone, because its last holder has failed and had
-/// asked for that. It outlives a place in line: who has lost its own while it waited still knows.
+/// Until when the first waiter leaves the lock alone, because the last holder has failed and had
+/// asked for a lock delay. It outlives a waiter node: a waiter that has lost its node still knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DelayedUntil(Option<Instant>);
 
@@ -68,7 +68,7 @@ impl DelayedUntil {
         self.0 = self.0.max(Some(until));
     }
 
-    /// Whether who is first may hold at once.
+    /// Whether the first waiter may hold at once.
     pub(crate) fn has_passed(self) -> bool {
         self.0.is_none_or(|until| until <= Instant::now())
     }
@@ -91,9 +91,9 @@ pub(crate) async fn wait_for_turn(
     .await
 }
 
-/// Waits until nobody stands before `contender` whom it waits for, and until `held_off` has passed.
+/// Waits until `waiter` is first, and until `held_off` has passed.
 ///
-/// `listing` is what was seen right after its creation; without it the line is listed again.
+/// `listing` has the children right after its creation; without it they are listed again.
 /// Cancel-safe: dropping the future deletes the node.
 pub(crate) async fn wait_for_turn_delayed(
     waiter: WaiterNode,
@@ -102,15 +102,15 @@ pub(crate) async fn wait_for_turn_delayed(
     held_off: &mut DelayedUntil,
     mut report: impl FnMut(Step<'_>),
 ) -> Result<GrantedNode, AcquireError> {
-    report(Step::Looking);
-    // Boxed: what is over soon is not to make every wait larger.
-    let (mut waiter, mut place) =
+    report(Step::Reading);
+    // Boxed so that the long-lived acquire future stays small.
+    let (mut waiter, mut own_position) =
         Box::pin(position_or_withdraw(waiter, listing, contention)).await?;
     let mut own_node = OwnNodeWatch::watch(&waiter);
     loop {
-        let (position, predecessor, head) = match place {
+        let (position, predecessor, head) = match own_position {
             Position::First => {
-                report(Step::Placed(0));
+                report(Step::Positioned(0));
                 if let Some(until) = held_off.0 {
                     let waited = tokio::time::timeout_at(until, own_node.gone());
                     if let Ok(reason) = Box::pin(waited).await {
@@ -125,17 +125,17 @@ pub(crate) async fn wait_for_turn_delayed(
                 head,
             } => (position, predecessor, head),
         };
-        report(Step::Placed(position));
+        report(Step::Positioned(position));
         report(Step::Following { head: &head });
         drop(head);
         let strict = !contention.naming.is_overtaken(LockMode::Exclusive);
         if strict {
-            waiter.expect_followers();
+            waiter.note_followers();
         }
         let wanted = match (strict, position) {
             (false, _) => Wait::End,
             (true, 1) => Wait::Turn,
-            (true, _) => Wait::Herald,
+            (true, _) => Wait::ReleaseMarker,
         };
         let ending = tokio::select! {
             biased;
@@ -144,18 +144,19 @@ pub(crate) async fn wait_for_turn_delayed(
                 report(Step::Waiting { predecessor: &predecessor });
             }) => gone?,
         };
-        report(Step::Looking);
-        // All that can ever stand before us was created before us, hence was in that list, but for
-        // a writer that has become a reader. If the one that has gone was alone there, or has held,
-        // nobody is before us now, and there is nothing left to list.
+        report(Step::Reading);
+        // All that can ever be before this node was created before it, hence was in that list, but
+        // for a writer that has become a reader. If the node that has gone was alone there, or has
+        // held, nobody is before this one now, and there is nothing left to list.
         let alone = position == 1 && !contention.naming.is_overtaken(contention.mode);
         if alone || ending.was_held {
-            place = Position::First;
+            own_position = Position::First;
         } else {
-            (waiter, place) = Box::pin(position_or_withdraw(waiter, None, contention)).await?;
+            (waiter, own_position) =
+                Box::pin(position_or_withdraw(waiter, None, contention)).await?;
         }
-        // If somebody still stands before us, the one that has gone had not held.
-        if let (Some(until), Position::First) = (ending.held_off, &place) {
+        // If somebody is still before us, the one that has gone had not held.
+        if let (Some(until), Position::First) = (ending.held_off, &own_position) {
             held_off.extend(until);
         }
     }
@@ -170,29 +171,29 @@ fn ended(mut waiter: WaiterNode, reason: LostReason) -> AcquireError {
     }
 }
 
-/// As [`position`]; one who cannot stand in the line leaves it.
+/// As [`position`]; a waiter that cannot be ordered is withdrawn.
 pub(crate) async fn position_or_withdraw(
     waiter: WaiterNode,
     listing: Option<Vec<String>>,
     contention: Contention<'_>,
 ) -> Result<(WaiterNode, Position), AcquireError> {
     match position(&waiter, listing, contention).await {
-        Ok(place) => Ok((waiter, place)),
-        Err(trouble) => Err(withdraw_after(waiter, trouble).await),
+        Ok(own_position) => Ok((waiter, own_position)),
+        Err(error) => Err(withdraw_after(waiter, error).await),
     }
 }
 
-/// Leaves the line because of `trouble`. A refusal is told when our node is gone, so that whoever
-/// asks again at once, in another dialect, does not meet it; no longer than the connection lasts,
-/// and it is deleted in any case.
-pub(crate) async fn withdraw_after(waiter: WaiterNode, trouble: AcquireError) -> AcquireError {
-    if matches!(trouble, AcquireError::Foreign { .. }) {
+/// Withdraws the waiter because of `error`. A refusal is returned once its node is gone, so that a
+/// caller that tries again at once, under another naming scheme, does not meet it; not later than
+/// the connection is lost, and the node is deleted in any case.
+pub(crate) async fn withdraw_after(waiter: WaiterNode, error: AcquireError) -> AcquireError {
+    if matches!(error, AcquireError::Foreign { .. }) {
         let _ = waiter.withdraw().await;
     }
-    trouble
+    error
 }
 
-/// Our place in the line right now, or as of `listing`, which must have been taken after our
+/// The present position of `waiter`, or that as of `listing`, which must have been taken after its
 /// creation.
 async fn position(
     waiter: &WaiterNode,
@@ -217,7 +218,7 @@ async fn position(
                 }
             },
         };
-        let line = match arranged(waiter.session(), waiter.dir(), children, naming).await {
+        let waiters = match arranged(waiter.session(), waiter.dir(), children, naming).await {
             Err(AcquireError::Client(error)) => {
                 retry::until_retryable(waiter.session(), error).await?;
                 continue;
@@ -225,7 +226,7 @@ async fn position(
             other => other?,
         };
         // Gone before we came: whoever held the lock meanwhile has left nothing to see.
-        if beside.is_some_and(|held| line.iter().all(|child| child.name != held)) {
+        if beside.is_some_and(|held| waiters.iter().all(|child| child.name != held)) {
             return Err(AcquireError::OwnNodeGone);
         }
         let own = waiter.name();
@@ -233,7 +234,7 @@ async fn position(
         let mut nearest = None;
         let mut head = None;
         let mut there = false;
-        for child in &line {
+        for child in &waiters {
             if child.name == own {
                 there = true;
                 break;
@@ -259,17 +260,17 @@ async fn position(
     }
 }
 
-/// The contenders among `children` of `dir`, first first.
+/// The waiters among `children` of `dir`, in their order.
 pub(crate) async fn arranged(
     session: &Session,
     dir: &str,
     children: Vec<String>,
     naming: NamingScheme,
 ) -> Result<Vec<SequentialChild>, AcquireError> {
-    let mut line = Vec::with_capacity(children.len());
+    let mut waiters = Vec::with_capacity(children.len());
     for name in children {
         match naming.classify(&name) {
-            Child::Waiter { number, .. } => line.push(SequentialChild {
+            Child::Waiter { number, .. } => waiters.push(SequentialChild {
                 name,
                 number,
                 czxid: None,
@@ -278,45 +279,43 @@ pub(crate) async fn arranged(
             Child::Refused(why) => return Err(AcquireError::Foreign { child: name, why }),
         }
     }
-    let place = |child: &SequentialChild, read: &Data| kept_place(naming, &child.name, read);
-    Ok(order::arrange_by(session, dir, line, place).await?)
+    let kept = |child: &SequentialChild, read: &Data| kept_position(naming, &child.name, read);
+    Ok(order::arrange_by(session, dir, waiters, kept).await?)
 }
 
-/// The `czxid` that counts for the order: that of the node, or of the writer in whose place a
-/// reader stands.
-fn kept_place(naming: NamingScheme, name: &str, read: &Data) -> i64 {
+/// The `czxid` that counts for the order: that of the node, or of the writer whose position a
+/// reader has kept.
+fn kept_position(naming: NamingScheme, name: &str, read: &Data) -> i64 {
     let czxid = read.stat.czxid;
     if naming.mode_of(name) == LockMode::Exclusive {
         return czxid;
     }
-    let kept = Record::from_bytes(&read.data).and_then(|record| record.place);
-    kept.map_or(czxid, |place| place.min(czxid))
+    let kept = Record::from_bytes(&read.data).and_then(|record| record.kept_position);
+    kept.map_or(czxid, |position| position.min(czxid))
 }
 
-/// What is waited for.
+/// What a wait has to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// That the node is gone.
     End,
-    /// The same, and how it went if its holder asks the next to leave the lock alone after a
-    /// failure.
+    /// The same, and whether it was released if its holder has asked for a lock delay.
     Turn,
     /// The same, and whether it has held.
-    Herald,
+    ReleaseMarker,
 }
 
-/// How the one before us has ended.
+/// How the node that was waited for has ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
-    /// Its holder's herald has told that it was released.
+    /// Its holder's release marker has shown that it was released.
     was_held: bool,
-    /// It was not, as far as we know, and had asked for that case that the lock be left alone until
-    /// then.
+    /// It was not, as far as is known, and had asked for a lock delay, which ends then.
     held_off: Option<Instant>,
 }
 
 impl Ending {
-    /// Of one that was released, or else had asked for `lock_delay`.
+    /// The ending of a node that was released, or else had asked for `lock_delay`.
     fn new(was_held: bool, is_released: bool, lock_delay: Duration) -> Self {
         let is_held_off = !is_released && !lock_delay.is_zero();
         Self {
@@ -337,7 +336,7 @@ pub(crate) async fn until_gone(
         .map(drop)
 }
 
-/// Waits until `path` does not exist, and tells how it went.
+/// Waits until `path` does not exist, and returns how it has ended.
 async fn until_ended(
     session: &Session,
     path: &str,
@@ -345,14 +344,14 @@ async fn until_ended(
     mut watching: impl FnMut(),
 ) -> Result<Ending, AcquireError> {
     let mut lock_delay = Duration::ZERO;
-    // Kept over a change of the data, so that no release falls between two watches.
-    let mut herald = None;
+    // Kept over a change of the data, so that no release is missed between two watches.
+    let mut marker = None;
     loop {
-        // Boxed: what is over soon is not to make every wait larger.
-        let end = match Box::pin(arm(session, path, wanted, herald, lock_delay)).await? {
+        // Boxed so that the long-lived acquire future stays small.
+        let end = match Box::pin(arm(session, path, wanted, marker, lock_delay)).await? {
             Armed::Over(ending) => return Ok(ending),
             Armed::Watching(watches) => {
-                (herald, lock_delay) = (watches.herald, watches.lock_delay);
+                (marker, lock_delay) = (watches.marker, watches.lock_delay);
                 watches.end
             }
         };
@@ -360,11 +359,11 @@ async fn until_ended(
         let Ok(event) = end.await else {
             return Err(AcquireError::SessionLost);
         };
-        let was_held = has_come(herald.as_mut(), &event);
+        let was_held = has_come(marker.as_mut(), &event);
         if was_held || event.kind == EventKind::NodeDeleted {
             return Ok(Ending::new(was_held, was_held, lock_delay));
         }
-        // Its data changed, which is nothing to us.
+        // Its data changed, which does not matter here.
     }
 }
 
@@ -378,59 +377,59 @@ enum Armed {
 
 struct Watches {
     end: Watch,
-    herald: Option<Watch>,
+    marker: Option<Watch>,
     /// What the node asks of the next if it goes without a release, or has asked before.
     lock_delay: Duration,
 }
 
-/// Sets the watches that `manner` needs, where `herald` is not set yet. `lock_delay` is what the
+/// Sets the watches that `wanted` needs, where `marker` is not set yet. `lock_delay` is what the
 /// node is known to have asked for.
 async fn arm(
     session: &Session,
     path: &str,
     wanted: Wait,
-    mut herald: Option<Watch>,
+    mut marker: Option<Watch>,
     mut lock_delay: Duration,
 ) -> Result<Armed, AcquireError> {
-    // On a node that asks for a lock delay, from the read that told so: older than the watch for
-    // its herald.
+    // On a node that asks for a lock delay, from the read that has shown it: older than the watch
+    // for its release marker.
     let mut first_read: Option<Watch> = None;
     loop {
-        let wants_herald = wanted == Wait::Herald || !lock_delay.is_zero();
-        // Where it is to tell what came between two requests, an answer must not have waited for
-        // another connection.
+        let wants_marker = wanted == Wait::ReleaseMarker || !lock_delay.is_zero();
+        // Where it shows what came between two requests, an answer must not have waited for another
+        // connection.
         let asking = match first_read {
             Some(_) => session.fail_fast(),
             None => session.clone(),
         };
-        // Asked for first: of a release between the two, the herald is seen.
+        // Asked for first: of a release between the two, the marker is seen.
         let asked =
-            (wants_herald && herald.is_none()).then(|| asking.exists_watch(&release_marker(path)));
+            (wants_marker && marker.is_none()).then(|| asking.exists_watch(&release_marker(path)));
         let read = asking.get_data_watch(path).await;
         if let Some(asked) = asked {
-            herald = asked.await.ok().map(|(_, herald)| herald);
+            marker = asked.await.ok().map(|(_, marker)| marker);
         }
         match read {
             Ok((read, end)) => {
                 if wanted != Wait::End {
                     lock_delay = lock_delay.max(Record::lock_delay_in(&read.data));
                 }
-                if !lock_delay.is_zero() && !wants_herald {
+                if !lock_delay.is_zero() && !wants_marker {
                     first_read = Some(end);
                     continue;
                 }
                 return Ok(Armed::Watching(Watches {
                     end,
-                    herald,
+                    marker,
                     lock_delay,
                 }));
             }
             Err(error) if error.is_no_node() => {
-                // A farewell is a change of the data. One that was something else, a request to let
-                // go, is not followed by a failure within one round trip.
-                let is_released = is_news(herald.as_mut(), EventKind::NodeCreated)
-                    || is_news(first_read.as_mut(), EventKind::NodeDataChanged);
-                // Of that end there was no news to compare a herald's with.
+                // A release with a lock delay changes the data as well. Another change, a request
+                // to release, is not followed by a failure within one round trip.
+                let is_released = has_reported(marker.as_mut(), EventKind::NodeCreated)
+                    || has_reported(first_read.as_mut(), EventKind::NodeDataChanged);
+                // Of that end there was no notification to compare the marker's with.
                 return Ok(Armed::Over(Ending::new(false, is_released, lock_delay)));
             }
             Err(error) => {
@@ -441,20 +440,22 @@ async fn arm(
     }
 }
 
-/// Whether the herald was there: its news comes before that of the end. It counts only as part of
-/// the same change, so that a node that somebody else makes in its place tells nothing; a server
-/// that does not number its news (Apache ZooKeeper before 3.9) leaves that open.
-fn has_come(herald: Option<&mut Watch>, end: &WatchEvent) -> bool {
-    news(herald).is_some_and(|news| news.kind == EventKind::NodeCreated && news.zxid == end.zxid)
+/// Whether the release marker was there: its notification comes before that of the end. It counts
+/// only as part of the same change, so that a node that somebody else makes at its path shows
+/// nothing; a server that does not number its notifications (Apache ZooKeeper before 3.9) leaves
+/// that open.
+fn has_come(marker: Option<&mut Watch>, end: &WatchEvent) -> bool {
+    reported(marker)
+        .is_some_and(|event| event.kind == EventKind::NodeCreated && event.zxid == end.zxid)
 }
 
-/// Whether this has come as the news of a watch.
-fn is_news(watch: Option<&mut Watch>, kind: EventKind) -> bool {
-    news(watch).is_some_and(|news| news.kind == kind)
+/// Whether a watch has reported an event of this kind.
+fn has_reported(watch: Option<&mut Watch>, kind: EventKind) -> bool {
+    reported(watch).is_some_and(|event| event.kind == kind)
 }
 
-/// What a watch has told so far.
-fn news(watch: Option<&mut Watch>) -> Option<WatchEvent> {
+/// What a watch has reported so far.
+fn reported(watch: Option<&mut Watch>) -> Option<WatchEvent> {
     watch.and_then(Watch::try_event)?.ok()
 }
 
@@ -485,9 +486,9 @@ mod tests {
 
     #[test]
     fn h43_only_a_reader_keeps_the_place_that_its_data_says_and_never_a_later_one() {
-        let kept = |naming: NamingScheme, mode, place| {
+        let kept = |naming: NamingScheme, mode, position| {
             let mut record = Record::new(None);
-            record.place = place;
+            record.kept_position = position;
             let stat = Stat {
                 czxid: 50,
                 ..Stat::default()
@@ -497,7 +498,7 @@ mod tests {
                 stat,
             };
             let name = naming.own_prefix(mode, &Uuid::new_v4(), 1) + "0000000001";
-            kept_place(naming, &name, &read)
+            kept_position(naming, &name, &read)
         };
         let shared = NamingScheme::ReadWrite(RwDialect::Curator);
         assert_eq!(kept(shared, LockMode::Shared, Some(40)), 40);

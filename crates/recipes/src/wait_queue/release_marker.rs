@@ -1,9 +1,9 @@
-//! How a holder's release is told from another end of its node.
+//! The sign that a waiter node went because its holder released.
 //!
 //! Owns the release marker, a node at `<waiter node>.released` that the change which deletes the
 //! waiter node creates and deletes as well. Nobody ever sees it, but a watch on its path reports
-//! its creation: the one who is notified knows that the holder itself released. A waiter node that
-//! goes with its session, by another's hand, or before it held, has no such marker.
+//! its creation: the waiter that is notified knows that the holder itself released. A waiter node
+//! that goes with its session, by another's hand, or before it held, has no such marker.
 
 use baton_client::{CreateMode, Op};
 

@@ -1,4 +1,4 @@
-//! Our own node in a line.
+//! Our own waiter node.
 //!
 //! Owns it from the moment its create is sent: [`PendingCreate`] while the outcome is open,
 //! [`WaiterNode`] once the node is known. Both delete what they own when dropped, so a cancelled
@@ -18,28 +18,28 @@ use std::sync::Arc;
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
 pub(super) const PARENT_ATTEMPTS: usize = 8;
 
-/// Our node, standing in line. Dropped, it is deleted: now if the server can be reached, else as
-/// soon as it can.
+/// A waiter node of ours. Dropped, it is deleted: now if the server can be reached, else as soon as
+/// it can.
 #[derive(Debug)]
 pub(crate) struct WaiterNode {
     session: Session,
     dir: Arc<str>,
     path: String,
     czxid: i64,
-    /// The name carries a marker: no other node ever has it, so it is deleted without a look.
+    /// The name carries a marker: no other node ever has it, so it is deleted without a read.
     marked: bool,
-    /// Others are likely to stand behind us, who want to know that we have held.
-    awaited: bool,
-    /// Our node's record asks the next to wait if we fail: so it must learn that we have not.
-    owes_word: bool,
-    /// Whoever observes is to learn of a release, and that it was one.
-    observed: bool,
+    /// Others are likely to wait behind it, and need to know whether it has held.
+    has_followers: bool,
+    /// Its record asks for a lock delay, so its release must be signalled.
+    has_lock_delay: bool,
+    /// Observers are notified of a release.
+    is_observed: bool,
     ours_to_delete: bool,
 }
 
 impl WaiterNode {
     /// `path` must carry a marker of ours: no other node ever has that name, so it is deleted
-    /// without a look.
+    /// without a read.
     pub(super) fn new(session: &Session, dir: &Arc<str>, path: String, czxid: i64) -> Self {
         Self {
             session: session.clone(),
@@ -47,9 +47,9 @@ impl WaiterNode {
             path,
             czxid,
             marked: true,
-            awaited: false,
-            owes_word: false,
-            observed: false,
+            has_followers: false,
+            has_lock_delay: false,
+            is_observed: false,
             ours_to_delete: true,
         }
     }
@@ -99,8 +99,8 @@ impl WaiterNode {
         self.ours_to_delete = false;
     }
 
-    /// Puts a node called `name` with `data` in the place of this one, in one step; `name` must
-    /// hold a new marker.
+    /// Replaces this node by one called `name` with `data`, in one change; `name` must hold a new
+    /// marker.
     ///
     /// Cancel-safe: dropping the future leaves neither.
     pub(crate) async fn exchange(mut self, name: &str, data: &[u8]) -> Result<Self, AcquireError> {
@@ -116,9 +116,9 @@ impl WaiterNode {
         }
     }
 
-    /// Releases this node, which was first in its line, and joins the line again at its end, in one
-    /// step; `prefix` must hold a new marker. Also what [`join`] yields, or `None` where it is
-    /// certain that nothing was done: this node is then deleted.
+    /// Releases this node, which was first in its queue, and joins the queue again at its end, in
+    /// one change; `prefix` must hold a new marker. Returns what [`join`] does, or `None` where it
+    /// is certain that nothing was done: this node is then deleted.
     ///
     /// Cancel-safe: dropping the future leaves neither.
     pub(crate) async fn requeue(
@@ -128,10 +128,10 @@ impl WaiterNode {
     ) -> Result<Option<(Self, Option<Vec<String>>)>, AcquireError> {
         let mode = CreateMode::EphemeralSequential;
         let mut ops = Vec::new();
-        if self.is_announced() {
+        if self.signals_release() {
             ops.extend(signal(release_marker(&self.path)));
         }
-        if self.owes_word {
+        if self.has_lock_delay {
             ops.push(Op::set_data(&*self.path, Vec::new(), None));
         }
         ops.push(Op::delete(&*self.path, None));
@@ -148,8 +148,8 @@ impl WaiterNode {
         )))
     }
 
-    /// The node that `asked` has put in the place of ours, the last that it creates, or `None`
-    /// where it is certain that it was not applied and may be tried again.
+    /// The node that `asked` has replaced this one by, the last that it creates, or `None` where it
+    /// is certain that it was not applied and may be tried again.
     async fn succeeded_by(
         &mut self,
         prefix: &str,
@@ -189,39 +189,38 @@ impl WaiterNode {
         baton_proto::path::join(&self.dir, name)
     }
 
-    /// We had to wait, in a line that is served strictly in its order: so may others behind us.
-    pub(super) fn expect_followers(&mut self) {
-        self.awaited = true;
+    /// It had to wait, in a queue that is served strictly in its order: so may others behind it.
+    pub(super) fn note_followers(&mut self) {
+        self.has_followers = true;
     }
 
-    /// Our node's record asks for a lock delay: whoever reads it is to learn of a release, and that
-    /// it was one.
-    pub(crate) fn owe_word(&mut self) {
-        self.owes_word = true;
+    /// Its record asks for a lock delay: those who read it are notified of a release.
+    pub(crate) fn note_lock_delay(&mut self) {
+        self.has_lock_delay = true;
     }
 
-    /// Others than those in the line are to learn of a release, and that it was one.
-    pub(crate) fn announce_release(&mut self) {
-        self.observed = true;
+    /// Observers outside the wait queue are notified of a release.
+    pub(crate) fn note_observers(&mut self) {
+        self.is_observed = true;
     }
 
-    /// Deletes the node, without a word on whether it was held: the request is queued when this
-    /// returns.
+    /// Deletes the node without a release marker: the request is queued when this returns.
     pub(crate) fn withdraw(mut self) -> Deletion {
         self.ours_to_delete = false;
         self.delete()
     }
 
-    /// Deletes the node of a holder, which was first in its line: the request is queued when this
+    /// Deletes the node of a holder, which was first in its queue: the request is queued when this
     /// returns.
     pub(crate) fn release(mut self) -> Deletion {
         self.ours_to_delete = false;
-        if self.is_announced() {
+        if self.signals_release() {
             let mut options =
                 DeleteOptions::new().together_with(signal(release_marker(&self.path)));
-            if self.owes_word {
-                // Whoever watches the data is notified of this change before the end, so that also
-                // one that does not watch for the marker yet can tell a release from a failure.
+            if self.has_lock_delay {
+                // Whoever watches the data is notified of this change before the end, so that a
+                // waiter that does not watch for the marker yet can also distinguish a release from
+                // a failure.
                 options = options.together_with([Op::set_data(&*self.path, Vec::new(), None)]);
             }
             return self.session.delete_node(&self.path, self.czxid, options);
@@ -229,12 +228,12 @@ impl WaiterNode {
         self.delete()
     }
 
-    /// Whether its release is to be told by a herald.
-    fn is_announced(&self) -> bool {
-        (self.awaited || self.owes_word || self.observed) && self.marked
+    /// Whether its release is signalled by a marker.
+    fn signals_release(&self) -> bool {
+        (self.has_followers || self.has_lock_delay || self.is_observed) && self.marked
     }
 
-    /// For whoever may have to delete the node while the contender stands.
+    /// How to delete the node, for others than its owner.
     pub(crate) fn removal(&self) -> NodeDeletion {
         NodeDeletion {
             path: self.path.clone(),
@@ -291,7 +290,7 @@ impl Drop for WaiterNode {
     }
 }
 
-/// Joins the line at `dir`, and lists it in the same packet.
+/// Joins the wait queue at `dir`, and lists it in the same packet.
 ///
 /// `prefix` is our name without its number, and must hold a marker that no other create has used.
 /// Returns our node, and the children seen right after its creation unless that reply was lost.
