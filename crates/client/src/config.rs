@@ -1,6 +1,6 @@
 //! What a session needs to know before it connects.
 //!
-//! Owns the connect string's grammar and every default. It must never resolve a name or open a
+//! Owns the connect string's form and every default. It must never resolve a name or open a
 //! socket.
 
 use std::fmt;

@@ -1,3 +1,27 @@
+//! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
+//!
+//! - [`Mutex`]: one holder at a time, in order of arrival; [`ReentrantMutex`]: who holds may take
+//!   it again; [`SimpleMutex`]: the first lock of every tutorial, with its herd.
+//! - [`RwLock`]: many readers or one writer, in order of arrival.
+//! - [`MultiLock`]: several locks, all of them or none.
+//! - [`Semaphore`]: a number of permits, several of them acquired at a time, all or none.
+//! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
+//! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
+//! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`],
+//!   [`IdQueue`]: in another order, or by name; [`LockingQueue`]: locked until they are done.
+//! - [`WorkQueue`]: items that are claimed, acknowledged, and come back if they are not.
+//! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a
+//!   subtree kept in memory.
+//! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
+//! - [`Partitioner`]: items spread over members, each with a lock of its own.
+//!
+//! A [`Guard`] says when it stops being true *before* anyone else can hold the lock.
+//! `docs/user/recipes.md` tells which recipe to use when, `docs/user/guarantees.md` what is
+//! promised and what is not, `docs/internals/hazards.md` which failures are tested.
+//!
+//! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the
+//! client; it must never guess.
+
 // The modules of this crate, highest first: a module uses only modules below it.
 //
 // | module | owns |
@@ -27,29 +51,6 @@
 // | `backoff` | growing pauses |
 // | `fence` | the receiver's side of fencing tokens |
 
-//! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
-//!
-//! - [`Mutex`]: one holder at a time, in order of arrival; [`ReentrantMutex`]: who holds may take
-//!   it again; [`SimpleMutex`]: the first lock of every tutorial, with its herd.
-//! - [`RwLock`]: many readers or one writer, in order of arrival.
-//! - [`MultiLock`]: several locks, all of them or none.
-//! - [`Semaphore`]: a number of permits, several of them acquired at a time, all or none.
-//! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
-//! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
-//! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`],
-//!   [`IdQueue`]: in another order, or by name; [`LockingQueue`]: locked until they are done.
-//! - [`WorkQueue`]: items that are claimed, acknowledged, and come back if they are not.
-//! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a
-//!   subtree kept in memory.
-//! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
-//! - [`Partitioner`]: items spread over members, each with a lock of its own.
-//!
-//! A [`Guard`] says when it stops being true *before* anyone else can hold the lock.
-//! `docs/user/recipes.md` tells which recipe to use when, `docs/user/guarantees.md` what is
-//! promised and what is not, `docs/internals/hazards.md` which failures are tested.
-//!
-//! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the
-//! client; it must never guess.
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 

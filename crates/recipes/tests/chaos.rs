@@ -1,4 +1,4 @@
-//! Contenders whose connections are cut at random: never two valid guards at one instant, tokens
+//! Waiters whose connections are cut at random: never two valid guards at one instant, tokens
 //! that grow, and nothing left.
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const CONTENDERS: u8 = 5;
+const WAITERS: u8 = 5;
 const CUTS: u32 = 60;
 
 /// Every guard that is in somebody's hands.
@@ -120,12 +120,12 @@ async fn no_two_guards_are_valid_at_once_whatever_happens_to_the_connections() {
             Arc::<AtomicBool>::default(),
         );
         let mut proxies = Vec::new();
-        let mut contenders = Vec::new();
-        for _ in 0..CONTENDERS {
+        let mut waiters = Vec::new();
+        for _ in 0..WAITERS {
             let (client, proxy) = stage.proxied(Duration::from_millis(1200)).await;
             proxies.push(proxy);
             let (ledger, stop) = (Arc::clone(&ledger), Arc::clone(&stop));
-            contenders.push(tokio::spawn(contend(
+            waiters.push(tokio::spawn(contend(
                 client,
                 stage.path.clone(),
                 ledger,
@@ -137,8 +137,8 @@ async fn no_two_guards_are_valid_at_once_whatever_happens_to_the_connections() {
         for proxy in &proxies {
             proxy.heal();
         }
-        for contender in contenders {
-            within(contender).await.unwrap();
+        for waiter in waiters {
+            within(waiter).await.unwrap();
         }
         stage.until_children(0).await;
         let ledger = ledger.lock().unwrap();

@@ -300,7 +300,7 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
     assert_eq!(
         seen.node,
         leader.node(),
-        "by the line itself, not by what is written"
+        "by the wait queue itself, not by what is written"
     );
     // The service's own word, that the one before is gone, makes it lead.
     within(leader.resign()).await.unwrap();
@@ -311,7 +311,7 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
 /// The news that an offer was withdrawn by one that led is the server's, too: a node that another
 /// process makes in its place tells nothing.
 #[tokio::test]
-async fn a_follower_that_is_told_by_a_forged_herald_that_the_leader_went_still_follows() {
+async fn a_follower_that_a_forged_release_marker_notifies_still_follows() {
     if Target::from_env().unwrap() == Target::ZooKeeper {
         // Before 3.9 its news have no numbers, by which the forgery is found.
         return;
@@ -337,7 +337,7 @@ async fn a_follower_that_is_told_by_a_forged_herald_that_the_leader_went_still_f
         .unwrap();
     other.delete(&forged, None).await.unwrap();
     middle.abort();
-    // It looks at the line, and stays behind the leader.
+    // It reads the queue, and stays behind the leader.
     let decided = |s: &Step| matches!(s, Step::ReadyComplete { .. } | Step::ElectedStart);
     let seen = until(&mut stages, decided).await.pop().unwrap();
     let following = leader.node().to_owned();

@@ -421,7 +421,7 @@ async fn h15_after_a_lost_reply_the_node_is_known_by_its_full_path_in_every_plac
 }
 
 #[tokio::test]
-async fn h16_two_acquires_of_one_session_are_two_contenders() {
+async fn h16_two_acquires_of_one_session_are_two_waiters() {
     for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
         let stage = Stage::new("h16").await;
         let client = stage.client().await;

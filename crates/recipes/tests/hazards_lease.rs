@@ -162,7 +162,7 @@ async fn h25_after_a_pause_that_nobody_has_noticed_no_release_says_that_all_was_
         matches!(resigned, Err(ReleaseError::Lost { .. })),
         "{resigned:?}"
     );
-    // In the step that joins the line again.
+    // In the change that joins the queue again.
     let lock = mutex(&client, &at("mutex"));
     let guard = within(lock.acquire()).await.unwrap();
     clock.sleep(LAPSE);
@@ -287,7 +287,7 @@ async fn h32_a_guard_outlives_a_reconnect_of_its_session() {
         }
         let nodes = stage.children().await;
         assert_eq!(nodes.len(), 1);
-        assert_eq!(nodes[0].path, guard.node(), "no new place in line");
+        assert_eq!(nodes[0].path, guard.node(), "no new position in the queue");
         within(guard.release()).await.unwrap();
     }
 }

@@ -97,7 +97,7 @@ async fn h30_a_waiter_that_gave_up_is_not_enrolled_again_when_its_predecessor_go
         session(&waiter).await.sync(&stage.path).await.unwrap();
         tokio::task::yield_now().await;
     }
-    assert!(stage.children().await.is_empty(), "a ghost stands in line");
+    assert!(stage.children().await.is_empty(), "a ghost waits");
 }
 
 #[tokio::test]
@@ -211,12 +211,16 @@ async fn h52_a_release_wakes_one_waiter() {
     within(first.release()).await.unwrap();
     let second = within(waiting.remove(0)).await.unwrap().unwrap();
     assert_eq!(proxy.count(&ends), 2, "another release, another end");
-    assert_eq!(proxy.count(&all), 3, "and its herald, for the same waiter");
+    assert_eq!(
+        proxy.count(&all),
+        3,
+        "and its release marker, for the same waiter"
+    );
     assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
     assert_eq!(
         proxy.count(&listings),
         listed,
-        "nobody had to list the line again"
+        "nobody had to list the queue again"
     );
     drop(second);
     for waiter in waiting {

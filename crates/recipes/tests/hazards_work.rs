@@ -329,7 +329,7 @@ async fn h69_a_take_dropped_at_any_point_leaves_no_claim_that_nobody_has() {
 async fn h70_consumers_that_contend_take_each_item_once_and_none_waits_for_a_claimed_one() {
     let stage = Stage::new("h70").await;
     let producer = queue(&stage.client().await, &stage.path);
-    // Held all the while, first in line.
+    // Held all the time, first in the queue.
     within(producer.offer("held")).await.unwrap();
     let held = within(producer.take()).await.unwrap();
     let mut consumers = Vec::new();
@@ -561,7 +561,7 @@ async fn h74_a_waiting_take_survives_an_outage_and_a_lost_session() {
     }
 }
 
-/// Waits until a consumer stands in the line of those who wait.
+/// Waits until a consumer is in the wait queue.
 async fn until_waiting(client: &Client, stage: &Stage) {
     let session = session(client).await;
     let line = format!("{}/waiters", stage.path);

@@ -38,8 +38,8 @@ type Watched = (Client, Proxy);
 const ONCE: u64 = 1;
 const TWICE: u64 = 2;
 
-/// An acquire that waits at the end of the line on a client of its own, which reads the node before
-/// its own that often; later the guard and when it came.
+/// An acquire that waits at the end of the queue on a client of its own, which reads the node
+/// before its own that often; later the guard and when it came.
 async fn waiter(
     stage: &Stage,
     reads: u64,
@@ -51,7 +51,7 @@ async fn waiter(
     (waiting(stage, &watched, reads, acquire).await, watched)
 }
 
-/// The same of any way into the line.
+/// The same of any way into the queue.
 async fn waiting<T: Send + 'static>(
     stage: &Stage,
     (_, proxy): &Watched,
@@ -152,7 +152,7 @@ async fn a_holder_whose_application_hangs_holds_the_next_off() {
     within(guard.release()).await.unwrap();
 }
 
-/// Breaks the lock that `held` holds, and then takes the one who is held off out of the line: that
+/// Breaks the lock that `held` holds, and then takes the one who is held off out of the queue: that
 /// is not to spare it the delay.
 async fn loses_its_place<T>(
     stage: &Stage,
@@ -227,7 +227,7 @@ async fn after_a_release_nobody_is_held_off_in_any_dialect_whichever_way_it_was_
         // In the background.
         drop(second);
         let (third, _) = within(third).await.unwrap();
-        // In the step that joins the line again.
+        // In the change that joins the queue again.
         let lock = delaying(&of_third.0);
         let again = tokio::spawn(async move { lock.requeue(third).await });
         let (fourth, _) = within(fourth).await.unwrap();

@@ -29,7 +29,7 @@ fn all(client: &Client, stage: &Stage) -> MultiLock {
     MultiLock::new(client, paths(stage)).unwrap()
 }
 
-/// Makes the directories, so that the next multi is that of the contenders.
+/// Makes the directories, so that the next multi is that of the waiters.
 async fn prepare(stage: &Stage) {
     let guard = within(all(&stage.client().await, stage).acquire())
         .await

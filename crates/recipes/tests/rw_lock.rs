@@ -29,7 +29,7 @@ fn lock(client: &Client, stage: &Stage) -> RwLock {
     RwLock::new(client, &stage.path).unwrap()
 }
 
-/// A reader on a client of its own, once its node stands in the line as the `nth`.
+/// A reader on a client of its own, once its node is in the queue as the `nth`.
 async fn reader(stage: &Stage, dialect: RwDialect, nth: usize) -> (Reading, Proxy) {
     let (client, proxy) = stage.proxied(LONG).await;
     let lock = lock(&client, stage).dialect(dialect);
@@ -38,7 +38,7 @@ async fn reader(stage: &Stage, dialect: RwDialect, nth: usize) -> (Reading, Prox
     (waiting, proxy)
 }
 
-/// A writer on a client of its own, once its node stands in the line as the `nth` and it waits.
+/// A writer on a client of its own, once its node is in the queue as the `nth` and it waits.
 async fn writer(stage: &Stage, dialect: RwDialect, nth: usize) -> (Writing, Proxy) {
     let (client, proxy) = stage.proxied(LONG).await;
     // Those on its own node and on the one before it.
@@ -281,7 +281,7 @@ async fn h45_a_reader_whose_node_has_vanished_is_not_granted() {
 }
 
 #[tokio::test]
-async fn h45_a_contender_whose_node_vanished_before_it_looked_is_not_granted() {
+async fn h45_a_waiter_whose_node_vanished_before_it_read_the_queue_is_not_granted() {
     let stage = Stage::new("h45").await;
     let path = stage.path.clone();
     let read = async move |client| RwLock::new(&client, &path).unwrap().read().await.unwrap();
@@ -427,7 +427,7 @@ async fn h13_a_lock_of_another_kind_is_refused_and_leaves_nothing() {
         .await
         .unwrap();
     let write = within(lock(&client, &stage).try_write()).await.unwrap();
-    assert!(write.is_some(), "a child that is no contender is skipped");
+    assert!(write.is_some(), "a child that is no waiter is skipped");
     assert!(RwLock::new(&client, "/").is_err() && RwLock::new(&client, "x").is_err());
 }
 

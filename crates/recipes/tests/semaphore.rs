@@ -38,7 +38,7 @@ async fn nodes(stage: &Stage, dir: &str) -> Vec<Znode> {
     inspect::children(stage.addr, &dir).await.unwrap()
 }
 
-/// Waits until so many leases are there, and so many stand in the line of the mutex.
+/// Waits until this number of leases exists, and this number of waiters of the mutex.
 async fn until(stage: &Stage, leases: usize, locks: usize) {
     within(async {
         while (
@@ -665,7 +665,7 @@ async fn h13_who_was_refused_has_left_the_line_and_its_leases_when_it_is_told() 
     assert_eq!(nodes(&stage, "leases").await.len(), 0);
     within(admin.delete(&child, None)).await.unwrap();
 
-    // Fewer permits than are waited for, first in line with leases.
+    // Fewer permits than are waited for, first in the queue with leases.
     let held = take(&stage.client().await, &stage, 2, 1).await;
     let asking = of.clone();
     let acquiring = tokio::spawn(async move { asking.acquire(2).await });

@@ -16,7 +16,7 @@ use baton_testkit::{Action, Match, inspect};
 use common::{LONG, Stage, session, within};
 use std::time::Duration;
 
-/// Waits until so many stand in the line of the mutex.
+/// Waits until this number waits in the queue of the mutex.
 async fn until_in_line(stage: &Stage, count: usize) {
     let line = format!("{}/locks", stage.path);
     within(async {

@@ -45,7 +45,7 @@ async fn waiting(queue: &WorkQueue, of: &(Client, Proxy)) -> JoinHandle<Vec<u8>>
         }
     })
     .await;
-    // Behind what it asks the server as the first in line.
+    // Behind what it asks the server as the first waiter.
     until_quiet(client, proxy).await;
     task
 }

@@ -375,16 +375,18 @@ impl Acquisition {
 
     /// A live session, and a hold on its lease.
     pub(crate) async fn enter(&self) -> Result<(Session, LeaseHold), AttemptError> {
-        let session = self
-            .client
-            .session()
-            .await
-            .map_err(|source| LockError::Connect {
-                path: self.path.to_string(),
-                source,
-            })?;
+        let session = self.session().await?;
         let lease = self.lease(&session).await?;
         Ok((session, lease))
+    }
+
+    /// The client's live session.
+    pub(crate) async fn session(&self) -> Result<Session, LockError> {
+        let session = self.client.session().await;
+        session.map_err(|source| LockError::Connect {
+            path: self.path.to_string(),
+            source,
+        })
     }
 
     /// A hold on the lease: from here on, not from the grant on, for a lease that runs already

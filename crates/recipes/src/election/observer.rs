@@ -98,15 +98,7 @@ impl Observer {
                 };
                 self.watch = None;
             }
-            let session =
-                self.acquisition
-                    .client
-                    .session()
-                    .await
-                    .map_err(|source| LockError::Connect {
-                        path: path.clone(),
-                        source,
-                    })?;
+            let session = self.acquisition.session().await?;
             let (leader, watch) = match self.read_head(&session).await {
                 Ok(Some((leader, watch))) => (leader, watch),
                 Ok(None) | Err(AcquireError::SessionLost | AcquireError::OwnNodeGone) => continue,

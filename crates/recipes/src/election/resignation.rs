@@ -5,7 +5,6 @@
 //! (H18).
 
 use super::{ElectionError, Leader, LeaderElection, departure};
-use crate::acquire::LockError;
 use crate::retry;
 use baton_client::{CleanupError, Error, Session};
 
@@ -23,7 +22,7 @@ impl LeaderElection {
     /// [`ElectionError`]; asking again is safe.
     pub async fn ask_to_resign(&self, leader: &Leader) -> Result<bool, ElectionError> {
         loop {
-            let session = self.session().await?;
+            let session = self.acquisition.session().await?;
             let asked = async {
                 session.sync(&leader.node).await?;
                 let Some(stat) = session.exists(&leader.node).await? else {
@@ -53,7 +52,7 @@ impl LeaderElection {
     /// [`ElectionError`]; doing it again is safe.
     pub async fn depose(&self, leader: &Leader) -> Result<bool, ElectionError> {
         loop {
-            let session = self.session().await?;
+            let session = self.acquisition.session().await?;
             // A lost answer is the next read's to report.
             let _ = session.sync(&leader.node).await;
             match session.exists(&leader.node).await {
@@ -74,14 +73,6 @@ impl LeaderElection {
                 Err(error) => self.after(&session, error).await?,
             }
         }
-    }
-
-    async fn session(&self) -> Result<Session, ElectionError> {
-        let session = self.acquisition.client.session().await;
-        Ok(session.map_err(|source| LockError::Connect {
-            path: self.path().to_owned(),
-            source,
-        })?)
     }
 
     fn client_error(&self, source: Error) -> ElectionError {

@@ -199,7 +199,7 @@ impl Semaphore {
     /// [`SemaphoreError::NoMaximum`], [`SemaphoreError::ForeignData`], or what the connection fails
     /// with.
     pub async fn maximum(&self) -> Result<u32, SemaphoreError> {
-        let session = self.session().await?;
+        let session = self.base.session().await?;
         let path = || self.path().to_owned();
         let node = match session.get_data(self.path()).await {
             Ok(node) if node.data.is_empty() => {
@@ -237,13 +237,9 @@ impl Semaphore {
                 path: self.path().to_owned(),
             });
         }
-        self.maximum.change(&self.session().await?, permits).await
-    }
-
-    async fn session(&self) -> Result<Session, SemaphoreError> {
-        let path = self.path().to_owned();
-        let session = self.base.client.session().await;
-        Ok(session.map_err(|source| LockError::Connect { path, source })?)
+        self.maximum
+            .change(&self.base.session().await?, permits)
+            .await
     }
 
     fn timed_out(&self, permits: u32, limit: Duration, waited_for: WaitedFor) -> SemaphoreError {

@@ -185,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn h21_clients_that_see_different_parts_of_the_line_agree(
+        fn h21_clients_that_see_different_parts_of_the_queue_agree(
             policy in policy(),
             start in (COUNTER_END - 8)..=COUNTER_END,
             made in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 2..16),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn h19_a_later_negative_number_stands_behind_the_holder_at_the_end() {
+    fn h19_a_later_negative_number_comes_after_the_holder_at_the_end() {
         let at = |name: &str, number, czxid| SequentialChild {
             name: name.to_owned(),
             number,

@@ -362,7 +362,7 @@ pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
     }
 }
 
-/// Has somebody delete the node of `acquire` before its first look at the line. What it came to,
+/// Has somebody delete the node of `acquire` before it first reads the queue. What it came to,
 /// that node's path, and the proxy on its way.
 pub async fn deleted_before_its_look<F>(
     stage: &Stage,
