@@ -25,8 +25,7 @@ pub(crate) enum Listener {
     },
 }
 
-/// A unix socket's file, removed when the listener goes, unless somebody has put another in its
-/// place.
+/// A unix socket's file, removed with the listener unless another file has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,

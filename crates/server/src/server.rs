@@ -241,7 +241,7 @@ impl Server {
                 return error.clone();
             }
             if ended.changed().await.is_err() {
-                // The core is gone; if it said nothing wrong, this was a stop that was asked for.
+                // The core has ended; without an error, this was a requested stop.
                 match &*ended.borrow() {
                     Some(Err(error)) => return error.clone(),
                     Some(Ok(())) => {}

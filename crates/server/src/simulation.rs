@@ -72,7 +72,7 @@ impl SimulatedServer {
         }
     }
 
-    /// Every znode that anybody may read, in depth-first order.
+    /// Every znode that is readable by all, in depth-first order.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, Stat)> {
         let identity = Identity::from_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -94,7 +94,7 @@ impl SimulatedServer {
         found
     }
 
-    /// The data of a znode that anybody may read.
+    /// The data of a znode that is readable by all.
     #[must_use]
     pub fn data(&self, path: &str) -> Option<Vec<u8>> {
         let identity = Identity::from_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -46,7 +46,7 @@ pub(crate) fn proves_superuser(packet: &AuthPacket<'_>, options: &Options) -> bo
 /// The connection's identity with what the packet adds.
 ///
 /// # Errors
-/// [`Refusal`]: the scheme is unknown, its data is not what it has to be, or it is too much.
+/// [`Refusal`]: an unknown scheme, invalid data, or too many bytes.
 pub(crate) fn add(
     identity: &Identity,
     packet: &AuthPacket<'_>,

@@ -75,7 +75,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A core that goes on from what [`recover`](crate::commit::recover) has built.
+    /// A core that continues from the state that [`recover`](crate::commit::recover) has built.
     pub(crate) fn new(
         state: Arc<ServerState>,
         consensus: Consensus,

@@ -59,13 +59,13 @@ impl CloseReason {
                 "it does not read what is sent to it; let the client read faster or set fewer watches"
             }
             CloseReason::AllTooSlow => {
-                "it reads too slowly, and more waits for all clients together than may; let clients read faster or raise max_outbound_bytes_in_all"
+                "it reads too slowly, and the unread bytes of all clients exceed their limit; let clients read faster or raise max_outbound_bytes_in_all"
             }
             CloseReason::Unfinished => {
-                "its requests are not whole, or wait, and more of them wait for all clients together than may; send whole requests or raise max_unfinished_bytes"
+                "it holds unfinished or waiting requests, and those of all clients exceed their limit; send whole requests or raise max_unfinished_bytes"
             }
             CloseReason::TooManySessions => {
-                "as many sessions are open as may be; close some or raise max_sessions"
+                "the limit on open sessions is reached; close some or raise max_sessions"
             }
             CloseReason::BadRequest => "it sent a request after which a connection is closed",
             CloseReason::Shed => "an operator shed it",
@@ -96,8 +96,8 @@ pub(crate) trait Outlet: Send + Sync {
 /// client to read it.
 const DIRECT_BYTES: usize = 16 << 10;
 
-/// Less than this in an outbox is not counted in [`Outbound`]: it is on its way to the task, which
-/// counts what stays.
+/// Fewer bytes than this in an outbox are not counted in [`Outbound`]: the task takes them at once
+/// and counts what the socket leaves.
 const COUNTED_BYTES: usize = DIRECT_BYTES;
 
 #[derive(Default)]

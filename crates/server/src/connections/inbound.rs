@@ -69,7 +69,7 @@ impl Inbound {
         after > before && is_over && self.ending.load(Relaxed) == 0
     }
 
-    /// Releases what a connection held that is gone; `ended` says why it ended.
+    /// Releases what an ended connection held; `ended` says why it ended.
     pub(crate) fn release(&self, conn: &Conn, ended: CloseReason) {
         let before = conn.stats.unfinished.swap(0, Relaxed);
         self.change(before, 0);

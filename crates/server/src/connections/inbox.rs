@@ -21,7 +21,7 @@ pub(crate) enum Kind {
         timeout_ms: i32,
         mirror_read_only: bool,
     },
-    /// The session goes on through this connection; the body is the password that the client gave.
+    /// Re-attaches a session to this connection; the body is the password that the client gave.
     Reattach {
         session: i64,
         timeout_ms: i32,
@@ -33,7 +33,7 @@ pub(crate) enum Kind {
     CloseSession,
     /// A read behind a write of its own session: it runs at this place.
     Read(OpCode),
-    /// A frame that is ready, but whose turn comes after the requests before it.
+    /// A finished reply, to be sent after those of the requests before it.
     Ready { close_after: bool },
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum PeerGroup {
     Network(Ipv6Addr),
     /// Processes on this machine, over unix sockets.
     Local,
-    /// The server itself, or a client that has gone.
+    /// The server itself, or a client that has disconnected.
     Nobody,
     /// All peers beyond the number that is counted separately.
     Others,

@@ -129,9 +129,9 @@ pub(crate) struct Connection {
     work: Work,
     /// Bytes of a request over the limit that are still to come.
     discard: usize,
-    /// Until the turn of the credentials that are next in `input`.
+    /// Delay before the credentials that are next in `input` are judged.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Their turn has come.
+    /// Whether those credentials may be judged now.
     judge_now: bool,
     /// The word that came in place of a session, and its argument.
     word: Option<(words::Word, i64)>,
@@ -410,7 +410,7 @@ impl Connection {
         self.read_at = now();
         self.turn.bytes += bytes;
         if self.turn.is_over(self.read_at) {
-            // The next look at it, before the next read, finds it full.
+            // Checked before the next read, which then waits for another turn.
             self.turn.bytes = TURN_BYTES;
         }
         if self.request_is_whole()

@@ -314,7 +314,7 @@ impl SizeLimit {
     /// Counts what was added.
     ///
     /// # Errors
-    /// It is too much.
+    /// The listing is too long.
     pub(crate) fn count(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.max_bytes {

@@ -106,7 +106,7 @@ impl SessionClocks {
         self.sessions.len()
     }
 
-    /// When [`SessionClocks::due`] has something to look at next.
+    /// When [`SessionClocks::due`] is to be called next.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         self.buckets.keys().next().copied()
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::stats::distribution::{Distribution, Spread};
 use crate::stats::requests::RequestCounts;
 
-/// ZooKeeper's trace mask before anybody sets it.
+/// ZooKeeper's initial trace mask.
 const TRACE_MASK: i64 = 0x132;
 
 /// Counters of the whole server. Times are in microseconds.
@@ -59,7 +59,7 @@ pub(crate) struct Stats {
     pub(crate) last_snapshot_zxid: AtomicI64,
     /// Of the wall clock; 0 before the first.
     pub(crate) last_snapshot_ms: AtomicI64,
-    /// Bytes of connections that have gone.
+    /// Bytes of connections that have ended.
     pub(crate) bytes_in_before: AtomicU64,
     pub(crate) bytes_out_before: AtomicU64,
     pub(crate) trace_mask: AtomicI64,

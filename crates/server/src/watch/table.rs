@@ -376,7 +376,7 @@ impl WatchTable {
         removed.0 != 0
     }
 
-    /// The connection is gone, and with it all its watches.
+    /// Removes all watches of a connection that has ended.
     pub(crate) fn forget(&mut self, conn: u32) {
         let Some(watching) = self.conns.remove(&conn) else {
             return;
