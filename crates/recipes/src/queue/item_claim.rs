@@ -123,7 +123,7 @@ pub(super) async fn claim_item(
             _ => None,
         }),
         Err(error) if error.is_maybe_applied() => {
-            match resolve_unknown(session, claims, &path, &marker).await {
+            match resolve_unknown(session, claims, &path, &marker, error).await {
                 Ok(found) => found,
                 Err(error) => {
                     drop(session.discard_create_at(&path, &marker));
@@ -175,32 +175,27 @@ async fn again(
     Ok(ClaimOutcome::Again)
 }
 
-/// Resolves an unknown outcome: the `czxid` of the claim on a server that has caught up, if the
-/// node has this claim's marker *and* belongs to this session.
+/// Resolves an unknown outcome: the `czxid` of the claim on a server that has caught up, if the node
+/// has this claim's marker *and* belongs to this session.
 async fn resolve_unknown(
     session: &Session,
     claims: &str,
     path: &str,
     marker: &[u8],
+    lost: Error,
 ) -> Result<Option<i64>, Error> {
-    loop {
-        if !retry::until_connected(session).await {
-            // A claim ends with its session.
-            return Ok(None);
-        }
+    let read = || async {
         let caught_up = session.sync(claims);
         let read = session.get_data(path);
-        let read = match caught_up.await {
-            Ok(()) => read.await,
-            Err(error) => Err(error),
-        };
-        match read {
+        caught_up.await?;
+        match read.await {
             Ok(read) => {
                 let ours = read.data == marker && read.stat.ephemeral_owner == session.id();
-                return Ok(ours.then_some(read.stat.czxid));
+                Ok(ours.then_some(read.stat.czxid))
             }
-            Err(error) if error.is_no_node() => return Ok(None),
-            Err(error) => retry::until_retryable(session, error).await?,
+            Err(error) if error.is_no_node() => Ok(None),
+            Err(error) => Err(error),
         }
-    }
+    };
+    retry::resolve(session, lost, read).await
 }

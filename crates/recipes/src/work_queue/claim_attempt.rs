@@ -362,10 +362,7 @@ async fn resolve_unknown(
     attempts: &[ClaimAttempt],
     cause: Error,
 ) -> Result<AttemptOutcome, Error> {
-    'again: loop {
-        if !retry::until_connected(session).await {
-            return Ok(AttemptOutcome::Failed(cause));
-        }
+    let read = || async {
         let caught_up = session.sync("/");
         let asked: Vec<_> = attempts
             .iter()
@@ -376,38 +373,31 @@ async fn resolve_unknown(
                 )
             })
             .collect();
-        if let Err(error) = caught_up.await {
-            retry::until_retryable(session, error).await?;
-            continue;
-        }
-        let mut stats = Vec::with_capacity(attempts.len());
+        caught_up.await?;
+        let mut claimed = Vec::with_capacity(attempts.len());
         for (item, claim) in asked {
-            match (item.await, claim.await) {
-                (Ok(Some(item)), Ok(Some(claim))) => stats.push((item.version, claim.czxid)),
-                // A claim that is missing was never made, or was deleted since. Either way all of
-                // them are given up, and those that exist are deleted.
-                (Ok(_), Ok(_)) => stats.push((-1, 0)),
-                (Err(error), _) | (_, Err(error)) => {
-                    retry::until_retryable(session, error).await?;
-                    continue 'again;
-                }
-            }
+            let stats = item.await?.zip(claim.await?);
+            claimed.push(stats.map(|(item, claim)| (item.version, claim.czxid)));
         }
-        if stats.iter().all(|(version, _)| *version != -1) {
-            return Ok(AttemptOutcome::Won(stats));
-        }
-        for (attempt, (_, czxid)) in attempts.iter().zip(&stats) {
-            if *czxid != 0 {
-                drop(session.delete_eventually(&attempt.claim, *czxid));
-            }
-            discard_notice(session, attempt);
-        }
-        return Ok(AttemptOutcome::Failed(Error::NotSent {
-            op: baton_client::OpCode::Multi,
-            path: "/".to_owned(),
-            reason: Reason::ConnectionLost,
-        }));
+        Ok(claimed)
+    };
+    let claimed = retry::resolve(session, cause, read).await?;
+    if let Some(all) = claimed.iter().copied().collect() {
+        return Ok(AttemptOutcome::Won(all));
     }
+    // A claim that is missing was never made, or was deleted since. Either way all of them are given
+    // up, and those that exist are deleted.
+    for (attempt, stats) in attempts.iter().zip(claimed) {
+        if let Some((_, czxid)) = stats {
+            drop(session.delete_eventually(&attempt.claim, czxid));
+        }
+        discard_notice(session, attempt);
+    }
+    Ok(AttemptOutcome::Failed(Error::NotSent {
+        op: baton_client::OpCode::Multi,
+        path: "/".to_owned(),
+        reason: Reason::ConnectionLost,
+    }))
 }
 
 /// Deletes the notice node that an attempt may have made.

@@ -34,15 +34,10 @@ impl SettlementNotice {
     /// What another process has made of the item; `None` where none has settled it, or the node
     /// cannot be read any more.
     pub(super) async fn read(&self) -> Option<Settled> {
-        loop {
-            match self.session.get_data(&self.path).await {
-                Ok(read) => {
-                    let body = serde_json::from_slice::<NoticeBody>(&read.data).ok()?;
-                    return Some(body.settled);
-                }
-                Err(error) => retry::until_retryable(&self.session, error).await.ok()?,
-            }
-        }
+        let read = || self.session.get_data(&self.path);
+        let read = retry::read(&self.session, read).await.ok()?;
+        let body = serde_json::from_slice::<NoticeBody>(&read.data).ok()?;
+        Some(body.settled)
     }
 }
 

@@ -86,22 +86,13 @@ async fn version_under_claim(
     session: &Session,
     node: &str,
     entry: &str,
-    cause: Error,
+    lost: Error,
 ) -> Result<Option<i32>, Error> {
-    loop {
-        if !retry::until_connected(session).await {
-            return Err(cause);
-        }
+    let read = || async {
         let caught_up = session.sync(entry);
         let (claim, item) = (session.exists(node), session.exists(entry));
-        let read = match caught_up.await {
-            Ok(()) => claim.await,
-            Err(error) => Err(error),
-        };
-        match (read, item.await) {
-            (Ok(Some(_)), Ok(Some(item))) => return Ok(Some(item.version)),
-            (Ok(_), Ok(_)) => return Ok(None),
-            (Err(error), _) | (_, Err(error)) => retry::until_retryable(session, error).await?,
-        }
-    }
+        caught_up.await?;
+        Ok(claim.await?.and(item.await?).map(|item| item.version))
+    };
+    retry::resolve(session, lost, read).await
 }
