@@ -175,8 +175,8 @@ async fn again(
     Ok(ClaimOutcome::Again)
 }
 
-/// Resolves an unknown outcome: the `czxid` of the claim on a server that has caught up, if the node
-/// has this claim's marker *and* belongs to this session.
+/// Resolves an unknown outcome: the `czxid` of the claim on a server that has caught up, if the
+/// node has this claim's marker *and* belongs to this session.
 async fn resolve_unknown(
     session: &Session,
     claims: &str,

@@ -385,8 +385,8 @@ async fn resolve_unknown(
     if let Some(all) = claimed.iter().copied().collect() {
         return Ok(AttemptOutcome::Won(all));
     }
-    // A claim that is missing was never made, or was deleted since. Either way all of them are given
-    // up, and those that exist are deleted.
+    // A claim that is missing was never made, or was deleted since. Either way all of them are
+    // given up, and those that exist are deleted.
     for (attempt, stats) in attempts.iter().zip(claimed) {
         if let Some((_, czxid)) = stats {
             drop(session.delete_eventually(&attempt.claim, czxid));

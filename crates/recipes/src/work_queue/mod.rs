@@ -21,8 +21,9 @@
 //! | `offer` | putting items |
 //! | `scan` | which items can be claimed now, in which order, and when there will be more |
 //! | `capacity` | room under the capacity; changing the capacity |
+//! | `repair` | making the missing nodes of the layout on demand |
 //! | `retry` | whether a step that failed may be tried again |
-//! | `repair` | nodes of the layout that somebody deleted |
+//! | `missing_nodes` | nodes of the layout that somebody deleted: found, reported, made again |
 //! | `shards` | the shards of items: listed, counted, chosen for a new item, removed |
 //! | `queue` | [`WorkQueue`]: path and settings, with the options of its claims |
 //! | `context` | what the clones of a handle share; the queue's own node |
@@ -50,6 +51,7 @@ mod error;
 mod held_item;
 mod item;
 mod layout;
+mod missing_nodes;
 mod notice;
 mod offer;
 mod purge;
