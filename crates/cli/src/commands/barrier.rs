@@ -73,7 +73,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Gate {
-    /// Open a gate: whoever waits goes on.
+    /// Open a gate: all who wait there go on.
     Open {
         /// The gate's path.
         #[arg(value_parser = paths::recipe)]

@@ -1,9 +1,10 @@
 //! `baton rm`: one znode, or with `-r` all below it.
 //!
 //! Owns what a recursive removal says before it begins, and what it leaves. A node of a live
-//! session (a lock that is held, a member, a claimed item) goes only with somebody's consent: it is
-//! searched for before anything is deleted, and again at each node. Must never hold more names in
-//! memory than a few folders have, nor go on for ever in a folder that others keep filling.
+//! session (a held lock, a member, a claimed item) is deleted only with consent: the subtree is
+//! searched for such nodes before anything is deleted, and each node is checked again. Memory is
+//! bounded by the names of a few folders, and the rounds over a folder that others fill are
+//! limited.
 
 use std::time::Duration;
 
@@ -37,10 +38,10 @@ const SYSTEM: &str = "/zookeeper";
 
 /// Delete a znode.
 ///
-/// With -r, everything below it too. What belongs to a live session, as a lock that is held does,
-/// is deleted only with --yes, or when whoever is asked on the terminal says so; otherwise nothing
-/// is deleted, and the exit code is 1. A folder that others fill meanwhile is emptied again, some
-/// twenty times. / itself stays, and so does /zookeeper.
+/// With -r, everything below it too. A node of a live session, like a held lock, is deleted only
+/// with --yes, or after a yes on the terminal; otherwise the exit code is 1, and nothing is
+/// deleted. If others create nodes in a folder meanwhile, it is emptied again, up to twenty times.
+/// / itself and /zookeeper stay.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  baton rm /config/limits --if-version 3\n  baton rm -r /old\n  baton rm -r --dry-run /prod"

@@ -15,7 +15,7 @@ use crate::run::options::RunOptions;
 ///
 /// Like `baton lock`, which it is with one permit: waits in the queue, runs CMD, gives the permits
 /// back when CMD has ended, stops CMD before anyone else can get them if they are being lost. K is
-/// stored in the tree by whoever comes first; another K is refused, so that all agree. Several
+/// stored in the tree by the first process; a different K is refused, so that all agree. Several
 /// permits are acquired all at once or not at all.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -379,7 +379,7 @@ fn resigned(path: &str) -> Failure {
     Failure::lost("resigned", text)
 }
 
-/// Runs the hook for the end of a term to its end, whoever leads by then.
+/// Runs the hook for the end of a term to its end, even if another process leads by then.
 async fn demoted(line: &OsString, serving: &Serving<'_>, context: &Context) {
     let mut command = std::process::Command::new("sh");
     command.arg("-c").arg(line);

@@ -72,10 +72,10 @@ pub(crate) enum AdminVerb {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Make again what somebody has deleted of the queue's own nodes, and print their paths.
+    /// Create the queue's own nodes again where somebody has deleted them, and print their paths.
     ///
-    /// Whoever puts or takes does so without being asked, but for the node of the ids while there
-    /// are items: another item with the id of one that is in the queue can be put after this.
+    /// put and take do this by themselves, except for the node of the ids while the queue has
+    /// items: after a repair, a second item with the id of one in the queue can be put.
     Repair {
         /// The queue's path.
         #[arg(value_parser = paths::legal)]
