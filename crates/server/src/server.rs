@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::http;
 use crate::auth::attempts::Attempts;
-use crate::commit::pipeline::Core;
+use crate::commit::pipeline::CommitPipeline;
 use crate::commit::recover;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::{Stage, Starting};
@@ -337,7 +337,7 @@ pub(crate) fn prepare(
     storage: Arc<dyn Storage>,
     simulated_wall_ms: Option<i64>,
     starting: &Starting,
-) -> Result<(Arc<ServerState>, Core), StartError> {
+) -> Result<(Arc<ServerState>, CommitPipeline), StartError> {
     let started = now();
     let begun = recover::recover(storage, WalOptions::default(), starting).map_err(start_error)?;
     let recovered = now();
@@ -366,7 +366,7 @@ pub(crate) fn prepare(
     stats.last_snapshot_zxid.store(begun.snapshot_zxid, Relaxed);
     stats.last_snapshot_ms.store(begun.snapshot_ms, Relaxed);
     let snapshots = Snapshots::new(after_snapshot);
-    let core = Core::new(
+    let core = CommitPipeline::new(
         Arc::clone(&state),
         begun.consensus,
         begun.wal,

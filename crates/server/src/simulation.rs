@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::commit::pipeline::Core;
+use crate::commit::pipeline::CommitPipeline;
 use crate::commit::starting::Starting;
 use crate::connections::inbox::Work;
 use crate::connections::peer::Peer;
@@ -30,7 +30,7 @@ use crate::time::now;
 /// break, what was acknowledged stays in the storage for the next one.
 pub struct SimulatedServer {
     state: Arc<ServerState>,
-    core: Arc<Mutex<Option<Core>>>,
+    core: Arc<Mutex<Option<CommitPipeline>>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -142,11 +142,11 @@ impl Drop for SimulatedServer {
     }
 }
 
-/// The core as a task: what [`Core::run`] does on its thread.
-async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<Core>>>) {
+/// The core as a task: what [`CommitPipeline::run`] does on its thread.
+async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<CommitPipeline>>>) {
     let mut work = Work::default();
     loop {
-        let Some(deadline) = core.lock().as_ref().map(Core::deadline) else {
+        let Some(deadline) = core.lock().as_ref().map(CommitPipeline::deadline) else {
             return;
         };
         let due = async {

@@ -50,9 +50,9 @@ enum SocketRound {
     Made,
 }
 
-/// The core of a server. [`Core::run`] is its thread.
+/// The core of a server. [`CommitPipeline::run`] is its thread.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct CommitPipeline {
     state: Arc<ServerState>,
     consensus: Consensus,
     wal: Wal,
@@ -74,7 +74,7 @@ pub(crate) struct Core {
     waits_for_room: bool,
 }
 
-impl Core {
+impl CommitPipeline {
     /// A core that continues from the state that [`recover`](crate::commit::recover) has built.
     pub(crate) fn new(
         state: Arc<ServerState>,
