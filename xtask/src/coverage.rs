@@ -151,7 +151,7 @@ mod tests {
             file("/r/crates/tree/src/lib.rs", 10, 4),
             file("/r/crates/tree/src/write.rs", 5, 1),
             file("/r/crates/tree/src/write/tests.rs", 0, 0),
-            file("/r/crates/tree/tests/model.rs", 0, 0),
+            file("/r/crates/tree/tests/suite/model.rs", 0, 0),
             file("/r/xtask/src/main.rs", 0, 0),
         ]}]});
         assert_eq!(

@@ -1,5 +1,7 @@
-//! Test executables, as cargo names them when it builds.
+//! Test executables, as cargo names them when it builds; those of integration tests are run a
+//! module at a time.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,12 +10,14 @@ use serde_json::Value;
 
 use crate::{Result, root};
 
-/// A test executable.
+/// A test executable, or one module of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Executable {
     pub(crate) package: String,
-    /// The package and the target: `baton-client/lifetime`.
+    /// The package and the module, or the target: `baton-client/lifetime`.
     pub(crate) name: String,
+    /// The tests of the module; empty: all that the executable has.
+    pub(crate) tests: Vec<String>,
     pub(crate) path: PathBuf,
     /// Where cargo would run it.
     pub(crate) folder: PathBuf,
@@ -42,9 +46,66 @@ impl Executable {
                 false => format!("{package}/{target}"),
             },
             package,
+            tests: Vec::new(),
             path,
             folder,
         })
+    }
+
+    /// One for each module of this executable that has tests, so that a run of it is short.
+    fn modules(self) -> Result<Vec<Self>> {
+        if !self.name.ends_with("/suite") {
+            return Ok(vec![self]);
+        }
+        let mut list = Command::new(&self.path);
+        list.args(["--list", "--format", "terse"])
+            .current_dir(&self.folder);
+        let output = list
+            .output()
+            .map_err(|error| format!("{list:?}: {error}"))?;
+        let mut modules = BTreeMap::<String, Vec<String>>::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            if let Some(test) = line.strip_suffix(": test") {
+                let module = test.split("::").next().unwrap_or(test).to_owned();
+                modules.entry(module).or_default().push(test.to_owned());
+            }
+        }
+        if modules.is_empty() {
+            return Err(format!("{list:?} names no test, and ended with {}", output.status).into());
+        }
+        let one = |(module, tests)| Self {
+            name: format!("{}/{module}", self.package),
+            tests,
+            ..self.clone()
+        };
+        Ok(modules.into_iter().map(one).collect())
+    }
+
+    /// What these executables consist of.
+    pub(crate) fn all_modules(executables: Vec<Self>) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for executable in executables {
+            all.extend(executable.modules()?);
+        }
+        Ok(all)
+    }
+
+    /// The same with those of its tests only that are wanted; `None` when none is. An executable
+    /// whose tests are not listed is returned as it is.
+    pub(crate) fn narrowed(mut self, wanted: impl Fn(&str) -> bool) -> Option<Self> {
+        if self.tests.is_empty() {
+            return Some(self);
+        }
+        self.tests.retain(|test| wanted(test));
+        (!self.tests.is_empty()).then_some(self)
+    }
+
+    /// The arguments that have it run its own tests only.
+    pub(crate) fn filter(&self) -> impl Iterator<Item = &str> {
+        let exact = (!self.tests.is_empty()).then_some("--exact");
+        exact
+            .into_iter()
+            .chain(self.tests.iter().map(String::as_str))
     }
 
     /// Builds the tests of these packages, or of all, and lists them.
@@ -74,8 +135,7 @@ impl Executable {
         let messages = text
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
-        Ok(messages
-            .filter_map(|message: Value| Self::of_message(&message))
-            .collect())
+        let built = messages.filter_map(|message: Value| Self::of_message(&message));
+        Self::all_modules(built.collect())
     }
 }

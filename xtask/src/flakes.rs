@@ -56,7 +56,11 @@ struct Failures {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let executables = Executable::build(&args.packages)?;
+    let wanted = |test: &str| args.test.as_ref().is_none_or(|part| test.contains(part));
+    let executables: Vec<Executable> = Executable::build(&args.packages)?
+        .into_iter()
+        .filter_map(|executable| executable.narrowed(wanted))
+        .collect();
     let logs = root().join("target/flakes");
     let _ = fs::remove_dir_all(&logs);
     fs::create_dir_all(&logs)?;
@@ -165,8 +169,11 @@ fn one(
     ));
     let log = File::create(&path)?;
     let mut command = Command::new(&executable.path);
+    match &args.test {
+        Some(test) if executable.tests.is_empty() => command.arg(test),
+        _ => command.args(executable.filter()),
+    };
     let mut child = command
-        .args(&args.test)
         .current_dir(&executable.folder)
         .env("CARGO_MANIFEST_DIR", &executable.folder)
         .stdin(Stdio::null())

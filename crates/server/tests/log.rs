@@ -8,6 +8,7 @@
     missing_docs
 )]
 
+#[path = "suite/support/mod.rs"]
 mod support;
 
 use std::sync::LazyLock;

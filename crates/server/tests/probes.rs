@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+#[path = "suite/support/mod.rs"]
 mod support;
 
 use std::sync::{Arc, LazyLock};

@@ -86,8 +86,10 @@ impl Runner {
         let cache = self.scratch.join("reached.json");
         let mut known = Known::read(&cache);
         let (mut reaches, mut unknown) = (Vec::new(), VecDeque::new());
-        for executable in executables {
-            match known.get(executable) {
+        let kept = |test: &str| !self.skip.iter().any(|part| test.contains(part.as_str()));
+        let executables = executables.iter().cloned();
+        for executable in executables.filter_map(|executable| executable.narrowed(kept)) {
+            match known.get(&executable) {
                 Some(reach) => reaches.push(reach),
                 None => unknown.push_back(executable),
             }
@@ -96,9 +98,9 @@ impl Runner {
         let done = Mutex::new(Vec::new());
         self.workers(|slot| {
             while let Some(executable) = take(&waiting) {
-                let mut result = self.reach_of(executable, slot);
+                let mut result = self.reach_of(&executable, slot);
                 if result.is_err() {
-                    result = self.reach_of(executable, slot);
+                    result = self.reach_of(&executable, slot);
                 }
                 push(&done, result);
             }
@@ -264,7 +266,10 @@ impl Runner {
             .process_group(0);
         match test {
             Some(test) => command.args(["--exact", test]),
-            None => command.args(self.skip.iter().flat_map(|test| ["--skip", test])),
+            None if executable.tests.is_empty() => {
+                command.args(self.skip.iter().flat_map(|test| ["--skip", test]))
+            }
+            None => command.args(executable.filter()),
         };
         match active {
             Active::Mutant(id) => command.env("BATON_MUTANT", id.to_string()),
@@ -319,8 +324,8 @@ fn push<T>(list: &Mutex<Vec<T>>, item: T) {
     }
 }
 
-/// What is known of executables: by path, when it was built, how long it takes, and what it
-/// reaches.
+/// What is known of executables: by path and module, when it was built, which tests it runs, how
+/// long it takes, and what it reaches.
 struct Known(Value);
 
 impl Known {
@@ -335,9 +340,15 @@ impl Known {
         Some(format!("{since:?}"))
     }
 
+    fn key(executable: &Executable) -> String {
+        format!("{} {}", executable.path.display(), executable.name)
+    }
+
     fn get(&self, executable: &Executable) -> Option<Reach> {
-        let entry = self.0.get(executable.path.to_str()?)?;
-        if entry["built"].as_str()? != Self::built(&executable.path)? {
+        let entry = self.0.get(Self::key(executable))?;
+        if entry["tests"] != json!(executable.tests)
+            || entry["built"].as_str()? != Self::built(&executable.path)?
+        {
             return None;
         }
         let reached = entry["reached"].as_array()?.iter();
@@ -351,9 +362,9 @@ impl Known {
     }
 
     fn note(&mut self, reach: &Reach) {
-        let path = &reach.executable.path;
-        if let (Some(name), Some(built)) = (path.to_str(), Self::built(path)) {
-            self.0[name] = json!({
+        if let Some(built) = Self::built(&reach.executable.path) {
+            self.0[Self::key(&reach.executable)] = json!({
+                "tests": reach.executable.tests,
                 "built": built,
                 "seconds": reach.time.as_secs_f64(),
                 "reached": reach.reached,
@@ -410,6 +421,7 @@ mod tests {
         let executable = Executable {
             package: "p".to_owned(),
             name: "p/t".to_owned(),
+            tests: Vec::new(),
             path: script,
             folder: folder.path().to_owned(),
         };

@@ -220,7 +220,7 @@ impl Tree {
             let stderr = String::from_utf8_lossy(&output.stderr);
             return Err(format!("{command:?} ended with {}: {stderr}", output.status).into());
         }
-        Ok((errors, executables))
+        Ok((errors, Executable::all_modules(executables)?))
     }
 }
 

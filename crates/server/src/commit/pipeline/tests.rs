@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::server::prepare;
 use crate::watch::table::Kinds;
 
-#[path = "../../../tests/support/gate.rs"]
+#[path = "../../../tests/suite/support/gate.rs"]
 #[allow(dead_code)]
 mod gate;
 

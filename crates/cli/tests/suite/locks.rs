@@ -1,0 +1,275 @@
+//! Looking at locks, whoever put them there, and getting a holder to let go. On Baton's server, or
+//! with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+
+use crate::common::{Place, until};
+use baton_client::{Config, CreateMode, Session};
+use std::time::{Duration, Instant};
+
+/// Makes `nodes`, each `(path, data)`: ephemeral, and with a number if the path ends in a dash, an
+/// underscore or an `n_`.
+async fn plant(place: &Place, nodes: &[(&str, &str)]) -> Session {
+    let config = Config::new(&place.servers).unwrap();
+    let session = Session::connect(config).await.unwrap();
+    for (node, data) in nodes {
+        let mut above = String::new();
+        let (folder, _) = node.rsplit_once('/').unwrap();
+        for part in folder.split('/').skip(1) {
+            above = format!("{above}/{part}");
+            let _ = session.create(&above, b"", CreateMode::Persistent).await;
+        }
+        let mode = if node.ends_with(['-', '_']) {
+            CreateMode::EphemeralSequential
+        } else {
+            CreateMode::Ephemeral
+        };
+        session.create(node, data.as_bytes(), mode).await.unwrap();
+    }
+    session
+}
+
+fn shown(place: &Place, path: &str) -> Vec<serde_json::Value> {
+    let shown = place.run(&["lock", "show", path, "--json"]);
+    shown
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn states(place: &Place, path: &str) -> Vec<String> {
+    let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    shown(place, path)
+        .iter()
+        .map(|line| word(&line["kind"]) + " " + &word(&line["state"]))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_librarys_locks_are_shown() {
+    let place = Place::new().await;
+    let session = plant(
+        &place,
+        &[
+            ("/simple/lock", "10.0.0.1"),
+            (
+                "/latch/_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-latch-",
+                "eu-1",
+            ),
+            (
+                "/latch/_c_b41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-latch-",
+                "eu-2",
+            ),
+            ("/support/n_", "host-a"),
+            ("/recipes/x-72057594037927936-", "\u{12}4"),
+            ("/kazoo/0123456789abcdef0123456789abcdef__lock__", "k"),
+            ("/rw/_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-__READ__", ""),
+            ("/rw/_c_b41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-__READ__", ""),
+            ("/rw/_c_c41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-__WRIT__", ""),
+            (
+                "/sem/leases/_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lease-",
+                "",
+            ),
+            (
+                "/sem/leases/_c_b41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lease-",
+                "",
+            ),
+            (
+                "/sem/locks/_c_c41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-",
+                "",
+            ),
+            ("/ksem/0123456789abcdef0123456789abcdef", "k"),
+            (
+                "/ksem-__lock__/1123456789abcdef0123456789abcdef__lock__",
+                "",
+            ),
+            ("/folder/lock-notes/lock", "in a folder"),
+        ],
+    )
+    .await;
+    session.set_data("/ksem", b"3", None).await.unwrap();
+    for (path, expected) in [
+        ("/simple", &["simple holds"] as &[&str]),
+        ("/latch", &["lock holds", "lock waits"]),
+        ("/support", &["lock holds"]),
+        ("/recipes", &["lock holds"]),
+        ("/kazoo", &["lock holds"]),
+        (
+            "/rw",
+            &["read_write holds", "read_write holds", "read_write waits"],
+        ),
+        (
+            "/sem",
+            &["semaphore holds", "semaphore holds", "semaphore waits"],
+        ),
+        ("/ksem", &["semaphore holds", "semaphore waits"]),
+    ] {
+        assert_eq!(states(&place, path), expected, "{path}");
+    }
+    let simple = place.run(&["lock", "show", "/simple"]);
+    assert!(
+        simple.out.contains("another program (10.0.0.1)"),
+        "{simple:?}"
+    );
+
+    let listed = place.run(&["lock", "ls"]).out;
+    let paths: Vec<_> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "/folder/lock-notes",
+            "/kazoo",
+            "/ksem",
+            "/latch",
+            "/recipes",
+            "/rw",
+            "/sem",
+            "/simple",
+            "/support"
+        ],
+        "{listed}"
+    );
+    assert!(listed.contains("1 of 3 held  1 waiting"), "{listed}");
+    // What no session owns is nobody's lock.
+    session
+        .create("/old", b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    session
+        .create("/old/lock", b"", CreateMode::Persistent)
+        .await
+        .unwrap();
+    assert_eq!(place.run(&["lock", "show", "/old"]).code, 1);
+    for args in [
+        &["lock", "show", "old"] as &[&str],
+        &["lock", "ls", "old"],
+        &["lock", "revoke", "old"],
+    ] {
+        let bad = place.run(args);
+        assert_eq!(bad.code, 2, "{bad:?}");
+        assert!(bad.complaint().contains("not a legal path"), "{bad:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_is_asked_stops_its_command_and_lets_go() {
+    let place = Place::new().await;
+    let nobody = place.run(&["lock", "revoke", "/x"]);
+    assert_eq!(nobody.code, 1, "{nobody:?}");
+    assert!(nobody.complaint().contains("/x is not held"), "{nobody:?}");
+
+    let mut holder = place.spawn(&["lock", "/x", "-c", "echo $BATON_TOKEN; exec sleep 1000"]);
+    let token = holder.line();
+    let other = place.run(&["lock", "revoke", "/x", "--token", "1"]);
+    assert_eq!(other.code, 1, "{other:?}");
+    let asked = place.run(&["lock", "revoke", "/x", "--token", &token]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let ended = holder.end();
+    assert_eq!(ended.code, 113, "{ended:?}");
+    assert!(
+        ended
+            .err
+            .contains("somebody asks for the lock; stopping the command"),
+        "{ended:?}"
+    );
+    assert_eq!(place.run(&["lock", "-n", "/x", "--", "true"]).code, 0);
+
+    // Readers, all at once; and without a command.
+    let mut readers = [
+        place.spawn(&["lock", "-s", "/r"]),
+        place.spawn(&["lock", "-s", "/r", "--json"]),
+    ];
+    for reader in &mut readers {
+        assert!(reader.line().contains("/r"));
+    }
+    let asked = place.run(&["lock", "revoke", "/r"]);
+    assert_eq!((asked.code, asked.out.lines().count()), (0, 2), "{asked:?}");
+    for reader in readers {
+        let ended = reader.end();
+        assert_eq!(ended.code, 113, "{ended:?}");
+        assert!(ended.err.contains("somebody asked for it"), "{ended:?}");
+    }
+    let mut permit = place.spawn(&["sem", "/s", "--slots", "2"]);
+    permit.line();
+    assert_eq!(place.run(&["lock", "revoke", "/s"]).code, 0);
+    assert_eq!(permit.end().code, 113);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_not_to_be_stopped_runs_on_under_its_lock() {
+    let place = Place::new().await;
+    let done = place.home.path("done");
+    let wait = format!(
+        "echo up; until test -e {}; do sleep 0.02; done; exit 7",
+        done.display()
+    );
+    let mut holder = place.spawn(&["lock", "/x", "--on-lost", "ignore", "-c", &wait]);
+    assert_eq!(holder.line(), "up");
+    assert_eq!(place.run(&["lock", "revoke", "/x"]).code, 0);
+    let busy = place.run(&["lock", "-n", "/x", "--", "true"]);
+    assert_eq!(busy.code, 124, "{busy:?}");
+    assert!(
+        place
+            .run(&["lock", "show", "/x"])
+            .out
+            .contains("asked to let go")
+    );
+    std::fs::write(done, "").unwrap();
+    let ended = holder.end();
+    assert_eq!(ended.code, 7, "{ended:?}");
+    assert!(ended.err.contains("the command runs on"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_locks_and_shared_ones_at_one_path_are_refused_with_what_to_do() {
+    let place = Place::new().await;
+    let mut holder = place.spawn(&["lock", "/x"]);
+    holder.line();
+    let refused = place.run(&["lock", "-s", "/x", "--", "true"]);
+    assert_eq!(refused.code, 125);
+    assert!(
+        refused.complaint().contains("locks with -s and -x"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_just_taken_is_not_shown_as_of_no_age() {
+    let place = Place::new().await;
+    let mut holder = place.spawn(&["lock", "/x"]);
+    holder.line();
+    // The first of these is within the first second, unless the machine is slow; none may say 0.
+    let show = place.run(&["lock", "show", "/x"]);
+    assert!(!show.out.contains(" 0ms"), "{show:?}");
+    assert!(show.out.contains("  for "), "{show:?}");
+}
+
+/// The holder's token.
+fn token(place: &Place) -> String {
+    shown(place, "/x")[0]["token"].to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_delay_holds_the_next_off_after_a_break_and_not_after_a_release() {
+    let place = Place::new().await;
+    // Far beyond the patience of this test.
+    let mut holder = place.spawn(&["lock", "--lock-delay", "60s", "/x"]);
+    assert!(holder.line().starts_with("held /x"));
+    let mut next = place.spawn(&["lock", "--lock-delay", "1500ms", "/x"]);
+    until("the next waits", || shown(&place, "/x").len() == 2);
+    holder.signal("TERM");
+    assert_eq!(holder.end().code, 0);
+    assert!(next.line().starts_with("held /x"));
+    let mut last = place.spawn(&["lock", "/x"]);
+    until("the last waits", || shown(&place, "/x").len() == 2);
+    let broken = Instant::now();
+    let ran = place.run(&["lock", "break", "/x", "--token", &token(&place)]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(last.line().starts_with("held /x"));
+    assert!(broken.elapsed() >= Duration::from_millis(1500));
+    assert_eq!(next.end().code, 113);
+    last.signal("TERM");
+    assert_eq!(last.end().code, 0);
+}

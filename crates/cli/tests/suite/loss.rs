@@ -1,0 +1,362 @@
+//! H85: whatever happens to the network or to `baton`, the command is dead before the server can
+//! give the lock to anyone else. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache
+//! ZooKeeper.
+
+use std::time::Duration;
+
+use crate::common::{Home, number_in, runs, signal, until};
+use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant, inspect};
+
+/// Long enough for a sound lease on ZooKeeper with stock ticks, short enough to wait for.
+const SESSION: &str = "6s";
+
+/// Runs as long as it may: notes its pid, and its end if it is asked to end.
+const WORK: &str =
+    "trap 'echo asked > asked; exit 0' TERM; echo $$ > worker; while :; do sleep 0.02; done";
+/// The same, deaf to requests.
+const DEAF: &str = "trap '' TERM USR1; echo $$ > worker; while :; do sleep 0.02; done";
+/// What a successor does: notes whether it found the worker alive.
+const SUCCEED: &str =
+    "if kill -0 $(cat worker) 2>/dev/null; then echo overlap; else echo alone; fi";
+
+async fn server() -> TestServer {
+    let options = ServerOptions {
+        max_session_timeout: Duration::from_secs(60),
+        ..ServerOptions::default()
+    };
+    TestServer::start_process(Target::from_env().unwrap(), options)
+        .await
+        .unwrap()
+}
+
+/// A holder behind the proxy that runs `work`; its worker's pid.
+fn holder(home: &Home, proxy: &Proxy, work: &str, more: &[&str]) -> (crate::common::Running, i32) {
+    let servers = proxy.connect_string();
+    let mut args = vec![
+        "lock",
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        SESSION,
+    ];
+    args.extend(more);
+    args.extend(["--", "sh", "-c", work]);
+    let running = home.spawn(&args);
+    (running, number_in(&home.path("worker")))
+}
+
+/// The next holder, straight to the server.
+fn successor(home: &Home, server: &TestServer) -> crate::common::Running {
+    let servers = server.connect_string();
+    home.spawn(&[
+        "lock",
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        SESSION,
+        "--",
+        "sh",
+        "-c",
+        SUCCEED,
+    ])
+}
+
+async fn cut_off(variant: Variant, work: &str, more: &[&str], asked: bool) {
+    let home = Home::new();
+    let server = server().await;
+    let proxy = Proxy::start(server.addr()).await.unwrap();
+    let (holder, worker) = holder(&home, &proxy, work, more);
+    let next = successor(&home, &server);
+    proxy.refuse();
+    if variant == Variant::BlackHole {
+        proxy.partition();
+    } else {
+        proxy.cut_all(variant);
+    }
+    let (next, held) = tokio::task::spawn_blocking(move || (next.end(), holder.end()))
+        .await
+        .unwrap();
+    assert_eq!(next.out, "alone\n", "{next:?}");
+    assert!(!runs(worker));
+    assert_eq!(held.code, 113, "{held:?}");
+    assert_eq!(home.path("asked").exists(), asked);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_a_black_hole_ends_the_command_before_the_lock_passes_on() {
+    cut_off(Variant::BlackHole, WORK, &[], true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_a_reset_with_no_way_back_ends_the_command_before_the_lock_passes_on() {
+    cut_off(Variant::Rst, WORK, &[], true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_a_close_with_no_way_back_ends_the_command_before_the_lock_passes_on() {
+    cut_off(Variant::Fin, WORK, &[], true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_a_command_deaf_to_notice_is_killed_before_the_lock_passes_on() {
+    cut_off(Variant::BlackHole, DEAF, &[], false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_on_lost_usr1_kills_in_time_as_well() {
+    cut_off(Variant::BlackHole, DEAF, &["--on-lost", "usr1"], false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_on_lost_kill_gives_no_notice() {
+    cut_off(Variant::BlackHole, WORK, &["--on-lost", "kill"], false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_a_stopped_baton_cannot_keep_its_command_running_past_the_lease() {
+    let home = Home::new();
+    let server = server().await;
+    let proxy = Proxy::start(server.addr()).await.unwrap();
+    let (holder, worker) = holder(&home, &proxy, WORK, &[]);
+    let next = successor(&home, &server);
+    holder.signal("STOP");
+    let next = tokio::task::spawn_blocking(move || next.end())
+        .await
+        .unwrap();
+    assert_eq!(next.out, "alone\n", "{next:?}");
+    assert!(!runs(worker));
+    holder.signal("CONT");
+    let held = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(held.code, 113, "{held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_back_in_time_nothing_has_happened() {
+    let home = Home::new();
+    let server = server().await;
+    let proxy = Proxy::start(server.addr()).await.unwrap();
+    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
+    let (holder, worker) = holder(&home, &proxy, work, &[]);
+    for variant in [Variant::Rst, Variant::Fin] {
+        let before = proxy.accepted();
+        proxy.cut_all(variant);
+        proxy.wait_accepted(before + 1).await;
+    }
+    assert!(runs(worker));
+    std::fs::write(home.path("done"), "").unwrap();
+    let held = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(held.code, 5, "{held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h85_on_lost_ignore_lets_the_command_finish() {
+    let home = Home::new();
+    let server = server().await;
+    let proxy = Proxy::start(server.addr()).await.unwrap();
+    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
+    let (holder, worker) = holder(&home, &proxy, work, &["--on-lost", "ignore"]);
+    let next = successor(&home, &server);
+    proxy.partition();
+    let next = tokio::task::spawn_blocking(move || next.end())
+        .await
+        .unwrap();
+    assert_eq!(next.out, "overlap\n", "that is what the option is for");
+    assert!(runs(worker));
+    std::fs::write(home.path("done"), "").unwrap();
+    let held = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(held.code, 5, "{held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h87_after_kill_9_of_the_holder_the_next_in_line_finds_no_worker() {
+    let home = Home::new();
+    let server = server().await;
+    let proxy = Proxy::start(server.addr()).await.unwrap();
+    let (holder, worker) = holder(&home, &proxy, DEAF, &[]);
+    let next = successor(&home, &server);
+    holder.signal("KILL");
+    let next = tokio::task::spawn_blocking(move || next.end())
+        .await
+        .unwrap();
+    assert_eq!(next.out, "alone\n", "{next:?}");
+    assert!(!runs(worker));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
+    let home = Home::new();
+    let mut server = server().await;
+    let servers = server.connect_string();
+    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
+    let holder = home.spawn(&[
+        "lock",
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        "20s",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ]);
+    let worker = number_in(&home.path("worker"));
+    server.kill();
+    server.restart().await.unwrap();
+    let busy = home.run(&[
+        "lock",
+        "-n",
+        "/x",
+        "--servers",
+        &server.connect_string(),
+        "--",
+        "true",
+    ]);
+    assert_eq!(busy.code, 124, "{busy:?}");
+    assert!(runs(worker));
+    std::fs::write(home.path("done"), "").unwrap();
+    assert_eq!(
+        tokio::task::spawn_blocking(move || holder.end())
+            .await
+            .unwrap()
+            .code,
+        5
+    );
+}
+
+#[test]
+fn h85_the_local_server_killed_under_a_holder_is_started_again() {
+    let home = Home::new();
+    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
+    let holder = home.spawn(&["lock", "/x", "--", "sh", "-c", work]);
+    let worker = number_in(&home.path("worker"));
+    let folder = home.state().to_string_lossy().into_owned();
+    let killed = crate::common::processes(&["serve", &folder]);
+    for pid in &killed {
+        signal(*pid, "KILL");
+    }
+    until("another server runs", || {
+        crate::common::processes(&["serve", &folder])
+            .iter()
+            .any(|pid| !killed.contains(pid))
+    });
+    assert_eq!(home.run(&["lock", "-n", "/x", "--", "true"]).code, 124);
+    assert!(runs(worker));
+    std::fs::write(home.path("done"), "").unwrap();
+    assert_eq!(holder.end().code, 5);
+}
+
+/// With BATON_TEST_TARGET=zookeeper only: Baton's server stands alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
+    if Target::from_env().unwrap() != Target::ZooKeeper {
+        return;
+    }
+    let home = Home::new();
+    let mut ensemble = baton_testkit::Ensemble::start(3).await.unwrap();
+    let servers = ensemble.connect_string();
+    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
+    let holder = home.spawn(&[
+        "lock",
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        "20s",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ]);
+    let worker = number_in(&home.path("worker"));
+    let leader = ensemble.leader().await.unwrap();
+    ensemble.servers_mut()[(leader + 1) % 3].kill();
+    let busy = home.run(&[
+        "lock",
+        "-n",
+        "/x",
+        "--servers",
+        &servers,
+        "--connect-timeout",
+        "30s",
+        "--",
+        "true",
+    ]);
+    assert_eq!(busy.code, 124, "{busy:?}");
+    assert!(runs(worker));
+    std::fs::write(home.path("done"), "").unwrap();
+    let held = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(held.code, 5, "{held:?}");
+    let free = home.run(&[
+        "lock",
+        "-w",
+        "30s",
+        "/x",
+        "--servers",
+        &servers,
+        "--",
+        "true",
+    ]);
+    assert_eq!(free.code, 0, "{free:?}");
+}
+
+/// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must
+/// tell.
+async fn lost_as_the_command_ends(verb: &str) {
+    let home = Home::new();
+    let server = server().await;
+    let servers = server.connect_string();
+    let work = "echo $$ > worker; while ! test -e go; do sleep 0.02; done; exit 0";
+    let holder = home.spawn(&[
+        verb,
+        "/x",
+        "--servers",
+        &servers,
+        "--session-timeout",
+        "4s",
+        "--",
+        "sh",
+        "-c",
+        work,
+    ]);
+    let worker = number_in(&home.path("worker"));
+    holder.signal("STOP");
+    std::fs::write(home.path("go"), "").unwrap();
+    until("the command has ended", || !runs(worker));
+    tokio::time::timeout(crate::common::PATIENCE, async {
+        while !inspect::children(server.addr(), "/x")
+            .await
+            .unwrap()
+            .is_empty()
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .unwrap();
+    holder.signal("CONT");
+    let ended = tokio::task::spawn_blocking(move || holder.end())
+        .await
+        .unwrap();
+    assert_eq!(ended.code, 113, "{verb}: {ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h86_a_lock_lost_just_as_the_command_ended_is_told_by_the_exit_code() {
+    lost_as_the_command_ends("lock").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h86_leadership_lost_just_as_the_command_ended_is_told_by_the_exit_code() {
+    lost_as_the_command_ends("elect").await;
+}

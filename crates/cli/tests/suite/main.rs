@@ -1,0 +1,35 @@
+//! The command as a process: what it prints, how it ends, what its child sees.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod bad_input;
+mod barrier;
+mod bench;
+mod command;
+mod common;
+mod elect_http;
+mod groups;
+mod health;
+mod help;
+mod import;
+mod local;
+mod locks;
+mod loss;
+mod machine;
+mod nested;
+mod outage;
+mod quiet;
+mod remove;
+mod sem;
+mod server_killed;
+mod server_paused;
+mod verbs;
+mod waiting;
+mod work;
+mod work_take;
+mod zoo_cfg;

@@ -1,0 +1,100 @@
+//! `baton sem`: so many commands at once, on the terms of `baton lock`.
+
+use crate::common::{Home, Running};
+
+fn holder(home: &Home, args: &[&str]) -> Running {
+    let mut all = args.to_vec();
+    all.extend(["--", "sh", "-c", "echo up; sleep 1000"]);
+    let mut running = home.spawn(&all);
+    assert_eq!(running.line(), "up");
+    running
+}
+
+#[test]
+fn so_many_commands_run_at_once_and_the_next_one_waits_or_is_told() {
+    let home = Home::new();
+    let first = holder(&home, &["sem", "/s", "--slots", "2"]);
+    // The same semaphore by its other name.
+    let second = holder(&home, &["lock", "/s", "-N", "2"]);
+    for args in [
+        &["sem", "-n", "/s", "--slots", "2", "--", "true"][..],
+        &["sem", "-w", "2s", "/s", "--", "true"],
+        &["lock", "-n", "-N", "2", "/s", "--", "true"],
+    ] {
+        let refused = home.run(args);
+        assert_eq!(refused.code, 124, "{refused:?}");
+        assert!(refused.complaint().contains("1 permit(s) not acquired"));
+    }
+    let other_code = home.run(&["sem", "-n", "-E", "9", "/s", "--", "true"]);
+    assert_eq!(other_code.code, 9);
+    let next = home.spawn(&["sem", "/s", "--", "sh", "-c", "echo in; exit 7"]);
+    first.signal("TERM");
+    assert_eq!(first.end().code, 143);
+    let next = next.end();
+    assert_eq!((next.code, next.out.as_str()), (7, "in\n"));
+    second.signal("TERM");
+    assert_eq!(second.end().code, 143);
+}
+
+#[test]
+fn several_permits_are_had_at_once_and_the_command_is_told_its_token() {
+    let home = Home::new();
+    let heavy = holder(&home, &["sem", "/s", "--slots", "3", "--permits", "2"]);
+    let two = home.run(&["sem", "-n", "/s", "--permits", "2", "--", "true"]);
+    assert_eq!(two.code, 124);
+    let script = "echo $BATON_PATH $BATON_TOKEN $BATON_NODE $BATON_SESSION $BATON_ACQUIRED_AT";
+    let one = home.run(&["sem", "-n", "/s", "-c", script]);
+    assert_eq!(one.code, 0, "{one:?}");
+    let words: Vec<&str> = one.out.split_whitespace().collect();
+    assert_eq!((words.len(), words[0]), (5, "/s"));
+    assert!(words[1].parse::<u64>().unwrap() > 0);
+    assert!(words[2].starts_with("/s/leases/_c_"));
+    drop(heavy);
+}
+
+#[test]
+fn h48_another_number_is_refused_and_a_resize_is_for_all() {
+    let home = Home::new();
+    assert_eq!(
+        home.run(&["sem", "/s", "--slots", "1", "--", "true"]).code,
+        0
+    );
+    let other = home.run(&["sem", "/s", "--slots", "2", "--", "true"]);
+    assert_eq!(other.code, 125);
+    assert!(
+        other
+            .complaint()
+            .contains("its number of permits is 1, not 2")
+    );
+    let held = holder(&home, &["sem", "/s"]);
+    let waiting = home.spawn(&["sem", "/s", "--", "echo", "in"]);
+    let resized = home.run(&["sem", "resize", "/s", "2"]);
+    assert_eq!(
+        (resized.code, resized.out.as_str()),
+        (0, "/s has 2 permits; before 1\n")
+    );
+    let waited = waiting.end();
+    assert_eq!((waited.code, waited.out.as_str()), (0, "in\n"));
+    assert_eq!(home.run(&["sem", "-n", "/s", "--", "true"]).code, 0);
+    drop(held);
+}
+
+#[test]
+fn what_makes_no_sense_is_said_in_one_line() {
+    let home = Home::new();
+    for args in [
+        &["sem"][..],
+        &["sem", "relative", "--slots", "2", "--", "true"],
+        &["sem", "/s", "--slots", "0", "--", "true"],
+        &["sem", "/s", "--slots", "2", "--permits", "3", "--", "true"],
+        &["sem", "resize", "/s", "0"],
+    ] {
+        let ran = home.run(args);
+        assert_eq!(ran.code, 2, "{args:?}: {ran:?}");
+        ran.complaint();
+    }
+    let nothing = home.run(&["sem", "/none", "--", "true"]);
+    assert_eq!(nothing.code, 125);
+    assert!(nothing.complaint().contains("no semaphore there yet"));
+    assert_eq!(home.run(&["sem", "resize", "/none", "2"]).code, 1);
+}

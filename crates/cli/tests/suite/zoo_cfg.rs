@@ -1,0 +1,168 @@
+//! `baton serve --config`: a ZooKeeper zoo.cfg is served, and one that is wrong is refused at its
+//! line.
+
+use std::net::TcpListener;
+
+use crate::common::Home;
+
+#[test]
+fn a_zoo_cfg_is_served_and_what_has_no_effect_is_named() {
+    let home = Home::new();
+    let port = baton_testkit::free_addr().unwrap().port();
+    std::fs::write(
+        home.path("zoo.cfg"),
+        format!(
+            "tickTime=2000\ninitLimit=10\ndataDir={}\ndataLogDir=/nowhere\nclientPort={port}\nclientPortAddress=127.0.0.1\n",
+            home.path("zk").display()
+        ),
+    )
+    .unwrap();
+    let mut server = home.spawn(&["serve", "--config", "zoo.cfg"]);
+    let address = format!("127.0.0.1:{port}");
+    assert!(server.line().contains(&address));
+    let ran = home.run(&["create", "/a", "x", "--servers", &address]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let ran = home.run(&["get", "/a", "--servers", &address]);
+    assert_eq!(ran.out.trim_end(), "x", "{ran:?}");
+    server.signal("TERM");
+    let ended = server.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(
+        ended.err.contains(
+            "without effect: initLimit (a server alone has no ensemble); dataLogDir (the log is in the data folder)"
+        ),
+        "{ended:?}"
+    );
+    assert!(home.path("zk/baton/FORMAT").exists());
+}
+
+#[test]
+fn what_a_zoo_cfg_comes_to_is_printed_as_a_baton_toml_that_is_served_alike() {
+    let home = Home::new();
+    std::fs::write(
+        home.path("zoo.cfg"),
+        "tickTime=2000\ndataDir=/zk\nclientPort=2181\nnosuch=1\n",
+    )
+    .unwrap();
+    let ran = home.run(&[
+        "serve",
+        "--config",
+        "zoo.cfg",
+        "--print-config",
+        "--tick",
+        "50ms",
+    ]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for line in [
+        "data_dir = \"/zk/baton\"  # zoo.cfg:2 dataDir",
+        "min_session_timeout = \"4s\"  # zoo.cfg:1 tickTime, 2 ticks",
+        "tick = \"50ms\"  # --tick",
+        "server_id = 1  # default",
+    ] {
+        assert!(ran.out.lines().any(|printed| printed == line), "{ran:?}");
+    }
+    assert!(
+        ran.err.contains("without effect: nosuch (unknown)"),
+        "{ran:?}"
+    );
+    std::fs::write(home.path("baton.toml"), &ran.out).unwrap();
+    let again = home.run(&[
+        "serve",
+        "--config",
+        "baton.toml",
+        "--print-config",
+        "--json",
+    ]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(
+        again.out.contains(r#"{"name":"min_session_timeout","value":"\"4s\"","origin":"baton.toml:8 min_session_timeout"}"#),
+        "{again:?}"
+    );
+    assert!(!home.path("zk").exists());
+}
+
+#[test]
+fn a_zoo_cfg_that_is_wrong_is_refused_with_2_and_its_line() {
+    let home = Home::new();
+    let ran = home.run(&["serve", "--config", "none.cfg"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.complaint().contains("none.cfg"), "{ran:?}");
+    std::fs::write(home.path("zoo.cfg"), "clientPort=2181\n\ndataDir\n").unwrap();
+    let ran = home.run(&["serve", "--config", "zoo.cfg"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.complaint().contains("zoo.cfg:3: 'dataDir'"), "{ran:?}");
+}
+
+#[test]
+fn a_zoo_cfg_that_asks_for_authentication_is_not_served_without_it() {
+    let home = Home::new();
+    let zk = home.path("zk");
+    let text = format!(
+        "dataDir={}\nclientPort=0\nenforce.auth.enabled=true\nenforce.auth.schemes=sasl\n",
+        zk.display()
+    );
+    std::fs::write(home.path("zoo.cfg"), &text).unwrap();
+    for more in [&[][..], &["--print-config"]] {
+        let ran = home.run(&[&["serve", "--config", "zoo.cfg"], more].concat());
+        assert_eq!(ran.code, 2, "{ran:?}");
+        let said = ran.complaint();
+        assert!(said.contains("zoo.cfg:3 enforce.auth.enabled"), "{said}");
+        assert!(said.contains("then remove these lines"), "{said}");
+    }
+    assert!(!zk.exists(), "nothing was made");
+}
+
+/// `clientPort` of a zoo.cfg is every address, of IPv6 and IPv4, as in ZooKeeper.
+#[test]
+fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_tells_what_is_bound() {
+    let home = Home::new();
+    let text = format!(
+        "dataDir={}\nclientPort=0\njute.maxbuffer=100\n",
+        home.path("zk").display()
+    );
+    std::fs::write(home.path("zoo.cfg"), text).unwrap();
+    let mut server = home.spawn(&["serve", "--config", "zoo.cfg"]);
+    let line = server.line();
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    let bound = if has_ipv6 { "[::]:" } else { "0.0.0.0:" };
+    let (_, after) = line.split_once(bound).unwrap_or_else(|| panic!("{line}"));
+    let port: String = after.chars().take_while(char::is_ascii_digit).collect();
+    let hosts = ["127.0.0.1", "[::1]"];
+    for host in &hosts[..if has_ipv6 { 2 } else { 1 }] {
+        let ran = home.run(&["ls", "/", "--servers", &format!("{host}:{port}")]);
+        assert_eq!(ran.code, 0, "{host}: {ran:?}");
+    }
+    server.signal("TERM");
+    let ended = server.end();
+    let warned = format!("no authentication, no encryption: all who reach {bound}{port} ");
+    assert!(ended.err.contains(&warned), "{ended:?}");
+}
+
+#[test]
+fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
+    let home = Home::new();
+    for (listen, shown, warned) in [
+        ("0.0.0.0:0", "0.0.0.0:", true),
+        ("127.0.0.1:0", "127.0.0.1:", false),
+    ] {
+        let mut server = home.spawn(&["serve", "--ephemeral", "--listen", listen]);
+        let line = server.line();
+        assert!(line.contains(&format!("serving on {shown}")), "{line}");
+        server.signal("TERM");
+        let ended = server.end();
+        assert_eq!(ended.err.contains("no authentication"), warned, "{ended:?}");
+    }
+    let http = [
+        "serve",
+        "--ephemeral",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        "0.0.0.0:0",
+    ];
+    let mut server = home.spawn(&http);
+    assert!(server.line().contains("HTTP on 0.0.0.0:"));
+    server.signal("TERM");
+    let ended = server.end();
+    assert!(ended.err.contains(" (HTTP) read paths"), "{ended:?}");
+}

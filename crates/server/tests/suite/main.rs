@@ -1,0 +1,27 @@
+//! The server as its clients and operators see it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod bad_input;
+mod bounds;
+mod durability;
+mod full_disk;
+mod hostile;
+mod http;
+mod limits;
+mod listings;
+mod operations;
+mod requests;
+mod restarts;
+mod sessions;
+mod slow_readers;
+mod starting;
+mod starvation;
+mod stories;
+mod support;
+mod words;

@@ -1,0 +1,55 @@
+//! The same requests to Baton and to Apache ZooKeeper: every reply, every error and every watch
+//! event must agree. A short run of what `cargo xtask diff` does for long, and the same against
+//! ZooKeeper's recorded answers, which needs none.
+
+use baton_testkit::differential::{Differences, Generator, Oracle, Recorder};
+use baton_testkit::{Target, golden, zookeeper_or_skip};
+
+const PROGRAMS: usize = 20;
+const ACTS: usize = 100;
+const GOLDEN: &str = "programs.txt";
+
+#[tokio::test]
+async fn baton_and_zookeeper_agree() {
+    if !zookeeper_or_skip() {
+        return;
+    }
+    let differences = Differences::meant();
+    let mut oracle = Oracle::start(differences.clone()).await.unwrap();
+    let mut generator = Generator::new(1, 3, differences);
+    for _ in 0..PROGRAMS {
+        let program = generator.program(ACTS);
+        if oracle.compare(&program).await.unwrap().is_some() {
+            let (_, difference) = oracle.shrink(program).await.unwrap().expect("as before");
+            panic!("they differ:\n{}", difference.transcript);
+        }
+    }
+    oracle.stop().await;
+}
+
+async fn transcript(target: Target) -> String {
+    let differences = Differences::meant();
+    let mut recorder = Recorder::start(target, differences.clone()).await.unwrap();
+    let mut generator = Generator::new(2, 3, differences);
+    let mut all = String::new();
+    for number in 0..PROGRAMS {
+        all.push_str(&format!("-- program {number}\n"));
+        all.push_str(&recorder.record(&generator.program(ACTS)).await.unwrap());
+    }
+    recorder.stop().await;
+    all
+}
+
+#[tokio::test]
+async fn baton_answers_as_was_recorded_of_zookeeper() {
+    golden::compare(GOLDEN, &transcript(Target::Baton).await);
+}
+
+/// After a change to the generator:
+/// `BATON_RECORD_GOLDEN=1 cargo test -p baton-testkit --test suite differential::`.
+#[tokio::test]
+async fn zookeeper_answers_as_was_recorded() {
+    if zookeeper_or_skip() {
+        golden::compare_or_record(GOLDEN, &transcript(Target::ZooKeeper).await);
+    }
+}

@@ -1,0 +1,17 @@
+//! The state machine: against a model, and by the rules of ZooKeeper.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod against_model;
+mod as_zookeeper;
+mod batch;
+mod common;
+mod hazards;
+mod quota;
+mod rules;
+mod snapshot;

@@ -1,0 +1,435 @@
+//! Reads the repository as text and enforces those invariants of ARCHITECTURE.md that a reader of
+//! text can enforce: which crate may depend on which, which calls are banned where, how long a file
+//! may be, what must never be committed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod modules;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file longer than this has to be split.
+const MAX_LINES: usize = 1000;
+/// Columns of a comment, at most.
+const MAX_COLUMNS: usize = 100;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
+}
+
+fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && name != ".git" {
+                files(&path, extension, found);
+            }
+        } else if name.ends_with(extension) {
+            found.push(path);
+        }
+    }
+}
+
+fn sources(below: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let dir = root().join(below);
+    if dir.exists() {
+        files(&dir, ".rs", &mut found);
+    }
+    found.sort();
+    found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+/// The lines of a file that run in production: without comments and without what follows
+/// `#[cfg(test)]`.
+fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+        .map(|(number, line)| (number + 1, line.split("//").next().unwrap_or("")))
+        .filter(|(_, line)| !line.trim().is_empty())
+}
+
+fn refuse(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+/// Invariant 1: arrows go down only.
+#[test]
+fn crates_depend_downwards_only() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("proto", &[][..]),
+        ("tree", &["baton-proto"][..]),
+        ("wal", &[][..]),
+        ("zkdata", &["baton-proto", "baton-tree"][..]),
+        ("consensus", &[][..]),
+        (
+            "server",
+            &["baton-proto", "baton-tree", "baton-wal", "baton-consensus"][..],
+        ),
+        ("client", &["baton-proto"][..]),
+        (
+            "recipes",
+            &["baton-client", "baton-proto", "baton-server"][..],
+        ),
+        (
+            "testkit",
+            &["baton-proto", "baton-client", "baton-server", "baton-wal"][..],
+        ),
+        (
+            "sim",
+            &[
+                "baton",
+                "baton-client",
+                "baton-proto",
+                "baton-server",
+                "baton-tree",
+                "baton-wal",
+            ][..],
+        ),
+        (
+            "cli",
+            &[
+                "baton",
+                "baton-client",
+                "baton-proto",
+                "baton-server",
+                "baton-wal",
+                "baton-zkdata",
+            ][..],
+        ),
+    ]);
+    let mut problems = Vec::new();
+    for (name, allowed) in allowed {
+        let manifest =
+            fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let mut section = "";
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line.trim();
+            }
+            let dependency = line.split(['.', ' ', '=']).next().unwrap_or("");
+            let ours = dependency == "baton" || dependency.starts_with("baton-");
+            if section == "[dependencies]" && ours && !allowed.contains(&dependency) {
+                problems.push(format!("crates/{name} must not depend on {dependency}"));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// A dependency that nothing names is one too many.
+#[test]
+fn each_dependency_is_used() {
+    let mut manifests = Vec::new();
+    for dir in ["crates", "xtask"] {
+        files(&root().join(dir), "Cargo.toml", &mut manifests);
+    }
+    let mut problems = Vec::new();
+    for manifest in manifests {
+        let dir = manifest.parent().unwrap().strip_prefix(root()).unwrap();
+        let all = sources(&dir.display().to_string());
+        let library = dir.join("src").display().to_string();
+        let mut dev = None;
+        for line in fs::read_to_string(&manifest).unwrap().lines() {
+            if line.starts_with('[') {
+                dev = match line.trim_end_matches(']').rsplit('.').next() {
+                    Some("[dependencies" | "dependencies") => Some(false),
+                    Some("[dev-dependencies" | "dev-dependencies") => Some(true),
+                    _ => None,
+                };
+                continue;
+            }
+            let name = line.split(['.', ' ', '=']).next().unwrap_or("");
+            let (Some(dev), false) = (dev, name.is_empty() || name.starts_with('#')) else {
+                continue;
+            };
+            let word = name.replace('-', "_");
+            let used = all
+                .iter()
+                .filter(|(file, _)| dev || file.starts_with(&library))
+                .any(|(_, text)| text.contains(&word));
+            if !used {
+                problems.push(format!("{}: nothing uses `{name}`", dir.display()));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// Invariants 2 and 3: no clock, file, socket, chance or hash order in the pure crates; only `wal`
+/// syncs a file.
+#[test]
+fn banned_calls_stay_out() {
+    let impure = [
+        "std::time",
+        "SystemTime",
+        "Instant::now",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "tokio::",
+        "getrandom",
+        "fastrand",
+        "RandomState",
+        "collections::HashMap",
+        "collections::HashSet",
+    ];
+    let mut problems = Vec::new();
+    for pure in [
+        "crates/proto/src",
+        "crates/tree/src",
+        "crates/consensus/src",
+        "crates/zkdata/src",
+    ] {
+        for (name, text) in sources(pure) {
+            for (number, line) in production_lines(&text) {
+                for word in impure.iter().filter(|word| line.contains(**word)) {
+                    problems.push(format!("{name}:{number}: `{word}` in a pure crate"));
+                }
+            }
+        }
+    }
+    for dir in [
+        "crates/server/src",
+        "crates/client/src",
+        "crates/recipes/src",
+        "crates/tree/src",
+        "crates/consensus/src",
+    ] {
+        for (name, text) in sources(dir) {
+            for (number, line) in production_lines(&text) {
+                for word in ["sync_data(", "sync_all(", "fdatasync(", "fsync("] {
+                    if line.contains(word) {
+                        problems.push(format!("{name}:{number}: `{word}` outside wal"));
+                    }
+                }
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// Where several branches of a `select!` are ready at once, their order decides, not chance: the
+/// simulator could not repeat a run otherwise. `// unbiased: why` on the line above is the
+/// exception.
+#[test]
+fn each_select_is_biased() {
+    let mut problems = Vec::new();
+    for dir in ["crates/client/src", "crates/recipes/src"] {
+        for (name, text) in sources(dir) {
+            problems.extend(unbiased_selects(&name, &text));
+        }
+    }
+    refuse(&problems);
+}
+
+fn unbiased_selects(name: &str, text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let mut problems = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        let Some((_, rest)) = code.split_once("select! {") else {
+            continue;
+        };
+        let next = lines.get(number + 1).copied().unwrap_or("");
+        let biased = rest.trim().starts_with("biased;") || next == "biased;";
+        let excused = number > 0
+            && lines[number - 1]
+                .strip_prefix("// unbiased:")
+                .is_some_and(|why| !why.trim().is_empty());
+        if !biased && !excused {
+            problems.push(format!(
+                "{name}:{}: `select!` without `biased;` as its first line",
+                number + 1
+            ));
+        }
+    }
+    problems
+}
+
+#[test]
+fn an_unbiased_select_is_found() {
+    assert_eq!(
+        unbiased_selects("f", "tokio::select! {\n    a => {}\n}").len(),
+        1
+    );
+    assert_eq!(
+        unbiased_selects("f", "// unbiased:\nselect! {\n    a => {}\n}").len(),
+        1
+    );
+    for good in [
+        "tokio::select! {\n    biased;\n    a => {}\n}",
+        "select! { biased; a => {} }",
+        "// unbiased: both are ready for good\nselect! {\n    a => {}\n}",
+        "// a select! { in a comment",
+    ] {
+        assert!(unbiased_selects("f", good).is_empty(), "{good}");
+    }
+}
+
+/// A reader understands a file from its first paragraph, and can hold a file in mind.
+#[test]
+fn files_are_short_and_introduce_themselves() {
+    let mut problems = Vec::new();
+    for dir in ["crates", "xtask"] {
+        for (name, text) in sources(dir) {
+            let lines = text.lines().count();
+            if lines > MAX_LINES {
+                problems.push(format!(
+                    "{name}: {lines} lines, more than {MAX_LINES}: split it"
+                ));
+            }
+            if !text.starts_with("//!") {
+                problems.push(format!("{name}: does not begin with a `//!` paragraph"));
+            }
+        }
+    }
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    if architecture.lines().count() > 250 {
+        problems.push("ARCHITECTURE.md: more than 250 lines".to_owned());
+    }
+    refuse(&problems);
+}
+
+/// Comments have 100 columns at most, which `rustfmt` does not see to. Rows of tables are exempt.
+#[test]
+fn comments_are_not_wide() {
+    let mut problems = Vec::new();
+    for dir in ["crates", "xtask"] {
+        for (name, text) in sources(dir) {
+            for (number, line) in text.lines().enumerate() {
+                let comment = line.trim_start();
+                let text = comment.trim_start_matches(['/', '!']).trim_start();
+                let is_wide = comment.starts_with("//") && line.chars().count() > MAX_COLUMNS;
+                if is_wide && !text.starts_with('|') {
+                    problems.push(format!("{name}:{}: a comment is too wide", number + 1));
+                }
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// What must never be committed: unfinished work, tests that do not run, registry hosts.
+#[test]
+fn nothing_unfinished_is_committed() {
+    let banned = [
+        ["to", "do!("].concat(),
+        ["unimple", "mented!("].concat(),
+        ["FIX", "ME"].concat(),
+        ["TO", "DO"].concat(),
+        ["#[ig", "nore"].concat(),
+        ["crates", ".io"].concat(),
+        ["pypi", ".org"].concat(),
+    ];
+    let mut problems = Vec::new();
+    let mut texts = sources("crates");
+    texts.extend(sources("xtask"));
+    texts.extend(sources("fuzz/fuzz_targets"));
+    let mut pages = Vec::new();
+    files(&root(), ".md", &mut pages);
+    for page in pages {
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        texts.push((name, fs::read_to_string(page).unwrap()));
+    }
+    for (name, text) in texts {
+        for (number, line) in text.lines().enumerate() {
+            for word in banned.iter().filter(|word| line.contains(word.as_str())) {
+                problems.push(format!("{name}:{}: `{word}`", number + 1));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+/// Every library forbids unsafe code.
+#[test]
+fn libraries_forbid_unsafe_code() {
+    let mut problems = Vec::new();
+    for (name, text) in sources("crates") {
+        if name.ends_with("src/lib.rs") && !text.contains("#![forbid(unsafe_code)]") {
+            problems.push(format!("{name}: `#![forbid(unsafe_code)]` is missing"));
+        }
+    }
+    refuse(&problems);
+}
+
+/// The sections that a page has: `1.4` for a title "### 1.4 Op codes".
+fn sections(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/internals").join(page)).unwrap();
+    text.lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter_map(|line| line.trim_start_matches('#').split_whitespace().next())
+        .map(|number| number.trim_end_matches('.').to_owned())
+        .collect()
+}
+
+/// A link of a page to a file of this repository leads to one.
+#[test]
+fn links_of_pages_lead_to_files() {
+    let mut pages = Vec::new();
+    files(&root().join("docs"), ".md", &mut pages);
+    for page in fs::read_dir(root()).unwrap() {
+        let page = page.unwrap().path();
+        if page.extension().is_some_and(|extension| extension == "md") {
+            pages.push(page);
+        }
+    }
+    assert!(pages.len() > 10, "{pages:?}");
+    let mut problems = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap_or("");
+            if target.is_empty() || target.contains("://") || target.contains([' ', '=']) {
+                continue;
+            }
+            if !page.parent().unwrap().join(target).exists() {
+                let page = page.strip_prefix(root()).unwrap().display();
+                problems.push(format!("{page}: there is no {target}"));
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+#[test]
+fn what_code_cites_is_there() {
+    let mut problems = Vec::new();
+    for page in ["protocol.md", "hazards.md"] {
+        let known = sections(page);
+        for (name, text) in ["crates", "xtask/src"].iter().flat_map(|dir| sources(dir)) {
+            for cited in text.split(page).skip(1) {
+                let cited = cited.trim_start_matches(['`', ' ', ',']);
+                for section in cited.lines().next().unwrap_or("").split(", ") {
+                    let Some(section) = section.strip_prefix('§') else {
+                        break;
+                    };
+                    let end = section.find(|char: char| !char.is_ascii_digit() && char != '.');
+                    let section = section[..end.unwrap_or(section.len())].trim_end_matches('.');
+                    if !known.iter().any(|number| number == section) {
+                        problems.push(format!("{name}: docs/internals/{page} has no §{section}"));
+                    }
+                }
+            }
+        }
+    }
+    refuse(&problems);
+}
