@@ -15,12 +15,13 @@
 //! |---|---|
 //! | `supervisor` | [`Client`]: a new session after a loss |
 //! | `session/` | one session: connection, operations, outcomes, watches, cleanup |
-//! | `state` | every change of state, to every listener, in order |
+//! | `config` | options of a session |
 //! | `lease/` | until when the session is known to live |
-//! | `config`, `transport` | options of a session; sockets |
-//! | `values`, `error` | what operations take and yield; how they fail |
-//! | `clock` | the clock that also runs while the machine sleeps |
+//! | `error` | how operations fail |
+//! | `state` | every change of state, to every listener, in order |
 //! | `testing` | helpers for tests of users of this crate |
+//! | `transport`, `values` | sockets; what operations take and yield |
+//! | `clock` | the clock that also runs while the machine sleeps |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 

@@ -42,6 +42,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+// | module | owns |
+// |---|---|
+// | `differential` | random programs on two servers, whose answers must be the same |
+// | `golden` | recorded answers of Apache ZooKeeper |
+// | `peers` | tests that are skipped where a peer is not installed |
+// | `launch` | servers as processes or in this one |
+// | `inspect` | four-letter words, listings of the tree |
+// | `raw`, `proxy` | one connection without intelligence; the proxy that fails where a script says |
+// | `exclusion` | notices two holders at once, and tokens that do not grow |
+
 pub mod differential;
 pub mod golden;
 pub mod inspect;

@@ -21,8 +21,9 @@
 //! | `snapshot_content` | a snapshot's bytes |
 //! | `batch` | the payload of a log entry |
 //! | `sessions`, `digest`, `walk` | sessions and their ephemerals; the digest; a walk over all znodes |
+//! | `effects` | what a command reports |
 //! | `arena`, `acl_table`, `identity` | znodes in memory; ACLs stored once each; who a client is |
-//! | `effects`, `kind`, `varint` | what a command reports; persistent, ephemeral, container, TTL; encoded numbers |
+//! | `kind`, `varint` | persistent, ephemeral, container, TTL; encoded numbers |
 
 #![forbid(unsafe_code)]
 

@@ -6,16 +6,16 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `report` | scores, survivors, excuses, the section of `docs/project/mutants.md` |
+//! | `results` | the file from which an interrupted run is resumed |
+//! | `runner` | test executables: what each reaches, and whether one fails with a mutant |
+//! | `tree` | the copy of the workspace and its build; mutants that do not compile |
+//! | `rewrite` | mutants written into a source text behind their switches |
+//! | `sample` | the draw by a seed, the lines that a change touches, shares |
 //! | `modules` | the parts of the workspace that are mutated, and whose tests count for each |
 //! | `scan`, `operators` | all mutants of a source file: which code is mutated, and how |
 //! | `mutant` | one mutant, its identity and how it is shown |
-//! | `sample` | the draw by a seed, the lines that a change touches, shares |
-//! | `rewrite` | mutants written into a source text behind their switches |
 //! | `switch` | the module that each mutated crate gets: which mutant is active, which ones are reached |
-//! | `tree` | the copy of the workspace and its build; mutants that do not compile |
-//! | `runner` | test executables: what each reaches, and whether one fails with a mutant |
-//! | `results` | the file from which an interrupted run is resumed |
-//! | `report` | scores, survivors, excuses, the section of `docs/project/mutants.md` |
 
 mod modules;
 mod mutant;

@@ -3,8 +3,10 @@
 //! | module | owns |
 //! |---|---|
 //! | `listings` | long answers about connections, sessions and watches: made once for all who ask, in slices, by a thread of their own |
-//! | `notices` | what the log says of clients |
+//! | `client_log` | log lines about one client, within its limit |
 //! | `rate_limit` | how many lines of the log each client may cause |
+//! | `notice` | what a log line about a client says |
+//! | `shown` | text of a client, made safe for the log |
 
 pub(crate) mod client_log;
 pub(crate) mod listings;

@@ -1,5 +1,12 @@
 //! What is played: one file per recipe. A scenario is a few clients that use a recipe, and what
 //! must hold however they were disturbed.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `barrier`, `election`, `member`, `multi_lock`, `mutex`, `partition`, `queue`, `reentrant`, `rw_lock`, `semaphore`, `txn`, `value` | the scenarios of one recipe each |
+//! | `work_queue`, `work_fates`, `work_visibility` | the work queue: consumers that fail; every way in which a claim ends; visibility time-outs |
+//! | `hold` | a lock that is held for a while, and checked |
+//! | `ledger` | which items were put, taken and settled |
 
 use baton_client::BoxFuture;
 

@@ -18,8 +18,8 @@
 //! | `side` | one of the two servers |
 //! | `run`, `endings`, `frames` | a program on one server; how connections and sessions end badly; acts as frames |
 //! | `generate`, `writes`, `quotas` | random programs |
-//! | `generator` | the seed, and the paths and data of programs |
 //! | `transcript`, `normal` | a difference as text; what may differ, made equal |
+//! | `generator` | the seed, and the paths and data of programs |
 //! | `program`, `places`, `random` | a program as data; its paths; random numbers |
 //! | `differences`, `error` | the differences that are meant; the oracle's error |
 
