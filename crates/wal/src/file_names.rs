@@ -39,6 +39,25 @@ pub(crate) fn snapshot_point(name: &str) -> Option<(u64, u64)> {
     (snapshot_name(point.0, point.1) == name).then_some(point)
 }
 
+/// What a file of a data folder holds, for whoever adds up sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A segment of the log.
+    Segment,
+    /// A whole snapshot.
+    Snapshot,
+}
+
+impl FileKind {
+    /// The kind of the file with this name; `None` for a file that is neither a segment nor a whole
+    /// snapshot.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        let segment = segment_sequence(name).map(|_| Self::Segment);
+        segment.or_else(|| snapshot_point(name).map(|_| Self::Snapshot))
+    }
+}
+
 /// Whether this is the name of a file of ours that is not whole yet.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|whole| {

@@ -50,6 +50,7 @@ mod whole_file;
 
 pub use end_mark::EndMark;
 pub use error::WalError;
+pub use file_names::FileKind;
 pub use inspect::{
     Dump, DumpItem, DumpRecord, FileReport, SegmentHeaderInfo, VerifyReport, dump, verify,
 };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_tree::{EphemeralCursor, SessionInfo};
+use baton_wal::FileKind;
 
 use crate::connections::conn::Conn;
 use crate::options::StorageChoice;
@@ -58,12 +59,10 @@ pub(crate) fn file_bytes(state: &ServerState) -> (u64, u64) {
     let mut bytes = (0, 0);
     for file in files.filter_map(Result::ok) {
         let length = file.metadata().map_or(0, |data| data.len());
-        let name = file.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("snapshot-") {
-            bytes.0 += length;
-        } else if name.starts_with("log-") {
-            bytes.1 += length;
+        match FileKind::of(&file.file_name().to_string_lossy()) {
+            Some(FileKind::Snapshot) => bytes.0 += length,
+            Some(FileKind::Segment) => bytes.1 += length,
+            None => {}
         }
     }
     bytes

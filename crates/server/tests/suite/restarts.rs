@@ -128,3 +128,24 @@ async fn entries_of_earlier_runs_count_towards_the_next_snapshot() {
         drop(server);
     }
 }
+
+#[tokio::test]
+async fn the_size_of_the_data_folder_counts_snapshots_and_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = on(folder.path(), 1)
+        .with(|options| options.four_letter_words = vec!["dirs".to_owned()])
+        .start()
+        .await
+        .unwrap();
+    let to = server.connect_string();
+    let mut wire = Wire::open(&to).await;
+    wire.create("/a", &[7; 5_000], 0).await.unwrap();
+    newer_snapshot(folder.path(), None).await;
+    let dirs = crate::support::word(&to, "dirs").await;
+    let sizes: Vec<u64> = dirs
+        .lines()
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(sizes.len(), 2, "{dirs}");
+    assert!(sizes.iter().all(|bytes| *bytes > 0), "{dirs}");
+}
