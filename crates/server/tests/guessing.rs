@@ -1,5 +1,5 @@
-//! Whoever guesses at the superuser's password is counted, told and slowed, and keeps nobody else
-//! waiting.
+//! A client that guesses the superuser's password is counted, logged and slowed, and keeps nobody
+//! else waiting.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

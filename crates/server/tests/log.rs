@@ -1,4 +1,4 @@
-//! What the log hears of bad input: one line for each case, with the peer and the cause, and of a
+//! What the log says of bad input: one line for each case, with the peer and the cause, and of a
 //! flood no flood.
 #![allow(
     clippy::unwrap_used,

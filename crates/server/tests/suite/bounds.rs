@@ -575,7 +575,7 @@ async fn lines_of_the_log() -> Attacked {
     attacked(server, ())
 }
 
-/// A quota of so many znodes and bytes on `/a`, which exists.
+/// A quota of this many znodes and bytes on `/a`, which exists.
 async fn limit(wire: &mut Wire, znodes: usize, bytes: usize) {
     wire.create("/a", b"", 0).await.unwrap();
     let folder = "/zookeeper/quota/a";

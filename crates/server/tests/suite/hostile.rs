@@ -110,7 +110,7 @@ async fn a_hundred_thousand_watches_are_set_again_and_fire_once() {
     writer.call(set("/99999", b"y")).await.unwrap();
     assert_eq!(wire.event().await.path, "/7");
     assert_eq!(wire.event().await.path, "/99999");
-    // All of them are gone: each is told so, before the answer.
+    // All of them are gone: each has its error before the answer.
     wire.send(&[Request::SetWatches {
         relative_zxid: 0,
         data: paths.clone(),
@@ -245,8 +245,8 @@ async fn a_word_that_comes_letter_by_letter_is_answered() {
             wire.send_bytes(&[*letter]).await;
             tokio::task::yield_now().await;
         }
-        let told = String::from_utf8(wire.rest().await).unwrap();
-        assert!(told.contains(answer), "{word}: {told}");
+        let shown = String::from_utf8(wire.rest().await).unwrap();
+        assert!(shown.contains(answer), "{word}: {shown}");
     }
 }
 

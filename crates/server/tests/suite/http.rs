@@ -1,4 +1,4 @@
-//! What HTTP tells an operator: ZooKeeper's admin commands, figures for Prometheus, health; and
+//! What HTTP shows an operator: ZooKeeper's admin commands, metrics for Prometheus, health; and
 //! what it refuses.
 
 use std::collections::BTreeSet;
@@ -88,11 +88,11 @@ async fn every_command_answers_under_its_name_and_its_aliases_with_zookeepers_fi
     ] {
         let first = names.split(' ').next().unwrap();
         for name in names.split(' ') {
-            let told = command(to, name).await;
-            assert_eq!(told["command"], first, "{name}");
-            assert!(told["error"].is_null(), "{name}");
+            let shown = command(to, name).await;
+            assert_eq!(shown["command"], first, "{name}");
+            assert!(shown["error"].is_null(), "{name}");
             for field in fields.split(' ').filter(|field| !field.is_empty()) {
-                assert!(told.get(field).is_some(), "{name}: {field} in {told}");
+                assert!(shown.get(field).is_some(), "{name}: {field} in {shown}");
             }
         }
     }
@@ -163,21 +163,21 @@ async fn mntr_monitor_and_metrics_tell_the_same_figures() {
     let monitor = command(to, "monitor").await;
     let keys = monitor.as_object().unwrap().keys();
     let besides = ["command", "error", "version", "server_state"];
-    let told: BTreeSet<String> = keys
+    let shown: BTreeSet<String> = keys
         .filter(|key| !besides.contains(&key.as_str()))
         .cloned()
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     let mntr = word(&server.connect_string(), "mntr").await;
     let lines = mntr.lines().map(|line| {
         let (key, _) = line.split_once('\t').unwrap();
         key.strip_prefix("zk_").unwrap().to_owned()
     });
-    let told: BTreeSet<String> = lines
+    let shown: BTreeSet<String> = lines
         .filter(|key| !besides.contains(&key.as_str()))
         .collect();
-    assert_eq!(told, expected);
-    for (name, figure) in [
+    assert_eq!(shown, expected);
+    for (name, value) in [
         ("znode_count", 9),
         // The session's opening, four znodes, and the write that was refused.
         ("commit_count", 6),
@@ -196,7 +196,7 @@ async fn mntr_monitor_and_metrics_tell_the_same_figures() {
         ("cnt_baton_apply_seconds", 6),
         ("cnt_baton_queue_seconds", 6),
     ] {
-        assert_eq!(monitor[name], figure, "{name}");
+        assert_eq!(monitor[name], value, "{name}");
     }
     let labelled = "\nquota_bytes_limit_per_namespace{key=\"a\"} 6\n";
     assert!(text.contains(labelled), "{text}");
@@ -263,23 +263,23 @@ async fn what_changes_something_needs_credentials_and_what_is_not_offered_says_s
             ("Authorization: Basic c3VwZXI6c2VjcmV0\r\n", 403),
             (root, 200),
         ] {
-            let (status, told) = ask(to, "POST", &path, credentials, body).await;
-            assert_eq!(status, wanted, "{name} {credentials}: {told}");
-            let told: Value = serde_json::from_str(&told).unwrap();
-            assert_eq!(told["error"].is_null(), wanted == 200, "{told}");
+            let (status, shown) = ask(to, "POST", &path, credentials, body).await;
+            assert_eq!(status, wanted, "{name} {credentials}: {shown}");
+            let shown: Value = serde_json::from_str(&shown).unwrap();
+            assert_eq!(shown["error"].is_null(), wanted == 200, "{shown}");
         }
     }
     assert_eq!(command(to, "gtmk").await["tracemask"], 7);
     let (status, _) = ask(to, "GET", "/commands/shed", root, "").await;
     assert_eq!(status, 405);
-    let (status, told) = ask(to, "POST", "/commands/shed", root, "{\"percentage\": 101}").await;
-    assert_eq!(status, 400, "{told}");
+    let (status, shown) = ask(to, "POST", "/commands/shed", root, "{\"percentage\": 101}").await;
+    assert_eq!(status, 400, "{shown}");
     for (name, wanted) in [("restore", 501), ("snapshot", 501), ("nosuch", 404)] {
-        let (status, told) = get(to, &format!("/commands/{name}")).await;
-        assert_eq!(status, wanted, "{told}");
-        let told: Value = serde_json::from_str(&told).unwrap();
-        assert_eq!(told["command"], name);
-        assert!(told["error"].is_string());
+        let (status, shown) = get(to, &format!("/commands/{name}")).await;
+        assert_eq!(status, wanted, "{shown}");
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["command"], name);
+        assert!(shown["error"].is_string());
     }
     // Everybody may do everything at `/` here, so that being somebody is no proof of trust.
     let user = "Authorization: digest user:password\r\n";
@@ -293,8 +293,8 @@ async fn shed_connections_are_closed_and_their_sessions_live() {
     let mut wire = Wire::open(&server.connect_string()).await;
     wire.create("/eph", b"", 1).await.unwrap();
     let root = "Authorization: digest super:secret\r\n";
-    let (status, told) = ask(to, "POST", "/commands/shed", root, "{\"percentage\": 50}").await;
-    assert_eq!(status, 200, "{told}");
+    let (status, shown) = ask(to, "POST", "/commands/shed", root, "{\"percentage\": 50}").await;
+    assert_eq!(status, 200, "{shown}");
     assert!(wire.is_closed().await);
     let monitor = command(to, "monitor").await;
     assert_eq!(monitor["baton_connections_shed"], 1);

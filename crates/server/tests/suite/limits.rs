@@ -1,4 +1,4 @@
-//! Every limit that protects the server has a figure that tells when it was reached.
+//! Every limit that protects the server has a metric that shows when it was reached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::support::{PATIENCE, Wire, get, in_memory, set, start, word};
 use baton_proto::{ErrorCode, Request, frame};
 use baton_server::Server;
 
-/// A figure of `mntr`.
-async fn figure(to: &str, name: &str) -> f64 {
+/// A metric of `mntr`.
+async fn metric(to: &str, name: &str) -> f64 {
     let mntr = word(to, "mntr").await;
     let line = mntr
         .lines()
@@ -20,13 +20,13 @@ async fn figure(to: &str, name: &str) -> f64 {
         .unwrap()
 }
 
-/// Waits until the figure is at least so high.
+/// Waits until the metric is at least `wanted`.
 async fn reaches(to: &str, name: &str, wanted: f64) {
-    let reached = async { while figure(to, name).await < wanted {} };
+    let reached = async { while metric(to, name).await < wanted {} };
     tokio::time::timeout(PATIENCE, reached).await.unwrap();
 }
 
-/// Waits until one connection is left: those that asked for figures may still be closing.
+/// Waits until one connection is left: those that asked for metrics may still be closing.
 async fn alone(server: &Server) {
     let alone = async {
         while server.active_connections() > 1 {
@@ -60,7 +60,7 @@ async fn a_request_over_the_limit_is_answered_in_its_turn_and_the_connection_goe
         }
     }
     assert_eq!(wire.get("/a").await.unwrap(), b"kept");
-    assert!((figure(&to, "large_requests_rejected").await - 3.0).abs() < 0.1);
+    assert!((metric(&to, "large_requests_rejected").await - 3.0).abs() < 0.1);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_request_of_more_than_twice_the_limit_ends_its_connection_as_kazoo_exp
     assert!(wire.is_closed().await);
     let mut next = Wire::open(&to).await;
     assert_eq!(next.get("/a").await.unwrap(), b"before");
-    assert!((figure(&to, "large_requests_rejected").await - 1.0).abs() < 0.1);
+    assert!((metric(&to, "large_requests_rejected").await - 1.0).abs() < 0.1);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn refused_connections_are_counted_by_the_limit_that_refused_them() {
         ("connection_rejected", 1.0),
         ("baton_rejected_in_all", 0.0),
     ] {
-        assert!((figure(&to, name).await - times).abs() < 0.1, "{name}");
+        assert!((metric(&to, name).await - times).abs() < 0.1, "{name}");
         alone(&server).await;
     }
     assert!(first.exists("/").await);
@@ -132,7 +132,7 @@ async fn refused_connections_are_counted_by_the_limit_that_refused_them() {
     assert!(Wire::silent(&to).await.is_closed().await);
     drop(others);
     alone(&server).await;
-    assert!(figure(&to, "baton_rejected_in_all").await >= 1.0);
+    assert!(metric(&to, "baton_rejected_in_all").await >= 1.0);
 }
 
 #[tokio::test]
@@ -176,9 +176,9 @@ async fn what_a_client_does_not_read_is_shown_and_its_end_is_counted() {
         }
     };
     tokio::time::timeout(PATIENCE * 2, closed).await.unwrap();
-    assert!(figure(&to, "baton_slow_readers_closed").await >= 1.0);
-    assert!(figure(&to, "baton_queue_bytes").await < 0.1);
-    assert!(figure(&to, "outstanding_requests").await < 0.1);
+    assert!(metric(&to, "baton_slow_readers_closed").await >= 1.0);
+    assert!(metric(&to, "baton_queue_bytes").await < 0.1);
+    assert!(metric(&to, "outstanding_requests").await < 0.1);
 }
 
 #[tokio::test]
@@ -195,10 +195,10 @@ async fn the_longest_pause_of_a_snapshot_is_told() {
         wire.create(&path, &[7; 10_000], 0).await.unwrap();
     }
     reaches(&to, "snap_count", 1.0).await;
-    assert!(figure(&to, "cnt_baton_snapshot_slice_seconds").await >= 2.0);
-    let longest = figure(&to, "baton_snapshot_slice_max_seconds").await;
+    assert!(metric(&to, "cnt_baton_snapshot_slice_seconds").await >= 2.0);
+    let longest = metric(&to, "baton_snapshot_slice_max_seconds").await;
     assert!(longest > 0.0 && longest < PATIENCE.as_secs_f64());
-    assert!(figure(&to, "cnt_snapshottime").await >= 1.0);
+    assert!(metric(&to, "cnt_snapshottime").await >= 1.0);
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn while_the_disk_hangs_requests_wait_in_their_sockets_and_the_server_is_n
     for _ in 0..50 {
         // Each connection that had nothing waiting may bring what it has read at once.
         let bound = LIMIT + CLIENTS * 200_000;
-        assert!(figure(&to, "baton_queue_bytes").await < bound as f64);
+        assert!(metric(&to, "baton_queue_bytes").await < bound as f64);
     }
     let (status, why) = http::get(telling, "/readyz").await;
     assert_eq!(status, 503, "{why}");

@@ -25,7 +25,7 @@ async fn watch(wire: &mut Wire, prefix: &str, count: usize) {
     }
 }
 
-/// A session that need not be heard as long as a test takes.
+/// A session that needs no packet as long as a test takes.
 async fn watcher(to: &str) -> Wire {
     let request = ConnectRequest {
         timeout_ms: 120_000,
@@ -34,7 +34,8 @@ async fn watcher(to: &str) -> Wire {
     Wire::open_with(to, &request).await.unwrap()
 }
 
-/// A session that lives only as long as the server hears it, and is heard, every few milliseconds.
+/// A session that lives only while the server receives its packets, which it does every few
+/// milliseconds.
 async fn short_session(to: &str) -> Wire {
     let request = ConnectRequest {
         timeout_ms: 2_000,
@@ -43,7 +44,7 @@ async fn short_session(to: &str) -> Wire {
     Wire::open_with(to, &request).await.unwrap()
 }
 
-async fn figure(to: &str, name: &str) -> u64 {
+async fn metric(to: &str, name: &str) -> u64 {
     let mntr = word(to, "mntr").await;
     let line = mntr.lines().find_map(|line| {
         let value = line.strip_prefix(name)?.strip_prefix('\t')?;
@@ -138,11 +139,11 @@ async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
     }
     stop.send(()).unwrap();
     let _living = alive.await.unwrap();
-    assert_eq!(figure(&to, "zk_stale_sessions_expired").await, 0);
-    let (status, told) = get(server.http_addr().unwrap(), "/commands/wchc").await;
+    assert_eq!(metric(&to, "zk_stale_sessions_expired").await, 0);
+    let (status, shown) = get(server.http_addr().unwrap(), "/commands/wchc").await;
     assert_eq!(status, 200);
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    let paths = &told["session_id_to_watched_paths"][watcher.session.session_id.to_string()];
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let paths = &shown["session_id_to_watched_paths"][watcher.session.session_id.to_string()];
     assert_eq!(paths.as_array().unwrap().len(), WATCHES);
 }
 
@@ -156,12 +157,12 @@ async fn an_answer_of_many_megabytes_is_read_whole_however_late() {
     let mut slow = slow_reader(server.local_addr().unwrap()).await;
     slow.write_all(b"wchp").await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let mut told = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut told));
+    let mut shown = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut shown));
     read.await.unwrap().unwrap();
-    assert!(told.len() > 5 << 20, "{}", told.len());
-    assert_eq!(told.iter().filter(|byte| **byte == b'\n').count(), 100_001);
-    assert!(told.ends_with(b"\n\n"));
+    assert!(shown.len() > 5 << 20, "{}", shown.len());
+    assert_eq!(shown.iter().filter(|byte| **byte == b'\n').count(), 100_001);
+    assert!(shown.ends_with(b"\n\n"));
 }
 
 async fn slow_reader(to: SocketAddr) -> TcpStream {
@@ -183,13 +184,13 @@ async fn a_client_that_does_not_read_its_answer_meets_a_broken_connection_and_no
     let mut slow = slow_reader(server.local_addr().unwrap()).await;
     slow.write_all(b"wchp").await.unwrap();
     let closed = async {
-        while figure(&to, "zk_baton_slow_readers_closed").await == 0 {
+        while metric(&to, "zk_baton_slow_readers_closed").await == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(PATIENCE, closed).await.unwrap();
-    let mut told = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut told)).await;
+    let mut shown = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut shown)).await;
     let error = read.unwrap().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
@@ -209,15 +210,15 @@ async fn a_listing_that_would_be_too_long_is_refused_in_one_line() {
     let mut watcher = watcher(&to).await;
     watch(&mut watcher, "/some/longer/path-", 10_000).await;
     for name in ["wchp", "wchc"] {
-        let told = word(&to, name).await;
+        let shown = word(&to, name).await;
         let begin =
             format!("{name} is not executed because its answer would have over 262144 bytes");
-        assert!(told.starts_with(&begin), "{told}");
-        assert!(told.contains("raise max_outbound_bytes_in_all"), "{told}");
+        assert!(shown.starts_with(&begin), "{shown}");
+        assert!(shown.contains("raise max_outbound_bytes_in_all"), "{shown}");
         let http = server.http_addr().unwrap();
-        let (status, told) = get(http, &format!("/commands/{name}")).await;
-        assert_eq!(status, 503, "{told}");
-        assert!(told.contains("would have over 262144 bytes"), "{told}");
+        let (status, shown) = get(http, &format!("/commands/{name}")).await;
+        assert_eq!(status, 503, "{shown}");
+        assert!(shown.contains("would have over 262144 bytes"), "{shown}");
     }
     assert!(word(&to, "wchs").await.ends_with("Total watches:10000\n"));
 }
@@ -244,7 +245,10 @@ async fn no_name_of_a_client_forges_a_line_of_an_answer() {
         word(&to, "wchc").await,
         format!("{session}\n\t{escaped}\n\n")
     );
-    let (_, told) = get(server.http_addr().unwrap(), "/commands/wchp").await;
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert!(told["path_to_session_ids"].get(forged).is_some(), "{told}");
+    let (_, shown) = get(server.http_addr().unwrap(), "/commands/wchp").await;
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert!(
+        shown["path_to_session_ids"].get(forged).is_some(),
+        "{shown}"
+    );
 }

@@ -144,10 +144,10 @@ async fn a_unix_socket_may_have_the_longest_path_there_is() {
 async fn the_server_tells_that_it_is_baton_without_showing_it_in_a_listing() {
     let server = start().await;
     let mut wire = Wire::open(&server.connect_string()).await;
-    let told = String::from_utf8(wire.get("/zookeeper/baton").await.unwrap()).unwrap();
+    let shown = String::from_utf8(wire.get("/zookeeper/baton").await.unwrap()).unwrap();
     assert!(
-        told.starts_with("{\"version\":\"") && told.contains("\"ping_lease\":true"),
-        "{told}"
+        shown.starts_with("{\"version\":\"") && shown.contains("\"ping_lease\":true"),
+        "{shown}"
     );
     assert!(wire.exists("/zookeeper/baton").await);
     let listed = wire

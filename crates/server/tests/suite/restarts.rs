@@ -98,7 +98,7 @@ async fn a_start_from_any_snapshot_repeats_no_entry_and_leaves_none_out() {
             } else {
                 drop(server);
             }
-            // Nothing was purged, so the log alone tells what each snapshot has to lead to.
+            // Nothing was purged, so the log alone shows what each snapshot has to lead to.
             let from_the_log = state_from(folder, 0);
             assert_eq!(from_the_log.0, zxid);
             for kept in 1..=snapshots(folder).len() {

@@ -28,7 +28,7 @@ async fn serve(each: usize, in_all: usize) -> (Server, String, TempDir) {
     (server, format!("unix:{}", path.display()), folder)
 }
 
-async fn figure(server: &Server, name: &str) -> usize {
+async fn metric(server: &Server, name: &str) -> usize {
     let mntr = word(&server.connect_string(), "mntr").await;
     let line = mntr
         .lines()
@@ -60,14 +60,14 @@ async fn many_who_ask_for_much_and_read_nothing_stay_below_one_bound_and_who_rea
         );
         assert!(replies[1].1.starts_with(&[0, 0, 0, data.len() as u8]));
         assert_eq!(replies[2].1[4..900_004], vec![7; 900_000]);
-        most = most.max(figure(&server, "baton_outbound_bytes").await);
+        most = most.max(metric(&server, "baton_outbound_bytes").await);
         assert!(most <= IN_ALL + ADDED, "{most} bytes wait");
     }
     assert!(most > IN_ALL / 2, "only {most} bytes ever waited");
     // In a press each may have one answer waiting: forty are more than the bound allows.
-    let closed = figure(&server, "baton_slow_readers_closed_in_all").await;
+    let closed = metric(&server, "baton_slow_readers_closed_in_all").await;
     assert!(closed > 0 && closed < READERS, "{closed}");
-    assert_eq!(figure(&server, "baton_outbound_bytes_limit").await, IN_ALL);
+    assert_eq!(metric(&server, "baton_outbound_bytes_limit").await, IN_ALL);
     // Those that were let live have everything that they asked for.
     let mut whole = 0;
     for mut wire in slow {
@@ -85,7 +85,7 @@ async fn many_who_ask_for_much_and_read_nothing_stay_below_one_bound_and_who_rea
     }
     assert_eq!(whole, READERS - closed);
     drop(good);
-    let gone = async { while figure(&server, "baton_outbound_bytes").await > 0 {} };
+    let gone = async { while metric(&server, "baton_outbound_bytes").await > 0 {} };
     tokio::time::timeout(PATIENCE, gone).await.unwrap();
 }
 
@@ -123,13 +123,13 @@ async fn events_for_many_who_do_not_read_stay_below_the_bound_and_a_reader_gets_
             assert!(last_zxid == 0 || zxid == last_zxid + 1, "one was left out");
             last_zxid = zxid;
         }
-        let waiting = figure(&server, "baton_outbound_bytes").await;
+        let waiting = metric(&server, "baton_outbound_bytes").await;
         // Up to 16 KiB of each connection are on their way, not counted.
         let bound = 16 * EACH + WATCHERS * (16 << 10) + 50 * 500 * WATCHERS;
         assert!(waiting <= bound, "{waiting} bytes wait");
     }
-    assert!(figure(&server, "baton_slow_readers_closed_in_all").await > 0);
-    // Whoever was closed finds its session alive, and its watches set again tell what it missed.
+    assert!(metric(&server, "baton_slow_readers_closed_in_all").await > 0);
+    // Whoever was closed finds its session alive, and its watches set again show what it missed.
     let again = Wire::resume(&to, &slow[0].session, 0).await.unwrap();
     assert!(!again.session.is_refused());
 }

@@ -1,4 +1,4 @@
-//! While a server starts, HTTP tells that it lives, that it is not ready, and how far it is.
+//! While a server starts, HTTP shows that it lives, that it is not ready, and how far it is.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::support::{PATIENCE, Wire, http, in_memory};
 use baton_server::{Options, Server, StartError};
 use tokio::net::TcpStream;
 
-/// A port that was free a moment ago: port 0 is told by a server that has started only.
+/// A port that was free a moment ago: only a started server shows what port 0 became.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()

@@ -1,4 +1,4 @@
-//! A client whose requests are costly: others are heard meanwhile, and lose no session.
+//! A client whose requests are costly: others are served meanwhile, and lose no session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -88,7 +88,7 @@ async fn open_short(to: &str) -> Wire {
     Wire::open_with(to, &short).await.unwrap()
 }
 
-async fn figure(to: &str, name: &str) -> f64 {
+async fn metric(to: &str, name: &str) -> f64 {
     let mntr = word(to, "mntr").await;
     let line = mntr
         .lines()
@@ -113,9 +113,9 @@ async fn time_in_which_nobody_reads_the_sockets_is_measured_and_no_session_is_ch
     for _ in 0..pings {
         assert_eq!(pinging.reply().await.0.xid, -2);
     }
-    assert!(figure(&to, "baton_lag_forgiven_seconds").await > 1.0);
-    assert!(figure(&to, "max_baton_socket_lag_seconds").await > 1.0);
-    assert!(figure(&to, "stale_sessions_expired").await < 0.1);
+    assert!(metric(&to, "baton_lag_forgiven_seconds").await > 1.0);
+    assert!(metric(&to, "max_baton_socket_lag_seconds").await > 1.0);
+    assert!(metric(&to, "stale_sessions_expired").await < 0.1);
     // Whose client is silent still ends.
     assert!(silent.is_closed().await);
     drop(server);

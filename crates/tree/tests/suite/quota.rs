@@ -1,15 +1,15 @@
-//! Quotas by hand, where the random programs do not reach: what is told, nested ones, and what is
-//! free.
+//! Quotas by hand, where the random programs do not reach: what is reported, nested ones, and what
+//! is free.
 
 use crate::common::{Driver, SESSION};
 use baton_proto::{Acl, Create, CreateMode, ErrorCode, MultiOp, MultiResult, Request, Response};
 use baton_tree::{Assembly, Change, Command, Effects, OverQuota, QuotaOf, Znode};
 
-/// What was told of quotas: path, what, amount, limit, hard.
-type Told = (String, QuotaOf, i64, i64, bool);
+/// What was reported of quotas: path, what, amount, limit, hard.
+type Reported = (String, QuotaOf, i64, i64, bool);
 
 #[derive(Default)]
-struct Listener(Vec<Told>);
+struct Listener(Vec<Reported>);
 
 impl Effects for Listener {
     fn event(&mut self, _: Change<'_>) {}
@@ -26,19 +26,22 @@ impl Effects for Listener {
     }
 }
 
-fn send(driver: &mut Driver, request: &Request<'_>) -> (Result<Response, ErrorCode>, Vec<Told>) {
+fn send(
+    driver: &mut Driver,
+    request: &Request<'_>,
+) -> (Result<Response, ErrorCode>, Vec<Reported>) {
     let mut body = Vec::new();
     request.encode(&mut body);
     let command = Command::Write {
         op: request.op(),
         body: &body,
     };
-    let mut told = Listener::default();
+    let mut reported = Listener::default();
     let identity = driver.identity.clone();
     let outcome = driver
         .tree
-        .apply(driver.time_ms, SESSION, &identity, command, &mut told);
-    (outcome.result, told.0)
+        .apply(driver.time_ms, SESSION, &identity, command, &mut reported);
+    (outcome.result, reported.0)
 }
 
 fn create<'a>(path: &'a str, data: &'a [u8]) -> Request<'a> {
@@ -87,14 +90,14 @@ fn with_a(limits: &str) -> Driver {
 #[test]
 fn a_soft_quota_is_told_and_lets_the_write_through() {
     let mut driver = with_a("count=2,bytes=6");
-    let (result, told) = send(&mut driver, &create("/a/b", b"2!"));
+    let (result, reported) = send(&mut driver, &create("/a/b", b"2!"));
     assert!(result.is_ok());
-    assert_eq!(told, []);
-    let (result, told) = send(&mut driver, &create("/a/c", b"3!!"));
+    assert_eq!(reported, []);
+    let (result, reported) = send(&mut driver, &create("/a/c", b"3!!"));
     assert!(result.is_ok());
     let of_a = |of, amount, limit| ("/a".to_owned(), of, amount, limit, false);
     assert_eq!(
-        told,
+        reported,
         [of_a(QuotaOf::Count, 3, 2), of_a(QuotaOf::Bytes, 9, 6)]
     );
     assert_eq!(stats(&driver, "/a"), "count=3,bytes=9");
@@ -105,19 +108,19 @@ fn a_hard_quota_refuses_and_nothing_has_happened() {
     let mut driver = with_a("count=-1,bytes=-1=;byteHardLimit=6;countHardLimit=2");
     let refused = Err(ErrorCode::QuotaExceeded);
     let of_a = |of, amount, limit| vec![("/a".to_owned(), of, amount, limit, true)];
-    let (result, told) = send(&mut driver, &create("/a/b", b"3!!"));
+    let (result, reported) = send(&mut driver, &create("/a/b", b"3!!"));
     assert_eq!(
-        (result, told),
+        (result, reported),
         (refused.clone(), of_a(QuotaOf::Bytes, 7, 6))
     );
     assert!(send(&mut driver, &create("/a/b", b"2!")).0.is_ok());
-    let (result, told) = send(&mut driver, &create("/a/b/c", b""));
+    let (result, reported) = send(&mut driver, &create("/a/b/c", b""));
     assert_eq!(
-        (result, told),
+        (result, reported),
         (refused.clone(), of_a(QuotaOf::Count, 3, 2))
     );
-    let (result, told) = send(&mut driver, &set("/a", b"fives"));
-    assert_eq!((result, told), (refused, of_a(QuotaOf::Bytes, 7, 6)));
+    let (result, reported) = send(&mut driver, &set("/a", b"fives"));
+    assert_eq!((result, reported), (refused, of_a(QuotaOf::Bytes, 7, 6)));
     assert_eq!(stats(&driver, "/a"), "count=2,bytes=6");
     // What does not grow is allowed at the limit.
     assert!(send(&mut driver, &set("/a", b"FOUR")).0.is_ok());
@@ -133,7 +136,7 @@ fn a_multi_is_refused_at_the_operation_that_goes_over_and_taken_back_with_the_fi
         other => panic!("{other:?}"),
     };
     let request = Request::Multi(["/a/1", "/a/2", "/a/3"].map(op).to_vec());
-    let (result, told) = send(&mut driver, &request);
+    let (result, reported) = send(&mut driver, &request);
     let Ok(Response::Multi(results)) = result else {
         panic!("{result:?}");
     };
@@ -141,7 +144,7 @@ fn a_multi_is_refused_at_the_operation_that_goes_over_and_taken_back_with_the_fi
         results,
         MultiResult::failure(3, 2, ErrorCode::QuotaExceeded)
     );
-    assert_eq!(told.len(), 1);
+    assert_eq!(reported.len(), 1);
     assert_eq!(stats(&driver, "/a"), "count=1,bytes=4");
 }
 
@@ -153,9 +156,9 @@ fn the_nearest_quota_counts_and_what_has_none_is_free() {
     assert!(send(&mut driver, &create("/a/b/c", b"")).0.is_ok());
     assert_eq!(stats(&driver, "/a"), "count=2,bytes=4");
     assert_eq!(stats(&driver, "/a/b"), "count=2,bytes=0");
-    let (result, told) = send(&mut driver, &create("/a/b/d", b""));
+    let (result, reported) = send(&mut driver, &create("/a/b/d", b""));
     assert_eq!(result, Err(ErrorCode::QuotaExceeded));
-    assert_eq!(told[0].0, "/a/b");
+    assert_eq!(reported[0].0, "/a/b");
     for path in ["/ab", "/zookeeper/x", "/zookeeper/quota/a/x"] {
         assert!(send(&mut driver, &create(path, b"")).0.is_ok(), "{path}");
     }
@@ -184,8 +187,8 @@ fn figures_that_are_missing_or_are_none_limit_nothing() {
 fn figures_that_somebody_wrote_are_put_in_form_by_the_next_write() {
     let mut driver = with_a("count=9,bytes=-1");
     let path = "/zookeeper/quota/a/zookeeper_stats";
-    for (figures, then) in [("", "count=-1,bytes=-1"), ("bytes=7", "count=-1,bytes=7")] {
-        send(&mut driver, &set(path, figures.as_bytes())).0.unwrap();
+    for (text, then) in [("", "count=-1,bytes=-1"), ("bytes=7", "count=-1,bytes=7")] {
+        send(&mut driver, &set(path, text.as_bytes())).0.unwrap();
         send(&mut driver, &set("/a", b"same")).0.unwrap();
         let (data, _) = driver.tree.get_data(path, &driver.identity).unwrap();
         assert_eq!(data, Some(then.as_bytes()));

@@ -1,6 +1,6 @@
 //! Takes the end of a log away: cuts the file, zeroes its tail, puts an older copy in its place.
 //! The promise: where an end mark vouches for what is gone, the start is refused and `verify` says
-//! so; and where none does, both say that they could not tell.
+//! so; and where none does, both say that they could not decide.
 
 use std::sync::Arc;
 
@@ -318,17 +318,17 @@ fn a_torn_or_damaged_mark_is_never_taken_and_the_other_one_is() {
         .unwrap();
     let other = if newest.offset == 0 { SECOND_SLOT } else { 0 };
     for bit in 0..128 * 8 {
-        for (slot, tells) in [(newest.offset, true), (other, true)] {
+        for (slot, is_expected) in [(newest.offset, true), (other, true)] {
             let damaged = whole.crash(Loss::Nothing);
             damaged.flip_bit(MARKS, slot + bit / 8, (bit % 8) as u8);
             match recovered(&damaged) {
                 Ok(found) => {
                     assert_eq!(found.entries.len(), 3);
-                    let is_told = found
+                    let is_noted = found
                         .notes
                         .iter()
                         .any(|note| matches!(note, RecoveryNote::TornEndMark { .. }));
-                    assert_eq!(is_told, tells, "bit {bit}: {:?}", found.notes);
+                    assert_eq!(is_noted, is_expected, "bit {bit}: {:?}", found.notes);
                 }
                 Err(error) => assert!(
                     matches!(error, WalError::FormatVersion { .. }) && (64..96).contains(&bit),
@@ -378,8 +378,8 @@ fn marks_of_another_folder_are_refused() {
     assert!(!verify(&disk).unwrap().is_sound());
 }
 
-/// Random crashes never make a mark speak of what the disk does not have; and whatever the newest
-/// mark speaks of is missed when it is gone.
+/// Random crashes never make a mark cover what the disk does not have; and whatever the newest
+/// mark covers is missed when it is gone.
 #[test]
 fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
     let mut rng = Rng::new(17);

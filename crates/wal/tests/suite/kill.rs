@@ -1,6 +1,6 @@
-//! A real process on a real folder, killed with SIGKILL in mid-run, again and again: what it told
-//! us was durable is there. The child is this test's own program, started anew with the folder in
-//! its environment.
+//! A real process on a real folder, killed with SIGKILL in mid-run, again and again: what it
+//! reported as durable is there. The child is this test's own program, started anew with the folder
+//! in its environment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn entry(index: u64) -> Entry {
     }
 }
 
-/// Writes for ever, and tells each index once it is durable.
+/// Writes for ever, and prints each index once it is durable.
 fn child(folder: &Path) {
     let storage = Arc::new(DirStorage::create(folder).unwrap());
     let (mut wal, found) = Wal::open(storage, options()).unwrap();

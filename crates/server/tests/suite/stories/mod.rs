@@ -1,10 +1,10 @@
-//! Stories: what sessions ask of a server, and all that they hear, as text that a reader can
+//! Stories: what sessions ask of a server, and all that they receive, as text that a reader can
 //! follow. Each `.txt` beside this file is played on a fresh server and must read as it is written.
-//! `BATON_UPDATE_STORIES=1` writes what was heard.
+//! `BATON_UPDATE_STORIES=1` writes what was received.
 //!
 //! A line that is not indented is something that happens; the indented lines after it are what is
-//! heard, by whom. After each line every connection is listened to, so an event stands where it was
-//! caused. `(zxid 3)` is the zxid in the frame's header: the server's last decision when it was
+//! received, by whom. After each line every connection is listened to, so an event stands where it
+//! was caused. `(zxid 3)` is the zxid in the frame's header: the server's last decision when it was
 //! written. `#` begins a comment.
 
 mod script;
@@ -15,23 +15,23 @@ use std::path::{Path, PathBuf};
 
 use stage::Stage;
 
-/// The story again, with what is heard now.
+/// The story again, with what is received now.
 async fn play(story: &str) -> String {
     let mut stage = Stage::set_up().await;
-    let mut told = String::new();
+    let mut replayed = String::new();
     for line in story.lines() {
         if line.starts_with("  ") {
             continue;
         }
-        let _ = writeln!(told, "{line}");
+        let _ = writeln!(replayed, "{line}");
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        for heard in stage.act(line).await {
-            let _ = writeln!(told, "  {heard}");
+        for received in stage.act(line).await {
+            let _ = writeln!(replayed, "  {received}");
         }
     }
-    told
+    replayed
 }
 
 fn stories() -> Vec<PathBuf> {
@@ -53,21 +53,21 @@ async fn every_story_reads_as_it_is_written() {
     let mut changed = Vec::new();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();
-        let told = play(&written).await;
-        if told == written {
+        let replayed = play(&written).await;
+        if replayed == written {
             continue;
         }
         if update {
-            std::fs::write(&file, &told).unwrap();
+            std::fs::write(&file, &replayed).unwrap();
             continue;
         }
         let name = file.file_name().unwrap().display();
-        let line = told
+        let line = replayed
             .lines()
             .zip(written.lines())
             .position(|(now, then)| now != then)
             .map_or(0, |index| index + 1);
-        changed.push(format!("{name}, from line {line}, now reads:\n{told}"));
+        changed.push(format!("{name}, from line {line}, now reads:\n{replayed}"));
     }
     assert!(changed.is_empty(), "{}", changed.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! Where a story is played: a server, the sessions by name, and the words for what they hear.
+//! Where a story is played: a server, the sessions by name, and the words for what they receive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,15 +42,15 @@ impl Stage {
         }
     }
 
-    /// Does what the line says; returns what is heard.
+    /// Does what the line says; returns what is received.
     pub(crate) async fn act(&mut self, line: &str) -> Vec<String> {
         if let Some((name, requests)) = line.split_once(": ") {
-            let mut heard = self.ask(name, &script::requests(requests)).await;
-            heard.extend(self.listen(Some(name)).await);
-            return heard;
+            let mut received = self.ask(name, &script::requests(requests)).await;
+            received.extend(self.listen(Some(name)).await);
+            return received;
         }
         let (name, does) = line.split_once(' ').unwrap_or((line, ""));
-        let mut heard = match does {
+        let mut received = match does {
             "opens a session" => self.open(name, 30_000).await,
             "opens a short session" => self.open(name, 1).await,
             "loses its connection" => {
@@ -80,8 +80,8 @@ impl Stage {
             }
             other => panic!("a story knows no {other:?}"),
         };
-        heard.extend(self.listen(None).await);
-        heard
+        received.extend(self.listen(None).await);
+        received
     }
 
     async fn open(&mut self, name: &str, timeout_ms: i32) -> Vec<String> {
@@ -128,16 +128,16 @@ impl Stage {
     }
 
     async fn ask(&mut self, name: &str, requests: &[Request<'_>]) -> Vec<String> {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         self.wires.get_mut(name).unwrap().send(requests).await;
         for request in requests {
             loop {
                 let frame = self.wires.get_mut(name).unwrap().next().await;
                 let (event, gone) = (matches!(frame, Some(Frame::Event(..))), frame.is_none());
-                heard.push(self.words(name, request.op(), frame));
+                received.push(self.words(name, request.op(), frame));
                 if gone {
                     self.wires.remove(name);
-                    return heard;
+                    return received;
                 }
                 if !event {
                     break;
@@ -147,15 +147,15 @@ impl Stage {
         if matches!(requests.last(), Some(Request::CloseSession)) {
             self.wires.remove(name);
         }
-        heard
+        received
     }
 
-    /// What the others were told: events are in front of the reply to whatever they ask next.
+    /// What the others received: events are in front of the reply to whatever they ask next.
     async fn listen(&mut self, but: Option<&str>) -> Vec<String> {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let names: Vec<String> = self.wires.keys().cloned().collect();
         for name in names {
-            // A connection that is to be closed is not asked: it would hear that instead.
+            // A connection that is to be closed is not asked: it would receive that instead.
             if Some(name.as_str()) == but || name.ends_with("-before") {
                 continue;
             }
@@ -165,15 +165,15 @@ impl Stage {
                 match frame {
                     Some(Frame::Reply(..)) => break,
                     None => {
-                        heard.push(format!("{name}: the connection is closed"));
+                        received.push(format!("{name}: the connection is closed"));
                         self.wires.remove(&name);
                         break;
                     }
-                    event => heard.push(self.words(&name, OpCode::Exists, event)),
+                    event => received.push(self.words(&name, OpCode::Exists, event)),
                 }
             }
         }
-        heard
+        received
     }
 
     fn words(&self, name: &str, op: OpCode, frame: Option<Frame>) -> String {

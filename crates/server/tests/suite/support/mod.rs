@@ -1,4 +1,4 @@
-//! A client that sends exactly the frames it is told to, for the server's own tests.
+//! A client that sends exactly the frames it is given, for the server's own tests.
 #![allow(dead_code)]
 
 pub mod gate;
@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Longer than anything here takes; a test that waits so long has failed.
+/// Longer than anything here takes; a test that waits longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn in_memory() -> Builder {

@@ -1,5 +1,5 @@
 //! What the tests of the tree share: a driver that sends requests as bytes, as the server does, and
-//! keeps the changes that it is told of.
+//! keeps the changes that are reported to it.
 #![allow(dead_code)]
 
 pub mod model;
@@ -12,7 +12,7 @@ use baton_tree::{
 };
 use proptest::prelude::ProptestConfig;
 
-/// So many cases; a failure is told with its program, and becomes a test with a name.
+/// This many cases; a failure is reported with its program, and becomes a test with a name.
 pub fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,

@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    fn tell(&mut self, kind: ChangeKind, path: &str, acl: Vec<Acl<'static>>) {
+    fn record(&mut self, kind: ChangeKind, path: &str, acl: Vec<Acl<'static>>) {
         self.seen.push(Seen {
             kind,
             path: path.to_owned(),
@@ -231,7 +231,7 @@ impl Model {
     }
 
     /// What a quota's text says under this key; -1 is nothing.
-    fn figure(text: &str, key: &str) -> i64 {
+    fn value_of(text: &str, key: &str) -> i64 {
         text.split([',', ';'])
             .filter_map(|pair| pair.split_once('='))
             .find(|(name, _)| *name == key)
@@ -267,7 +267,7 @@ impl Model {
         for (of, text) in self.quotas() {
             let used = self.weigh(&of);
             let hard = |key, used: i64, more: i64| {
-                let limit = Self::figure(&text, key);
+                let limit = Self::value_of(&text, key);
                 more != 0 && limit >= 0 && used + more > limit
             };
             if path::is_at_or_below(path, &of)
@@ -295,8 +295,8 @@ impl Model {
         let above = self.znodes.get_mut(parent).unwrap();
         above.stat.pzxid = self.zxid;
         let parent_acl = above.acl.clone();
-        self.tell(ChangeKind::Deleted, path, znode.acl);
-        self.tell(ChangeKind::ChildrenChanged, parent, parent_acl);
+        self.record(ChangeKind::Deleted, path, znode.acl);
+        self.record(ChangeKind::ChildrenChanged, parent, parent_acl);
         self.count_quotas();
     }
 
@@ -424,8 +424,8 @@ impl Model {
                 },
             },
         );
-        self.tell(ChangeKind::Created, &path, acl);
-        self.tell(ChangeKind::ChildrenChanged, &parent, parent_acl);
+        self.record(ChangeKind::Created, &path, acl);
+        self.record(ChangeKind::ChildrenChanged, &parent, parent_acl);
         let stat = self.stat(&path);
         self.count_quotas();
         Ok((path, stat))
@@ -466,7 +466,7 @@ impl Model {
         znode.stat.mzxid = zxid;
         znode.stat.mtime = who.time_ms;
         let acl = znode.acl.clone();
-        self.tell(ChangeKind::DataChanged, path, acl);
+        self.record(ChangeKind::DataChanged, path, acl);
         self.count_quotas();
         Ok(self.stat(path))
     }
