@@ -27,13 +27,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(values.next().await?.is_none(), "not there yet");
     limit.set(b"10").await?;
     let seen = values.next().await?;
-    println!("told: {:?}", seen.as_ref().map(|value| &value.data));
+    println!("received: {:?}", seen.as_ref().map(|value| &value.data));
     assert!(limit.compare_and_set(seen.as_ref(), b"20").await?);
     assert!(
         !limit.compare_and_set(seen.as_ref(), b"30").await?,
         "not what was seen any more"
     );
-    println!("told: {:?}", values.next().await?.map(|value| value.data));
+    println!(
+        "received: {:?}",
+        values.next().await?.map(|value| value.data)
+    );
 
     server.shutdown().await?;
     Ok(())

@@ -433,3 +433,63 @@ fn what_code_cites_is_there() {
     }
     refuse(&problems);
 }
+
+/// Words of our own for what the field has a word for. On the left of the table of words that binds
+/// every text here.
+const NOT_OUR_WORDS: &[&str] = &[
+    "told",
+    "learns",
+    "herald",
+    "farewell",
+    "contender",
+    "contenders",
+    "stance",
+    "rival",
+    "bid",
+    "beaten",
+    "stands in line",
+    "stand in line",
+    "speaks for",
+    "that is none",
+];
+
+/// Whether a line has the phrase, in whole words.
+fn has_phrase(line: &str, phrase: &str) -> bool {
+    let line = line.to_lowercase();
+    let word = |char: char| char.is_alphanumeric() || char == '_';
+    line.match_indices(phrase)
+        .any(|(at, _)| !line[..at].ends_with(word) && !line[at + phrase.len()..].starts_with(word))
+}
+
+#[test]
+fn code_and_users_pages_have_the_words_of_the_field() {
+    let mut texts = sources("crates");
+    // A transcript's words, which are kept in files of recorded answers.
+    texts.retain(|(name, _)| {
+        (name.contains("/src/") || name.contains("/examples/")) && !name.contains("/differential/")
+    });
+    let mut pages = vec![root().join("README.md"), root().join("ARCHITECTURE.md")];
+    files(&root().join("docs/user"), ".md", &mut pages);
+    for page in pages {
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        texts.push((name, fs::read_to_string(page).unwrap()));
+    }
+    let mut problems = Vec::new();
+    for (name, text) in texts {
+        for (number, line) in text.lines().enumerate() {
+            for phrase in NOT_OUR_WORDS {
+                if has_phrase(line, phrase) {
+                    problems.push(format!("{name}:{}: \"{phrase}\"", number + 1));
+                }
+            }
+        }
+    }
+    refuse(&problems);
+}
+
+#[test]
+fn a_phrase_is_found_in_whole_words_only() {
+    assert!(has_phrase("Told of it.", "told"));
+    assert!(has_phrase("is `told`", "told"));
+    assert!(!has_phrase("as_told_before, untold", "told"));
+}

@@ -21,7 +21,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The lock's receipts may stay while the sessions live; its contenders may not.
+/// The lock's receipts may stay while the sessions live; its writers may not.
 fn no_contender(stage: &Stage) {
     for (path, _) in stage.nodes(LOCK) {
         stage.fail(&format!("left behind: {path}"));
