@@ -15,17 +15,34 @@
 //! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
 //! - [`Partitioner`]: items spread over members, each with a lock of its own.
 //!
-//! A [`Guard`] says when it stops being true *before* anyone else can hold the lock.
-//! `docs/user/recipes.md` tells which recipe to use when, `docs/user/guarantees.md` what is
-//! promised and what is not, `docs/internals/hazards.md` which failures are tested.
+//! A [`Guard`] ends *before* anyone else can hold the lock: [`Guard::check`] says whether it still
+//! holds, [`Guard::run`] stops the work when it does not, and [`Guard::token`] is the fencing token
+//! for systems that receive the work's requests.
 //!
-//! This crate owns the recipes. Whether a session lives, and how an operation ended, it asks the
-//! client; it must never guess.
+//! ```no_run
+//! # async fn deploy() {}
+//! # async fn program() -> Result<(), baton::Error> {
+//! let client = baton::Client::connect(baton::Config::new("127.0.0.1:2181")?).await?;
+//! let guard = baton::Mutex::new(&client, "/deploy")?.acquire().await?;
+//! println!("holding with token {}", guard.token());
+//! guard.run(deploy()).await?;
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`session`] has the session below the recipes. [`Error`] is any error of this library, for
+//! functions that use several recipes; each recipe's own error says more.
+//!
+//! # Features
+//!
+//! - `embedded`: a server in this process, for tests of programs and for trials. Off by default.
 
 // The modules of this crate, highest first: a module uses only modules below it.
 //
 // | module | owns |
 // |---|---|
+// | `error` | one error type for all recipes |
 // | `embedded` | a server in this process, with a client of it |
 // | `partition` | items spread over the members of a group, each under a lock |
 // | `work_queue` | work items: claimed, settled, returned when their consumer fails |
@@ -61,6 +78,7 @@ mod cache;
 mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+mod error;
 mod fence;
 mod guard;
 mod lock;
@@ -84,7 +102,10 @@ pub use acquire::{LockError, QueuePosition, WaitProgress};
 pub use barrier::{
     Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
 };
-pub use baton_client::{Client, Config, CreateMode, LeaseError, LeaseMode, LeaseOptions};
+pub use baton_client::{
+    Acl, Client, Config, ConfigError, ConnectError, CreateMode, LeaseError, LeaseMode,
+    LeaseOptions, Session, Stat, State,
+};
 pub use cache::{
     CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,
     TreeCacheBuilder, Update,
@@ -93,6 +114,7 @@ pub use election::{
     Departure, ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream,
     Term,
 };
+pub use error::Error;
 pub use fence::{Fence, StaleToken};
 pub use guard::{
     Committed, Guard, GuardStatus, LostReason, ReleaseError, Releasing, Txn, TxnError,
@@ -119,6 +141,21 @@ pub use work_queue::{
     Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, RunSummary, Settled, Settlement,
     WorkError, WorkItem, WorkQueue,
 };
+
+/// The session below the recipes: connections, operations on the tree, the lease, watches.
+///
+/// Every type that a recipe takes or returns and that is not a recipe's own is here.
+pub mod session {
+    pub use baton_client::{
+        Acl, AddWatchMode, Applied, BootInstant, BoxFuture, BoxStream, Children, Cleanup,
+        CleanupError, Client, ClientInfo, Clock, CloseError, Config, ConfigError, ConnectError,
+        CreateMode, Created, Data, DeleteOptions, Deletion, EndReason, Endpoint, Error, ErrorCode,
+        EventKind, Host, Lease, LeaseError, LeaseHold, LeaseMode, LeaseOptions, Op, OpCode,
+        OpResult, Pending, PendingApplied, Perms, PersistentEvent, PersistentWatch, Reason,
+        Session, SessionExport, SessionLost, SocketTransport, Stat, State, StateStream, Stream,
+        SystemClock, Transport, Watch, WatchEvent, path,
+    };
+}
 
 /// The README's program compiles.
 #[cfg(doctest)]

@@ -17,12 +17,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("mutex-txn", 2, |stage| Box::pin(write(stage)))
             .keeps(|path| path == "/locks" || path.starts_with(LOCK) || path.starts_with(LOG))
-            .with_check(no_contender),
+            .with_check(no_waiter_node),
     ]
 }
 
-/// The lock's receipts may stay while the sessions live; its writers may not.
-fn no_contender(stage: &Stage) {
+/// The lock's receipts may stay while the sessions live; its waiter nodes may not.
+fn no_waiter_node(stage: &Stage) {
     for (path, _) in stage.nodes(LOCK) {
         stage.fail(&format!("left behind: {path}"));
     }

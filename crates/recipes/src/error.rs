@@ -1,0 +1,102 @@
+//! [`Error`]: any error of this library, for functions that use several recipes.
+
+use baton_client::{CloseError, ConfigError, ConnectError, LeaseError};
+
+use crate::{
+    BarrierError, CacheError, ElectionError, LockError, LostReason, MemberError, PartitionError,
+    QueueError, ReleaseError, SemaphoreError, StaleToken, TxnError, ValueError, WorkError,
+};
+
+/// Any error of this library.
+///
+/// Each recipe has an error type of its own, which says more. This one is for functions that use
+/// several of them with `?`. Its text and its source are those of the error inside.
+///
+/// ```
+/// async fn report(client: &baton::Client) -> Result<(), baton::Error> {
+///     let guard = baton::Mutex::new(client, "/report")?.acquire().await?;
+///     let queue = baton::DistributedQueue::new(client, "/reports")?;
+///     queue.offer(format!("written under token {}", guard.token())).await?;
+///     guard.release().await?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operation on the tree.
+    #[error(transparent)]
+    Operation(#[from] baton_client::Error),
+    /// A session could not be opened.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A server list or an option of a session.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A session could not be closed in time.
+    #[error(transparent)]
+    Close(#[from] CloseError),
+    /// The lease of a session does not allow what was asked.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// A mutex, a read/write lock or several locks at once.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A guard ended before the work under it did.
+    #[error(transparent)]
+    Lost(#[from] LostReason),
+    /// The release of a guard.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+    /// A transaction under a guard.
+    #[error(transparent)]
+    Txn(#[from] TxnError),
+    /// A fencing token that is older than one seen before.
+    #[error(transparent)]
+    StaleToken(#[from] StaleToken),
+    /// A semaphore.
+    #[error(transparent)]
+    Semaphore(#[from] SemaphoreError),
+    /// An election.
+    #[error(transparent)]
+    Election(#[from] ElectionError),
+    /// A barrier, a double barrier or a latch.
+    #[error(transparent)]
+    Barrier(#[from] BarrierError),
+    /// A queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// A work queue.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+    /// A counter or a shared value.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// A membership or a persistent node.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A subtree kept in memory.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// A partitioner.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_and_the_source_are_those_of_the_error_inside() {
+        let inside = || LockError::Connect {
+            path: "/x".to_owned(),
+            source: ConnectError::NoRuntime,
+        };
+        let error: Error = inside().into();
+        assert_eq!(error.to_string(), inside().to_string());
+        let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
+        assert!(source(&error).is_some());
+        assert_eq!(source(&error), source(&inside()));
+    }
+}
