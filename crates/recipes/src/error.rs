@@ -16,7 +16,8 @@ use crate::{
 /// async fn report(client: &baton::Client) -> Result<(), baton::Error> {
 ///     let guard = baton::Mutex::new(client, "/report")?.acquire().await?;
 ///     let queue = baton::DistributedQueue::new(client, "/reports")?;
-///     queue.offer(format!("written under token {}", guard.token())).await?;
+///     let item = format!("written under token {}", guard.token());
+///     queue.offer(item.as_bytes()).await?;
 ///     guard.release().await?;
 ///     Ok(())
 /// }
