@@ -67,6 +67,7 @@
 // | `lost_reason` | why something that was held is held no longer |
 // | `backoff` | growing pauses |
 // | `fence` | the receiver's side of fencing tokens |
+// | `session` | the names of the client's types, for users |
 
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
