@@ -8,6 +8,7 @@
     clippy::indexing_slicing
 )]
 
+mod finding;
 mod modules;
 
 use std::collections::BTreeMap;
