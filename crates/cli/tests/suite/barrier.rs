@@ -22,7 +22,9 @@ async fn commands_start_when_all_have_come_and_one_that_gives_up_stops_all() {
     let patient = place.spawn(&["barrier", "/b", "-N", "3", "--", "echo", "never"]);
     let waiting = |path: &str| place.run(&["ls", path]).out.lines().count();
     while waiting("/b/round-0000000002") < 1 {}
-    let hasty = place.run(&["barrier", "/b", "-N", "3", "-t", "2s", "--name", "hasty"]);
+    let hasty = place.run(&[
+        "barrier", "/b", "-N", "3", "-t", "1500ms", "--name", "hasty",
+    ]);
     assert_eq!(hasty.code, 124);
     assert!(hasty.complaint().contains("round 2 was given up by hasty"));
     let patient = patient.end();
@@ -43,7 +45,7 @@ async fn a_gate_is_closed_waited_at_and_opened() {
     let place = Place::new().await;
     assert_eq!(place.run(&["barrier", "wait", "/g"]).out, "/g is open\n");
     assert_eq!(place.run(&["barrier", "close", "/g"]).out, "/g is closed\n");
-    let waited = place.run(&["barrier", "wait", "/g", "-t", "2s"]);
+    let waited = place.run(&["barrier", "wait", "/g", "-t", "1500ms"]);
     assert_eq!(waited.code, 124);
     let waiting = place.spawn(&["barrier", "wait", "/g", "--json"]);
     assert_eq!(place.run(&["barrier", "open", "/g"]).out, "/g is open\n");

@@ -184,7 +184,7 @@ fn without_a_command_the_first_line_is_the_record_and_a_signal_ends_it() {
     assert_eq!(busy.code, 124);
     assert!(busy.complaint().contains("/x not acquired"));
     assert_eq!(
-        home.run(&["lock", "-w", "2s", "-E", "9", "/x", "--", "true"])
+        home.run(&["lock", "-w", "1500ms", "-E", "9", "/x", "--", "true"])
             .code,
         9
     );

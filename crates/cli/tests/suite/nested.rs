@@ -64,7 +64,11 @@ fn a_wait_that_can_end_is_waited_for_under_another_lock() {
             0,
         ),
         (&["lock", "/x"], "baton lock -n /x -- echo inside", 124),
-        (&["lock", "/x"], "baton lock -w 2s /x -- echo inside", 124),
+        (
+            &["lock", "/x"],
+            "baton lock -w 1500ms /x -- echo inside",
+            124,
+        ),
         // Of another server's lock the environment says nothing here.
         (
             &["lock", "/x"],

@@ -18,7 +18,7 @@ fn so_many_commands_run_at_once_and_the_next_one_waits_or_is_told() {
     let second = holder(&home, &["lock", "/s", "-N", "2"]);
     for args in [
         &["sem", "-n", "/s", "--slots", "2", "--", "true"][..],
-        &["sem", "-w", "2s", "/s", "--", "true"],
+        &["sem", "-w", "1500ms", "/s", "--", "true"],
         &["lock", "-n", "-N", "2", "/s", "--", "true"],
     ] {
         let refused = home.run(args);

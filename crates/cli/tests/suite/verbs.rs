@@ -174,9 +174,9 @@ async fn a_queue_gives_each_item_once_and_in_order() {
     }
     assert_eq!(place.run(&["queue", "take", "-n", "/q"]).code, 1);
     assert_eq!(place.run(&["queue", "peek", "/q"]).code, 1);
-    let waited = place.run(&["queue", "take", "-w", "2s", "/q"]);
+    let waited = place.run(&["queue", "take", "-w", "1500ms", "/q"]);
     assert_eq!(waited.code, 124);
-    assert!(waited.complaint().contains("/q: no item within 2s"));
+    assert!(waited.complaint().contains("/q: no item within 1.5s"));
     let taker = place.spawn(&["queue", "take", "/q", "--json"]);
     assert_eq!(place.run(&["queue", "put", "/q", "late"]).code, 0);
     assert_eq!(taker.end().out, "{\"path\":\"/q\",\"data\":\"late\"}\n");

@@ -107,7 +107,7 @@ async fn what_is_nacked_comes_back_later_what_is_released_at_once_and_what_is_bu
     assert_eq!(keeper.end().code, 1);
     assert_eq!(jobs.depth()["delayed"], 1);
     assert_eq!(jobs.run(&["take", "/q", "-n"]).code, 1, "not due");
-    let none = jobs.run(&["take", "/q", "--wait", "2s"]);
+    let none = jobs.run(&["take", "/q", "--wait", "1500ms"]);
     assert_eq!(none.code, 124);
     assert!(none.complaint().contains("--wait"), "{}", none.err);
 
