@@ -3,10 +3,10 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `mixed` | groups of Baton's processes and another library's: locks, and below queues and meetings |
-//! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom on one path |
-//! | `main_job`, `curator`, `soak` | the command end to end; Curator beside `baton lock`; Curator under faults |
-//! | `import`, `kazoo`, `on_zookeeper` | ZooKeeper's data; kazoo's own tests; the hazards' tests on ZooKeeper |
+//! | `mixed` | groups of Baton's processes and another library's |
+//! | `meetings`, `queues`, `matrix` | barriers, groups, counters; queues; who honours whom |
+//! | `main_job`, `curator`, `soak` | the command end to end; Curator beside it, and under faults |
+//! | `import`, `kazoo`, `on_zookeeper` | ZooKeeper's data; kazoo's tests; hazards on ZooKeeper |
 
 mod curator;
 mod import;

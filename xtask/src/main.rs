@@ -3,12 +3,12 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | tasks that measure or check Baton beside Apache ZooKeeper and other libraries |
+//! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
-//! | `table`, `machine`, `page`, `executables`, `command` | tables of measurements; the machine; parts of pages; test executables; one command |
+//! | `table`, `machine`, `page`, `executables`, `command` | what the tasks share |
 
 mod bench;
 mod command;

@@ -9,15 +9,15 @@
 //! | `usage` | the one line for a command line that cannot be understood |
 //! | `commands/` | the verbs, one file or folder each: options, help, what is printed |
 //! | `bench/` | the verb `bench`: the load generator |
-//! | `run/` | a command that runs while a lock, a claim or leadership is held: options, supervision, stopping |
+//! | `run/` | a command that runs while something is held: its options, its processes, its stop |
 //! | `znode` | what the verbs on znodes share |
-//! | `connection` | the session of a verb: which servers, how long to try, the local server kept running |
+//! | `connection` | the session of a verb: which servers, how long to try |
 //! | `waiting` | what is shown while a verb waits |
 //! | `locks/` | who holds a lock and who waits for it, read from the tree |
 //! | `servers/` | which servers are used; the local server; other users' local servers |
 //! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
 //! | `context` | the options of every verb, the output, the runtime |
-//! | `folders`, `paths`, `duration` | this user's folders; paths and durations on the command line |
+//! | `folders`, `paths`, `duration` | this user's folders; paths and durations as arguments |
 //! | `unfinished` | a folder under way, removed when the user stops the command |
 //! | `signals` | the signals that `baton` receives |
 //! | `output/` | results, notices, errors, questions, the server's log |

@@ -30,7 +30,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `frame` | the length before each frame, and whole frames of every kind; the check of the frame limit |
+//! | `frame` | the length before each frame, and its limit; whole frames of every kind |
 //! | `request`, `response` | the bodies of requests and of replies |
 //! | `multi` | the chains of `multi` and `multiRead` |
 //! | `connect`, `header`, `event` | the first frames, the headers, watch events |

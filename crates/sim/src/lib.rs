@@ -18,7 +18,7 @@
 //! | `stage` | what a scenario uses: clients, actors, calls that may be cancelled |
 //! | `occupancy` | who holds what, and whether too many do at once |
 //! | `boundary` | rare outcomes that some plan must reach |
-//! | `network/` | every frame between clients and server: counted, delayed, cut by the plan's faults |
+//! | `network/` | each frame between clients and server: counted, delayed, cut by the plan |
 //! | `standstill`, `cancel` | paused processes; futures dropped at a chosen poll |
 //! | `fault` | what goes wrong in a run, as values that print and parse |
 //! | `frames`, `transcript` | a frame in words; what happened in a run, line by line |

@@ -49,7 +49,7 @@
 // | `peers` | tests that are skipped where a peer is not installed |
 // | `launch` | servers as processes or in this one |
 // | `inspect` | four-letter words, listings of the tree |
-// | `raw`, `proxy` | one connection without intelligence; the proxy that fails where a script says |
+// | `raw`, `proxy` | one connection without intelligence; the proxy that fails by a script |
 // | `exclusion` | notices two holders at once, and tokens that do not grow |
 
 pub mod differential;

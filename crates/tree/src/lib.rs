@@ -11,7 +11,7 @@
 //! | `exchange`, `seed` | a tree from and to a list of znodes, for imports and tests |
 //! | `apply` | the commands of the log: sessions, the zxid, which write is run |
 //! | `multi` | several writes, all or none |
-//! | `write` | create, delete, set data, set ACL, check: their checks in ZooKeeper's order; **the number of a sequential znode** |
+//! | `write` | create, delete, set, check; **the number of a sequential znode** |
 //! | `restore` | a tree from a snapshot's chunks |
 //! | `quota`, `reap`, `read` | quotas; which containers and TTL znodes are due; reads |
 //! | `change` | changes of one znode, with digest and indexes |
@@ -20,7 +20,8 @@
 //! | `tree` | the state itself |
 //! | `snapshot_content` | a snapshot's bytes |
 //! | `batch` | the payload of a log entry |
-//! | `sessions`, `digest`, `walk` | sessions and their ephemerals; the digest; a walk over all znodes |
+//! | `sessions`, `walk` | sessions and their ephemerals; a walk over all znodes |
+//! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
 //! | `arena`, `acl_table`, `identity` | znodes in memory; ACLs stored once each; who a client is |
 //! | `kind`, `varint` | persistent, ephemeral, container, TTL; encoded numbers |

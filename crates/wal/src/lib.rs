@@ -26,7 +26,7 @@
 //! | `storage` | the folder itself: a trait, real files, memory; its permissions |
 //! | `file_names` | the names of all files, and which names are Baton's |
 //! | `record` | the bytes of one record |
-//! | `options`, `error`, `bytes_at` | how a log is kept; what can go wrong, with the remedy; numbers in bytes |
+//! | `options`, `error`, `bytes_at` | how a log is kept; errors with the remedy; numbers in bytes |
 
 #![forbid(unsafe_code)]
 

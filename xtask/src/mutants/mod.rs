@@ -15,7 +15,7 @@
 //! | `modules` | the parts of the workspace that are mutated, and whose tests count for each |
 //! | `scan`, `operators` | all mutants of a source file: which code is mutated, and how |
 //! | `mutant` | one mutant, its identity and how it is shown |
-//! | `switch` | the module that each mutated crate gets: which mutant is active, which ones are reached |
+//! | `switch` | the module that each mutated crate gets: the active mutant, those reached |
 
 mod modules;
 mod mutant;

@@ -4,16 +4,20 @@
 //! Baton, Curator, kazoo and zookeeper-recipes all speak the same lines, so that a group may be of
 //! any mixture:
 //!
-//! | to it | from it, each with the instant of CLOCK_MONOTONIC in ns |
+//! | command | answers, each with the instant of CLOCK_MONOTONIC in ns |
 //! |---|---|
-//! | | `ready`; `told WHAT`: its session has trouble; `error WHAT`; `refused WHY`: a typed refusal, Baton only |
-//! | `acquire`, `release` | `enter LANE`; `leave LANE`, before the release, and `released LANE` after it |
+//! | | `ready`; `told WHAT`: its session is disturbed; `error WHAT`; `refused WHY` |
+//! | `acquire`, `release` | `enter LANE`; `leave LANE` before the release, then `released LANE` |
 //! | `held` | `held true`: what the library itself says |
-//! | `act told MS`, `act held MS` | `act LANE` every so often while it was not told of trouble, or while the library says "held"; `done act` |
-//! | `loop HOLD_MS THINK_MS` | turns until `stop`; Baton says `act` all along, and `lost LANE` instead of `leave`; a recipe that ends in `-retried` says `stuck WHY` when its library has hung or failed, and stands in line anew |
-//! | `crowd N HOLD_MS THINK_MS` | the same by several contenders in the process, one lane each |
-//! | `put ITEM`; `drain`, until `stop` | `put ITEM`, once it is in the tree; `item ITEM` for each, taken and done with |
+//! | `act told MS`, `act held MS` | `act LANE` while undisturbed, or while "held"; `done act` |
+//! | `loop HOLD_MS THINK_MS` | turns until `stop` |
+//! | `crowd N HOLD_MS THINK_MS` | the same by several lanes of the process at once |
+//! | `put ITEM`; `drain`, until `stop` | `put ITEM` once it is in the tree; `item ITEM` for each |
 //! | any other | `done COMMAND RESULT` |
+//!
+//! Only Baton says `refused`. In a `loop` Baton says `act` all the time, and `lost LANE` in place
+//! of `leave`. A recipe whose name ends in `-retried` says `stuck WHY` when its library has hung or
+//! failed, and acquires again.
 //!
 //! What it complains about goes to `xtask-peers.log` in the build's folder. It never touches a
 //! process that it did not start; each ends with its owner, and when its standard input does.

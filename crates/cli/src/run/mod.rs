@@ -2,7 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `guard` | from options to a guard of a lock or semaphore, and from the guard to the exit code |
+//! | `guard` | from options to a guard, and from the guard to the exit code |
 //! | `options` | the options of every verb that runs a command while it holds something |
 //! | `tenure` | the rule of loss: the command has ended before what it runs under can pass on |
 //! | `health` | the health check: another command that says whether this one works |

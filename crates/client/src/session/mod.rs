@@ -8,13 +8,15 @@
 //! | `driver` | connect, run, reconnect until the session is over |
 //! | `connection` | one connection's bytes and timers |
 //! | `replies` | strict matching of replies to operations; what a lost connection means |
-//! | `cleanup`, `protected` | deletes that go on until it is certain; creates that can be found again |
+//! | `cleanup` | deletes that go on until it is certain |
+//! | `protected` | creates that can be found again |
 //! | `ops`, `decode` | the operations; from a reply's bytes to a value |
 //! | `pending`, `watch` | what users hold: an operation on its way, a watch |
 //! | `core` | what handles and driver share: queues, counters, the lease, behind one lock |
 //! | `entry` | one operation between its submission and its end |
 //! | `outcome` | how an operation ended; what is delivered after the lock is released |
-//! | `watches`, `event_queue` | what the server watches, and who waits for it; the queue of a persistent watch |
+//! | `watches` | what the server watches, and who waits for it |
+//! | `event_queue` | the queue of a persistent watch |
 
 use std::fmt;
 use std::sync::Arc;

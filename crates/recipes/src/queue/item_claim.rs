@@ -185,10 +185,7 @@ async fn resolve_unknown(
     lost: Error,
 ) -> Result<Option<i64>, Error> {
     let read = || async {
-        let caught_up = session.sync(claims);
-        let read = session.get_data(path);
-        caught_up.await?;
-        match read.await {
+        match session.read_latest(claims, |s| s.get_data(path)).await {
             Ok(read) => {
                 let ours = read.data == marker && read.stat.ephemeral_owner == session.id();
                 Ok(ours.then_some(read.stat.czxid))

@@ -15,7 +15,7 @@
 //! | `locked_item` | [`LockedItem`]: an item that its consumer has locked, and how the lock ends |
 //! | `item_claim` | the node that locks an item for one consumer |
 //! | `folder` | listing, offering and taking, under the names of one format |
-//! | `folder_state` | what the clones of one handle share: takes under way, items of dropped callers |
+//! | `folder_state` | what clones of one handle share: takes under way, items of dropped callers |
 //! | `layout` | names of items, their order, and which library's they are |
 //! | `curator_envelope` | the bytes in which Curator writes several items into one node |
 //! | `error` | [`QueueError`] |

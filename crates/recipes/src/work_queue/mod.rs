@@ -9,7 +9,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `runner` | running a handler for each item, several at once |
-//! | `take` | taking items: `take`, `poll`, `take_many`, `give_back`; one task claims for all of a process |
+//! | `take` | `take`, `poll`, `take_many`, `give_back`; one task claims for a whole process |
 //! | `wait` | waiting for items: the queue watcher and what it watches |
 //! | `claim_attempt` | the multi that claims items, and how its unknown outcome is resolved |
 //! | `claim` | [`Claim`]: a claimed item in a consumer's hands |

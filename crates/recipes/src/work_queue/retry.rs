@@ -6,7 +6,7 @@
 use super::context::QueueContext;
 use super::error::{StepError, WorkError};
 use crate::retry;
-use baton_client::Session;
+use baton_client::{Error, Session};
 
 impl QueueContext {
     /// Returns once a failed step may be tried again, on this session or the next.
@@ -18,26 +18,24 @@ impl QueueContext {
         session: &Session,
         error: StepError,
     ) -> Result<(), WorkError> {
-        let error = match error {
+        let missing = match error {
             StepError::Final(error) => return Err(error),
-            StepError::ItemsMissing => match self.repair_missing(session).await {
-                // The layout is complete again.
-                Ok(_) => return Ok(()),
-                Err(StepError::Client(error)) => error,
-                Err(StepError::Final(error)) => return Err(error),
-                Err(StepError::ItemsMissing) => return Ok(()),
-            },
-            StepError::Client(error) if error.is_no_node() => {
-                match self.repair_missing(session).await {
-                    Ok(true) => return Ok(()),
-                    Ok(false) => error,
-                    Err(StepError::Client(error)) => error,
-                    Err(StepError::Final(error)) => return Err(error),
-                    Err(StepError::ItemsMissing) => return Ok(()),
-                }
-            }
-            StepError::Client(error) => error,
+            StepError::ItemsMissing => None,
+            StepError::Client(error) if error.is_no_node() => Some(error),
+            StepError::Client(error) => return self.await_connection(session, error).await,
         };
+        match (self.repair_missing(session).await, missing) {
+            // Nothing of the layout is missing: the client's error stands.
+            (Ok(false), Some(error)) | (Err(StepError::Client(error)), _) => {
+                self.await_connection(session, error).await
+            }
+            (Ok(_) | Err(StepError::ItemsMissing), _) => Ok(()),
+            (Err(StepError::Final(error)), _) => Err(error),
+        }
+    }
+
+    /// Returns once what failed with `error` may be repeated, on this session or the next.
+    async fn await_connection(&self, session: &Session, error: Error) -> Result<(), WorkError> {
         if session.state().is_final() || error.is_session_ended() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `listings` | long answers about connections, sessions and watches: made once for all who ask, in slices, by a thread of their own |
+//! | `listings` | long answers to operators: made in slices, once for all who ask |
 //! | `client_log` | log lines about one client, within its limit |
 //! | `rate_limit` | how many lines of the log each client may cause |
 //! | `notice` | what a log line about a client says |

@@ -3,8 +3,11 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `barrier`, `election`, `member`, `multi_lock`, `mutex`, `partition`, `queue`, `reentrant`, `rw_lock`, `semaphore`, `txn`, `value` | the scenarios of one recipe each |
-//! | `work_queue`, `work_fates`, `work_visibility` | the work queue: consumers that fail; every way in which a claim ends; visibility time-outs |
+//! | `mutex`, `reentrant`, `rw_lock`, `multi_lock`, `semaphore`, `partition` | locks and permits |
+//! | `election`, `barrier`, `member`, `queue`, `value`, `txn` | the other recipes, one each |
+//! | `work_queue` | the work queue: consumers that fail |
+//! | `work_fates` | every way in which a claim ends |
+//! | `work_visibility` | visibility time-outs |
 //! | `hold` | a lock that is held for a while, and checked |
 //! | `ledger` | which items were put, taken and settled |
 

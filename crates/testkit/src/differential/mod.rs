@@ -16,7 +16,9 @@
 //! |---|---|
 //! | `oracle` | runs a program on both servers, finds the difference and cuts the program down |
 //! | `side` | one of the two servers |
-//! | `run`, `endings`, `frames` | a program on one server; how connections and sessions end badly; acts as frames |
+//! | `endings` | how connections and sessions end badly |
+//! | `run` | a program on one server |
+//! | `frames` | acts as frames |
 //! | `generate`, `writes`, `quotas` | random programs |
 //! | `transcript`, `normal` | a difference as text; what may differ, made equal |
 //! | `generator` | the seed, and the paths and data of programs |

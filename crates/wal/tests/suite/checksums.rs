@@ -5,24 +5,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::support::{options, recovered, save_snapshot, segments};
 use baton_wal::testing::{FaultStorage, Loss};
-use baton_wal::{
-    DumpItem, DumpRecord, Entry, HardState, Record, Recovered, SnapshotMeta, Storage, Wal,
-    WalError, WalOptions, dump,
-};
+use baton_wal::{DumpItem, DumpRecord, Entry, HardState, Record, Wal, WalError, dump};
 use bytes::Bytes;
 
 /// Bytes of a record before its payload.
 const RECORD_HEADER_BYTES: u64 = 32;
-
-fn options() -> WalOptions {
-    WalOptions {
-        cluster_id: Some(7),
-        segment_bytes: 4096,
-        extend_bytes: 4096,
-        keep_snapshots: 2,
-    }
-}
 
 fn entry(index: u64, term: u64, fill: u8) -> Record {
     Record::Entry(Entry {
@@ -36,22 +25,6 @@ fn entry(index: u64, term: u64, fill: u8) -> Record {
 fn write(wal: &mut Wal, records: &[Record]) {
     wal.append(records).unwrap();
     wal.sync().unwrap();
-}
-
-fn save_snapshot(wal: &mut Wal, index: u64) {
-    let mut writer = wal
-        .snapshots()
-        .writer(SnapshotMeta {
-            index,
-            term: 1,
-            zxid: 5,
-            time_ms: 6,
-            membership: Bytes::from_static(b"abc"),
-        })
-        .unwrap();
-    writer.chunk(1, b"first chunk").unwrap();
-    let info = writer.finish().unwrap();
-    wal.snapshot_saved(&info).unwrap();
 }
 
 /// A log of several segments with every kind of record in it, closed in good order. Its entries
@@ -83,17 +56,6 @@ fn log_of(fill: u8) -> FaultStorage {
     }
     wal.close().unwrap();
     disk.crash(Loss::Nothing)
-}
-
-fn recovered(disk: &FaultStorage) -> Result<Recovered, WalError> {
-    Wal::open(Arc::new(disk.clone()), options()).map(|(_, found)| found)
-}
-
-fn segments(disk: &FaultStorage) -> Vec<String> {
-    let mut names = disk.list().unwrap();
-    names.retain(|name| name.starts_with("log-"));
-    names.sort();
-    names
 }
 
 /// Every record of one file up to the first damage.
@@ -128,9 +90,9 @@ fn assert_no_record_at(damaged: &FaultStorage, file: &str, offset: u64, whole: &
     let is_seal = before
         .iter()
         .any(|(at, _, record)| *at == offset && matches!(record, Record::Sealed { .. }));
-    match recovered(damaged) {
+    match recovered(damaged, options()) {
         Ok(found) if is_seal => {
-            let sound = recovered(&whole.crash(Loss::Nothing)).unwrap();
+            let sound = recovered(&whole.crash(Loss::Nothing), options()).unwrap();
             assert_eq!(found.entries, sound.entries, "{what}");
             assert_eq!(found.hard_state, sound.hard_state, "{what}");
             assert_eq!(found.commit, sound.commit, "{what}");
@@ -217,7 +179,7 @@ fn a_segment_of_another_log_of_the_same_shape_is_refused() {
             if !marked {
                 mixed.take("SYNCED");
             }
-            let error = match recovered(&mixed) {
+            let error = match recovered(&mixed, options()) {
                 Err(error) => error,
                 Ok(found) => panic!("{file} of another log: {} entries", found.entries.len()),
             };
@@ -233,7 +195,7 @@ fn a_segment_header_with_one_bit_changed_is_refused() {
         for at in 0..64 {
             let damaged = disk.crash(Loss::Nothing);
             damaged.flip_bit(&file, at, (at % 8) as u8);
-            match recovered(&damaged) {
+            match recovered(&damaged, options()) {
                 Err(WalError::Corrupt { file: named, .. }) => assert!(named.contains(&file)),
                 Err(WalError::FormatVersion { .. }) => assert!((8..12).contains(&at)),
                 other => panic!("{file}, byte {at}: {:?}", other.map(|found| found.notes)),
@@ -257,5 +219,8 @@ fn a_last_segment_that_went_on_in_another_way_is_refused() {
     });
     assert_eq!(segments(&one).last(), Some(&last));
     one.put(&last, &other.content(&last).unwrap());
-    assert!(matches!(recovered(&one), Err(WalError::Corrupt { .. })));
+    assert!(matches!(
+        recovered(&one, options()),
+        Err(WalError::Corrupt { .. })
+    ));
 }

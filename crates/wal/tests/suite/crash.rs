@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::support::options;
 use baton_wal::testing::{Fault, FaultStorage, Loss, Rng};
-use baton_wal::{Entry, HardState, Record, Recovered, SnapshotMeta, Wal, WalError, WalOptions};
+use baton_wal::{Entry, HardState, Record, Recovered, SnapshotMeta, Wal, WalError};
 use bytes::Bytes;
 
 /// What a log holds at one moment.
@@ -92,15 +93,6 @@ impl Known {
                 .map(|s| (s.entries.len(), s.hard_state, s.commit))
                 .collect::<Vec<_>>(),
         );
-    }
-}
-
-fn options() -> WalOptions {
-    WalOptions {
-        cluster_id: Some(7),
-        segment_bytes: 4096,
-        extend_bytes: 4096,
-        keep_snapshots: 2,
     }
 }
 

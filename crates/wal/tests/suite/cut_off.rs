@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
+use super::support::{self, all_files, open, recovered};
 use baton_wal::testing::{Fault, FaultStorage, Loss, Rng};
 use baton_wal::{
-    DumpItem, Entry, FileReport, Record, Recovered, RecoveryNote, Storage, Wal, WalError,
-    WalOptions, dump, verify,
+    DumpItem, Entry, FileReport, Record, RecoveryNote, Storage, Wal, WalError, WalOptions, dump,
+    verify,
 };
 use bytes::Bytes;
 
@@ -19,19 +20,10 @@ const STEP: usize = 4096;
 
 fn options() -> WalOptions {
     WalOptions {
-        cluster_id: Some(7),
         segment_bytes: 1 << 20,
         extend_bytes: STEP as u64,
-        keep_snapshots: 2,
+        ..support::options()
     }
-}
-
-fn open(disk: &FaultStorage) -> Result<(Wal, Recovered), WalError> {
-    Wal::open(Arc::new(disk.clone()), options())
-}
-
-fn recovered(disk: &FaultStorage) -> Result<Recovered, WalError> {
-    open(disk).map(|(_, found)| found)
 }
 
 fn write_entry(wal: &mut Wal, len: usize) {
@@ -46,14 +38,6 @@ fn write_entry(wal: &mut Wal, len: usize) {
     wal.sync().unwrap();
 }
 
-fn all_files(disk: &FaultStorage) -> Vec<(String, Vec<u8>)> {
-    disk.list()
-        .unwrap()
-        .into_iter()
-        .map(|name| (name.clone(), disk.content(&name).unwrap()))
-        .collect()
-}
-
 /// Where the last byte that is not zero stands, and one more.
 fn used(content: &[u8]) -> usize {
     content.iter().rposition(|byte| *byte != 0).unwrap() + 1
@@ -62,7 +46,7 @@ fn used(content: &[u8]) -> usize {
 /// The start is refused, `verify` names the segment and the remedy, and nothing was changed.
 fn assert_found(disk: &FaultStorage, what: &str) {
     let before = all_files(disk);
-    let error = match recovered(disk) {
+    let error = match recovered(disk, options()) {
         Err(error) => error,
         Ok(found) => panic!(
             "{what}: {} entries are taken for all, {:?}",
@@ -115,7 +99,7 @@ fn without_the_end(disk: &FaultStorage, from: usize) -> Vec<(String, FaultStorag
 fn a_log_at_rest_or_stopped_that_loses_its_end_is_refused() {
     for stopped in [false, true] {
         let disk = FaultStorage::new();
-        let (mut wal, _) = open(&disk).unwrap();
+        let (mut wal, _) = open(&disk, options()).unwrap();
         let mut ends = vec![64];
         for _ in 0..12 {
             write_entry(&mut wal, 900);
@@ -127,7 +111,7 @@ fn a_log_at_rest_or_stopped_that_loses_its_end_is_refused() {
             wal.close().unwrap();
         }
         let whole = disk.crash(Loss::Everything);
-        assert_eq!(recovered(&whole).unwrap().entries.len(), 12);
+        assert_eq!(recovered(&whole, options()).unwrap().entries.len(), 12);
         for end in &ends[..ends.len() - 1] {
             for (what, damaged) in without_the_end(&whole, *end) {
                 assert_found(&damaged, &format!("{what}, stopped: {stopped}"));
@@ -139,7 +123,7 @@ fn a_log_at_rest_or_stopped_that_loses_its_end_is_refused() {
 #[test]
 fn a_log_under_load_that_is_cut_at_a_step_is_refused() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     for _ in 0..40 {
         write_entry(&mut wal, 700);
         // Power is lost here, with no rest before it.
@@ -156,7 +140,7 @@ fn a_log_under_load_that_is_cut_at_a_step_is_refused() {
 #[test]
 fn what_no_mark_vouches_for_is_told() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     write_entry(&mut wal, 100);
     wal.mark_end().unwrap();
     let marked = used(&disk.content(FIRST).unwrap());
@@ -169,7 +153,7 @@ fn what_no_mark_vouches_for_is_told() {
         let report = verify(disk).unwrap();
         assert!(report.is_sound());
         let notes = report.start.unwrap().notes;
-        assert_eq!(recovered(disk).unwrap().notes, notes);
+        assert_eq!(recovered(disk, options()).unwrap().notes, notes);
         let [
             RecoveryNote::NotClosed {
                 offset,
@@ -197,30 +181,30 @@ fn what_no_mark_vouches_for_is_told() {
 #[test]
 fn only_a_log_that_was_closed_starts_without_a_word() {
     let disk = FaultStorage::new();
-    let (mut wal, found) = open(&disk).unwrap();
+    let (mut wal, found) = open(&disk, options()).unwrap();
     assert_eq!(found.notes, []);
     write_entry(&mut wal, 100);
     wal.close().unwrap();
-    let (mut wal, found) = open(&disk.crash(Loss::Everything)).unwrap();
+    let (mut wal, found) = open(&disk.crash(Loss::Everything), options()).unwrap();
     assert_eq!(found.notes, []);
     // A look that writes nothing leaves it closed.
     drop(wal);
     let disk = disk.crash(Loss::Everything);
-    (wal, _) = open(&disk).unwrap();
+    (wal, _) = open(&disk, options()).unwrap();
     wal.mark_closed().unwrap();
-    assert_eq!(recovered(&disk.kill()).unwrap().notes, []);
+    assert_eq!(recovered(&disk.kill(), options()).unwrap().notes, []);
     // The first write opens it again before it reaches the disk.
     let before = disk.operations();
     write_entry(&mut wal, 100);
     let total = disk.operations() - before;
     let closed = disk.kill();
     assert!(matches!(
-        recovered(&closed).unwrap().notes[..],
+        recovered(&closed, options()).unwrap().notes[..],
         [RecoveryNote::NotClosed { .. }]
     ));
     for operation in 0..total {
         let disk = FaultStorage::new();
-        let (mut wal, _) = open(&disk).unwrap();
+        let (mut wal, _) = open(&disk, options()).unwrap();
         write_entry(&mut wal, 100);
         wal.mark_closed().unwrap();
         let content = disk.content(FIRST).unwrap();
@@ -234,7 +218,7 @@ fn only_a_log_that_was_closed_starts_without_a_word() {
         });
         let _ = wal.append(&[record]).and_then(|()| wal.sync());
         let after = disk.crash(Loss::Everything);
-        let found = recovered(&after).unwrap();
+        let found = recovered(&after, options()).unwrap();
         if after.content(FIRST).unwrap() != content {
             assert_ne!(found.notes, [], "operation {operation}");
         }
@@ -244,7 +228,7 @@ fn only_a_log_that_was_closed_starts_without_a_word() {
 #[test]
 fn an_older_copy_of_the_last_segment_is_refused() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     write_entry(&mut wal, 700);
     wal.mark_end().unwrap();
     let older = disk.content(FIRST).unwrap();
@@ -258,7 +242,7 @@ fn an_older_copy_of_the_last_segment_is_refused() {
 
     // One that went another way from some point on, and is longer.
     let other = FaultStorage::new();
-    let (mut wal, _) = open(&other).unwrap();
+    let (mut wal, _) = open(&other, options()).unwrap();
     for _ in 0..20 {
         write_entry(&mut wal, 705);
     }
@@ -292,7 +276,7 @@ fn a_missing_last_segment_is_refused_though_the_record_of_it_is_gone_too() {
         disk.take(name);
     }
     disk.put(FIRST, &unsealed);
-    let error = recovered(&disk).unwrap_err();
+    let error = recovered(&disk, options()).unwrap_err();
     assert!(
         matches!(error, WalError::SegmentGap { missing: 2, .. }),
         "{error}"
@@ -303,7 +287,7 @@ fn a_missing_last_segment_is_refused_though_the_record_of_it_is_gone_too() {
 #[test]
 fn a_torn_or_damaged_mark_is_never_taken_and_the_other_one_is() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     for _ in 0..3 {
         write_entry(&mut wal, 100);
         wal.mark_end().unwrap();
@@ -321,7 +305,7 @@ fn a_torn_or_damaged_mark_is_never_taken_and_the_other_one_is() {
         for (slot, is_expected) in [(newest.offset, true), (other, true)] {
             let damaged = whole.crash(Loss::Nothing);
             damaged.flip_bit(MARKS, slot + bit / 8, (bit % 8) as u8);
-            match recovered(&damaged) {
+            match recovered(&damaged, options()) {
                 Ok(found) => {
                     assert_eq!(found.entries.len(), 3);
                     let is_noted = found
@@ -340,7 +324,7 @@ fn a_torn_or_damaged_mark_is_never_taken_and_the_other_one_is() {
     // Both damaged: nothing vouches any more, which is more than a crash can do.
     whole.flip_bit(MARKS, 20, 0);
     whole.flip_bit(MARKS, SECOND_SLOT + 20, 0);
-    let error = recovered(&whole).unwrap_err();
+    let error = recovered(&whole, options()).unwrap_err();
     assert!(
         matches!(&error, WalError::Corrupt { file, .. } if file.ends_with(MARKS)),
         "{error}"
@@ -348,17 +332,22 @@ fn a_torn_or_damaged_mark_is_never_taken_and_the_other_one_is() {
     assert!(!verify(&whole).unwrap().is_sound());
     // Without the file it starts, and says what that means; the first write makes it again.
     whole.take(MARKS);
-    let (mut wal, found) = open(&whole).unwrap();
+    let (mut wal, found) = open(&whole, options()).unwrap();
     assert!(matches!(found.notes[..], [RecoveryNote::NoEndMark { .. }]));
     write_entry(&mut wal, 100);
     wal.close().unwrap();
-    assert_eq!(recovered(&whole.crash(Loss::Everything)).unwrap().notes, []);
+    assert_eq!(
+        recovered(&whole.crash(Loss::Everything), options())
+            .unwrap()
+            .notes,
+        []
+    );
 }
 
 #[test]
 fn marks_of_another_folder_are_refused() {
     let disk = FaultStorage::new();
-    drop(open(&disk).unwrap());
+    drop(open(&disk, options()).unwrap());
     let foreign = FaultStorage::new();
     let others = WalOptions {
         cluster_id: Some(8),
@@ -368,7 +357,7 @@ fn marks_of_another_folder_are_refused() {
     disk.put(MARKS, &foreign.content(MARKS).unwrap());
     let disk = disk.crash(Loss::Everything);
     assert!(matches!(
-        recovered(&disk),
+        recovered(&disk, options()),
         Err(WalError::WrongCluster {
             found: 8,
             expected: 7,
@@ -390,7 +379,7 @@ fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
             [Fault::Crash, Fault::CrashAfter, Fault::TornWrite][rng.below(3) as usize],
         );
         let mut acknowledged = 0;
-        let mut wal = open(&disk).map(|(wal, _)| wal);
+        let mut wal = open(&disk, options()).map(|(wal, _)| wal);
         while let Ok(wal) = &mut wal {
             let index = wal.last_index() + 1;
             let record = Record::Entry(Entry {
@@ -409,7 +398,8 @@ fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
         }
         drop(wal);
         let crashed = disk.crash(Loss::Random(round));
-        let found = recovered(&crashed).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let found =
+            recovered(&crashed, options()).unwrap_or_else(|error| panic!("round {round}: {error}"));
         assert!(found.entries.len() as u64 >= acknowledged, "round {round}");
         let Some(mark) =
             dump(Arc::new(crashed.clone()))
@@ -471,7 +461,7 @@ fn a_file_cut_within_the_room_made_ahead_is_refused() {
     // which only the end mark knows.
     for (writes, marked) in [(2, false), (2, true), (5, true)] {
         let disk = FaultStorage::new();
-        let (mut wal, _) = open(&disk).unwrap();
+        let (mut wal, _) = open(&disk, options()).unwrap();
         for _ in 0..writes {
             write_entry(&mut wal, 900);
         }
@@ -488,6 +478,6 @@ fn a_file_cut_within_the_room_made_ahead_is_refused() {
             cut.put(FIRST, &content[..length]);
             assert_found(&cut, &format!("{writes} writes, cut to {length}"));
         }
-        assert_eq!(recovered(&disk).unwrap().entries.len(), writes);
+        assert_eq!(recovered(&disk, options()).unwrap().entries.len(), writes);
     }
 }

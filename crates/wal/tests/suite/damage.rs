@@ -4,22 +4,14 @@
 
 use std::sync::Arc;
 
+use super::support::{all_files, open, options, recovered, save_snapshot, segments};
 use baton_wal::testing::{FaultStorage, Loss, Rng};
 use baton_wal::{
-    DirStorage, Entry, FileReport, HardState, Record, Recovered, RecoveryNote, SnapshotMeta,
-    Storage, Wal, WalError, WalOptions, verify,
+    DirStorage, Entry, FileReport, HardState, Record, RecoveryNote, Storage, Wal, WalError,
+    WalOptions, verify,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-
-fn options() -> WalOptions {
-    WalOptions {
-        cluster_id: Some(7),
-        segment_bytes: 4096,
-        extend_bytes: 4096,
-        keep_snapshots: 2,
-    }
-}
 
 fn entry(index: u64, len: usize) -> Record {
     Record::Entry(Entry {
@@ -30,35 +22,10 @@ fn entry(index: u64, len: usize) -> Record {
     })
 }
 
-fn open(disk: &FaultStorage) -> Result<(Wal, Recovered), WalError> {
-    Wal::open(Arc::new(disk.clone()), options())
-}
-
-fn recovered(disk: &FaultStorage) -> Result<Recovered, WalError> {
-    open(disk).map(|(_, found)| found)
-}
-
-fn save_snapshot(wal: &mut Wal, index: u64) {
-    let mut writer = wal
-        .snapshots()
-        .writer(SnapshotMeta {
-            index,
-            term: 1,
-            zxid: 5,
-            time_ms: 6,
-            membership: Bytes::from_static(b"abc"),
-        })
-        .unwrap();
-    writer.chunk(1, b"first chunk").unwrap();
-    writer.chunk(2, &[9; 300]).unwrap();
-    let info = writer.finish().unwrap();
-    wal.snapshot_saved(&info).unwrap();
-}
-
 /// Twelve entries of 700 bytes, each synced alone, in several segments; closed in good order.
 fn sound() -> FaultStorage {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     wal.append(&[Record::HardState(HardState { term: 1, vote: 1 })])
         .unwrap();
     for index in 1..=12 {
@@ -69,29 +36,10 @@ fn sound() -> FaultStorage {
     disk.crash(Loss::Nothing)
 }
 
-fn segments(disk: &FaultStorage) -> Vec<String> {
-    let mut names: Vec<String> = disk
-        .list()
-        .unwrap()
-        .into_iter()
-        .filter(|name| name.starts_with("log-"))
-        .collect();
-    names.sort();
-    names
-}
-
-fn all_files(disk: &FaultStorage) -> Vec<(String, Vec<u8>)> {
-    disk.list()
-        .unwrap()
-        .into_iter()
-        .map(|name| (name.clone(), disk.content(&name).unwrap()))
-        .collect()
-}
-
 /// Either everything is there, or a typed refusal that names the file and left all as it was.
 fn assert_whole_or_refused(disk: &FaultStorage, entries: usize, what: &str) {
     let before = all_files(disk);
-    match recovered(disk) {
+    match recovered(disk, options()) {
         Ok(found) => {
             let base = found.snapshot.as_ref().map_or(0, |s| s.meta.index);
             assert_eq!(
@@ -144,11 +92,11 @@ fn any_missing_file_is_refused() {
         damaged.take(&name);
         if name == "SYNCED" {
             // Nothing that was acknowledged is in it.
-            let found = recovered(&damaged).unwrap();
+            let found = recovered(&damaged, options()).unwrap();
             assert!(matches!(found.notes[..], [RecoveryNote::NoEndMark { .. }]));
             continue;
         }
-        let error = recovered(&damaged).expect_err(&name);
+        let error = recovered(&damaged, options()).expect_err(&name);
         assert!(
             matches!(
                 error,
@@ -164,7 +112,7 @@ fn any_missing_file_is_refused() {
 #[test]
 fn damage_before_a_later_synced_record_is_told_from_a_torn_write() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     for index in 1..=3 {
         wal.append(&[entry(index, 100)]).unwrap();
         wal.sync().unwrap();
@@ -177,7 +125,7 @@ fn damage_before_a_later_synced_record_is_told_from_a_torn_write() {
 
     let damaged = disk.crash(Loss::Nothing);
     damaged.flip_bit(&name, second, 0);
-    let error = recovered(&damaged).unwrap_err();
+    let error = recovered(&damaged, options()).unwrap_err();
     assert!(
         matches!(&error, WalError::Corrupt { offset, .. } if *offset == second - 32),
         "{error}"
@@ -185,7 +133,7 @@ fn damage_before_a_later_synced_record_is_told_from_a_torn_write() {
 
     let torn = disk.crash(Loss::Nothing);
     torn.flip_bit(&name, third, 0);
-    let found = recovered(&torn).unwrap();
+    let found = recovered(&torn, options()).unwrap();
     assert_eq!(found.entries.len(), 2);
     assert!(found.notes.iter().any(
         |note| matches!(note, RecoveryNote::TornTail { offset, .. } if *offset == third - 32)
@@ -195,7 +143,7 @@ fn damage_before_a_later_synced_record_is_told_from_a_torn_write() {
 #[test]
 fn one_write_that_lost_its_middle_is_a_torn_write() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     wal.append(&[entry(1, 100)]).unwrap();
     wal.sync().unwrap();
     let batch: Vec<Record> = (2..=5).map(|index| entry(index, 100)).collect();
@@ -206,19 +154,19 @@ fn one_write_that_lost_its_middle_is_a_torn_write() {
     let content = disk.content(&name).unwrap();
     let third = content.windows(8).position(|w| w == [0x83; 8]).unwrap() as u64;
     disk.flip_bit(&name, third, 3);
-    let (mut wal, found) = open(&disk).unwrap();
+    let (mut wal, found) = open(&disk, options()).unwrap();
     assert_eq!(found.entries.len(), 2);
     // Entry 3 in the very place of the torn one must not bring the old entry 4 back to life.
     wal.append(&[entry(3, 100)]).unwrap();
     wal.sync().unwrap();
     drop(wal);
-    assert_eq!(recovered(&disk).unwrap().entries.len(), 3);
+    assert_eq!(recovered(&disk, options()).unwrap().entries.len(), 3);
 }
 
 #[test]
 fn a_closed_log_does_not_take_damage_to_its_last_batch_for_a_torn_write() {
     let disk = FaultStorage::new();
-    let (mut wal, _) = open(&disk).unwrap();
+    let (mut wal, _) = open(&disk, options()).unwrap();
     wal.append(&[entry(1, 100)]).unwrap();
     wal.sync().unwrap();
     wal.close().unwrap();
@@ -226,7 +174,10 @@ fn a_closed_log_does_not_take_damage_to_its_last_batch_for_a_torn_write() {
     let content = disk.content(&name).unwrap();
     let first = content.windows(8).position(|w| w == [0x81; 8]).unwrap() as u64;
     disk.flip_bit(&name, first, 3);
-    assert!(matches!(recovered(&disk), Err(WalError::Corrupt { .. })));
+    assert!(matches!(
+        recovered(&disk, options()),
+        Err(WalError::Corrupt { .. })
+    ));
 }
 
 #[test]
@@ -235,7 +186,7 @@ fn another_format_version_is_refused_by_name() {
     let marker = String::from_utf8(disk.content("FORMAT").unwrap()).unwrap();
     let later = disk.crash(Loss::Nothing);
     later.put("FORMAT", marker.replace("format=1", "format=2").as_bytes());
-    let error = recovered(&later).unwrap_err();
+    let error = recovered(&later, options()).unwrap_err();
     assert!(
         matches!(
             error,
@@ -254,7 +205,7 @@ fn another_format_version_is_refused_by_name() {
     content[8] = 9;
     disk.put(&name, &content);
     assert!(matches!(
-        recovered(&disk),
+        recovered(&disk, options()),
         Err(WalError::FormatVersion {
             found: 9,
             supported: 1,
@@ -294,7 +245,7 @@ fn a_marker_that_was_edited_is_refused() {
         format!("{text} \n"),
     ] {
         disk.put("FORMAT", edited.as_bytes());
-        let error = recovered(&disk).unwrap_err();
+        let error = recovered(&disk, options()).unwrap_err();
         assert!(
             matches!(&error, WalError::Corrupt { file, .. } if file.ends_with("FORMAT")),
             "{edited}: {error}"
@@ -333,7 +284,7 @@ fn files_of_another_cluster_are_refused() {
     let name = segments(&foreign).pop().unwrap();
     disk.put(&name, &foreign.content(&name).unwrap());
     assert!(matches!(
-        recovered(&disk),
+        recovered(&disk, options()),
         Err(WalError::WrongCluster {
             found: 8,
             expected: 7,
@@ -351,7 +302,7 @@ fn a_snapshot_of_another_cluster_is_refused() {
     let disk = with_snapshots();
     let name = "snap-0000000000000018-0000000001";
     disk.put(name, &foreign.content(name).unwrap());
-    match recovered(&disk) {
+    match recovered(&disk, options()) {
         Err(WalError::WrongCluster {
             file,
             found: 8,
@@ -470,7 +421,7 @@ fn a_damaged_newest_snapshot_is_passed_over_while_the_log_reaches_back() {
     for offset in (0..disk.content(newest).unwrap().len() as u64).step_by(7) {
         let damaged = disk.crash(Loss::Nothing);
         damaged.flip_bit(newest, offset, 1);
-        match recovered(&damaged) {
+        match recovered(&damaged, options()) {
             Ok(found) => {
                 assert_eq!(found.snapshot.unwrap().meta.index, 14, "byte {offset}");
                 assert_eq!(found.entries[0].index, 15);
@@ -491,7 +442,7 @@ fn without_a_usable_snapshot_a_log_that_begins_later_is_refused() {
     let disk = with_snapshots();
     disk.flip_bit("snap-0000000000000018-0000000001", 200, 1);
     disk.flip_bit("snap-0000000000000014-0000000001", 200, 1);
-    let error = recovered(&disk).unwrap_err();
+    let error = recovered(&disk, options()).unwrap_err();
     assert!(
         matches!(&error, WalError::MissingSnapshot { damaged, .. } if damaged.len() == 2),
         "{error}"
@@ -502,7 +453,7 @@ fn without_a_usable_snapshot_a_log_that_begins_later_is_refused() {
 fn a_log_that_ends_before_its_own_snapshot_is_refused() {
     let disk = with_snapshots();
     let later = FaultStorage::new();
-    let (mut wal, _) = open(&later).unwrap();
+    let (mut wal, _) = open(&later, options()).unwrap();
     wal.append(&[entry(1, 10)]).unwrap();
     wal.sync().unwrap();
     save_snapshot(&mut wal, 1);
@@ -512,7 +463,7 @@ fn a_log_that_ends_before_its_own_snapshot_is_refused() {
         &disk.content("snap-0000000000000018-0000000001").unwrap(),
     );
     assert!(matches!(
-        recovered(&later),
+        recovered(&later, options()),
         Err(WalError::LogBehindSnapshot {
             log_ends: 1,
             snapshot_index: 18,
@@ -526,7 +477,15 @@ fn a_snapshot_under_another_name_is_not_taken_for_what_the_name_says() {
     let disk = with_snapshots();
     let content = disk.content("snap-0000000000000018-0000000001").unwrap();
     disk.put("snap-0000000000000099-0000000001", &content);
-    assert_eq!(recovered(&disk).unwrap().snapshot.unwrap().meta.index, 18);
+    assert_eq!(
+        recovered(&disk, options())
+            .unwrap()
+            .snapshot
+            .unwrap()
+            .meta
+            .index,
+        18
+    );
 }
 
 #[test]
@@ -591,7 +550,7 @@ fn any_number_of_damaged_bytes_never_panics_and_never_gives_back_what_was_not_wr
         }
         let _ = verify(&damaged);
         let _ = baton_wal::dump(Arc::new(damaged.clone())).map(|dump| dump.take(10_000).count());
-        if let Ok(found) = recovered(&damaged) {
+        if let Ok(found) = recovered(&damaged, options()) {
             let base = found.snapshot.as_ref().map_or(0, |s| s.meta.index);
             for (at, found) in found.entries.iter().enumerate() {
                 let index = base + 1 + at as u64;

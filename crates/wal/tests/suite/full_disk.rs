@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use super::support;
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
     DirStorage, Entry, Record, SnapshotInfo, SnapshotMeta, Storage, Wal, WalError, WalOptions,
@@ -15,10 +16,8 @@ const LIMITED_FOLDER: &str = "BATON_WAL_LIMITED_FOLDER";
 
 fn options() -> WalOptions {
     WalOptions {
-        cluster_id: Some(7),
-        segment_bytes: 4096,
-        extend_bytes: 4096,
         keep_snapshots: 1,
+        ..support::options()
     }
 }
 

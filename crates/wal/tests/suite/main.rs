@@ -18,3 +18,4 @@ mod fuzz_smoke;
 mod kill;
 mod privacy;
 mod purge;
+mod support;

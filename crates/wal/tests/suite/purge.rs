@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::support;
 use baton_wal::testing::{FaultStorage, Loss};
 use baton_wal::{
     DumpItem, Entry, HardState, Record, Recovered, SnapshotInfo, SnapshotMeta, Wal, WalError,
@@ -15,10 +16,8 @@ const ENTRIES: u64 = 40;
 
 fn options(keep_snapshots: usize) -> WalOptions {
     WalOptions {
-        cluster_id: Some(7),
-        segment_bytes: 4096,
-        extend_bytes: 4096,
         keep_snapshots,
+        ..support::options()
     }
 }
 

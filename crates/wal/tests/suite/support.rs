@@ -1,0 +1,60 @@
+//! What the suite's modules share: one log's options, opening it, a snapshot in it, its files.
+
+use std::sync::Arc;
+
+use baton_wal::testing::FaultStorage;
+use baton_wal::{Recovered, SnapshotMeta, Storage, Wal, WalError, WalOptions};
+use bytes::Bytes;
+
+/// Segments of one page, so that a few entries fill several; two snapshots are kept.
+pub fn options() -> WalOptions {
+    WalOptions {
+        cluster_id: Some(7),
+        segment_bytes: 4096,
+        extend_bytes: 4096,
+        keep_snapshots: 2,
+    }
+}
+
+pub fn open(disk: &FaultStorage, options: WalOptions) -> Result<(Wal, Recovered), WalError> {
+    Wal::open(Arc::new(disk.clone()), options)
+}
+
+pub fn recovered(disk: &FaultStorage, options: WalOptions) -> Result<Recovered, WalError> {
+    open(disk, options).map(|(_, found)| found)
+}
+
+/// Saves a snapshot of two chunks that ends with the entry `index`.
+pub fn save_snapshot(wal: &mut Wal, index: u64) {
+    let mut writer = wal
+        .snapshots()
+        .writer(SnapshotMeta {
+            index,
+            term: 1,
+            zxid: 5,
+            time_ms: 6,
+            membership: Bytes::from_static(b"abc"),
+        })
+        .unwrap();
+    writer.chunk(1, b"first chunk").unwrap();
+    writer.chunk(2, &[9; 300]).unwrap();
+    let info = writer.finish().unwrap();
+    wal.snapshot_saved(&info).unwrap();
+}
+
+/// The names of the segments, oldest first.
+pub fn segments(disk: &FaultStorage) -> Vec<String> {
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name.starts_with("log-"));
+    names.sort();
+    names
+}
+
+/// Name and content of every file.
+pub fn all_files(disk: &FaultStorage) -> Vec<(String, Vec<u8>)> {
+    disk.list()
+        .unwrap()
+        .into_iter()
+        .map(|name| (name.clone(), disk.content(&name).unwrap()))
+        .collect()
+}
