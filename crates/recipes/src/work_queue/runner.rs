@@ -42,8 +42,9 @@ impl WorkQueue {
     ///   delayed by the queue's back-off, or becomes a dead letter after its last attempt; the
     ///   error is noted in it.
     /// - While a handler runs, the visibility timeout of its claim is extended.
-    /// - When a claim is lost, its handler is aborted: it is dropped at its next `await`. Each
-    ///   handler runs in a task of its own; tasks that it has spawned itself go on.
+    /// - When a claim is lost, its handler is aborted: it is dropped at its next `await`, and no
+    ///   other handler takes its place before. Each handler runs in a task of its own; tasks that
+    ///   it has spawned itself go on.
     /// - When `stop` resolves, no further item is taken. The call returns once the running handlers
     ///   have ended and the items that were claimed ahead are released.
     ///
@@ -141,7 +142,9 @@ where
         Ok(Some(Ok(Err(error)))) => Some(error.to_string()),
         Ok(Some(Err(_)) | None) => Some("the handler panicked".to_owned()),
         Err(reason) => {
-            tracing::warn!(item = claim.item(), %reason, "claim lost: its handler was aborted");
+            tracing::warn!(item = claim.item(), %reason, "claim lost: its handler is aborted");
+            // The handler's place is free, and `run` may return, only once the handler has ended.
+            task.shutdown().await;
             return Processed::Lost;
         }
     };
@@ -292,6 +295,44 @@ mod tests {
             assert!(aborted.await.is_err());
         };
         let summary = within(queue.run(1, handler, settle)).await.unwrap();
+        assert_eq!((summary.acked, summary.failed, summary.lost), (0, 0, 1));
+    }
+
+    /// A value whose drop takes long, as the end of a handler may.
+    struct SlowEnd(Arc<AtomicUsize>);
+
+    impl Drop for SlowEnd {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(300));
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_run_ends_after_the_handler_of_a_lost_claim_has_ended() {
+        let (_server, client) = started().await;
+        let queue = WorkQueue::new(&client, "/lost-slowly").unwrap();
+        queue.offer("a").await.unwrap();
+        let ended = Arc::new(AtomicUsize::new(0));
+        let (begun, mut began) = mpsc::unbounded_channel();
+        let handler = |claim: Arc<Claim>| {
+            let slow = SlowEnd(ended.clone());
+            drop(begun.send((claim.item().to_owned(), claim.token())));
+            async move {
+                let _slow = slow;
+                std::future::pending::<Result<(), String>>().await
+            }
+        };
+        let elsewhere = queue.clone();
+        let settle = async {
+            let (item, token) = began.recv().await.unwrap();
+            elsewhere
+                .settle(&item, token, Settlement::Ack)
+                .await
+                .unwrap();
+        };
+        let summary = within(queue.run(1, handler, settle)).await.unwrap();
+        assert_eq!(ended.load(Ordering::SeqCst), 1);
         assert_eq!((summary.acked, summary.failed, summary.lost), (0, 0, 1));
     }
 
