@@ -262,7 +262,7 @@ async fn one(
             let (waiter, path) = (waiter.clone(), holder.path.clone());
             tokio::spawn(async move {
                 let guard = Mutex::new(&waiter, &path)?.acquire().await?;
-                Ok::<_, baton::LockError>((SystemClock.now(), guard))
+                Ok::<_, baton::lock::LockError>((SystemClock.now(), guard))
             })
         })
         .collect();

@@ -10,7 +10,8 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use baton::{Client, DoubleBarrier, WaitProgress};
+use baton::lock::WaitProgress;
+use baton::{Client, DoubleBarrier};
 use serde::Serialize;
 use tokio::time::Instant;
 

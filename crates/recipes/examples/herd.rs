@@ -6,7 +6,8 @@
 //!
 //! `cargo run --release -p baton --features embedded --example herd -- [WAITERS] [RELEASES]`
 
-use baton::{Client, Config, Guard, Mutex, SimpleMutex, embedded::Embedded};
+use baton::lock::SimpleMutex;
+use baton::{Client, Config, Guard, Mutex, embedded::Embedded};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Match, Proxy};
 use tokio::task::JoinSet;

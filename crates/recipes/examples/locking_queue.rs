@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example locking_queue`
 
-use baton::{LockingQueue, embedded::Embedded};
+use baton::embedded::Embedded;
+use baton::queue::LockingQueue;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

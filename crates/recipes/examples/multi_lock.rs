@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example multi_lock`
 
-use baton::{Client, CreateMode, MultiLock, embedded::Embedded};
+use baton::tree::CreateMode;
+use baton::{Client, MultiLock, embedded::Embedded};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example mutex`
 
-use baton::{Client, CreateMode, Mutex, embedded::Embedded};
+use baton::tree::CreateMode;
+use baton::{Client, Mutex, embedded::Embedded};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

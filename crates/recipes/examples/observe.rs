@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p baton --features embedded --example observe`
 
-use baton::{Departure, LeaderElection, embedded::Embedded};
+use baton::election::Departure;
+use baton::{LeaderElection, embedded::Embedded};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

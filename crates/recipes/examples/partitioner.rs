@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example partitioner`
 
-use baton::{Client, PartitionEvent, Partitioner, embedded::Embedded};
+use baton::partition::PartitionEvent;
+use baton::{Client, Partitioner, embedded::Embedded};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;

@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             loop {
                 let item = queue.take().await?;
                 if item.is_empty() {
-                    return Ok::<_, baton::QueueError>(());
+                    return Ok::<_, baton::queue::QueueError>(());
                 }
                 println!("{name} got {}", String::from_utf8_lossy(&item));
             }

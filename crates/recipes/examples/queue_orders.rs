@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example queue_orders`
 
-use baton::{DelayQueue, IdQueue, PriorityQueue, embedded::Embedded};
+use baton::embedded::Embedded;
+use baton::queue::{DelayQueue, IdQueue, PriorityQueue};
 use std::time::{Duration, Instant};
 
 #[tokio::main]

@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example reentrant`
 
-use baton::{OwnerId, ReentrantMutex, embedded::Embedded};
+use baton::lock::OwnerId;
+use baton::{ReentrantMutex, embedded::Embedded};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 

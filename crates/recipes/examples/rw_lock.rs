@@ -2,7 +2,8 @@
 //!
 //! `cargo run -p baton --features embedded --example rw_lock`
 
-use baton::{LockError, RwLock, embedded::Embedded};
+use baton::lock::LockError;
+use baton::{RwLock, embedded::Embedded};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

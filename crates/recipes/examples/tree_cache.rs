@@ -2,7 +2,9 @@
 //!
 //! `cargo run -p baton --features embedded --example tree_cache`
 
-use baton::{CacheEvent, CreateMode, TreeCache, embedded::Embedded};
+use baton::cache::CacheEvent;
+use baton::tree::CreateMode;
+use baton::{TreeCache, embedded::Embedded};
 use baton_client::Op;
 
 #[tokio::main]

@@ -5,7 +5,8 @@
 //!
 //! `cargo run --release -p baton --features embedded --example waiters_memory -- [WAITERS]`
 
-use baton::{Client, Config, LockError, Mutex, embedded::Embedded};
+use baton::lock::LockError;
+use baton::{Client, Config, Mutex, embedded::Embedded};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -3,7 +3,8 @@
 //!
 //! `cargo run -p baton --features embedded --example work_queue`
 
-use baton::{WorkItem, WorkQueue, embedded::Embedded};
+use baton::work_queue::WorkItem;
+use baton::{WorkQueue, embedded::Embedded};
 use std::time::Duration;
 
 #[tokio::main]

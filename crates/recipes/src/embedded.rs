@@ -1,8 +1,10 @@
 //! A server in this process, and a client to it: for tests, examples, and programs that need no
 //! other machine.
 //!
-//! Owns both, so that neither outlives the other by accident. Must never listen beyond this
-//! machine.
+//! [`Embedded`] has an example. It needs the feature `embedded`.
+
+// Owns both, so that neither outlives the other by accident. Must never listen beyond this
+// machine.
 
 use baton_client::{Client, Config, ConfigError, ConnectError};
 use baton_server::{Server, ServerError, StartError};

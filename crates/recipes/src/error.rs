@@ -1,11 +1,24 @@
-//! [`Error`]: any error of this library, for functions that use several recipes.
+//! Errors: [`Error`] is any error of this library, for functions that use several recipes.
+//!
+//! Each recipe has an error type of its own, in its module, which says more. [`WaitedFor`] is part
+//! of those that report a time-out.
 
 use baton_client::{CloseError, ConfigError, ConnectError, LeaseError};
 
-use crate::{
-    BarrierError, CacheError, ElectionError, LockError, LostReason, MemberError, PartitionError,
-    QueueError, ReleaseError, SemaphoreError, StaleToken, TxnError, ValueError, WorkError,
-};
+use crate::acquire::LockError;
+use crate::barrier::BarrierError;
+use crate::cache::CacheError;
+use crate::election::ElectionError;
+use crate::fence::StaleToken;
+use crate::guard::{LostReason, ReleaseError, TxnError};
+use crate::membership::MemberError;
+use crate::partition::PartitionError;
+use crate::queue::QueueError;
+use crate::semaphore::SemaphoreError;
+use crate::value::ValueError;
+use crate::work_queue::WorkError;
+
+pub use crate::time_limit::WaitedFor;
 
 /// Any error of this library.
 ///

@@ -1,7 +1,9 @@
-//! The receiver's side of fencing: a store that refuses a holder whose time has passed.
+//! Fencing tokens, on the receiver's side: a store that refuses a holder whose time has passed.
 //!
-//! Owns the largest token seen, and the rule that checking it and writing are one step. Must never
-//! let a smaller token write after a larger one.
+//! [`Fence`] has an example.
+
+// Owns the largest token seen, and the rule that checking it and writing are one step. Must never
+// let a smaller token write after a larger one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,19 +1,20 @@
 //! Locks, elections and queues for programs on many machines, over the ZooKeeper protocol.
 //!
-//! - [`Mutex`]: one holder at a time, in order of arrival; [`ReentrantMutex`]: who holds may take
-//!   it again; [`SimpleMutex`]: the first lock of every tutorial, with its herd.
-//! - [`RwLock`]: many readers or one writer, in order of arrival.
-//! - [`MultiLock`]: several locks, all of them or none.
-//! - [`Semaphore`]: a number of permits, several of them acquired at a time, all or none.
-//! - [`LeaderElection`]: one leader at a time, numbered terms, reported stages.
-//! - [`Barrier`], [`DoubleBarrier`], [`CountdownLatch`]: wait for one another.
-//! - [`DistributedQueue`]: items in order, each to one consumer; [`PriorityQueue`], [`DelayQueue`],
-//!   [`IdQueue`]: in another order, or by name; [`LockingQueue`]: locked until they are done.
-//! - [`WorkQueue`]: items that are claimed, acknowledged, and come back if they are not.
-//! - [`Membership`]: who is there, with [`PersistentNode`] to be there oneself; [`TreeCache`]: a
-//!   subtree kept in memory.
-//! - [`Counter`], [`SharedValue`]: one node that several processes write, each write once.
-//! - [`Partitioner`]: items spread over members, each with a lock of its own.
+//! | public module | for |
+//! |---|---|
+//! | [`lock`] | one holder at a time ([`Mutex`]), readers and writers ([`RwLock`]), several locks |
+//! | [`semaphore`] | a number of permits, several holders at a time |
+//! | [`election`] | one leader at a time, numbered terms, observers |
+//! | [`work_queue`] | items that are claimed, acknowledged, and come back if they are not |
+//! | [`queue`] | queues in the layouts of other libraries |
+//! | [`barrier`] | processes that wait for one another |
+//! | [`membership`] | which processes are there |
+//! | [`partition`] | items spread over members, each under a lock of its own |
+//! | [`value`] | counters and values that several processes write |
+//! | [`cache`] | a subtree kept in memory |
+//! | [`guard`], [`fence`] | the proof of holding a lock; fencing tokens on the receiver's side |
+//! | [`session`], [`tree`], [`lease`] | the session below the recipes, its operations, its lease |
+//! | [`error`], [`naming`], [`record`] | what the recipes share: errors, names and data of nodes |
 //!
 //! A [`Guard`] ends *before* anyone else can hold the lock: [`Guard::check`] says whether it still
 //! holds, [`Guard::run`] stops the work when it does not, and [`Guard::token`] is the fencing token
@@ -31,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! [`session`] has the session below the recipes. [`Error`] is any error of this library, for
+//! The main types are also at the root of this crate. [`Error`] is any error of this library, for
 //! functions that use several recipes; each recipe's own error says more.
 //!
 //! # Features
@@ -52,7 +53,7 @@
 // | `queue` | distributed queues in the layouts of other libraries |
 // | `barrier` | barrier, double barrier, countdown latch |
 // | `value` | shared values and counters |
-// | `member` | membership: who is there; nodes that outlive their session |
+// | `membership` | membership: who is there; nodes that outlive their session |
 // | `cache` | a subtree kept in memory |
 // | `acquire` | one lock acquisition, from its parameters to a guard; its errors and its progress |
 // | `guard` | the proof of holding: when it ends, releases, transactions |
@@ -67,96 +68,55 @@
 // | `lost_reason` | why something that was held is held no longer |
 // | `backoff` | growing pauses |
 // | `fence` | the receiver's side of fencing tokens |
-// | `session` | the names of the client's types, for users |
+// | `session`, `tree`, `lease` | the client's types, for users |
 
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
 mod acquire;
 mod backoff;
-mod barrier;
-mod cache;
-mod election;
+pub mod barrier;
+pub mod cache;
+pub mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
-mod error;
-mod fence;
-mod guard;
-mod lock;
+pub mod error;
+pub mod fence;
+pub mod guard;
+pub mod lease;
+pub mod lock;
 mod lost_reason;
-mod member;
-mod naming;
+pub mod membership;
+pub mod naming;
 mod parents;
-mod partition;
-mod queue;
+pub mod partition;
+pub mod queue;
 mod receipt;
-mod record;
+pub mod record;
 mod retry;
-mod semaphore;
+pub mod semaphore;
 mod server_clock;
+pub mod session;
 mod time_limit;
-mod value;
+pub mod tree;
+pub mod value;
 mod wait_queue;
-mod work_queue;
+pub mod work_queue;
 
-pub use acquire::{LockError, QueuePosition, WaitProgress};
-pub use barrier::{
-    Barrier, BarrierError, BarrierLayout, CountdownLatch, DoubleBarrier, Entered, Left,
-};
-pub use baton_client::{
-    Acl, Client, Config, ConfigError, ConnectError, CreateMode, LeaseError, LeaseMode,
-    LeaseOptions, Session, Stat, State,
-};
-pub use cache::{
-    CacheError, CacheEvent, CacheEvents, CacheStatus, CachedNode, Change, Snapshot, TreeCache,
-    TreeCacheBuilder, Update,
-};
-pub use election::{
-    Departure, ElectionError, Leader, LeaderElection, Leadership, Observer, Stage, StageStream,
-    Term,
-};
+pub use barrier::{Barrier, CountdownLatch, DoubleBarrier};
+pub use cache::TreeCache;
+pub use election::{LeaderElection, Leadership};
 pub use error::Error;
-pub use fence::{Fence, StaleToken};
-pub use guard::{
-    Committed, Guard, GuardStatus, LostReason, ReleaseError, Releasing, Txn, TxnError,
-};
-pub use lock::{
-    MultiGuard, MultiLock, Mutex, OwnerId, ReadGuard, ReentrantGuard, ReentrantMutex, RwLock,
-    SimpleMutex, UpgradeRefused, WriteGuard,
-};
-pub use member::{
-    GroupLayout, GroupUpdate, GroupView, Member, MemberError, Membership, NodeState,
-    PersistentNode, Registered, Registration,
-};
-pub use naming::{Dialect, Refusal, RwDialect, UnknownDialect};
-pub use partition::{Partition, PartitionError, PartitionEvent, Partitioner};
-pub use queue::{
-    DelayQueue, DistributedQueue, IdItem, IdQueue, LockedItem, LockingQueue, PriorityQueue,
-    QueueError, QueueLayout,
-};
-pub use record::Record;
-pub use semaphore::{Semaphore, SemaphoreError};
-pub use time_limit::WaitedFor;
-pub use value::{Counter, CounterLayout, Numbers, SharedValue, ValueError, Values, Versioned};
-pub use work_queue::{
-    Claim, ClaimInfo, Claims, DeadLetter, Depth, Purged, RunSummary, Settled, Settlement,
-    WorkError, WorkItem, WorkQueue,
-};
-
-/// The session below the recipes: connections, operations on the tree, the lease, watches.
-///
-/// Every type that a recipe takes or returns and that is not a recipe's own is here.
-pub mod session {
-    pub use baton_client::{
-        Acl, AddWatchMode, Applied, BootInstant, BoxFuture, BoxStream, Children, Cleanup,
-        CleanupError, Client, ClientInfo, Clock, CloseError, Config, ConfigError, ConnectError,
-        CreateMode, Created, Data, DeleteOptions, Deletion, EndReason, Endpoint, Error, ErrorCode,
-        EventKind, Host, Lease, LeaseError, LeaseHold, LeaseMode, LeaseOptions, Op, OpCode,
-        OpResult, Pending, PendingApplied, Perms, PersistentEvent, PersistentWatch, Reason,
-        Session, SessionExport, SessionLost, SocketTransport, Stat, State, StateStream, Stream,
-        SystemClock, Transport, Watch, WatchEvent, path,
-    };
-}
+pub use fence::Fence;
+pub use guard::{Guard, LostReason};
+pub use lock::{MultiLock, Mutex, ReentrantMutex, RwLock};
+pub use membership::Membership;
+pub use partition::Partitioner;
+pub use queue::DistributedQueue;
+pub use semaphore::Semaphore;
+pub use session::{Client, Config, Session};
+pub use value::{Counter, SharedValue};
+pub use work_queue::WorkQueue;
 
 /// The README's program compiles.
 #[cfg(doctest)]

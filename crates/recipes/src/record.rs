@@ -1,7 +1,7 @@
 //! The record in a waiter node's data: who waits, from where, since when.
-//!
-//! Owns its JSON form. Other libraries ignore the data, so it must never decide anything about
-//! ownership except together with the session that owns the node (H06).
+
+// Owns its JSON form. Other libraries ignore the data, so it must never decide anything about
+// ownership except together with the session that owns the node (H06).
 
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
@@ -36,7 +36,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<u64>,
     /// Whether its holder signals its release, so that a node that went without a signal was not
-    /// released: see [`Departure`](crate::Departure).
+    /// released: see [`Departure`](crate::election::Departure).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub announces: bool,
 }

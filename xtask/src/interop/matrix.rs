@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use baton::{Client, Config, CreateMode, Dialect, LockError, Mutex};
+use baton::lock::LockError;
+use baton::naming::Dialect;
+use baton::tree::CreateMode;
+use baton::{Client, Config, Mutex};
 use tokio::runtime::Runtime;
 
 use crate::peer::{Log, Peer, Spec};

@@ -3,7 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use baton::{Client, Config, CreateMode};
+use baton::tree::CreateMode;
+use baton::{Client, Config};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant, inspect};
 use tokio::runtime::Runtime;
 

@@ -6,7 +6,8 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use baton::{Claim, Client, Config, DistributedQueue, Mutex, WorkItem, WorkQueue};
+use baton::work_queue::{Claim, WorkItem};
+use baton::{Client, Config, DistributedQueue, Mutex, WorkQueue};
 use baton_client::{CreateMode, Op, OpResult, Session};
 
 use super::load::run_path;

@@ -4,7 +4,8 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use baton::{Barrier, BarrierError, BarrierLayout, DoubleBarrier, Entered, Left, LostReason};
+use baton::barrier::{BarrierError, BarrierLayout, Entered, Left};
+use baton::{Barrier, DoubleBarrier, LostReason};
 use baton_client::Session;
 use serde::Serialize;
 

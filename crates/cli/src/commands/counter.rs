@@ -1,6 +1,7 @@
 //! `baton counter`: a number that many processes share.
 
-use baton::{Counter, CounterLayout, ValueError};
+use baton::Counter;
+use baton::value::{CounterLayout, ValueError};
 use serde::Serialize;
 
 use crate::connection::{BRIEF, Connection};

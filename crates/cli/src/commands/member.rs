@@ -3,9 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use baton::{
-    GroupLayout, GroupUpdate, LostReason, Member, MemberError, Membership, NodeState, Registration,
-};
+use baton::membership::{GroupLayout, GroupUpdate, Member, MemberError, NodeState, Registration};
+use baton::{LostReason, Membership};
 use serde::Serialize;
 use uuid::Uuid;
 

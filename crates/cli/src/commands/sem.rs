@@ -1,6 +1,7 @@
 //! `baton sem`: a command under a permit of a semaphore.
 
-use baton::{Client, Semaphore, SemaphoreError};
+use baton::semaphore::SemaphoreError;
+use baton::{Client, Semaphore};
 use serde::Serialize;
 
 use crate::connection::{BRIEF, Connection};
@@ -113,7 +114,7 @@ async fn resize(context: &Context, path: &str, slots: u32) -> Result<u8, Failure
         Err(error @ SemaphoreError::NoMaximum { .. }) => {
             Err(Failure::new(exit::NOTHING, "not_found", error.to_string()))
         }
-        Err(error @ SemaphoreError::Lock(baton::LockError::BadPath { .. })) => {
+        Err(error @ SemaphoreError::Lock(baton::lock::LockError::BadPath { .. })) => {
             Err(Failure::usage(error.to_string()))
         }
         Err(error) => Err(Failure::baton(error.to_string())),

@@ -6,7 +6,7 @@
 //! order of the queue in every naming scheme (`hazards.md` §2.1, H21), with one exception: a writer
 //! that has become a reader keeps its position (H43).
 
-use baton::Record;
+use baton::record::Record;
 use baton_client::{Error, Session};
 use baton_proto::path::join;
 use serde::Serialize;

@@ -7,10 +7,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use baton::{
-    Client, Guard, LockError, LostReason, Mutex, ReadGuard, RwLock, Semaphore, SemaphoreError,
-    WaitProgress, WriteGuard,
-};
+use baton::lock::{LockError, ReadGuard, WaitProgress, WriteGuard};
+use baton::semaphore::SemaphoreError;
+use baton::{Client, Guard, LostReason, Mutex, RwLock, Semaphore};
 use serde::Serialize;
 
 use crate::connection::Connection;

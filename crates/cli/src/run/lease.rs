@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use baton::LockError;
+use baton::lock::LockError;
 use baton_client::{LeaseError, LeaseMode, LeaseOptions};
 
 use crate::duration;

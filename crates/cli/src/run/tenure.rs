@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use baton::{Claim, LostReason, ReleaseError};
+use baton::LostReason;
+use baton::guard::ReleaseError;
+use baton::work_queue::Claim;
 
 use crate::context::Context;
 use crate::duration;

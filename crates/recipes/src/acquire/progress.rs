@@ -14,7 +14,7 @@ use std::time::Duration;
 ///
 /// ```no_run
 /// # async fn example(mutex: baton::Mutex) -> Result<(), Box<dyn std::error::Error>> {
-/// let progress = baton::WaitProgress::new();
+/// let progress = baton::lock::WaitProgress::new();
 /// let mutex = mutex.progress(&progress);
 /// let mut acquiring = std::pin::pin!(mutex.acquire());
 /// let guard = loop {

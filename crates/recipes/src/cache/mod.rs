@@ -1,7 +1,11 @@
 //! A subtree, kept in memory and up to date.
 //!
-//! Owns the cache's handle and its limits. The cache only reads: it must never change the tree, nor
-//! be taken for proof of anything: what it shows was true as of a zxid, which may be over.
+//! [`TreeCache::builder`] sets the limits; [`TreeCache`] has an example. Reads of the cache send
+//! nothing. What it shows was true a moment ago and proves nothing: hold a [`Guard`](crate::Guard)
+//! where it matters that nobody else acts.
+
+// Owns the cache's handle and its limits. The cache only reads: it must never change the tree, nor
+// be taken for proof of anything: what it shows was true as of a zxid, which may be over.
 
 mod draft;
 mod error;
@@ -39,7 +43,8 @@ const ASKS: usize = 64;
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use baton::{CacheEvent, TreeCache};
+/// use baton::cache::CacheEvent;
+/// use baton::TreeCache;
 ///
 /// let settings = TreeCache::builder(&client, "/settings")?.max_nodes(1_000).start()?;
 /// let mut events = settings.events();

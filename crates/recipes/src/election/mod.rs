@@ -1,17 +1,22 @@
-//! Leader election: one leader at a time, terms that are numbered, stages that are reported.
+//! Leader election: one leader at a time, numbered terms, reported stages.
 //!
-//! Owns a participant's way through an election. Whether a term still holds is the guard's
-//! business; this module never keeps a flag of its own for it.
-//!
-//! | module | owns |
-//! |---|---|
-//! | `observer` | who leads, without competing |
-//! | `resignation` | making a leader step down from outside |
-//! | `leadership` | the guard of a term |
-//! | `departure` | why a leader went |
-//! | `stage` | the stages of an election, as a stream |
-//! | `leader` | the leader that an observer sees |
-//! | `term` | the numbered term, and its record |
+//! - [`LeaderElection`]: takes part; it has an example. [`LeaderElection::lead`] runs the leader's
+//!   work and stops it before another process can lead.
+//! - [`Leadership`]: the proof of leading. [`Term`]: which term, with its fencing token.
+//! - [`Observer`]: who leads, without taking part.
+
+// Owns a participant's way through an election. Whether a term still holds is the guard's
+// business; this module never keeps a flag of its own for it.
+//
+// | module | owns |
+// |---|---|
+// | `observer` | who leads, without competing |
+// | `resignation` | making a leader step down from outside |
+// | `leadership` | the guard of a term |
+// | `departure` | why a leader went |
+// | `stage` | the stages of an election, as a stream |
+// | `leader` | the leader that an observer sees |
+// | `term` | the numbered term, and its record |
 
 mod departure;
 mod leader;

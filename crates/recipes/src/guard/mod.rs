@@ -1,17 +1,23 @@
-//! The guard: proof of holding a lock, and the notification of its end.
+//! The guard of a lock: proof of holding, until it ends or is released.
 //!
-//! Owns when a grant stops being true: at the first of lease end, own node gone, session lost,
-//! released. Its answer needs no event to have been delivered first (H25). It must never outlive
-//! its session, revive, be copied (H89), or panic on drop (H88).
-//!
-//! | module | owns |
-//! |---|---|
-//! | `liveness` | guards that end when their application no longer answers |
-//! | `releasing` | a release under way |
-//! | `txn` | transactions that apply only under the guard |
-//! | `status` | the status of a guard, for those who do not have it |
-//! | `claim_deadline` | the deadline after which others may take over a claimed item |
-//! | `state` | whether the guard has ended, and who deletes its nodes |
+//! - [`Guard`]: [`check`](Guard::check) says whether the lock is held, [`run`](Guard::run) stops
+//!   the work when it no longer is, [`token`](Guard::token) is its fencing token.
+//! - [`GuardStatus`]: the same answers for code that does not own the guard.
+//! - [`Txn`]: changes of the tree that apply only while the guard holds.
+//! - [`Releasing`]: a release under way. [`LostReason`]: why a guard has ended.
+
+// Owns when a grant stops being true: at the first of lease end, own node gone, session lost,
+// released. Its answer needs no event to have been delivered first (H25). It must never outlive
+// its session, revive, be copied (H89), or panic on drop (H88).
+//
+// | module | owns |
+// |---|---|
+// | `liveness` | guards that end when their application no longer answers |
+// | `releasing` | a release under way |
+// | `txn` | transactions that apply only under the guard |
+// | `status` | the status of a guard, for those who do not have it |
+// | `claim_deadline` | the deadline after which others may take over a claimed item |
+// | `state` | whether the guard has ended, and who deletes its nodes |
 
 mod claim_deadline;
 mod liveness;

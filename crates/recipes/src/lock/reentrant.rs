@@ -51,7 +51,7 @@ impl std::fmt::Display for OwnerId {
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let lock = baton::ReentrantMutex::new(&client, "/account/7")?;
-/// let me = baton::OwnerId::unique();
+/// let me = baton::lock::OwnerId::unique();
 /// let outer = lock.acquire(&me).await?;
 /// let inner = lock.acquire(&me).await?; // at once, and without a request to the server
 /// assert_eq!(inner.token(), outer.token());
@@ -282,7 +282,7 @@ impl ReentrantGuard {
     ///
     /// # Errors
     /// Those of [`Guard::release`]; where other holds remain, only
-    /// [`ReleaseError::Lost`](crate::ReleaseError::Lost).
+    /// [`ReleaseError::Lost`](crate::guard::ReleaseError::Lost).
     pub fn release(self) -> Releasing {
         let before = self.held.guard.check();
         let node = self.held.guard.node().to_owned();

@@ -39,7 +39,7 @@ const NODE: &str = "lock";
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let guard = baton::SimpleMutex::new(&client, "/demo")?.acquire().await?;
+/// let guard = baton::lock::SimpleMutex::new(&client, "/demo")?.acquire().await?;
 /// guard.check()?;
 /// guard.release().await?;
 /// # Ok(())

@@ -1,9 +1,14 @@
-//! Naming schemes: the names of lock nodes that each library writes and reads.
+//! Dialects: how each library names its lock nodes.
 //!
-//! Owns the names of every library that may use the same wait queue (`docs/internals/hazards.md`,
-//! "Names on the tree"). It must never guess: a child that may be a waiter node and cannot be
-//! ordered against ours is refused (H13), because treating it as "behind us" is how two clients
-//! come to hold one lock.
+//! Locks of one [`Dialect`] exclude each other, whichever library wrote their nodes. A waiter node
+//! of another dialect in the same folder is refused, because it would not wait for ours: see
+//! [`Refusal`]. Choose the dialect with [`Mutex::dialect`](crate::Mutex::dialect) and its kin, and
+//! [`RwDialect`] with [`RwLock::dialect`](crate::RwLock::dialect).
+
+// Owns the names of every library that may use the same wait queue (`docs/internals/hazards.md`,
+// "Names on the tree"). It must never guess: a child that may be a waiter node and cannot be
+// ordered against ours is refused (H13), because treating it as "behind us" is how two clients
+// come to hold one lock.
 
 mod lock_mode;
 mod read_write;

@@ -8,7 +8,7 @@ use crate::acquire::LockError;
 use crate::backoff::Backoff;
 use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
-use crate::member::{GroupUpdate, GroupView, NodeState, Registration};
+use crate::membership::{GroupUpdate, GroupView, NodeState, Registration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};

@@ -1,7 +1,10 @@
-//! Items spread over the members of a group, each fenced by a lock of its own.
+//! Partitions: items spread over the members of a group, each under a lock of its own.
 //!
-//! Owns the handle and its events. Who is to have an item is decided by hashing, whoever has it by
-//! a lock: must never report an item as assigned without a guard on it.
+//! [`Partitioner`] has an example. Each [`PartitionEvent::Assigned`] brings a
+//! [`Guard`], so that no two members work on one item at a time.
+
+// Owns the handle and its events. Who is to have an item is decided by hashing, whoever has it by
+// a lock: must never report an item as assigned without a guard on it.
 
 mod driver;
 mod hash;
@@ -9,7 +12,7 @@ mod hash;
 use crate::acquire::LockError;
 use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
-use crate::member::{MemberError, Membership};
+use crate::membership::{MemberError, Membership};
 use crate::naming::Dialect;
 use baton_client::Client;
 use driver::Driver;
@@ -29,7 +32,7 @@ const EVENTS: usize = 16;
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use baton::PartitionEvent;
+/// use baton::partition::PartitionEvent;
 /// use std::collections::HashMap;
 ///
 /// let shards = (0..64).map(|number| format!("shard-{number}"));

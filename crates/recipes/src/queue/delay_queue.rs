@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
-/// let queue = baton::DelayQueue::new(&client, "/reminders")?;
+/// let queue = baton::queue::DelayQueue::new(&client, "/reminders")?;
 /// queue.offer(b"tea is ready", Duration::from_secs(180)).await?;
 /// assert_eq!(queue.poll().await?, None);
 /// let item = queue.take().await?; // three minutes later

@@ -17,7 +17,7 @@ use std::time::Duration;
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let queue = baton::IdQueue::new(&client, "/mails")?;
+/// let queue = baton::queue::IdQueue::new(&client, "/mails")?;
 /// queue.offer(b"hello", "mail-17").await?;
 /// assert!(queue.contains("mail-17").await?);
 /// assert_eq!(queue.remove("mail-17").await?, 1);

@@ -15,14 +15,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An item of a [`LockingQueue`](crate::LockingQueue) that this consumer has locked: no other
-/// consumer gets it as long as [`LockedItem::check`] returns `Ok`.
+/// An item of a [`LockingQueue`](crate::queue::LockingQueue) that this consumer has locked: no
+/// other consumer gets it as long as [`LockedItem::check`] returns `Ok`.
 ///
 /// Dropping it puts the item back in its place, in the background. The end of the lease does the
 /// same as soon as there is a connection, if the session still exists.
 ///
 /// ```no_run
-/// # async fn example(queue: baton::LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
+/// # use baton::queue::LockingQueue;
+/// # async fn example(queue: LockingQueue) -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn handle(_: &[u8]) -> Result<(), String> { Ok(()) }
 /// let item = queue.take().await?;
 /// // The work is dropped at once when the lock is lost.

@@ -32,7 +32,7 @@ const MAX_ITEM_BYTES: usize = 1_000_000;
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let queue = baton::LockingQueue::new(&client, "/jobs")?;
+/// let queue = baton::queue::LockingQueue::new(&client, "/jobs")?;
 /// queue.offer(b"build 17").await?;
 /// let item = queue.take().await?;
 /// assert_eq!(item.data(), b"build 17");

@@ -18,7 +18,7 @@ use std::time::Duration;
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let queue = baton::PriorityQueue::new(&client, "/jobs")?;
+/// let queue = baton::queue::PriorityQueue::new(&client, "/jobs")?;
 /// queue.offer(b"some time", 5).await?;
 /// queue.offer(b"at once", -1).await?;
 /// assert_eq!(queue.take().await?, "at once");

@@ -1,9 +1,12 @@
-//! The semaphore: a number of permits, of which each holder has one or several.
+//! Semaphore: a number of permits, several holders at a time.
 //!
-//! Owns the way from "wants permits" to a [`Guard`] over as many leases. Only the first waiter
-//! watches the leases; the others wait in the queue of a mutex, so a release wakes one waiter and
-//! they are served in order. Permits are taken all at once or not at all (H42). Must never count a
-//! lease before the tree shows that it is within the maximum.
+//! [`Semaphore`] has an example. A holder acquires one permit or several, all of them or none, and
+//! gets one [`Guard`] over all.
+
+// Owns the way from "wants permits" to a `Guard` over as many leases. Only the first waiter
+// watches the leases; the others wait in the queue of a mutex, so a release wakes one waiter and
+// they are served in order. Permits are taken all at once or not at all (H42). Must never count a
+// lease before the tree shows that it is within the maximum.
 
 mod error;
 mod leases;

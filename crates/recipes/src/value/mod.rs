@@ -1,7 +1,12 @@
-//! Values and counters: single nodes that several processes write.
+//! Values and counters: single nodes that several processes write, each write exactly once.
 //!
-//! Owns exactly-once writes and listening. A value is no lock: between reading and acting it may
-//! change.
+//! - [`Counter`]: a number, changed by adding or by compare-and-set.
+//! - [`SharedValue`]: bytes, changed by compare-and-set, with a stream of changes.
+//!
+//! Each has an example on its page.
+
+// Owns exactly-once writes and listening. A value is no lock: between reading and acting it may
+// change.
 
 mod cell;
 mod counter;

@@ -11,7 +11,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// let item = baton::WorkItem::new("resize cat.jpg")
+/// let item = baton::work_queue::WorkItem::new("resize cat.jpg")
 ///     .priority(100)
 ///     .delay(Duration::from_secs(60))
 ///     .id("cat.jpg")

@@ -37,7 +37,8 @@ pub(super) struct ClaimOptions {
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use baton::{WorkItem, WorkQueue};
+/// use baton::work_queue::WorkItem;
+/// use baton::WorkQueue;
 ///
 /// let queue = WorkQueue::new(&client, "/jobs")?.max_attempts(5);
 /// queue.offer("build 17").await?;

@@ -304,7 +304,8 @@ impl WorkQueue {
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use baton::{Settled, Settlement, WorkQueue};
+    /// use baton::work_queue::{Settled, Settlement};
+    /// use baton::WorkQueue;
     ///
     /// // One process owns the claim ...
     /// let owner = WorkQueue::new(&client, "/jobs")?.settled_elsewhere();

@@ -4,7 +4,26 @@
 //! Most of it is decided by the compiler: what does not hold does not build.
 
 use crate::common::{Stage, within};
-use baton::*;
+use baton::barrier::{BarrierError, Entered};
+use baton::cache::{CacheError, CacheEvents, TreeCacheBuilder};
+use baton::election::{ElectionError, Observer, StageStream};
+use baton::fence::StaleToken;
+use baton::guard::{GuardStatus, ReleaseError, Releasing, TxnError};
+use baton::lock::{
+    LockError, MultiGuard, OwnerId, ReadGuard, ReentrantGuard, SimpleMutex, WriteGuard,
+};
+use baton::membership::{GroupView, MemberError, PersistentNode, Registration};
+use baton::naming::UnknownDialect;
+use baton::partition::{Partition, PartitionError};
+use baton::queue::{DelayQueue, IdQueue, LockedItem, LockingQueue, PriorityQueue, QueueError};
+use baton::semaphore::SemaphoreError;
+use baton::value::{Numbers, ValueError, Values};
+use baton::work_queue::{Claim, WorkError, WorkItem};
+use baton::{
+    Barrier, Client, CountdownLatch, Counter, DistributedQueue, DoubleBarrier, Fence, Guard,
+    LeaderElection, Leadership, LostReason, Membership, MultiLock, Mutex, Partitioner,
+    ReentrantMutex, RwLock, Semaphore, SharedValue, TreeCache, WorkQueue,
+};
 use std::error::Error;
 use std::fmt::Debug;
 use std::ops::Deref;

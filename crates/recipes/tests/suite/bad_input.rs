@@ -2,12 +2,18 @@
 //! What is peculiar to one recipe is tested with it.
 
 use crate::common::{LONG, SHORT, Stage, mutex, session, within};
+use baton::election::ElectionError;
+use baton::guard::TxnError;
+use baton::lock::{LockError, OwnerId, SimpleMutex};
+use baton::membership::PersistentNode;
+use baton::partition::PartitionEvent;
+use baton::queue::{DelayQueue, IdQueue, LockingQueue, PriorityQueue, QueueError};
+use baton::semaphore::SemaphoreError;
+use baton::work_queue::WorkError;
 use baton::{
-    Barrier, Client, Config, CountdownLatch, DelayQueue, DistributedQueue, DoubleBarrier,
-    ElectionError, IdQueue, LeaderElection, LockError, LockingQueue, LostReason, MultiLock,
-    OwnerId, PartitionEvent, Partitioner, PersistentNode, PriorityQueue, QueueError,
-    ReentrantMutex, RwLock, Semaphore, SemaphoreError, SharedValue, SimpleMutex, TreeCache,
-    TxnError, WorkError, WorkQueue,
+    Barrier, Client, Config, CountdownLatch, DistributedQueue, DoubleBarrier, LeaderElection,
+    LostReason, MultiLock, Partitioner, ReentrantMutex, RwLock, Semaphore, SharedValue, TreeCache,
+    WorkQueue,
 };
 use baton_client::{CreateMode, LeaseError, LeaseMode, LeaseOptions};
 use baton_testkit::{Match, Proxy, inspect};

@@ -1,7 +1,8 @@
 //! The gate and the latch, and their hazards (`docs/internals/hazards.md` §3.5).
 
 use crate::common::{CUTS, SHORT, Stage, session, within};
-use baton::{Barrier, BarrierError, CountdownLatch};
+use baton::barrier::BarrierError;
+use baton::{Barrier, CountdownLatch};
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};

@@ -2,7 +2,8 @@
 //! H64), a view that has caught up (H82).
 
 use crate::common::{LONG, Stage, session, within};
-use baton::{Barrier, CreateMode, TreeCache};
+use baton::tree::CreateMode;
+use baton::{Barrier, TreeCache};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match};
 use std::time::Duration;

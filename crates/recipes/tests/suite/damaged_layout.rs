@@ -3,9 +3,11 @@
 
 use crate::common::work::{drain, queue};
 use crate::common::{LONG, Stage, connect, session, within};
+use baton::queue::LockingQueue;
+use baton::tree::CreateMode;
+use baton::work_queue::{WorkError, WorkItem};
 use baton::{
-    Client, Counter, CreateMode, DoubleBarrier, LeaderElection, LockingQueue, Membership, Mutex,
-    RwLock, Semaphore, WorkError, WorkItem, WorkQueue,
+    Client, Counter, DoubleBarrier, LeaderElection, Membership, Mutex, RwLock, Semaphore, WorkQueue,
 };
 use baton_client::Session;
 use baton_testkit::Match;
@@ -383,7 +385,7 @@ async fn use_once(recipe: &str, client: &Client, path: &str) {
         "curator_barrier" => {
             let barrier = DoubleBarrier::new(client, path, 1)
                 .unwrap()
-                .layout(baton::BarrierLayout::Curator);
+                .layout(baton::barrier::BarrierLayout::Curator);
             let inside = barrier.enter().await.unwrap();
             inside.leave().await.unwrap();
         }

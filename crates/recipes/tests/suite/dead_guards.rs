@@ -2,9 +2,12 @@
 //! to the guard.
 
 use crate::common::{LAPSE, Stage, lapsing, mutex, polled, session, within};
+use baton::guard::ReleaseError;
+use baton::lock::{LockError, OwnerId, SimpleMutex};
+use baton::queue::LockingQueue;
 use baton::{
-    Guard, LeaderElection, LockError, LockingQueue, LostReason, MultiLock, Mutex, OwnerId,
-    ReentrantMutex, ReleaseError, RwLock, Semaphore, SimpleMutex, WorkQueue,
+    Guard, LeaderElection, LostReason, MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore,
+    WorkQueue,
 };
 use baton_client::{Client, EventKind, OpCode};
 use baton_testkit::{Match, Proxy, Variant};

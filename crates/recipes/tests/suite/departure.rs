@@ -2,7 +2,9 @@
 
 use crate::common::election::election;
 use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
-use baton::{CreateMode, Departure, Leadership, Observer};
+use baton::Leadership;
+use baton::election::{Departure, Observer};
+use baton::tree::CreateMode;
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Target, Variant};
 use std::sync::Arc;

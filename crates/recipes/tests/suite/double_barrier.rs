@@ -1,9 +1,9 @@
 //! The double barrier, and its hazards (`docs/internals/hazards.md` §3.5).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, session, within};
-use baton::{
-    BarrierError, BarrierLayout, Client, CountdownLatch, CreateMode, DoubleBarrier, Entered, Left,
-};
+use baton::barrier::{BarrierError, BarrierLayout, Entered, Left};
+use baton::tree::CreateMode;
+use baton::{Client, CountdownLatch, DoubleBarrier};
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};

@@ -2,7 +2,10 @@
 
 use crate::common::election::{election, until};
 use crate::common::{SHORT, Stage, session, within};
-use baton::{Dialect, ElectionError, LockError, LostReason, Stage as Step};
+use baton::LostReason;
+use baton::election::{ElectionError, Stage as Step};
+use baton::lock::LockError;
+use baton::naming::Dialect;
 use baton_client::CreateMode;
 use baton_testkit::Target;
 use std::sync::Arc;
@@ -260,7 +263,7 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
     // into the record of terms, into the leader's offer, and by a child of the election's path.
     let told = session(&stage.client().await).await;
     let offer = told.get_data(node).await.unwrap();
-    let record = baton::Record::from_bytes(&offer.data).unwrap();
+    let record = baton::record::Record::from_bytes(&offer.data).unwrap();
     let forged = format!(
         r#"{{"epoch":7,"token":{},"offer":"{}"}}"#,
         offer.stat.czxid, record.id

@@ -1,7 +1,11 @@
 //! Hazards of creating, finding again and cleaning up our node (`docs/internals/hazards.md` §3.1).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, mutex, plant, session, within};
-use baton::{CreateMode, Dialect, LockError, LostReason, ReleaseError, TxnError};
+use baton::LostReason;
+use baton::guard::{ReleaseError, TxnError};
+use baton::lock::LockError;
+use baton::naming::Dialect;
+use baton::tree::CreateMode;
 use baton_client::{Acl, ErrorCode, Op, OpCode, Perms};
 use baton_testkit::{Action, FrameKind, Match, Variant};
 use std::time::Duration;
@@ -529,7 +533,7 @@ async fn h45_who_has_no_node_any_more_at_its_first_look_is_not_granted() {
 async fn h05_a_create_whose_answer_is_lost_is_found_again_where_nobody_may_list() {
     let stage = Stage::new("h05l").await;
     let admin = session(&stage.client().await).await;
-    within(admin.create(&stage.path, b"", baton::CreateMode::Persistent))
+    within(admin.create(&stage.path, b"", baton::tree::CreateMode::Persistent))
         .await
         .unwrap();
     let unreadable = Acl::new(
@@ -546,7 +550,7 @@ async fn h05_a_create_whose_answer_is_lost_is_found_again_where_nobody_may_list(
         .on(Match::reply(OpCode::Create2))
         .then(Action::Cut(Variant::Rst));
     let prefix = format!("m-{}-", uuid::Uuid::new_v4().simple());
-    let mode = baton::CreateMode::EphemeralSequential;
+    let mode = baton::tree::CreateMode::EphemeralSequential;
     let open = [Acl::open_unsafe()];
     let made = within(session.create_protected(&stage.path, &prefix, b"", mode, &open))
         .await

@@ -2,7 +2,9 @@
 
 use crate::common::election::{election, until};
 use crate::common::{CUTS, LONG, Stage, plant, polled, session, within};
-use baton::{Dialect, LostReason, Stage as Step};
+use baton::LostReason;
+use baton::election::Stage as Step;
+use baton::naming::Dialect;
 use baton_client::{Acl, CreateMode, OpCode, Perms};
 use baton_testkit::{Action, Match};
 use std::sync::Arc;

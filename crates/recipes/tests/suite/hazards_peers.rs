@@ -2,7 +2,9 @@
 //! with the libraries themselves are run by `cargo xtask interop`.
 
 use crate::common::{Stage, mutex, session, within};
-use baton::{CreateMode, Dialect, LockError};
+use baton::lock::LockError;
+use baton::naming::Dialect;
+use baton::tree::CreateMode;
 
 /// A node as each library names it, before the number, and the dialect that can stand behind it.
 const HOLDERS: [(&str, Option<Dialect>); 8] = [

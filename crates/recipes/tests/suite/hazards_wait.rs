@@ -2,7 +2,8 @@
 //! (`docs/internals/hazards.md` §3.2, §3.4, §3.7).
 
 use crate::common::{LONG, Stage, mutex, plant, session, within};
-use baton::{Guard, LockError, LostReason};
+use baton::lock::LockError;
+use baton::{Guard, LostReason};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match, inspect};
 use std::marker::PhantomData;

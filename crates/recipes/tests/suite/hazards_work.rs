@@ -2,7 +2,9 @@
 
 use crate::common::work::{drain, queue};
 use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
-use baton::{Client, CreateMode, LostReason, WorkError, WorkItem};
+use baton::tree::CreateMode;
+use baton::work_queue::{WorkError, WorkItem};
+use baton::{Client, LostReason};
 use baton_client::{Acl, EventKind, OpCode, Perms};
 use baton_testkit::{Action, Fault, Match, Variant};
 use std::collections::HashSet;

@@ -1,7 +1,9 @@
 //! A session that lives under an application that does not (`docs/internals/hazards.md` H39).
 
 use crate::common::{LONG, Stage, connect, elsewhere, mutex, pass, session, within};
-use baton::{LostReason, ReleaseError, Semaphore, SimpleMutex};
+use baton::guard::ReleaseError;
+use baton::lock::SimpleMutex;
+use baton::{LostReason, Semaphore};
 use baton_client::EventKind;
 use baton_testkit::{Action, Match};
 use std::sync::Arc;

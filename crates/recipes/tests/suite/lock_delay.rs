@@ -4,7 +4,9 @@
 //! A delay that must not be waited for is longer than the patience of a test.
 
 use crate::common::{LONG, SHORT, Stage, mutex, session, until_quiet, within};
-use baton::{Client, Dialect, Guard, LockError, LostReason, MultiLock, Mutex};
+use baton::lock::LockError;
+use baton::naming::Dialect;
+use baton::{Client, Guard, LostReason, MultiLock, Mutex};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::inspect::Znode;
 use baton_testkit::{Match, Proxy};

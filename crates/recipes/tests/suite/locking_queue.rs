@@ -2,7 +2,10 @@
 //! (`docs/internals/hazards.md` §3.6).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, connect, session, within};
-use baton::{Client, CreateMode, LockingQueue, LostReason, QueueError, TxnError};
+use baton::guard::TxnError;
+use baton::queue::{LockingQueue, QueueError};
+use baton::tree::CreateMode;
+use baton::{Client, LostReason};
 use baton_client::{Op, OpCode};
 use baton_testkit::{Action, Match, Proxy, Variant, inspect};
 use std::time::Duration;

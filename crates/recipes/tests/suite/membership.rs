@@ -1,10 +1,11 @@
 //! Groups, registrations, and their hazards (`docs/internals/hazards.md` §3.6).
 
 use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, plant, session, within};
-use baton::{
-    Client, CreateMode, GroupLayout, GroupUpdate, GroupView, MemberError, Membership, NodeState,
-    PersistentNode,
+use baton::membership::{
+    GroupLayout, GroupUpdate, GroupView, MemberError, NodeState, PersistentNode,
 };
+use baton::tree::CreateMode;
+use baton::{Client, Membership};
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
 use std::sync::Arc;

@@ -2,7 +2,10 @@
 //! (`docs/internals/hazards.md` H49).
 
 use crate::common::{CUTS, LONG, Stage, mutex, plant, session, within};
-use baton::{Client, CreateMode, LockError, LostReason, MultiLock, TxnError};
+use baton::guard::TxnError;
+use baton::lock::LockError;
+use baton::tree::CreateMode;
+use baton::{Client, LostReason, MultiLock};
 use baton_client::OpCode;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, ExclusionChecker, FrameKind, Match};

@@ -1,7 +1,11 @@
 //! The mutex where nothing goes wrong.
 
 use crate::common::{LONG, Stage, mutex, session, within};
-use baton::{CreateMode, LockError, LostReason, Mutex, Record, TxnError};
+use baton::guard::TxnError;
+use baton::lock::LockError;
+use baton::record::Record;
+use baton::tree::CreateMode;
+use baton::{LostReason, Mutex};
 use baton_client::OpCode;
 use baton_testkit::{Action, ExclusionChecker, Match};
 use std::time::Duration;

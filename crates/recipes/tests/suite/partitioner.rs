@@ -1,10 +1,10 @@
 //! Items spread over members: each has one owner, moves are few, and nothing is had by two.
 
 use crate::common::{LONG, SHORT, Stage, plant, session, until_quiet, within};
-use baton::{
-    Client, CreateMode, Guard, LostReason, MemberError, Membership, PartitionError, PartitionEvent,
-    Partitioner,
-};
+use baton::membership::MemberError;
+use baton::partition::{PartitionError, PartitionEvent};
+use baton::tree::CreateMode;
+use baton::{Client, Guard, LostReason, Membership, Partitioner};
 use baton_testkit::{ExclusionChecker, Proxy, inspect};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -155,7 +155,7 @@ async fn the_items_of_a_member_whose_session_ends_pass_on_and_its_guards_end_fir
 }
 
 /// The next assignment.
-async fn assigned(partition: &mut baton::Partition) -> (Arc<str>, Guard) {
+async fn assigned(partition: &mut baton::partition::Partition) -> (Arc<str>, Guard) {
     match within(partition.next()).await.unwrap() {
         PartitionEvent::Assigned { item, guard } => (item, guard),
         event => panic!("{event:?}"),
@@ -256,8 +256,8 @@ async fn an_item_that_passed_on_before_it_was_handed_out_goes_to_its_next_owner(
 /// happens on these clients of theirs.
 async fn settled(
     clients: &[(Client, Proxy)],
-    one: &mut baton::Partition,
-    other: &mut baton::Partition,
+    one: &mut baton::partition::Partition,
+    other: &mut baton::partition::Partition,
     many: usize,
 ) -> [BTreeSet<Arc<str>>; 2] {
     let (mut has, mut other_has) = (HashMap::new(), HashMap::new());

@@ -1,7 +1,9 @@
 //! The queue, and its hazards (`docs/internals/hazards.md` §3.6).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
-use baton::{Client, Config, CreateMode, DistributedQueue, QueueError};
+use baton::queue::QueueError;
+use baton::tree::CreateMode;
+use baton::{Client, Config, DistributedQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
 use std::time::Duration;

@@ -2,10 +2,9 @@
 //! cannot read.
 
 use crate::common::{CUTS, LONG, Stage, session, within};
-use baton::{
-    Client, CreateMode, DelayQueue, DistributedQueue, IdQueue, PriorityQueue, QueueError,
-    QueueLayout,
-};
+use baton::queue::{DelayQueue, IdQueue, PriorityQueue, QueueError, QueueLayout};
+use baton::tree::CreateMode;
+use baton::{Client, DistributedQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
 use std::time::{Duration, SystemTime};

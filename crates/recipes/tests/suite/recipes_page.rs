@@ -1,11 +1,15 @@
 //! The snippets of docs/user/recipes.md: each stands here as it stands there, so that it compiles.
 #![allow(dead_code)]
 
+use baton::lock::{OwnerId, SimpleMutex};
+use baton::partition::PartitionEvent;
+use baton::queue::LockingQueue;
+use baton::tree::CreateMode;
+use baton::work_queue::WorkItem;
 use baton::{
-    Barrier, Client, CountdownLatch, Counter, CreateMode, DistributedQueue, DoubleBarrier,
-    LeaderElection, LockingQueue, Membership, MultiLock, Mutex, OwnerId, PartitionEvent,
-    Partitioner, ReentrantMutex, RwLock, Semaphore, SharedValue, SimpleMutex, TreeCache, WorkItem,
-    WorkQueue,
+    Barrier, Client, CountdownLatch, Counter, DistributedQueue, DoubleBarrier, LeaderElection,
+    Membership, MultiLock, Mutex, Partitioner, ReentrantMutex, RwLock, Semaphore, SharedValue,
+    TreeCache, WorkQueue,
 };
 use std::collections::HashMap;
 

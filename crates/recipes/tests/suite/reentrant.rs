@@ -1,7 +1,9 @@
 //! The reentrant mutex: who holds may take it again, and only who holds.
 
 use crate::common::{LONG, SHORT, Stage, mutex, session, within};
-use baton::{LockError, LostReason, OwnerId, ReentrantMutex, ReleaseError};
+use baton::guard::ReleaseError;
+use baton::lock::{LockError, OwnerId};
+use baton::{LostReason, ReentrantMutex};
 use baton_client::OpCode;
 use baton_testkit::{Action, ExclusionChecker, Match};
 use std::time::Duration;

@@ -3,10 +3,10 @@
 
 use crate::common::work::queue;
 use crate::common::{LONG, Stage, mutex, session, until_quiet, within};
-use baton::{
-    Claim, Client, Config, CreateMode, LockError, LostReason, MultiLock, Semaphore, Settlement,
-    WorkQueue,
-};
+use baton::lock::LockError;
+use baton::tree::CreateMode;
+use baton::work_queue::{Claim, Settlement};
+use baton::{Client, Config, LostReason, MultiLock, Semaphore, WorkQueue};
 use baton_client::{Acl, BootInstant, BoxFuture, Clock, EventKind, OpCode, Perms, SystemClock};
 use baton_testkit::{Action, Match, Proxy, Variant, inspect};
 use std::sync::Arc;

@@ -2,7 +2,10 @@
 //! and writing.
 
 use crate::common::{CUTS, LAPSE, LONG, Stage, plant, session, within};
-use baton::{Client, CreateMode, LockError, LostReason, ReadGuard, RwDialect, RwLock, WriteGuard};
+use baton::lock::{LockError, ReadGuard, WriteGuard};
+use baton::naming::RwDialect;
+use baton::tree::CreateMode;
+use baton::{Client, LostReason, RwLock};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match, Proxy};
 use std::time::Duration;

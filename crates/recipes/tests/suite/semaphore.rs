@@ -2,7 +2,9 @@
 //! H46–H48).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, plant, session, within};
-use baton::{Client, Guard, LockError, LostReason, Semaphore, SemaphoreError};
+use baton::lock::LockError;
+use baton::semaphore::SemaphoreError;
+use baton::{Client, Guard, LostReason, Semaphore};
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, Variant};

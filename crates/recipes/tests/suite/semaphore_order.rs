@@ -2,7 +2,8 @@
 //! node that was made anew (`docs/internals/hazards.md` H48, §3.8).
 
 use crate::common::{LONG, Stage, session, within};
-use baton::{Client, Semaphore, SemaphoreError};
+use baton::semaphore::SemaphoreError;
+use baton::{Client, Semaphore};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, inspect};
 use std::time::Duration;

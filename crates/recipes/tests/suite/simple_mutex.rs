@@ -1,7 +1,10 @@
 //! The simple lock: it locks, and it wakes everybody.
 
 use crate::common::{CUTS, LONG, SHORT, Stage, mutex, session, within};
-use baton::{Client, CreateMode, LockError, LostReason, Record, SimpleMutex};
+use baton::lock::{LockError, SimpleMutex};
+use baton::record::Record;
+use baton::tree::CreateMode;
+use baton::{Client, LostReason};
 use baton_client::{EventKind, Op, OpCode};
 use baton_testkit::{Action, Match, Variant};
 use std::time::Duration;

@@ -2,7 +2,18 @@
 //! answer was lost can be awaited until it is certain (H07).
 
 use crate::common::{CUTS, LONG, Stage, within};
-use baton::*;
+use baton::barrier::BarrierError;
+use baton::election::ElectionError;
+use baton::error::WaitedFor;
+use baton::guard::ReleaseError;
+use baton::lock::{LockError, OwnerId, SimpleMutex};
+use baton::queue::{LockingQueue, QueueError};
+use baton::semaphore::SemaphoreError;
+use baton::work_queue::WorkError;
+use baton::{
+    Barrier, Client, CountdownLatch, DistributedQueue, DoubleBarrier, LeaderElection, MultiLock,
+    Mutex, ReentrantMutex, RwLock, Semaphore, WorkQueue,
+};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Proxy, Variant};
 use std::time::Duration;

@@ -1,10 +1,9 @@
 //! The cache of a subtree, and its hazards (`docs/internals/hazards.md` §3.6).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
-use baton::{
-    CacheError, CacheEvent, CacheEvents, CacheStatus, Change, Client, CreateMode, Snapshot,
-    TreeCache, Update,
-};
+use baton::cache::{CacheError, CacheEvent, CacheEvents, CacheStatus, Change, Snapshot, Update};
+use baton::tree::CreateMode;
+use baton::{Client, TreeCache};
 use baton_client::{Acl, Op, OpCode, Perms, Session};
 use baton_testkit::{Match, Variant, inspect};
 use std::collections::BTreeMap;
@@ -34,7 +33,7 @@ async fn put(session: &Session, path: &str, data: &str) {
 /// Paths below `root` and data.
 fn shown(snapshot: &Snapshot, root: &str) -> Vec<(String, String)> {
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
-    let entry = |(path, node): (&str, &baton::CachedNode)| {
+    let entry = |(path, node): (&str, &baton::cache::CachedNode)| {
         (
             path.strip_prefix(root).unwrap().to_owned(),
             text(&node.data),
@@ -301,7 +300,7 @@ async fn h82_every_state_that_is_shown_is_one_that_the_tree_had() {
     let (client, proxy) = stage.proxied(LONG).await;
     let cache = cache(&client, &root);
     let mut events = cache.events();
-    let mut view: BTreeMap<Arc<str>, baton::CachedNode> = reset(&mut events)
+    let mut view: BTreeMap<Arc<str>, baton::cache::CachedNode> = reset(&mut events)
         .await
         .iter()
         .map(|(path, node)| (Arc::from(path), node.clone()))

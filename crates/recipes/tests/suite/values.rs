@@ -1,7 +1,9 @@
 //! Counters and shared values, and their hazards (`docs/internals/hazards.md` §3.6).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
-use baton::{Client, Counter, CounterLayout, CreateMode, SharedValue, ValueError};
+use baton::tree::CreateMode;
+use baton::value::{CounterLayout, ValueError};
+use baton::{Client, Counter, SharedValue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
 use std::time::Duration;

@@ -3,7 +3,9 @@
 
 use crate::common::work::queue;
 use crate::common::{LONG, Stage, session, within};
-use baton::{CreateMode, WorkError, WorkItem, WorkQueue};
+use baton::WorkQueue;
+use baton::tree::CreateMode;
+use baton::work_queue::{WorkError, WorkItem};
 use baton_client::{OpCode, Session};
 use baton_testkit::{Action, Match, Proxy, Variant};
 use std::time::Duration;

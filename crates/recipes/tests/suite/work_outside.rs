@@ -2,7 +2,8 @@
 
 use crate::common::work::queue;
 use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
-use baton::{Claim, Client, LostReason, Settled, Settlement, WorkError, WorkItem, WorkQueue};
+use baton::work_queue::{Claim, Settled, Settlement, WorkError, WorkItem};
+use baton::{Client, LostReason, WorkQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
 use std::time::Duration;

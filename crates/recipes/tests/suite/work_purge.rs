@@ -2,7 +2,8 @@
 
 use crate::common::work::{drain, queue};
 use crate::common::{LONG, Stage, hide, session, within};
-use baton::{CreateMode, WorkError, WorkItem};
+use baton::tree::CreateMode;
+use baton::work_queue::{WorkError, WorkItem};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
 use std::time::Duration;

@@ -2,7 +2,9 @@
 
 use crate::common::work::{drain, queue};
 use crate::common::{LONG, Stage, connect, session, within};
-use baton::{CreateMode, WorkError, WorkItem, WorkQueue};
+use baton::WorkQueue;
+use baton::tree::CreateMode;
+use baton::work_queue::{WorkError, WorkItem};
 use baton_client::{OpCode, Session};
 use baton_testkit::{Match, Proxy};
 use std::time::Duration;
@@ -208,7 +210,8 @@ async fn many_at_once_are_claimed_in_one_change_and_what_is_not_taken_is_given_b
     let claims = within(queue.take_many(3)).await.unwrap();
     let payloads: Vec<_> = claims.iter().map(|claim| claim.payload().clone()).collect();
     assert_eq!(payloads, ["0", "1", "2"]);
-    let zxids: std::collections::HashSet<u64> = claims.iter().map(baton::Claim::token).collect();
+    let zxids: std::collections::HashSet<u64> =
+        claims.iter().map(baton::work_queue::Claim::token).collect();
     assert_eq!(zxids.len(), 1, "one change");
     assert_eq!(within(queue.claims()).await.unwrap().len(), 8);
     within(queue.give_back()).await.unwrap();

@@ -3,7 +3,9 @@
 
 use crate::common::work::queue;
 use crate::common::{LONG, SHORT, Stage, hide, polled, session, until_quiet, within};
-use baton::{Client, CreateMode, LostReason, Settlement, WorkError, WorkQueue};
+use baton::tree::CreateMode;
+use baton::work_queue::{Settlement, WorkError};
+use baton::{Client, LostReason, WorkQueue};
 use baton_client::{Acl, Perms};
 use baton_testkit::{Action, Match, Proxy, Variant};
 use std::time::{Duration, Instant};

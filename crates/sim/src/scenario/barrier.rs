@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use baton::{Barrier, BarrierError, CountdownLatch, DoubleBarrier};
+use baton::barrier::BarrierError;
+use baton::{Barrier, CountdownLatch, DoubleBarrier};
 use tokio::sync::Notify;
 
 use super::Scenario;

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 
-use baton::{Guard, Leadership, MultiGuard, ReadGuard, ReentrantGuard, ReleaseError, WriteGuard};
+use baton::guard::ReleaseError;
+use baton::lock::{MultiGuard, ReadGuard, ReentrantGuard, WriteGuard};
+use baton::{Guard, Leadership};
 
 use crate::boundary;
 use crate::occupancy::Occupancy;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton::QueueError;
+use baton::queue::QueueError;
 
 use crate::boundary;
 use crate::stage::Stage;

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton::{CreateMode, MemberError, Membership, NodeState, TreeCache};
+use baton::membership::{MemberError, NodeState};
+use baton::tree::CreateMode;
+use baton::{Membership, TreeCache};
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use baton::{Dialect, Guard, LockError, Mutex, SimpleMutex};
+use baton::lock::{LockError, SimpleMutex};
+use baton::naming::Dialect;
+use baton::{Guard, Mutex};
 use baton_client::Client;
 
 use super::Scenario;

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use baton::{Guard, PartitionEvent, Partitioner};
+use baton::partition::PartitionEvent;
+use baton::{Guard, Partitioner};
 use tokio::time::Instant;
 
 use super::Scenario;

@@ -3,9 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use baton::{
-    Client, DelayQueue, DistributedQueue, IdQueue, LockingQueue, PriorityQueue, QueueError,
-};
+use baton::queue::{DelayQueue, IdQueue, LockingQueue, PriorityQueue, QueueError};
+use baton::{Client, DistributedQueue};
 use bytes::Bytes;
 
 use super::Scenario;

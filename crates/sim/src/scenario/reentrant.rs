@@ -1,6 +1,7 @@
 //! The reentrant mutex: held until the last of its holder's guards goes, whichever that is.
 
-use baton::{OwnerId, ReentrantMutex};
+use baton::ReentrantMutex;
+use baton::lock::OwnerId;
 
 use super::Scenario;
 use super::hold::{granted, hold};

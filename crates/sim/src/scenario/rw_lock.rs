@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use baton::{LockError, RwDialect, RwLock};
+use baton::RwLock;
+use baton::lock::LockError;
+use baton::naming::RwDialect;
 
 use super::Scenario;
 use super::hold::{granted, hold_in, stay};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use baton::{Semaphore, SemaphoreError};
+use baton::Semaphore;
+use baton::semaphore::SemaphoreError;
 
 use super::Scenario;
 use super::hold::{granted, hold_in};

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex};
 
-use baton::{CreateMode, Guard, Mutex, TxnError};
+use baton::guard::TxnError;
+use baton::tree::CreateMode;
+use baton::{Guard, Mutex};
 
 use super::Scenario;
 use super::hold::{granted, hold};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
-use baton::{Counter, SharedValue, ValueError};
+use baton::value::ValueError;
+use baton::{Counter, SharedValue};
 
 use super::Scenario;
 use crate::stage::Stage;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use baton::{WorkError, WorkItem, WorkQueue};
+use baton::WorkQueue;
+use baton::work_queue::{WorkError, WorkItem};
 use baton_client::Client;
 use tokio::time::Instant;
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use baton::{WorkError, WorkItem, WorkQueue};
+use baton::WorkQueue;
+use baton::work_queue::{WorkError, WorkItem};
 
 use super::Scenario;
 use crate::boundary;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use baton::{Claim, WorkError, WorkItem, WorkQueue};
+use baton::WorkQueue;
+use baton::work_queue::{Claim, WorkError, WorkItem};
 use baton_client::Client;
 use tokio::time::Instant;
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use baton::{
-    Client, DelayQueue, DistributedQueue, LockingQueue, PriorityQueue, QueueError, QueueLayout,
-};
+use baton::queue::{DelayQueue, LockingQueue, PriorityQueue, QueueError, QueueLayout};
+use baton::{Client, DistributedQueue};
 
 use crate::Result;
 

@@ -1,9 +1,8 @@
 //! Baton's recipes in which a limited number hold at a time.
 
-use baton::{
-    Client, ElectionError, Guard, LeaderElection, Leadership, LockError, LostReason, Mutex,
-    ReadGuard, RwLock, Semaphore, WriteGuard,
-};
+use baton::election::ElectionError;
+use baton::lock::{LockError, ReadGuard, WriteGuard};
+use baton::{Client, Guard, LeaderElection, Leadership, LostReason, Mutex, RwLock, Semaphore};
 
 use super::Failed;
 use crate::Result;

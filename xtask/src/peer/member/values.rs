@@ -1,9 +1,9 @@
 //! Baton's recipes that are driven by single commands: barriers, groups and counters.
 
-use baton::{
-    Barrier, BarrierLayout, Client, Counter, CounterLayout, DoubleBarrier, Entered, GroupLayout,
-    Membership, Registration,
-};
+use baton::barrier::{BarrierLayout, Entered};
+use baton::membership::{GroupLayout, Registration};
+use baton::value::CounterLayout;
+use baton::{Barrier, Client, Counter, DoubleBarrier, Membership};
 use tokio::sync::Mutex;
 
 use super::{Failed, other};

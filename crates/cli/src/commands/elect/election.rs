@@ -1,6 +1,8 @@
 //! The election that a command line names, and what its errors come to.
 
-use baton::{Dialect, ElectionError, LeaderElection};
+use baton::LeaderElection;
+use baton::election::ElectionError;
+use baton::naming::Dialect;
 
 use crate::connection::Connection;
 use crate::exit::Failure;

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 
-use baton::{Departure, Leader};
+use baton::election::{Departure, Leader};
 use serde::Serialize;
 
 use super::election::{Which, election, failure};

@@ -12,7 +12,10 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use baton::{Dialect, Leadership, LostReason, Stage, WaitProgress};
+use baton::election::Stage;
+use baton::lock::WaitProgress;
+use baton::naming::Dialect;
+use baton::{Leadership, LostReason};
 use serde::Serialize;
 
 use self::election::{Which, election, failure};

@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use baton::{
-    Client, DelayQueue, DistributedQueue, IdQueue, LockingQueue, PriorityQueue, QueueError,
-    QueueLayout,
-};
+use baton::queue::{DelayQueue, IdQueue, LockingQueue, PriorityQueue, QueueError, QueueLayout};
+use baton::{Client, DistributedQueue};
 
 use crate::connection::Connection;
 use crate::duration;

@@ -7,7 +7,8 @@ mod work;
 use std::cell::Cell;
 use std::time::Duration;
 
-use baton::{IdQueue, QueueError, WaitedFor};
+use baton::error::WaitedFor;
+use baton::queue::{IdQueue, QueueError};
 use serde::Serialize;
 
 use self::input::Input;

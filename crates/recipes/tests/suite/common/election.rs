@@ -1,7 +1,8 @@
 //! What the tests of the election share: candidates, and the stages that they report.
 
 use super::within;
-use baton::{Client, LeaderElection, Stage as Step};
+use baton::election::Stage as Step;
+use baton::{Client, LeaderElection};
 
 pub fn election(client: &Client, path: &str) -> LeaderElection {
     LeaderElection::new(client, path).unwrap()
@@ -9,7 +10,7 @@ pub fn election(client: &Client, path: &str) -> LeaderElection {
 
 /// Reads stages until one that `wanted` picks.
 pub async fn until(
-    stages: &mut baton::StageStream,
+    stages: &mut baton::election::StageStream,
     mut wanted: impl FnMut(&Step) -> bool,
 ) -> Vec<Step> {
     within(async {

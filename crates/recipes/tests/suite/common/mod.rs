@@ -5,7 +5,8 @@
 pub mod election;
 pub mod work;
 
-use baton::{Client, Config, CreateMode, Mutex};
+use baton::tree::CreateMode;
+use baton::{Client, Config, Mutex};
 use baton_client::{
     Acl, BootInstant, BoxFuture, Clock, LeaseMode, LeaseOptions, OpCode, Perms, Session,
     SystemClock,

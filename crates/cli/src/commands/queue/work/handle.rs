@@ -1,6 +1,7 @@
 //! The work queue that a command line names, and what its errors come to.
 
-use baton::{WorkError, WorkQueue};
+use baton::WorkQueue;
+use baton::work_queue::WorkError;
 
 use crate::connection::Connection;
 use crate::exit::{self, Failure};

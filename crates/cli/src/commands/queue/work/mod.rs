@@ -16,7 +16,7 @@ mod worker;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use baton::WorkItem;
+use baton::work_queue::WorkItem;
 use clap::Subcommand;
 
 use self::admin::AdminVerb;

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use baton::{Claim, ClaimInfo, LostReason, Settled, Settlement, WorkError, WorkQueue};
+use baton::work_queue::{Claim, ClaimInfo, Settled, Settlement, WorkError};
+use baton::{LostReason, WorkQueue};
 use serde::Serialize;
 
 use super::handle::{failure, open};

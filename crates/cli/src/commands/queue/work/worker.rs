@@ -6,7 +6,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use baton::{Claim, WorkError, WorkQueue};
+use baton::WorkQueue;
+use baton::work_queue::{Claim, WorkError};
 use tokio::sync::watch;
 
 use super::handle::{failure, open};

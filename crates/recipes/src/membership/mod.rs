@@ -1,16 +1,21 @@
-//! Who is there: groups of members.
+//! Membership: which processes are there.
 //!
-//! Owns registration and the live view of a group. Membership is no lock: that a member is listed
-//! says that its session lived a moment ago, not that it holds anything.
+//! - [`Membership`]: a group, to join and to observe; it has an example.
+//! - [`PersistentNode`]: an ephemeral node that is created again in every new session.
 //!
-//! | module | owns |
-//! |---|---|
-//! | `view` | the members of a group, as they change |
-//! | `persistent_node` | the handle of a node that outlives its session |
-//! | `keeper` | the task that keeps the node there |
-//! | `node_control` | the state that handle and keeper share |
-//! | `layout` | names and data of members, of each library |
-//! | `error` | why a member is not registered |
+//! Membership is no lock: that a member is listed says that its session lived a moment ago.
+
+// Owns registration and the live view of a group. Membership is no lock: that a member is listed
+// says that its session lived a moment ago, not that it holds anything.
+//
+// | module | owns |
+// |---|---|
+// | `view` | the members of a group, as they change |
+// | `persistent_node` | the handle of a node that outlives its session |
+// | `keeper` | the task that keeps the node there |
+// | `node_control` | the state that handle and keeper share |
+// | `layout` | names and data of members, of each library |
+// | `error` | why a member is not registered |
 
 mod error;
 mod keeper;

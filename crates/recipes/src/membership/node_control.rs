@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-/// The state of a [`PersistentNode`](crate::PersistentNode).
+/// The state of a [`PersistentNode`](crate::membership::PersistentNode).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {

@@ -25,7 +25,9 @@ use uuid::Uuid;
 ///
 /// ```no_run
 /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let node = baton::PersistentNode::start(&client, "/services/web/10.0.0.7", b"port=80")?;
+/// use baton::membership::PersistentNode;
+///
+/// let node = PersistentNode::start(&client, "/services/web/10.0.0.7", b"port=80")?;
 /// node.registered().await?;
 /// node.set_data(b"port=80 draining");
 /// node.close().await;

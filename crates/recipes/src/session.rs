@@ -1,0 +1,24 @@
+//! The session below the recipes: connections, states, options and errors of operations.
+//!
+//! [`Client`] opens a session and a new one after a loss; recipes take a `&Client`. [`Session`] is
+//! one session, with every operation on the tree. [`crate::tree`] has what these operations take
+//! and yield, [`crate::lease`] until when a session is known to live.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), baton::Error> {
+//! use baton::session::{Client, Config};
+//! use baton::tree::CreateMode;
+//!
+//! let client = Client::connect(Config::new("127.0.0.1:2181")?).await?;
+//! let session = client.session().await?;
+//! session.create("/greeting", b"hello", CreateMode::Ephemeral).await?;
+//! client.close(std::time::Duration::from_secs(5)).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub use baton_client::{
+    BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientInfo, CloseError, Config,
+    ConfigError, ConnectError, EndReason, Endpoint, Error, Host, Pending, PendingApplied, Reason,
+    Session, SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, Transport,
+};

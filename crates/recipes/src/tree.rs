@@ -1,0 +1,11 @@
+//! The tree of nodes: what operations of a [`Session`](crate::Session) take and yield.
+//!
+//! [`CreateMode`], [`Acl`] and [`Op`] go into operations; [`Stat`], [`Data`], [`Children`] and
+//! [`OpResult`] come back. [`Watch`] waits for one change, [`PersistentWatch`] yields all of them.
+//! [`path`] has the rules of paths.
+
+pub use baton_client::{
+    Acl, AddWatchMode, Applied, Children, CreateMode, Created, Data, DeleteOptions, Deletion,
+    ErrorCode, EventKind, Op, OpCode, OpResult, Perms, PersistentEvent, PersistentWatch, Stat,
+    Watch, WatchEvent, path,
+};
