@@ -79,7 +79,7 @@ enum Experiment {
     Again,
     /// The reply to the create of the lock node is lost (H01, H15).
     LostReply,
-    /// Eight contenders with time to think (H31).
+    /// Eight waiters that pause between acquisitions (H31).
     Hang,
     /// The lock's number passes 2147483647 (H19–H21).
     LastNumber,

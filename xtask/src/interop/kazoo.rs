@@ -13,7 +13,7 @@ use crate::{Result, page, root, table};
 /// Where the pack lies if nobody says: beside the repository.
 const BESIDE: &str = "../shared/conformance/kazoo";
 const SCRIPT: &str = "run.sh";
-/// What Baton's server says in `envi`; one of kazoo's tests compares it with what the pack is told.
+/// What Baton's server says in `envi`; one test of kazoo compares it with the setting of the pack.
 const REPORTED_VERSION: &str = "3.9.5";
 
 /// Parts of a test's name by which it may miss, and why.

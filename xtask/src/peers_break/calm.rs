@@ -205,7 +205,7 @@ pub(super) fn lost_reply(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     ])
 }
 
-/// Eight contenders hold for up to 5 ms and think for up to 50.
+/// Eight waiters hold for up to 5 ms and pause for up to 50.
 pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let mut measurements = none();
     for run in 0..runs {
@@ -228,7 +228,7 @@ pub(super) fn hang(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
         }
     }
     Ok(vec![Row::new(
-        "H31: eight contenders with time to think stop for good within 30 s: runs",
+        "H31: eight waiters that pause between acquisitions stop for good within 30 s: runs",
         &measurements,
         Measurements::broken_runs,
     )])
@@ -251,7 +251,7 @@ fn hangs(log: &Log) -> bool {
     false
 }
 
-/// Four contenders whose numbers pass the end of the server's counter.
+/// Four waiters whose numbers pass the end of the server's counter.
 pub(super) fn last_number(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let mut server = server(runtime)?;
     let path = |run: usize, name: &str| format!("/number-{run}-{name}");

@@ -9,7 +9,7 @@ use crate::peer::{Event, Log, Peer, Spec};
 /// For what must come: a session's end, a grant after it, a JVM's start on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(70);
 
-/// Two contenders for one lock; the first holds it, the second waits for it.
+/// Two peers for one lock; the first holds it, the second waits for it.
 pub(super) struct Pair {
     pub(super) log: Log,
     pub(super) holder: Peer,
