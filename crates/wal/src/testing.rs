@@ -5,7 +5,5 @@
 //! in.
 
 mod fault;
-mod rng;
 
 pub use fault::{Fault, FaultStorage, Loss};
-pub use rng::Rng;

@@ -110,9 +110,9 @@ async fn no_acknowledged_write_is_lost_or_done_twice() {
     let (told, mut acknowledged) = watch::channel(0);
     let (stop, stopped) = watch::channel(false);
     let writer = tokio::spawn(write(session.clone(), told, stopped));
-    let mut moments = Seeded(2);
+    let mut moments = fastrand::Rng::with_seed(2);
     for kill in 0..=KILLS {
-        let moment = *acknowledged.borrow() + moments.between(20, 400) as usize;
+        let moment = *acknowledged.borrow() + moments.usize(20..400);
         let reached = acknowledged.wait_for(|count| *count >= moment);
         tokio::time::timeout(PATIENCE, reached)
             .await
@@ -306,9 +306,9 @@ fn join(home: &Home, servers: &str, timeout: &str, work: &str) -> Running {
 async fn no_lock_is_lost_and_the_line_stays_in_order() {
     let mut server = server().await;
     let line = Line::form(server.connect_string(), server.addr(), "12s").await;
-    let mut moments = Seeded(3);
+    let mut moments = fastrand::Rng::with_seed(3);
     for _ in 0..KILLS {
-        line.until_beats(moments.between(1, 60));
+        line.until_beats(moments.u64(1..60));
         server.kill();
         server.restart().await.unwrap();
         // Together these take longer than the session's timeout: it is kept alive, not merely not

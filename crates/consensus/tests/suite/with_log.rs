@@ -6,7 +6,7 @@ use std::sync::Arc;
 use baton_consensus::{
     Config, Consensus, Effects, Entry, EntryKind, HardState, Membership, Recovered, SnapshotPoint,
 };
-use baton_wal::testing::{Fault, FaultStorage, Loss, Rng};
+use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{Record, SnapshotMeta, Wal, WalError, WalOptions};
 use bytes::Bytes;
 
@@ -141,16 +141,16 @@ impl Server {
         self.wal.snapshot_saved(&info)
     }
 
-    fn work(&mut self, rng: &mut Rng, clients: &mut Clients) -> Result<(), WalError> {
+    fn work(&mut self, rng: &mut fastrand::Rng, clients: &mut Clients) -> Result<(), WalError> {
         for _ in 0..30 {
-            for _ in 0..=rng.below(4) {
+            for _ in 0..=rng.u64(..4) {
                 clients.proposed += 1;
                 let mut payload = clients.proposed.to_le_bytes().to_vec();
-                payload.resize(8 + rng.below(600) as usize, 0x5a);
+                payload.resize(8 + rng.usize(..600), 0x5a);
                 self.node.propose(Bytes::from(payload)).unwrap();
             }
             self.settle(clients)?;
-            if rng.percent(10) {
+            if rng.u8(..100) < 10 {
                 self.snapshot()?;
             }
         }
@@ -170,12 +170,12 @@ fn acknowledged_proposals_survive_any_crash() {
         Fault::Full,
     ];
     for seed in 0..300 {
-        let mut rng = Rng::new(seed);
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut disk = FaultStorage::new();
         let mut clients = Clients::default();
         for life in 0..6 {
-            let fault = faults[rng.below(faults.len() as u64) as usize];
-            disk.fail_at(rng.below(160), fault);
+            let fault = faults[rng.usize(..faults.len())];
+            disk.fail_at(rng.u64(..160), fault);
             let what = format!("seed {seed}, life {life}, {fault:?}");
             if let Ok(mut server) = Server::start(&disk) {
                 assert_holds(&server, &clients, &what);
@@ -183,10 +183,10 @@ fn acknowledged_proposals_survive_any_crash() {
                 clients.acknowledged.clone_from(&server.applied);
                 let _ = server.work(&mut rng, &mut clients);
             }
-            disk = if rng.percent(30) {
+            disk = if rng.u8(..100) < 30 {
                 disk.kill()
             } else {
-                disk.crash(Loss::Random(rng.next_u64()))
+                disk.crash(Loss::Random(rng.u64(..)))
             };
         }
         let server = Server::start(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

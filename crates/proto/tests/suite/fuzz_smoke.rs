@@ -22,22 +22,6 @@ const EDGES: [i32; 12] = [
     i32::MAX,
 ];
 
-/// xorshift64*: small, fixed, good enough to shuffle bytes.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 16) as usize % bound.max(1)
-    }
-}
-
 fn corpus() -> Vec<Vec<u8>> {
     let recordings = [
         include_str!("../golden/java-3.8.0.hex"),
@@ -54,30 +38,30 @@ fn corpus() -> Vec<Vec<u8>> {
     hex.map(bytes).collect()
 }
 
-fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
-    for _ in 0..=random.below(4) {
-        let place = random.below(bytes.len());
-        match random.below(7) {
-            0 => bytes.truncate(place),
-            1 => bytes.extend_from_slice(&random.next().to_be_bytes()),
+fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut fastrand::Rng) {
+    for _ in 0..=rng.usize(..4) {
+        let at = rng.usize(..bytes.len().max(1));
+        match rng.usize(..7) {
+            0 => bytes.truncate(at),
+            1 => bytes.extend_from_slice(&rng.u64(..).to_be_bytes()),
             2 => {
-                let other = &corpus[random.below(corpus.len())];
-                let from = random.below(other.len());
-                bytes.truncate(place);
+                let other = &corpus[rng.usize(..corpus.len())];
+                let from = rng.usize(..other.len().max(1));
+                bytes.truncate(at);
                 bytes.extend_from_slice(&other[from..]);
             }
             3 | 4 => {
-                let edge = EDGES[random.below(EDGES.len())].to_be_bytes();
-                for (to, from) in bytes.iter_mut().skip(place).zip(edge) {
+                let edge = EDGES[rng.usize(..EDGES.len())].to_be_bytes();
+                for (to, from) in bytes.iter_mut().skip(at).zip(edge) {
                     *to = from;
                 }
             }
             5 if !bytes.is_empty() => {
-                bytes.remove(place);
+                bytes.remove(at);
             }
             _ => {
-                if let Some(byte) = bytes.get_mut(place) {
-                    *byte ^= 1 << random.below(8);
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << rng.usize(..8);
                 }
             }
         }
@@ -89,10 +73,10 @@ fn smoke(seed: u64, target: fn(&[u8])) {
     for bytes in &corpus {
         target(bytes);
     }
-    let mut random = Random(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     for _ in 0..ROUNDS {
-        let mut bytes = corpus[random.below(corpus.len())].clone();
-        mutate(&mut bytes, &corpus, &mut random);
+        let mut bytes = corpus[rng.usize(..corpus.len())].clone();
+        mutate(&mut bytes, &corpus, &mut rng);
         target(&bytes);
     }
 }

@@ -4,8 +4,6 @@
 use crate::common::{Stage, mutex, within};
 use baton::Guard;
 use baton_testkit::{Proxy, Variant};
-use proptest::prelude::Rng;
-use proptest::test_runner::{RngAlgorithm, TestRng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -73,8 +71,8 @@ async fn contend(
     }
 }
 
-async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<Ledger>, seed: u8) {
-    let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<Ledger>, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
     let variants = [
         Variant::Rst,
         Variant::Fin,
@@ -85,18 +83,17 @@ async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<Ledger>, seed: u8) {
         Variant::BlackHoleToClient,
     ];
     for _ in 0..CUTS {
-        let pick = |below: usize, drawn: u32| usize::try_from(drawn).unwrap() % below;
-        let proxy = &proxies[pick(proxies.len(), rng.next_u32())];
-        match pick(variants.len() + 2, rng.next_u32()) {
+        let proxy = &proxies[rng.usize(..proxies.len())];
+        match rng.usize(..variants.len() + 2) {
             nth if nth < variants.len() => proxy.cut_all(variants[nth]),
             nth if nth == variants.len() => proxy.partition(),
             _ => proxy.refuse(),
         }
-        for _ in 0..pick(16, rng.next_u32()) {
+        for _ in 0..rng.usize(..16) {
             tokio::time::sleep(Duration::from_millis(10)).await;
             ledger.lock().unwrap().audit();
         }
-        if rng.next_u32().is_multiple_of(3) {
+        if rng.usize(..3) == 0 {
             proxy.heal();
         }
     }

@@ -471,17 +471,17 @@ async fn broken_frames_by_the_thousand_leave_other_sessions_unharmed() {
     let mut bystander = Wire::open(&to).await;
     bystander.create("/mine", b"untouched", 1).await.unwrap();
     for seed in 0..400 {
-        let mut rng = baton_wal::testing::Rng::new(seed);
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut wire = Wire::open(&to).await;
         let mut bytes = Vec::new();
-        for xid in 1..=rng.below(20) as i32 {
+        for xid in 1..=rng.i32(..20) {
             let (a, b) = (
-                format!("/f{}", rng.below(5)),
-                format!("/f{}/x", rng.below(5)),
+                format!("/f{}", rng.u64(..5)),
+                format!("/f{}/x", rng.u64(..5)),
             );
-            let watch = rng.percent(50);
-            let request = match rng.below(12) {
-                0 => create(&a, b"data", rng.below(8) as i32),
+            let watch = rng.u8(..100) < 50;
+            let request = match rng.u64(..12) {
+                0 => create(&a, b"data", rng.i32(..8)),
                 1 => Request::Delete {
                     path: &a,
                     version: -1,
@@ -495,7 +495,7 @@ async fn broken_frames_by_the_thousand_leave_other_sessions_unharmed() {
                 }]),
                 6 => Request::AddWatch {
                     path: &a,
-                    mode: rng.below(2) as i32,
+                    mode: rng.i32(..2),
                 },
                 7 => Request::SetWatches {
                     relative_zxid: 0,
@@ -510,17 +510,17 @@ async fn broken_frames_by_the_thousand_leave_other_sessions_unharmed() {
             };
             frame::write_request(&mut bytes, xid, &request);
         }
-        for _ in 0..rng.below(6) {
+        for _ in 0..rng.u64(..6) {
             if !bytes.is_empty() {
-                let at = rng.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << rng.below(8);
+                let at = rng.usize(..bytes.len());
+                bytes[at] ^= 1 << rng.u64(..8);
             }
         }
-        if rng.percent(30) {
-            bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
+        if rng.u8(..100) < 30 {
+            bytes.truncate(rng.usize(..=bytes.len()));
         }
         let _ = wire.try_send_bytes(&bytes).await;
-        if rng.percent(50) {
+        if rng.u8(..100) < 50 {
             bystander.call(Request::Sync { path: "/" }).await.unwrap();
         }
     }

@@ -1,7 +1,8 @@
 //! Random numbers for generators: the same from the same seed, on every machine. Not for secrets.
 //!
-//! Not `fastrand`: its sequence may change with a release, and a seed in a report must lead to the
-//! same program years later.
+//! Not `fastrand`: its sequence may change with a release. The programs of fixed seeds are kept
+//! with ZooKeeper's answers in `tests/golden`, and a seed in a report must lead to the same program
+//! years later.
 
 /// xorshift64*.
 #[derive(Debug, Clone)]

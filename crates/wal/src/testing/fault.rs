@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Rng;
 use crate::storage::{Access, LockError, LockGuard, Storage, StorageFile};
 
 /// A disk loses or keeps a write in pieces of this many bytes.
@@ -108,10 +107,10 @@ impl FaultStorage {
     pub fn crash(&self, loss: Loss) -> FaultStorage {
         let disk = self.disk();
         let mut rng = match loss {
-            Loss::Random(seed) => Some(Rng::new(seed)),
+            Loss::Random(seed) => Some(fastrand::Rng::with_seed(seed)),
             _ => None,
         };
-        let keep_percent = rng.as_mut().map_or(100, |rng| 25 * rng.below(5));
+        let keep_percent = rng.as_mut().map_or(100, |rng| 25 * rng.u64(..5));
         let files = disk
             .files
             .iter()
@@ -122,10 +121,10 @@ impl FaultStorage {
                     let Some(rng) = rng.as_mut() else {
                         return Keep::All;
                     };
-                    if !rng.percent(keep_percent) {
+                    if rng.u64(..100) >= keep_percent {
                         Keep::None
-                    } else if rng.percent(10) {
-                        Keep::First(rng.below(length))
+                    } else if rng.u8(..100) < 10 {
+                        Keep::First(rng.u64(..length.max(1)))
                     } else {
                         Keep::All
                     }
@@ -134,13 +133,13 @@ impl FaultStorage {
             .collect();
         // A folder's changes that were not synced may reach the disk in any order.
         let mut rng = match loss {
-            Loss::Random(seed) => Some(Rng::new(!seed)),
+            Loss::Random(seed) => Some(fastrand::Rng::with_seed(!seed)),
             _ => None,
         };
         let mut names = disk.durable_names.clone();
         for change in &disk.pending_names {
             let is_kept = match &mut rng {
-                Some(rng) => rng.percent(50),
+                Some(rng) => rng.u8(..100) < 50,
                 None => loss == Loss::Nothing,
             };
             if is_kept {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::support::options;
-use baton_wal::testing::{Fault, FaultStorage, Loss, Rng};
+use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{Entry, HardState, Record, Recovered, SnapshotMeta, Wal, WalError};
 use bytes::Bytes;
 
@@ -261,7 +261,7 @@ fn a_killed_process_and_then_a_power_loss_lose_nothing_acknowledged() {
 #[test]
 fn a_crash_during_recovery_loses_nothing_acknowledged() {
     let total = total_operations();
-    let mut rng = Rng::new(3);
+    let mut rng = fastrand::Rng::with_seed(3);
     for operation in 0..total {
         let disk = FaultStorage::new();
         disk.fail_at(operation, Fault::TornWrite);
@@ -281,7 +281,7 @@ fn a_crash_during_recovery_loses_nothing_acknowledged() {
                 let again = torn.crash(Loss::Nothing);
                 again.fail_at(at, fault);
                 let _ = reopen(&again);
-                let after = again.crash(Loss::Random(rng.next_u64()));
+                let after = again.crash(Loss::Random(rng.u64(..)));
                 let found = reopen(&after).unwrap_or_else(|error| panic!("{what}: {error}"));
                 known.assert_allows(&found, &what);
             }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::support::{self, all_files, open, recovered};
-use baton_wal::testing::{Fault, FaultStorage, Loss, Rng};
+use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
     DumpItem, Entry, FileReport, Record, RecoveryNote, Storage, Wal, WalError, WalOptions, dump,
     verify,
@@ -371,12 +371,12 @@ fn marks_of_another_folder_are_refused() {
 /// mark covers is missed when it is gone.
 #[test]
 fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
-    let mut rng = Rng::new(17);
+    let mut rng = fastrand::Rng::with_seed(17);
     for round in 0..300 {
         let disk = FaultStorage::new();
         disk.fail_at(
-            20 + rng.below(60),
-            [Fault::Crash, Fault::CrashAfter, Fault::TornWrite][rng.below(3) as usize],
+            20 + rng.u64(..60),
+            [Fault::Crash, Fault::CrashAfter, Fault::TornWrite][rng.usize(..3)],
         );
         let mut acknowledged = 0;
         let mut wal = open(&disk, options()).map(|(wal, _)| wal);
@@ -386,13 +386,13 @@ fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
                 index,
                 term: 1,
                 kind: 1,
-                payload: Bytes::from(vec![index as u8; rng.below(1_500) as usize]),
+                payload: Bytes::from(vec![index as u8; rng.usize(..1_500)]),
             });
             if wal.append(&[record]).and_then(|()| wal.sync()).is_err() {
                 break;
             }
             acknowledged = index;
-            if rng.percent(40) && wal.mark_end().is_err() {
+            if rng.u8(..100) < 40 && wal.mark_end().is_err() {
                 break;
             }
         }
@@ -412,7 +412,7 @@ fn no_crash_makes_a_mark_lie_and_no_loss_before_it_goes_unseen() {
             continue;
         };
         let content = crashed.content(FIRST).unwrap();
-        let from = 64 + rng.below(u64::from(mark.offset) - 63) as usize;
+        let from = 64 + rng.usize(..mark.offset as usize - 63);
         if content[from..mark.offset as usize]
             .iter()
             .all(|byte| *byte == 0)

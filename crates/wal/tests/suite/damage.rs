@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::support::{all_files, open, options, recovered, save_snapshot, segments};
-use baton_wal::testing::{FaultStorage, Loss, Rng};
+use baton_wal::testing::{FaultStorage, Loss};
 use baton_wal::{
     DirStorage, Entry, FileReport, HardState, Record, RecoveryNote, Storage, Wal, WalError,
     WalOptions, verify,
@@ -519,27 +519,27 @@ fn verify_names_every_damaged_file_and_changes_nothing() {
 fn any_number_of_damaged_bytes_never_panics_and_never_gives_back_what_was_not_written() {
     let disk = with_snapshots();
     let files = all_files(&disk);
-    let mut rng = Rng::new(11);
+    let mut rng = fastrand::Rng::with_seed(11);
     for round in 0..2_000 {
         let damaged = disk.crash(Loss::Nothing);
-        for _ in 0..=rng.below(6) {
-            let (name, content) = &files[rng.below(files.len() as u64) as usize];
-            let start = rng.below(content.len() as u64) as usize;
+        for _ in 0..=rng.u64(..6) {
+            let (name, content) = &files[rng.usize(..files.len())];
+            let start = rng.usize(..content.len());
             let mut now = damaged.content(name).unwrap();
-            match rng.below(4) {
+            match rng.u64(..4) {
                 0 => now.truncate(start),
                 1 => now
                     .iter_mut()
                     .skip(start)
                     .take(64)
-                    .for_each(|byte| *byte = rng.next_u64() as u8),
+                    .for_each(|byte| *byte = rng.u8(..)),
                 2 => now
                     .iter_mut()
                     .skip(start)
                     .take(600)
                     .for_each(|byte| *byte = 0),
                 _ => {
-                    let other = &files[rng.below(files.len() as u64) as usize].1;
+                    let other = &files[rng.usize(..files.len())].1;
                     let piece: Vec<u8> = other.iter().skip(start & !7).take(512).copied().collect();
                     for (target, byte) in now.iter_mut().skip(start & !7).zip(piece) {
                         *target = byte;

@@ -8,71 +8,69 @@ mod wal_targets;
 use std::fs;
 use std::path::Path;
 
-use baton_wal::testing::Rng;
-
 fn fixture(name: &str, from: usize) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
     fs::read(folder.join(name)).unwrap()[from..].to_vec()
 }
 
-fn mutated(seed: &[u8], rng: &mut Rng) -> Vec<u8> {
+fn mutated(seed: &[u8], rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=rng.below(8) {
+    for _ in 0..=rng.u64(..8) {
         if bytes.is_empty() {
-            bytes.push(rng.next_u64() as u8);
+            bytes.push(rng.u8(..));
         }
-        let at = rng.below(bytes.len() as u64) as usize;
-        match rng.below(5) {
-            0 => bytes[at] ^= 1 << rng.below(8),
-            1 => bytes[at] = [0, 1, 2, 3, 32, 64, 127, 255][rng.below(8) as usize],
+        let at = rng.usize(..bytes.len());
+        match rng.u64(..5) {
+            0 => bytes[at] ^= 1 << rng.u64(..8),
+            1 => bytes[at] = [0, 1, 2, 3, 32, 64, 127, 255][rng.usize(..8)],
             2 => bytes.truncate(at),
             3 => {
                 let piece = bytes[at..(at + 40).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
-            _ => bytes[at] = rng.next_u64() as u8,
+            _ => bytes[at] = rng.u8(..),
         }
     }
     bytes
 }
 
 /// Records without a payload, with small numbers; entries mostly in order.
-fn small_records(rng: &mut Rng) -> Vec<u8> {
+fn small_records(rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut next = 1;
-    for _ in 0..rng.below(12) {
+    for _ in 0..rng.u64(..12) {
         let mut record = [0; 32];
-        record[4] = if rng.percent(70) {
+        record[4] = if rng.u8(..100) < 70 {
             bytes.len() as u8
         } else {
             0
         };
-        record[8] = rng.below(4) as u8;
-        record[24] = if rng.percent(60) {
+        record[8] = rng.u8(..4);
+        record[24] = if rng.u8(..100) < 60 {
             1
         } else {
-            1 + rng.below(6) as u8
+            1 + rng.u8(..6)
         };
-        record[16] = if rng.percent(80) {
+        record[16] = if rng.u8(..100) < 80 {
             next
         } else {
-            rng.below(8) as u8
+            rng.u8(..8)
         };
         if record[24] == 1 {
             next = record[16] + 1;
         }
         bytes.extend_from_slice(&record);
     }
-    bytes.resize(bytes.len().max(200 * rng.below(2) as usize), 0);
+    bytes.resize(bytes.len().max(200 * rng.usize(..2)), 0);
     bytes
 }
 
 fn rounds(target: fn(&[u8]), seed: &[u8], count: u64) {
-    let mut rng = Rng::new(count);
+    let mut rng = fastrand::Rng::with_seed(count);
     target(seed);
     for _ in 0..count {
         target(&mutated(seed, &mut rng));
-        let noise: Vec<u8> = (0..rng.below(400)).map(|_| rng.next_u64() as u8).collect();
+        let noise: Vec<u8> = (0..rng.u64(..400)).map(|_| rng.u8(..)).collect();
         target(&noise);
         target(&small_records(&mut rng));
     }

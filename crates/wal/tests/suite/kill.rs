@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use baton_wal::testing::Rng;
 use baton_wal::{DirStorage, Entry, Record, SnapshotMeta, Wal, WalOptions, verify};
 use bytes::Bytes;
 
@@ -76,7 +75,7 @@ fn a_process_killed_at_any_time_loses_nothing_it_called_durable() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut rng = Rng::new(u64::from(std::process::id()));
+    let mut rng = fastrand::Rng::with_seed(u64::from(std::process::id()));
     let mut durable = 0_u64;
     for life in 0..15 {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -90,7 +89,7 @@ fn a_process_killed_at_any_time_loses_nothing_it_called_durable() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut left = rng.below(60);
+        let mut left = rng.u64(..60);
         for line in lines {
             let line = line.unwrap();
             if let Some((_, index)) = line.split_once("durable ") {

@@ -5,8 +5,6 @@
 #[path = "../../../../fuzz/src/zkdata_targets.rs"]
 mod zkdata_targets;
 
-use baton_wal::testing::Rng;
-
 const SNAPSHOT: &[u8] = include_bytes!("../golden/snapshot.0");
 const LOG: &[u8] = include_bytes!("../golden/log.1");
 /// Numbers at the edges of lengths and counts.
@@ -33,18 +31,18 @@ fn transactions() -> Vec<u8> {
     out
 }
 
-fn mutated(seed: &[u8], rng: &mut Rng) -> Vec<u8> {
+fn mutated(seed: &[u8], rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=rng.below(6) {
-        let at = rng.below(bytes.len().max(1) as u64) as usize;
-        match rng.below(6) {
+    for _ in 0..=rng.u64(..6) {
+        let at = rng.usize(..bytes.len().max(1));
+        match rng.u64(..6) {
             0 => bytes.truncate(at),
             1 => {
                 let piece = bytes[at..(at + 90).min(bytes.len())].to_vec();
                 bytes.splice(at..at, piece);
             }
             2 | 3 => {
-                let edge = EDGES[rng.below(EDGES.len() as u64) as usize].to_be_bytes();
+                let edge = EDGES[rng.usize(..EDGES.len())].to_be_bytes();
                 for (to, from) in bytes.iter_mut().skip(at).zip(edge) {
                     *to = from;
                 }
@@ -53,14 +51,14 @@ fn mutated(seed: &[u8], rng: &mut Rng) -> Vec<u8> {
                 .iter_mut()
                 .skip(at)
                 .take(1)
-                .for_each(|byte| *byte = rng.next_u64() as u8),
+                .for_each(|byte| *byte = rng.u8(..)),
         }
     }
     bytes
 }
 
 fn rounds(target: fn(&[u8]), seeds: &[&[u8]], count: u64) {
-    let mut rng = Rng::new(count);
+    let mut rng = fastrand::Rng::with_seed(count);
     for seed in seeds {
         target(seed);
         for _ in 0..count {
@@ -68,7 +66,7 @@ fn rounds(target: fn(&[u8]), seeds: &[&[u8]], count: u64) {
         }
     }
     for _ in 0..count {
-        let noise: Vec<u8> = (0..rng.below(300)).map(|_| rng.next_u64() as u8).collect();
+        let noise: Vec<u8> = (0..rng.u64(..300)).map(|_| rng.u8(..)).collect();
         target(&noise);
     }
 }
