@@ -1,4 +1,4 @@
-//! Hands the moment of the build to the server, which tells it behind its version as ZooKeeper
+//! Hands the moment of the build to the server, which shows it behind its version as ZooKeeper
 //! does. `SOURCE_DATE_EPOCH` sets it, for builds that have to come out the same.
 
 use std::time::{SystemTime, UNIX_EPOCH};

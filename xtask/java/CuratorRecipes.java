@@ -36,13 +36,13 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 final class CuratorRecipes {
     private CuratorRecipes() {}
 
-    static Object open(String servers, String recipe, String path, String name, int timeoutMillis, Peer.Told told)
+    static Object open(String servers, String recipe, String path, String name, int timeoutMillis, Peer.Listener listener)
             throws Exception {
         CuratorFramework session = CuratorFrameworkFactory.newClient(
                 servers, timeoutMillis, Math.max(timeoutMillis, 5_000), new ExponentialBackoffRetry(100, 8));
         session.getConnectionStateListenable().addListener((client, state) -> {
             if (state == ConnectionState.SUSPENDED || state == ConnectionState.LOST) {
-                told.tell(state.name());
+                listener.report(state.name());
             }
         });
         session.start();

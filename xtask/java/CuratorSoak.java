@@ -307,13 +307,13 @@ public final class CuratorSoak {
             }
         }
         for (SoakValues.Value value : recipe.values) {
-            String[] verdict = new String[1];
+            String[] fault = new String[1];
             await(() -> {
-                verdict[0] = value.verdict(judge, recipe.done.get());
-                return verdict[0] == null;
+                fault[0] = value.fault(judge, recipe.done.get());
+                return fault[0] == null;
             });
-            if (verdict[0] != null) {
-                broken(recipe.name, recipe.clients.get(recipe.values.indexOf(value)).name + " " + verdict[0]);
+            if (fault[0] != null) {
+                broken(recipe.name, recipe.clients.get(recipe.values.indexOf(value)).name + " " + fault[0]);
             }
         }
         long counted = number(judge, recipe.path + "-value");
@@ -345,7 +345,7 @@ public final class CuratorSoak {
                 ephemerals(session, node + "/" + child, found);
             }
         } catch (KeeperException.NoNodeException gone) {
-            // Between the two looks.
+            // Between the two reads.
         }
     }
 }

@@ -10,8 +10,8 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Stands in line for a lock with Curator's InterProcessMutex, again and again, and notes each turn in a register that the other
- * contenders share.
+ * Waits for a lock with Curator's InterProcessMutex, again and again, and notes each turn in a register that the other
+ * processes share.
  *
  * <p>The register is a folder: a holder makes the file {@code holder} and must be the first to do so, appends its name to
  * {@code turns}, and removes {@code holder}. A file {@code holder} that is already there is an overlap, noted in

@@ -7,7 +7,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
 /**
- * One process of another library, told what to do on standard input and reporting on standard output: see
+ * One process of another library, which reads commands on standard input and reporting on standard output: see
  * {@code xtask/src/peer/mod.rs} for the lines. Knows no recipe itself: those are in {@link CuratorRecipes} and
  * {@link ZooKeeperRecipes}.
  *
@@ -38,13 +38,13 @@ public final class Peer {
         String run(String command, String argument) throws Exception;
     }
 
-    /** A session, and whether its holder was told that something is wrong with it. */
-    static class Told {
-        volatile boolean told;
+    /** A session, and whether its holder was notified that something is wrong with it. */
+    static class Listener {
+        volatile boolean notified;
 
-        void tell(String what) {
-            told = true;
-            say("told", System.nanoTime(), what);
+        void report(String what) {
+            notified = true;
+            say("notified", System.nanoTime(), what);
         }
     }
 
@@ -65,7 +65,7 @@ public final class Peer {
         Thread reader = new Thread(Peer::read, "commands");
         reader.setDaemon(true);
         reader.start();
-        Told session = new Told();
+        Listener session = new Listener();
         Object recipe = open(args, session);
         say("ready", System.nanoTime(), "");
         while (true) {
@@ -93,14 +93,14 @@ public final class Peer {
         Runtime.getRuntime().halt(0);
     }
 
-    private static Object open(String[] args, Told session) throws Exception {
+    private static Object open(String[] args, Listener session) throws Exception {
         int timeout = Integer.parseInt(args[4]);
         return args[1].startsWith("curator-")
                 ? CuratorRecipes.open(args[0], args[1], args[2], args[3], timeout, session)
                 : ZooKeeperRecipes.open(args[0], args[1], args[2], args[3], timeout, session);
     }
 
-    private static void obey(String[] command, Object recipe, Told session, String[] args) throws Exception {
+    private static void obey(String[] command, Object recipe, Listener session, String[] args) throws Exception {
         switch (command[0]) {
             case "acquire":
                 ((Turn) recipe).acquire();
@@ -147,12 +147,12 @@ public final class Peer {
         }
     }
 
-    /** Does something every so often while it believes that it may: because nobody told it otherwise, or by its lock's own word. */
-    private static void act(Turn turn, Told session, String belief, long intervalMillis) {
+    /** Does something every so often while it believes that it may: because nobody notified it otherwise, or because its lock says so. */
+    private static void act(Turn turn, Listener session, String belief, long intervalMillis) {
         stopped = false;
         while (!stopped) {
             long now = System.nanoTime();
-            if (belief.equals("told") ? session.told : !turn.held()) {
+            if (belief.equals("notified") ? session.notified : !turn.held()) {
                 break;
             }
             say("act", now, 0);
@@ -173,12 +173,12 @@ public final class Peer {
         }
     }
 
-    /** Several contenders in this process, each with a session of its own. */
+    /** Several members in this process, each with a session of its own. */
     private static void crowd(int size, int holdMillis, int thinkMillis, String[] args) throws Exception {
         stopped = false;
         for (int lane = 0; lane < size; lane++) {
             int number = lane;
-            Turn turn = (Turn) open(args, new Told());
+            Turn turn = (Turn) open(args, new Listener());
             Thread thread = new Thread(() -> {
                 try {
                     turns(turn, number, holdMillis, thinkMillis);

@@ -16,7 +16,7 @@ import org.apache.curator.framework.recipes.locks.Lease;
 final class SoakTurns {
     private static final long PATIENCE_SECONDS = 20;
 
-    /** One contender. Used by one thread. */
+    /** One member. Used by one thread. */
     interface Turn {
         /** False if the time was over before its turn came. */
         boolean acquire() throws Exception;
@@ -105,7 +105,7 @@ final class SoakTurns {
         };
     }
 
-    /** Leads until it is told otherwise, then joins again. */
+    /** Leads until it is notified otherwise, then joins again. */
     static final class Latch implements Turn {
         private final CuratorFramework session;
         private final String path;

@@ -31,8 +31,8 @@ final class SoakValues {
         /** True if the step was done; false if it may or may not have been. */
         boolean step() throws Exception;
 
-        /** What is wrong at the end, after so many steps of all that were done; null if nothing is. It may be asked again. */
-        String verdict(SoakClient judge, long done) throws Exception;
+        /** What is wrong at the end, after `done` steps of all; null if nothing is. It may be asked again. */
+        String fault(SoakClient judge, long done) throws Exception;
 
         void close() throws Exception;
     }
@@ -48,7 +48,7 @@ final class SoakValues {
             }
 
             @Override
-            public String verdict(SoakClient judge, long done) throws Exception {
+            public String fault(SoakClient judge, long done) throws Exception {
                 return lost(count.get().postValue(), done);
             }
 
@@ -68,8 +68,8 @@ final class SoakValues {
             }
 
             @Override
-            public String verdict(SoakClient judge, long done) throws Exception {
-                // What this client was told of by its watch, against the tree.
+            public String fault(SoakClient judge, long done) throws Exception {
+                // What this client received from its watch, against the tree.
                 int there = java.nio.ByteBuffer.wrap(judge.session.getData().forPath(path)).getInt();
                 return count.getCount() != there ? "shows " + count.getCount() + " of " + there : lost(there, done);
             }
@@ -111,7 +111,7 @@ final class SoakValues {
             }
 
             @Override
-            public String verdict(SoakClient direct, long done) throws Exception {
+            public String fault(SoakClient direct, long done) throws Exception {
                 Stat now = direct.session.checkExists().forPath(path);
                 return now == null ? path + " is not there"
                         : now.getEphemeralOwner() != who.sessionId() ? path + " is another session's" : null;
@@ -203,7 +203,7 @@ final class SoakValues {
         }
 
         @Override
-        public String verdict(SoakClient judge, long done) throws Exception {
+        public String fault(SoakClient judge, long done) throws Exception {
             Map<String, String> there = new TreeMap<>();
             Map<String, String> seen = new TreeMap<>();
             walk(judge.session, path, there);

@@ -18,19 +18,19 @@ import org.apache.zookeeper.recipes.queue.DistributedQueue;
 final class ZooKeeperRecipes {
     private static final List<ACL> OPEN = ZooDefs.Ids.OPEN_ACL_UNSAFE;
 
-    /** Between two looks whether the library has hung. */
+    /** Between two checks whether the library has hung. */
     private static final long LOOK_MILLIS = 200;
 
     private ZooKeeperRecipes() {}
 
-    static Object open(String servers, String recipe, String path, String name, int timeoutMillis, Peer.Told told)
+    static Object open(String servers, String recipe, String path, String name, int timeoutMillis, Peer.Listener listener)
             throws Exception {
         CountDownLatch connected = new CountDownLatch(1);
         ZooKeeper session = new ZooKeeper(servers, timeoutMillis, event -> {
             if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
                 connected.countDown();
             } else {
-                told.tell(event.getState().name());
+                listener.report(event.getState().name());
             }
         });
         if (!connected.await(30, TimeUnit.SECONDS)) {
@@ -92,7 +92,7 @@ final class ZooKeeperRecipes {
             }
             while (retried && !acquired.await(LOOK_MILLIS, TimeUnit.MILLISECONDS)) {
                 if (first() && !acquired.await(LOOK_MILLIS, TimeUnit.MILLISECONDS)) {
-                    Peer.say("stuck", System.nanoTime(), "first in the line, and neither granted nor told");
+                    Peer.say("stuck", System.nanoTime(), "first in the queue, and neither granted nor notified");
                     release();
                     acquire();
                     return;
@@ -151,7 +151,7 @@ final class ZooKeeperRecipes {
             leader = true;
         }
 
-        /** False if the election failed, as it does when a znode goes between its two looks (H60). */
+        /** False if the election failed, as it does when a znode goes between its two reads (H60). */
         private boolean elected() throws Exception {
             CountDownLatch elected = new CountDownLatch(1);
             AtomicBoolean failed = new AtomicBoolean();

@@ -1,4 +1,4 @@
-"""One process of kazoo, told what to do on standard input and reporting on standard output.
+"""One process of kazoo, which reads commands on standard input and reporting on standard output.
 
 See xtask/src/peer/mod.rs for the lines. Every line printed has the instant of CLOCK_MONOTONIC at which it was true, so that
 lines of several processes on one machine can be compared. Ends at once when its standard input does.
@@ -29,19 +29,19 @@ def now():
     return time.monotonic_ns()
 
 
-class Told:
-    """A session, and whether its holder was told that something is wrong with it."""
+class Notified:
+    """A session, and whether its holder was notified that something is wrong with it."""
 
     def __init__(self, servers, timeout):
-        self.told = False
+        self.notified = False
         self.client = KazooClient(hosts=servers, timeout=timeout)
         self.client.add_listener(self._changed)
         self.client.start(timeout=30)
 
     def _changed(self, state):
         if state in (KazooState.SUSPENDED, KazooState.LOST):
-            self.told = True
-            say("told", now(), state)
+            self.notified = True
+            say("notified", now(), state)
 
 
 class Lock:
@@ -166,11 +166,11 @@ def open_recipe(session, recipe, path, name):
 
 
 def act(turn, session, belief, interval):
-    """Does something every so often while it believes that it may: nobody told it otherwise, or its lock says so."""
+    """Does something every so often while it believes that it may: nobody notified it otherwise, or its lock says so."""
     STOPPED.clear()
     while not STOPPED.is_set():
         at = now()
-        if session.told if belief == "told" else not turn.held():
+        if session.notified if belief == "notified" else not turn.held():
             break
         say("act", at, 0)
         time.sleep(interval / 1000)
@@ -190,7 +190,7 @@ def turns(turn, lane, hold, think):
 def crowd(size, hold, think, servers, recipe, path, name, timeout):
     STOPPED.clear()
     for lane in range(size):
-        turn = open_recipe(Told(servers, timeout), recipe, path, name)
+        turn = open_recipe(Notified(servers, timeout), recipe, path, name)
         threading.Thread(target=turns, args=(turn, lane, hold, think), daemon=True).start()
 
 
@@ -240,7 +240,7 @@ def read():
 def main():
     servers, recipe, path, name, timeout = sys.argv[1:]
     threading.Thread(target=read, daemon=True).start()
-    session = Told(servers, int(timeout) / 1000)
+    session = Notified(servers, int(timeout) / 1000)
     made = open_recipe(session, recipe, path, name)
     say("ready", now())
     while True:

@@ -149,7 +149,7 @@ const RECIPES: [Case; 11] = [
         connections: 1,
         ..variant(
             "handoff-bound",
-            "the bound: that change alone, one client, nobody to wait for or to tell",
+            "the bound: that change alone, one client, nobody to wait for or to notify",
             AWAITED,
             &HANDOFF,
         )

@@ -86,8 +86,8 @@ struct Holder {
     all_known: bool,
     path: String,
     acquired: BootInstant,
-    /// The last instant at which it was known to hold: its own guard's word, or the last line of
-    /// its command.
+    /// The last instant at which it was known to hold: as its own guard says, or by the last line
+    /// of its command.
     last: JoinHandle<std::result::Result<Last, Failure>>,
 }
 
@@ -255,7 +255,7 @@ async fn one(
         let lines = folder.path().join(format!("{timeout}"));
         holders.push(command(args, baton, at, timeout, path, &lines).await?);
     }
-    // The waiter's line forms, the schedules settle, and the cut meets another phase in each round.
+    // The waiters queue up, the schedules settle, and the cut meets another phase in each round.
     let granted: Vec<_> = holders
         .iter()
         .map(|holder| {

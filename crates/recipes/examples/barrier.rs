@@ -1,4 +1,4 @@
-//! Three workers that compute in step, a gate that lets them start, and a latch that tells when all
+//! Three workers that compute in step, a gate that lets them start, and a latch that opens when all
 //! have loaded.
 //!
 //! `cargo run -p baton --features embedded --example barrier`

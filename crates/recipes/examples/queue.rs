@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for build in 1..=6 {
         queue.offer(format!("build {build}").as_bytes()).await?;
     }
-    // An empty item tells a consumer to stop.
+    // An empty item makes a consumer stop.
     for _ in &consumers {
         queue.offer(b"").await?;
     }

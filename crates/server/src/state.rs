@@ -240,7 +240,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn why_writes_wait_is_told_with_what_to_do() {
+    async fn why_writes_wait_is_reported_with_what_to_do() {
         let state = state(Options::default());
         let load = "0 requests wait for the log; take load off the server";
         assert_eq!(state.why_writes_wait(), load);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn time_since_then_is_told_in_microseconds() {
+    fn time_since_then_is_given_in_microseconds() {
         let start = now() - Duration::from_secs(3);
         let since = micros_since(start);
         assert!((3_000_000..3_000_000 + 60_000_000).contains(&since));

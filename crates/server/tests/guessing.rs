@@ -49,7 +49,7 @@ async fn failed(to: &str) -> u64 {
 
 /// Each guess on a connection of its own, all at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_wrong_passwords_of_the_superuser_are_counted_told_and_not_judged_at_once() {
+async fn a_thousand_wrong_passwords_of_the_superuser_are_counted_reported_and_not_judged_at_once() {
     const GUESSES: usize = 1_000;
     let begun = std::time::Instant::now();
     let (server, to) = serving().await;

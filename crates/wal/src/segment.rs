@@ -2,8 +2,8 @@
 //!
 //! The scan decides what a bad record means. Each record carries the offset at which the write that
 //! brought it began; everything before that offset had been synced. So when a valid record follows
-//! a bad one, its `write_start` tells the two cases apart: behind the bad record, and acknowledged
-//! bytes are damaged; at or before it, and both came with one write that a crash tore.
+//! a bad one, its `write_start` distinguishes the two cases: behind the bad record, and
+//! acknowledged bytes are damaged; at or before it, and both came with one write that a crash tore.
 
 use bytes::Bytes;
 

@@ -12,7 +12,7 @@ use crate::database::OPEN_ACL;
 use crate::password::java_password;
 use crate::snapshot::{END, HEADER};
 
-/// So many bytes are written at once.
+/// The number of bytes written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 const CONTAINER: i64 = i64::MIN;
 const EXTENDED: i64 = 0xff << 56;

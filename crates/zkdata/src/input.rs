@@ -13,9 +13,9 @@ use crate::error::ZkDataError;
 pub(crate) const MAX_RECORD_BYTES: usize = 256 << 20;
 /// The same for one field of it.
 pub(crate) const LIMITS: Limits = Limits::with_max_frame_bytes(MAX_RECORD_BYTES / 2);
-/// So many bytes are read at once.
+/// The number of bytes read at once.
 const STEP_BYTES: usize = 256 << 10;
-/// So many bytes before the window's begin are kept, so that the end of a file is known.
+/// The number of bytes kept before the window's begin, so that the end of a file is known.
 const KEPT_BYTES: usize = 8;
 
 pub(crate) struct Input<'r> {

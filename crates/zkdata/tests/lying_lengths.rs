@@ -1,5 +1,5 @@
 //! Lengths and counts that lie take no memory: files of a few bytes, each with one number that
-//! claims more than there is. One test in its file, because it looks at what the whole process has
+//! claims more than there is. One test in its file, because it measures what the whole process has
 //! taken.
 #![allow(
     clippy::unwrap_used,

@@ -12,8 +12,8 @@ use crate::register::tally;
 use crate::{Result, java};
 
 const LOCK: &str = "/interop/lock";
-/// Processes of `baton lock` that queue up: one would leave the line empty while the next one
-/// starts.
+/// Processes of `baton lock` that queue up: one would leave the wait queue empty while the next
+/// one starts.
 const BATONS: usize = 3;
 
 /// Runs until the lock has gone from one to the other `hand_overs` times.

@@ -16,7 +16,7 @@ use crate::{Result, page, table};
 
 const TICK: Duration = Duration::from_secs(2);
 const HOLD_AND_THINK: &str = "loop 5 10";
-/// From the time when the line moves again after one fault to the next, on average.
+/// Average time from when the wait queue moves again after one fault to the next fault.
 const FAULT_PAUSE_MS: u64 = 1_500;
 /// After this number of turns behind a fault the queue moves again: more than members that stood
 /// before the one that it hit.
@@ -253,8 +253,8 @@ fn run_group(group: &Group, servers: &str, path: &str, args: &Args) -> Result<Ou
     let mut rng = fastrand::Rng::with_seed(group_seed);
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut paused: Option<(usize, Instant)> = None;
-    // A fault may hold the line up until a session has expired, so the next one waits until it
-    // moves again.
+    // A fault may hold the wait queue up until a session has expired, so the next one waits until
+    // it moves again.
     let (mut fault_at, mut said_at_fault) = (Instant::now(), 0);
     let mut next_fault = None;
     let two_timeouts = u64::try_from(2 * SESSION_TIMEOUT.as_millis())?;

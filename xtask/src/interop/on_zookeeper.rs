@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_tests_are_told_from_the_rest_of_what_is_printed() {
+    fn failed_tests_are_distinguished_from_the_rest_of_what_is_printed() {
         let printed = "
 running 3 tests
 .F

@@ -250,7 +250,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Lets it have its last turns, and hears its verdicts.
+    /// Lets it have its last turns, and reads its results.
     fn end(&mut self) -> Result<()> {
         let mut commands = self.process.0.stdin.take().ok_or("the soak has no pipes")?;
         writeln!(commands, "stop")?;

@@ -6,10 +6,10 @@
 //!
 //! | command | answers, each with the instant of CLOCK_MONOTONIC in ns |
 //! |---|---|
-//! | | `ready`; `told WHAT`: its session is disturbed; `error WHAT`; `refused WHY` |
+//! | | `ready`; `notified WHAT`: its session is disturbed; `error WHAT`; `refused WHY` |
 //! | `acquire`, `release` | `enter LANE`; `leave LANE` before the release, then `released LANE` |
 //! | `held` | `held true`: what the library itself says |
-//! | `act told MS`, `act held MS` | `act LANE` while undisturbed, or while "held"; `done act` |
+//! | `act notified MS`, `act held MS` | `act LANE` while undisturbed, or while "held"; `done act` |
 //! | `loop HOLD_MS THINK_MS` | turns until `stop` |
 //! | `crowd N HOLD_MS THINK_MS` | the same by several lanes of the process at once |
 //! | `put ITEM`; `drain`, until `stop` | `put ITEM` once it is in the tree; `item ITEM` for each |
@@ -262,8 +262,8 @@ impl Peer {
             .map_err(|error| format!("{} does not listen: {error}", self.recipe).into())
     }
 
-    /// What it says with this word after the last command; a refusal or an error said instead is
-    /// the error.
+    /// What it says that begins with `what` after the last command; a refusal or an error said
+    /// instead is the error.
     pub(crate) fn answer(&self, what: &str, limit: Duration) -> Result<Event> {
         self.hear(what, limit)?
             .ok_or_else(|| format!("{} did not say '{what}' within {limit:?}", self.recipe).into())

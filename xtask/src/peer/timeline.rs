@@ -54,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) longest_overlap_nanos: u64,
     /// Guards that ended before they were released.
     pub(crate) lost: usize,
-    /// Times that a library hung or failed in the line, as its process found.
+    /// Times that a library hung or failed while it waited, as its process found.
     pub(crate) stuck: usize,
 }
 

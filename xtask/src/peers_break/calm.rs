@@ -42,8 +42,8 @@ pub(super) fn pause(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (belief, what) in [
         (
-            "told",
-            "H25: the holder is paused for twice its timeout: what it does every 5 ms after that, under the other's lock, before its library tells it",
+            "notified",
+            "H25: the holder is paused for twice its timeout: what it does every 5 ms after that, under the other's lock, before its library notifies it",
         ),
         (
             "held",

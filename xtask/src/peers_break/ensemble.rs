@@ -14,7 +14,7 @@ use crate::Result;
 
 const SYNC_LIMIT: u32 = 5;
 /// A holder acts every 20 ms until it is notified of a loss.
-const ACT: &str = "act told 20";
+const ACT: &str = "act notified 20";
 
 /// The holder's server, a follower, is cut off from the leader; clients of both go on.
 pub(super) fn cut_off(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
@@ -110,7 +110,7 @@ fn experiment(
         if steps_down {
             // Votes still pass: once it has sent its clients away it is kept from being voted for
             // again.
-            await_told(&pairs);
+            await_notified(&pairs);
             server.pause()?;
         }
         let broke = observe(&mut pairs);
@@ -128,11 +128,11 @@ fn experiment(
 }
 
 /// Waits until one holder is notified of a loss, or one waiter has the lock.
-fn await_told(pairs: &[Pair]) {
+fn await_notified(pairs: &[Pair]) {
     let end = Instant::now() + PATIENCE;
     let settled = |pair: &Pair| {
         pair.log.events().iter().any(|event| match &*event.what {
-            "told" => event.peer == pair.holder.id(),
+            "notified" => event.peer == pair.holder.id(),
             "enter" => event.peer == pair.waiter.id(),
             _ => false,
         })

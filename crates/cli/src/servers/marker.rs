@@ -4,7 +4,7 @@
 //! A local server leaves an empty file in a folder that all users share, named after its user and
 //! process, and holds it locked as long as it runs. A command that finds a locked file of another
 //! user knows that this user's server runs. Nothing follows from a file but that: its owner, as the
-//! system tells it, is all that is believed, and nothing is read from it or written to it.
+//! system reports it, is all that is believed, and nothing is read from it or written to it.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};

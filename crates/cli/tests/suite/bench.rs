@@ -1,5 +1,5 @@
-//! `baton bench` against a server: every workload gives figures and leaves nothing behind; a bad
-//! start is told in one line.
+//! `baton bench` against a server: every workload gives measurements and leaves nothing behind; a
+//! bench that cannot start says why in one line.
 
 use assert_cmd::Command;
 use baton_client::{Client, Config};

@@ -217,12 +217,12 @@ fn a_broken_lock_stops_its_command_and_says_113() {
 }
 
 #[test]
-fn waiting_ends_with_a_signal_and_leaves_nothing_in_line() {
+fn waiting_ends_with_a_signal_and_leaves_no_waiter_behind() {
     let home = Home::new();
     let mut holder = home.spawn(&["lock", "/x"]);
     holder.line();
     let waiter = home.spawn(&["lock", "/x", "--", "true"]);
-    until("the waiter stands in line", || {
+    until("the waiter is in the queue", || {
         home.run(&["lock", "show", "/x"]).out.contains("waits")
     });
     waiter.signal("INT");

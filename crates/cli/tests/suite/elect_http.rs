@@ -1,4 +1,4 @@
-//! `elect --http`: who leads, told truthfully. On Baton's server, or with
+//! `elect --http`: it names the true leader. On Baton's server, or with
 //! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,7 +60,7 @@ impl Candidate {
     fn names(&self, name: &str) -> bool {
         self.ask().1["name"]
             .as_str()
-            .is_some_and(|told| told.contains(name))
+            .is_some_and(|shown| shown.contains(name))
     }
 }
 
@@ -76,15 +76,25 @@ async fn the_leader_says_200_and_the_others_name_it() {
     let place = Place::new().await;
     let first = Candidate::start(&place, &place.servers, "one");
     until("leading", || first.ask().0 == 200);
-    let (_, told) = first.ask();
-    assert_eq!(told["leading"], true);
-    assert_eq!(told["term"], 1);
-    assert!(told["lease_ms"].as_u64().unwrap() > 0, "{told}");
+    let (_, status_page) = first.ask();
+    assert_eq!(status_page["leading"], true);
+    assert_eq!(status_page["term"], 1);
+    assert!(
+        status_page["lease_ms"].as_u64().unwrap() > 0,
+        "{status_page}"
+    );
     let second = Candidate::start(&place, &place.servers, "two");
     until("one is named", || second.names("(one)"));
-    let (status, told) = second.ask();
-    assert_eq!((status, &told["leading"]), (503, &false.into()), "{told}");
-    assert!(told["age_ms"].as_u64().unwrap() < 4000, "{told}");
+    let (status, status_page) = second.ask();
+    assert_eq!(
+        (status, &status_page["leading"]),
+        (503, &false.into()),
+        "{status_page}"
+    );
+    assert!(
+        status_page["age_ms"].as_u64().unwrap() < 4000,
+        "{status_page}"
+    );
     signal(i32::try_from(first.child.id()).unwrap(), "TERM");
     until("two leads", || second.ask().0 == 200);
     until("two is named", || second.names("(two)"));
@@ -101,14 +111,17 @@ async fn a_candidate_that_is_cut_off_names_no_leader() {
     until("named", || other.names("(one)"));
     proxy.partition();
     until("nobody is named", || other.ask().1["name"].is_null());
-    let (status, told) = other.ask();
-    assert_eq!((status, &told["age_ms"]), (503, &serde_json::Value::Null));
+    let (status, status_page) = other.ask();
+    assert_eq!(
+        (status, &status_page["age_ms"]),
+        (503, &serde_json::Value::Null)
+    );
     proxy.heal();
     until("named again", || other.names("(one)"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_is_none_or_taken_is_refused_before_standing() {
+async fn an_invalid_or_taken_address_is_refused_before_the_candidate_joins() {
     let place = Place::new().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();

@@ -58,7 +58,7 @@ fn every_verb_has_help() {
 }
 
 #[test]
-fn the_help_of_lock_tells_what_scripts_rely_on() {
+fn the_help_of_lock_states_what_scripts_rely_on() {
     let help = Home::new().run(&["lock", "--help"]).out;
     for word in [
         "BATON_TOKEN",

@@ -258,7 +258,7 @@ fn a_write_that_fails_leaves_nothing() {
     limited("export --data-dir new --zookeeper-data back");
     assert!(!home.path("back/version-2").exists());
     assert!(!home.path("back/version-2.unfinished").exists());
-    // Of one that was cut off it is told what to do.
+    // After an export that was cut off, the error says what to do.
     fs::create_dir_all(home.path("back/version-2.unfinished")).unwrap();
     let ran = home.run(&["export", "--data-dir", "new", "--zookeeper-data", "back"]);
     refused(&ran, 125, "remove it");

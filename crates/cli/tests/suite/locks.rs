@@ -1,5 +1,5 @@
-//! Looking at locks, whoever put them there, and getting a holder to let go. On Baton's server, or
-//! with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
+//! Listing of locks, whoever created them, and asking a holder to release one. On Baton's server,
+//! or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
 use crate::common::{Place, until};
 use baton_client::{Config, CreateMode, Session};

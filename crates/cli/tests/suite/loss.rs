@@ -176,7 +176,7 @@ async fn h85_on_lost_ignore_lets_the_command_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h87_after_kill_9_of_the_holder_the_next_in_line_finds_no_worker() {
+async fn h87_after_kill_9_of_the_holder_the_next_waiter_finds_no_worker() {
     let home = Home::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
@@ -311,7 +311,7 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
 }
 
 /// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must
-/// tell.
+/// report the loss.
 async fn lost_as_the_command_ends(verb: &str) {
     let home = Home::new();
     let server = server().await;
@@ -352,11 +352,11 @@ async fn lost_as_the_command_ends(verb: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h86_a_lock_lost_just_as_the_command_ended_is_told_by_the_exit_code() {
+async fn h86_a_lock_lost_just_as_the_command_ended_is_reported_by_the_exit_code() {
     lost_as_the_command_ends("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h86_leadership_lost_just_as_the_command_ended_is_told_by_the_exit_code() {
+async fn h86_leadership_lost_just_as_the_command_ended_is_reported_by_the_exit_code() {
     lost_as_the_command_ends("elect").await;
 }

@@ -319,7 +319,7 @@ fn name_of_nobody() -> String {
 
 /// Where the tests may not become another user, those of the markers alone remain (`marker.rs`).
 #[test]
-fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
+fn two_users_of_a_machine_are_informed_that_they_share_no_lock() {
     let Some(users) = TwoUsers::new() else {
         return;
     };
@@ -343,11 +343,11 @@ fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
         said[0].contains("--unix-socket") && said[0].contains("--servers"),
         "{said:?}"
     );
-    // The other user reads of us, too, each time, unless `-q` is given.
+    // The other user receives the notice about us, too, each time, unless `-q` is given.
     let mut held = home.spawn(&["lock", "/y"]);
     assert!(held.line().starts_with("held /y"));
-    let told = users.they_run(&["ls"]);
-    assert!(told.err.contains("not shared"), "{told:?}");
+    let noticed = users.they_run(&["ls"]);
+    assert!(noticed.err.contains("not shared"), "{noticed:?}");
     let quiet = users.they_run(&["-q", "ls"]);
     assert_eq!((quiet.code, quiet.err.as_str()), (0, ""), "{quiet:?}");
     let json = home.run(&["--json", "ls"]);
@@ -356,9 +356,9 @@ fn two_users_of_a_machine_are_told_that_they_share_no_lock() {
     assert_eq!(event["users"], serde_json::json!([name_of_nobody()]));
 }
 
-/// As cron starts them. Each has to look when its own server can be seen already.
+/// As cron starts them. Each has to list the other servers once its own server is visible.
 #[test]
-fn of_two_users_who_start_at_once_one_is_told_at_least() {
+fn of_two_users_who_start_at_once_at_least_one_is_informed() {
     let Some(users) = TwoUsers::new() else {
         return;
     };

@@ -7,7 +7,7 @@ fn servers_of(home: &Home) -> Vec<i32> {
 }
 
 #[test]
-fn quiet_says_nothing_of_a_server_that_it_starts_and_still_tells_errors() {
+fn quiet_says_nothing_of_a_server_that_it_starts_and_still_reports_errors() {
     let home = Home::new();
     let ran = home.run(&["-q", "lock", "/x", "--", "true"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
@@ -59,10 +59,13 @@ fn a_held_lock_that_is_no_failure_by_e_0_is_not_mentioned() {
             (0, "", ""),
             "{skipped:?}"
         );
-        // Another code is a failure that somebody asked to be told.
-        let told = home.run(&[verb, &["-E", "75", "--", "true"]].concat());
-        assert_eq!(told.code, 75, "{told:?}");
-        assert!(told.complaint().contains("not acquired"), "{told:?}");
+        // Another code is a failure that somebody asked to see.
+        let reported = home.run(&[verb, &["-E", "75", "--", "true"]].concat());
+        assert_eq!(reported.code, 75, "{reported:?}");
+        assert!(
+            reported.complaint().contains("not acquired"),
+            "{reported:?}"
+        );
     }
     let args = ["lock", "-n", "/nightly", "-E", "0"];
     let verbose = home.run(&[&args[..], &["-v", "--", "true"]].concat());

@@ -61,7 +61,7 @@ async fn what_a_live_session_holds_is_shown_and_deleted_only_with_yes() {
         Some(&"{\"deleted\":\"/prod\"}"),
         "children go first"
     );
-    assert_eq!(holder.end().code, 113, "its holder is told");
+    assert_eq!(holder.end().code, 113, "its holder is notified");
     assert_eq!(place.run(&["stat", "/prod"]).code, 1);
 }
 
@@ -225,7 +225,7 @@ fn on_a_terminal(place: &Place, args: &[&str], answer: &str) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_it_asks_and_does_what_it_is_told() {
+async fn on_a_terminal_it_asks_and_does_what_is_answered() {
     let place = Place::new().await;
     let mut holder = place.spawn(&["lock", "/prod/deploy"]);
     assert!(holder.line().starts_with("held "));
@@ -287,10 +287,10 @@ async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
         "{json:?}"
     );
 
-    // A waiter that may not be read: who holds cannot be told for sure.
+    // A waiter that may not be read: the holder is not known for sure.
     let waiter = place.spawn(&["lock", "/app/z/lock"]);
     let mut names = Vec::new();
-    crate::common::until("two stand in line", || {
+    crate::common::until("two waiter nodes are there", || {
         names = place
             .run(&["ls", "/app/z/lock"])
             .out

@@ -1,4 +1,4 @@
-//! `baton sem`: so many commands at once, on the terms of `baton lock`.
+//! `baton sem`: a limited number of commands at once, on the terms of `baton lock`.
 
 use crate::common::{Home, Running};
 
@@ -11,7 +11,7 @@ fn holder(home: &Home, args: &[&str]) -> Running {
 }
 
 #[test]
-fn so_many_commands_run_at_once_and_the_next_one_waits_or_is_told() {
+fn one_command_per_slot_runs_at_once_and_the_next_one_waits_or_is_refused() {
     let home = Home::new();
     let first = holder(&home, &["sem", "/s", "--slots", "2"]);
     // The same semaphore by its other name.
@@ -37,7 +37,7 @@ fn so_many_commands_run_at_once_and_the_next_one_waits_or_is_told() {
 }
 
 #[test]
-fn several_permits_are_had_at_once_and_the_command_is_told_its_token() {
+fn several_permits_are_held_at_once_and_the_command_receives_its_token() {
     let home = Home::new();
     let heavy = holder(&home, &["sem", "/s", "--slots", "3", "--permits", "2"]);
     let two = home.run(&["sem", "-n", "/s", "--permits", "2", "--", "true"]);

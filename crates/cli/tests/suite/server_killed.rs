@@ -1,5 +1,5 @@
 //! `kill -9` of the server in mid-run: no acknowledged write is lost or done twice, no lock is lost
-//! within its session's timeout, and the line before it stays in order. On `baton serve`, or with
+//! within its session's timeout, and the wait queue stays in order. On `baton serve`, or with
 //! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper; one test on three of them, whatever the target.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,17 +36,17 @@ impl Seeded {
     }
 }
 
-/// What the writer was told about its writes. Write number `n` creates a znode with `n` in it and
-/// sets another to `n`.
+/// The outcomes that the writer has received for its writes. Write number `n` creates a znode with
+/// `n` in it and sets another to `n`.
 #[derive(Default)]
-struct Told {
+struct WriteOutcomes {
     issued: u64,
     created: BTreeMap<u64, Created>,
     not_created: BTreeSet<u64>,
     set: BTreeMap<u64, Stat>,
 }
 
-impl Told {
+impl WriteOutcomes {
     fn note_create(&mut self, number: u64, outcome: Result<Created, Error>) {
         match outcome {
             Ok(created) => {
@@ -71,10 +71,14 @@ impl Told {
     }
 }
 
-/// Writes without pause until told to stop, and tells after each acknowledgement how many there
-/// were.
-async fn write(session: Session, told: watch::Sender<usize>, stop: watch::Receiver<bool>) -> Told {
-    let mut notes = Told::default();
+/// Writes without pause until it is asked to stop, and sends the number of acknowledged writes
+/// after each acknowledgement.
+async fn write(
+    session: Session,
+    acknowledged: watch::Sender<usize>,
+    stop: watch::Receiver<bool>,
+) -> WriteOutcomes {
+    let mut notes = WriteOutcomes::default();
     let mut on_the_way: VecDeque<(u64, Pending<Created>, Pending<Stat>)> = VecDeque::new();
     loop {
         let stopping = *stop.borrow();
@@ -92,7 +96,7 @@ async fn write(session: Session, told: watch::Sender<usize>, stop: watch::Receiv
         };
         notes.note_create(number, create.await);
         notes.note_set(number, set.await);
-        told.send_replace(notes.created.len());
+        acknowledged.send_replace(notes.created.len());
     }
 }
 
@@ -107,9 +111,9 @@ async fn no_acknowledged_write_is_lost_or_done_twice() {
         let made = session.create(path, b"", CreateMode::Persistent).await;
         made.unwrap();
     }
-    let (told, mut acknowledged) = watch::channel(0);
+    let (count, mut acknowledged) = watch::channel(0);
     let (stop, stopped) = watch::channel(false);
-    let writer = tokio::spawn(write(session.clone(), told, stopped));
+    let writer = tokio::spawn(write(session.clone(), count, stopped));
     let mut moments = fastrand::Rng::with_seed(2);
     for kill in 0..=KILLS {
         let moment = *acknowledged.borrow() + moments.usize(20..400);
@@ -176,25 +180,25 @@ async fn no_acknowledged_write_is_lost_or_done_twice() {
 }
 
 /// A lock with a holder and three waiters, and the log to which everybody who gets in writes.
-struct Line {
+struct WaitQueue {
     home: Home,
     servers: String,
-    /// The server that is asked who stands in line.
+    /// The server whose list of waiter nodes counts.
     seen_at: SocketAddr,
     holder: Running,
     /// The holder's command.
     worker: i32,
     waiters: Vec<Running>,
-    /// The sessions in line, in order.
+    /// The sessions in the queue, in order.
     owners: Vec<i64>,
 }
 
-impl Line {
+impl WaitQueue {
     async fn form(servers: String, seen_at: SocketAddr, timeout: &str) -> Self {
         let home = Home::new();
         let work = "echo $$ > worker; echo $BATON_SESSION > session; while :; do echo beat >> log; sleep 0.02; done";
         let holder = join(&home, &servers, timeout, work);
-        let mut line = Self {
+        let mut queue = Self {
             worker: number_in(&home.path("worker")),
             home,
             servers,
@@ -205,18 +209,18 @@ impl Line {
         };
         for nth in 1..=3 {
             let work = format!("echo enter {nth} >> log; sleep 0.05; echo leave {nth} >> log");
-            let waiter = join(&line.home, &line.servers, "50s", &work);
-            line.waiters.push(waiter);
-            line.until(|owners| owners.len() == nth + 1).await;
+            let waiter = join(&queue.home, &queue.servers, "50s", &work);
+            queue.waiters.push(waiter);
+            queue.until(|owners| owners.len() == nth + 1).await;
         }
-        line.owners = line.owners().await;
-        line.until_beats(1);
-        let session = std::fs::read_to_string(line.home.path("session")).unwrap();
-        assert_eq!(session.trim(), format!("0x{:x}", line.owners[0]));
-        line
+        queue.owners = queue.owners().await;
+        queue.until_beats(1);
+        let session = std::fs::read_to_string(queue.home.path("session")).unwrap();
+        assert_eq!(session.trim(), format!("0x{:x}", queue.owners[0]));
+        queue
     }
 
-    /// Who stands in line now, as the server sees it.
+    /// The owners of the waiter nodes, in order, as the server lists them.
     async fn owners(&self) -> Vec<i64> {
         let mut nodes = inspect::children(self.seen_at, "/x")
             .await
@@ -239,7 +243,7 @@ impl Line {
         log.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until the holder's command has shown so many more signs of life.
+    /// Waits until the holder's command has shown `more` further signs of life.
     fn until_beats(&self, more: u64) {
         let enough = self.log().len() + usize::try_from(more).unwrap();
         until("the holder's command goes on", || {
@@ -248,7 +252,7 @@ impl Line {
         assert!(runs(self.worker), "the command was stopped");
     }
 
-    /// All are where they were, nobody gets in, and the holder's command goes on for so many signs
+    /// All are where they were, nobody gets in, and the holder's command goes on for `beats` signs
     /// of life.
     async fn goes_on(&self, beats: u64) {
         self.until(|owners| owners == self.owners).await;
@@ -259,7 +263,7 @@ impl Line {
         assert!(self.log().iter().all(|entry| entry == "beat"));
     }
 
-    /// Kills the holder's `baton`: its command is gone at once, its place in line only with its
+    /// Kills the holder's `baton`: its command is gone at once, its waiter node only with its
     /// session.
     async fn lose_the_holder(&self) {
         self.holder.signal("KILL");
@@ -303,20 +307,20 @@ fn join(home: &Home, servers: &str, timeout: &str, work: &str) -> Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_lock_is_lost_and_the_line_stays_in_order() {
+async fn no_lock_is_lost_and_the_wait_queue_stays_in_order() {
     let mut server = server().await;
-    let line = Line::form(server.connect_string(), server.addr(), "12s").await;
+    let queue = WaitQueue::form(server.connect_string(), server.addr(), "12s").await;
     let mut moments = fastrand::Rng::with_seed(3);
     for _ in 0..KILLS {
-        line.until_beats(moments.u64(1..60));
+        queue.until_beats(moments.u64(1..60));
         server.kill();
         server.restart().await.unwrap();
         // Together these take longer than the session's timeout: it is kept alive, not merely not
         // yet expired.
-        line.goes_on(160).await;
+        queue.goes_on(160).await;
     }
-    line.lose_the_holder().await;
-    line.passes_on().await;
+    queue.lose_the_holder().await;
+    queue.passes_on().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,9 +332,9 @@ async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
     let leader = ensemble.leader().await.unwrap();
     let survivor = ensemble.servers()[(leader + 1) % 3].addr();
     // The testkit's ensembles may take 20 s to elect another leader.
-    let line = Line::form(ensemble.connect_string(), survivor, "50s").await;
+    let queue = WaitQueue::form(ensemble.connect_string(), survivor, "50s").await;
     ensemble.servers_mut()[leader].kill();
-    line.goes_on(200).await;
-    line.holder.signal("TERM");
-    line.passes_on().await;
+    queue.goes_on(200).await;
+    queue.holder.signal("TERM");
+    queue.passes_on().await;
 }

@@ -112,7 +112,7 @@ async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
     let shown: serde_json::Value =
         serde_json::from_str(&place.run(&["elect", "show", "/e", "--json"]).out).unwrap();
     assert_eq!(shown["leader"], "eu-1");
-    // Though its offer holds an id in place of Baton's record.
+    // Its waiter node holds an id instead of Baton's record.
     assert!(
         shown["since_ms"].as_i64() > Some(1_600_000_000_000),
         "{shown}"

@@ -89,7 +89,7 @@ async fn h67_an_item_that_one_process_has_claimed_is_settled_by_another_and_once
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_nacked_comes_back_later_what_is_released_at_once_and_what_is_buried_never() {
+async fn what_is_nacked_comes_back_later_what_is_released_at_once_and_a_dead_letter_never() {
     let jobs = Jobs::with(&["a"]).await;
     let (keeper, _, token) = jobs.take(&[]);
     let released = jobs.settle("nack", &token, &["--release"]);
@@ -140,7 +140,7 @@ async fn what_is_nacked_comes_back_later_what_is_released_at_once_and_what_is_bu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_keeper_that_is_told_to_end_or_dies_gives_the_item_back() {
+async fn a_keeper_that_is_signalled_or_dies_gives_the_item_back() {
     let jobs = Jobs::with(&["a"]).await;
     let (keeper, _, token) = jobs.take(&[]);
     keeper.signal("TERM");
@@ -156,7 +156,7 @@ async fn a_keeper_that_is_told_to_end_or_dies_gives_the_item_back() {
     assert_eq!(keeper.end().code, 0);
     // Waiting for an item, too.
     let waiting = Running::new(jobs.baton(&["take", "/q"]));
-    crate::common::until("it stands in line", || {
+    crate::common::until("it waits in the queue", || {
         jobs.0.run(&["ls", "/q/waiters"]).out.contains("lock-")
     });
     waiting.signal("INT");

@@ -114,7 +114,7 @@ fn a_zoo_cfg_that_asks_for_authentication_is_not_served_without_it() {
 
 /// `clientPort` of a zoo.cfg is every address, of IPv6 and IPv4, as in ZooKeeper.
 #[test]
-fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_tells_what_is_bound() {
+fn the_client_port_of_a_zoo_cfg_takes_both_kinds_of_address_and_the_start_reports_what_is_bound() {
     let home = Home::new();
     let text = format!(
         "dataDir={}\nclientPort=0\njute.maxbuffer=100\n",

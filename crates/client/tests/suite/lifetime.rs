@@ -1,4 +1,4 @@
-//! When a session is alive, when it is not, and who is told: lease, states, pauses, half-open
+//! When a session is alive, when it is not, and who is notified: lease, states, pauses, half-open
 //! links, the death of its task.
 
 use std::time::Duration;
@@ -299,7 +299,7 @@ async fn h26_the_time_of_a_session_that_was_attached_late_is_over_when_the_serve
 }
 
 #[tokio::test(start_paused = true)]
-async fn h25_after_a_pause_the_first_look_says_lost_whatever_was_delivered() {
+async fn h25_after_a_pause_the_first_check_says_lost_whatever_was_delivered() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
@@ -428,7 +428,7 @@ async fn h35_a_thousand_flaps_reach_a_slow_listener_in_order_and_the_end_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h36_an_answer_that_is_looked_at_after_the_loss_finds_the_loss_already_told() {
+async fn h36_an_answer_that_is_read_after_the_loss_finds_the_loss_already_reported() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     peer.baton = true;
@@ -441,7 +441,8 @@ async fn h36_an_answer_that_is_looked_at_after_the_loss_finds_the_loss_already_t
     world.transport.refuse(true);
     drop(peer);
     assert_eq!(s.ended().await, EndReason::ExpiredLocally);
-    // The success was true once; whoever acts on it now is told otherwise by the session itself.
+    // The success was true once; whoever acts on it now is stopped by the state of the session
+    // itself.
     assert!(election.await.unwrap().is_some());
     assert_eq!(s.state(), State::Expired);
     assert!(!s.lease().is_valid());
@@ -533,7 +534,7 @@ fn h88_without_a_runtime_connecting_is_an_error_and_not_a_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_waits_for_the_servers_word_and_says_so_when_it_does_not_come() {
+async fn close_waits_for_the_servers_answer_and_says_so_when_it_does_not_come() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     let queued = s.delete("/before", None);

@@ -270,20 +270,20 @@ async fn h08_a_cleanup_begun_while_suspended_leaves_nothing_in_the_resumed_sessi
     let bench = Bench::new().await;
     let s = bench.session().await;
     let made = s
-        .create("/contender", b"", CreateMode::Ephemeral)
+        .create("/waiter", b"", CreateMode::Ephemeral)
         .await
         .unwrap();
     let mut states = s.states();
     bench.proxy.refuse();
     bench.proxy.cut_all(Variant::Rst);
     assert_eq!(states.next().await, Some(State::Suspended));
-    let e = s.fail_fast().delete("/contender", None).await.unwrap_err();
+    let e = s.fail_fast().delete("/waiter", None).await.unwrap_err();
     assert!(matches!(e, Error::NotSent { .. }), "{e}");
-    let cleanup = s.delete_eventually("/contender", made.stat.czxid);
+    let cleanup = s.delete_eventually("/waiter", made.stat.czxid);
     bench.proxy.heal();
     cleanup.await.unwrap();
     assert_eq!(states.next().await, Some(State::Connected { epoch: 2 }));
-    assert_eq!(s.exists("/contender").await.unwrap(), None);
+    assert_eq!(s.exists("/waiter").await.unwrap(), None);
     s.close(LONG).await.unwrap();
 }
 
@@ -378,7 +378,7 @@ async fn h53_watches_of_waits_given_up_leave_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_survive_a_reconnect_and_tell_what_was_missed() {
+async fn watches_survive_a_reconnect_and_report_what_was_missed() {
     let bench = Bench::new().await;
     let (s, other) = (bench.session().await, bench.witness().await);
     for path in ["/d", "/k", "/quiet"] {

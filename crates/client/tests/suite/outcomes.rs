@@ -293,7 +293,7 @@ async fn an_answer_out_of_order_ends_the_connection_and_nothing_is_taken_for_ano
 const MODE: CreateMode = CreateMode::EphemeralSequential;
 
 #[tokio::test(start_paused = true)]
-async fn h02_the_look_for_a_lost_create_syncs_first_and_finds_the_node() {
+async fn h02_the_recovery_of_a_lost_create_syncs_first_and_finds_the_node() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     let (s2, acl) = (s.clone(), [Acl::open_unsafe()]);
@@ -348,7 +348,7 @@ async fn h02_below_a_parent_that_may_not_be_listed_the_own_nodes_are_asked_for()
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     let s2 = s.clone();
-    let look = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
+    let recovery = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
     let asked = peer.expect(OpCode::Sync).await;
     peer.ok(&asked, Some(Response::Path("/p".to_owned()))).await;
     let asked = peer.expect(OpCode::GetChildren2).await;
@@ -361,7 +361,7 @@ async fn h02_below_a_parent_that_may_not_be_listed_the_own_nodes_are_asked_for()
     assert_eq!(asked.path(), "/p/_c_1-lock-0000000003");
     peer.ok(&asked, Some(Response::Stat(stat(33, SESSION))))
         .await;
-    let found = look.await.unwrap().unwrap().unwrap();
+    let found = recovery.await.unwrap().unwrap().unwrap();
     assert_eq!(found.stat.czxid, 33);
 }
 
@@ -381,9 +381,11 @@ async fn a_refused_multi_names_the_part_that_failed_whatever_its_code() {
         peer.ok(&asked, Some(Response::Multi(results))).await;
         match refused.await.unwrap_err() {
             Error::MultiRejected {
-                index, code: told, ..
+                index,
+                code: rejected_with,
+                ..
             } => {
-                assert_eq!((index, told), (culprit, code));
+                assert_eq!((index, rejected_with), (culprit, code));
             }
             other => panic!("{other}"),
         }
@@ -395,7 +397,7 @@ async fn h03_a_node_with_our_marker_of_another_session_is_deleted_and_never_ours
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     let s2 = s.clone();
-    let look = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
+    let recovery = tokio::spawn(async move { s2.recover_create("/p", "_c_1-").await });
     let asked = peer.expect(OpCode::Sync).await;
     peer.ok(&asked, Some(Response::Path("/p".to_owned()))).await;
     let asked = peer.expect(OpCode::GetChildren2).await;
@@ -416,7 +418,7 @@ async fn h03_a_node_with_our_marker_of_another_session_is_deleted_and_never_ours
     let asked = peer.expect(OpCode::Delete).await;
     assert_eq!(asked.path(), "/p/_c_1-lock-0000000003");
     peer.ok(&asked, None).await;
-    assert_eq!(look.await.unwrap().unwrap(), None);
+    assert_eq!(recovery.await.unwrap().unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -497,7 +499,7 @@ async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h01_a_create_that_is_refused_is_not_looked_for_and_not_sent_again() {
+async fn h01_a_create_that_is_refused_is_not_searched_for_and_not_sent_again() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     let (s2, acl) = (s.clone(), [Acl::open_unsafe()]);
@@ -572,7 +574,7 @@ async fn what_is_queued_behind_a_write_that_was_stuck_needs_no_timer_to_go_out()
 }
 
 #[tokio::test(start_paused = true)]
-async fn h07_a_deletion_looks_again_after_another_version_and_is_done_where_nothing_is_left() {
+async fn h07_a_deletion_reads_again_after_another_version_and_is_done_where_nothing_is_left() {
     let mut world = World::new();
     let (s, mut peer) = world.session().await;
     for end in [None, Some(ErrorCode::NoNode), Some(ErrorCode::NoAuth)] {
@@ -597,7 +599,7 @@ async fn h07_a_deletion_looks_again_after_another_version_and_is_done_where_noth
             }
         }
         if end == Some(ErrorCode::NoAuth) {
-            // The deletion goes on in the background; the first answer is told.
+            // The deletion goes on in the background; the caller receives the first answer.
             let refused = deletion.await.unwrap().unwrap_err();
             assert_eq!(refused.code(), end, "{refused}");
         } else {

@@ -218,7 +218,7 @@ async fn h38_a_break_between_two_events_of_one_change_loses_neither() {
     drop(peer);
     let mut peer = world.accept(SESSION).await;
     assert_eq!(peer.last_zxid_seen, 100);
-    // A server tells of the changes after this zxid only.
+    // A server reports the changes after this zxid only.
     assert_eq!(rearmed(&mut peer).await, (100, vec!["/b".to_owned()]));
     peer.event_of(105, EventKind::NodeDeleted, "/b").await;
     assert_eq!(second.await.unwrap().kind, EventKind::NodeDeleted);
@@ -281,7 +281,7 @@ async fn stream(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_persistent_watch_tells_of_gaps_and_its_memory_is_bounded() {
+async fn a_persistent_watch_reports_gaps_and_its_memory_is_bounded() {
     let mut world = World::new();
     let config = world.config().watch_capacity(8);
     let (s, mut peer) = world.session_with(config).await;

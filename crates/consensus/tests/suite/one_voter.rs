@@ -48,7 +48,7 @@ fn entry(index: u64, term: u64, text: &'static str) -> Entry {
 }
 
 #[test]
-fn a_sole_voter_leads_at_once_and_tells_so() {
+fn a_sole_voter_leads_at_once_and_reports_it() {
     let mut node = fresh();
     assert_eq!(node.status().role, Role::Follower);
     node.campaign().unwrap();

@@ -75,7 +75,7 @@ impl StageStream {
     }
 }
 
-/// Tells every listener, in order.
+/// Notifies every listener, in order.
 #[derive(Debug, Default)]
 pub(super) struct Announcer(Mutex<Vec<mpsc::UnboundedSender<Stage>>>);
 

@@ -21,7 +21,7 @@ pub enum SemaphoreError {
         /// What was still lacking.
         waited_for: WaitedFor,
     },
-    /// So many can never be held at once; or none were asked for.
+    /// More permits than can ever be held at once were asked for; or none.
     #[error("{path}: {asked} permit(s) asked for: ask for 1 to {most}, or resize the semaphore")]
     BadPermits {
         /// The semaphore's path.

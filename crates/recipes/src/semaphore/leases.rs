@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_of_other_semaphores_are_told_from_bystanders() {
+    fn leases_of_other_semaphores_are_distinguished_from_bystanders() {
         let own = ["locks", "leases", "notes"].map(str::to_owned);
         assert_eq!(foreign(&own), None);
         for child in [

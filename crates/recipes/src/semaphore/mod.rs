@@ -31,7 +31,7 @@ use uuid::Uuid;
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.
 const MOST_AT_ONCE: u32 = 500;
 
-/// So many permits at a path of the tree; one holder has one or several of them, or waits.
+/// A number of permits at a path of the tree; each holder has one or several of them, or waits.
 ///
 /// How many there are is stored in the tree, once for all participants: one that was made with
 /// another number is refused, also where two make the semaphore at the same instant. Each acquire

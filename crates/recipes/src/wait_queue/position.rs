@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn h43_only_a_reader_keeps_the_place_that_its_data_says_and_never_a_later_one() {
+    fn h43_only_a_reader_keeps_the_queue_position_that_its_data_says_and_never_a_later_one() {
         let kept = |naming: NamingScheme, mode, position| {
             let mut record = Record::new(None);
             record.kept_position = position;

@@ -23,12 +23,12 @@ use std::time::Duration;
 /// More than a node can hold.
 const TOO_MUCH: usize = 2 << 20;
 
-/// What a refusal says, which has to be one line.
+/// The text of a refusal, which has to be one line.
 #[track_caller]
-fn told<T: Debug, E: Display>(outcome: Result<T, E>) -> String {
-    let told = outcome.map_err(|error| error.to_string()).unwrap_err();
-    assert!(!told.contains('\n'), "{told}");
-    told
+fn refusal<T: Debug, E: Display>(outcome: Result<T, E>) -> String {
+    let text = outcome.map_err(|error| error.to_string()).unwrap_err();
+    assert!(!text.contains('\n'), "{text}");
+    text
 }
 
 #[tokio::test]
@@ -38,35 +38,35 @@ async fn a_path_that_breaks_the_rules_is_refused_by_every_recipe_before_anything
     for bad in ["", "relative", "/a//b", "/a/", "/a/./b", "/a/../b", "/a\0b"] {
         let of_two = [stage.path.as_str(), bad];
         let refusals = [
-            told(baton::Mutex::new(client, bad)),
-            told(SimpleMutex::new(client, bad)),
-            told(ReentrantMutex::new(client, bad)),
-            told(RwLock::new(client, bad)),
-            told(Semaphore::new(client, bad, 1)),
-            told(Semaphore::open(client, bad)),
-            told(MultiLock::new(client, of_two)),
-            told(LeaderElection::new(client, bad)),
-            told(DistributedQueue::new(client, bad)),
-            told(PriorityQueue::new(client, bad)),
-            told(DelayQueue::new(client, bad)),
-            told(IdQueue::new(client, bad)),
-            told(LockingQueue::new(client, bad)),
-            told(LockingQueue::new(client, bad)),
-            told(
+            refusal(baton::Mutex::new(client, bad)),
+            refusal(SimpleMutex::new(client, bad)),
+            refusal(ReentrantMutex::new(client, bad)),
+            refusal(RwLock::new(client, bad)),
+            refusal(Semaphore::new(client, bad, 1)),
+            refusal(Semaphore::open(client, bad)),
+            refusal(MultiLock::new(client, of_two)),
+            refusal(LeaderElection::new(client, bad)),
+            refusal(DistributedQueue::new(client, bad)),
+            refusal(PriorityQueue::new(client, bad)),
+            refusal(DelayQueue::new(client, bad)),
+            refusal(IdQueue::new(client, bad)),
+            refusal(LockingQueue::new(client, bad)),
+            refusal(LockingQueue::new(client, bad)),
+            refusal(
                 LockingQueue::new(client, "/items")
                     .unwrap()
                     .curator_layout(bad),
             ),
-            told(WorkQueue::new(client, bad)),
-            told(Barrier::new(client, bad)),
-            told(DoubleBarrier::new(client, bad, 2)),
-            told(CountdownLatch::new(client, bad, 2)),
-            told(baton::Counter::new(client, bad)),
-            told(SharedValue::new(client, bad)),
-            told(baton::Membership::new(client, bad)),
-            told(PersistentNode::start(client, bad, b"")),
-            told(TreeCache::builder(client, bad).map(drop)),
-            told(Partitioner::new(client, bad, ["item"])),
+            refusal(WorkQueue::new(client, bad)),
+            refusal(Barrier::new(client, bad)),
+            refusal(DoubleBarrier::new(client, bad, 2)),
+            refusal(CountdownLatch::new(client, bad, 2)),
+            refusal(baton::Counter::new(client, bad)),
+            refusal(SharedValue::new(client, bad)),
+            refusal(baton::Membership::new(client, bad)),
+            refusal(PersistentNode::start(client, bad, b"")),
+            refusal(TreeCache::builder(client, bad).map(drop)),
+            refusal(Partitioner::new(client, bad, ["item"])),
         ];
         for refusal in refusals {
             assert!(refusal.contains("not a legal path"), "{bad:?}: {refusal}");
@@ -161,8 +161,8 @@ async fn more_data_than_a_node_holds_is_refused_before_it_is_sent() {
     let lock = mutex(&client, &stage.path).name(&name);
     let error = within(lock.acquire()).await.unwrap_err();
     assert!(matches!(error, LockError::Client { .. }), "{error}");
-    let told = error.to_string();
-    assert!(told.contains("store less in one node"), "{told}");
+    let text = error.to_string();
+    assert!(text.contains("store less in one node"), "{text}");
 
     let election = LeaderElection::new(&client, &stage.path).unwrap();
     let error = within(election.data(&much).campaign()).await.unwrap_err();
@@ -208,23 +208,23 @@ async fn more_data_than_a_node_holds_is_refused_by_the_other_recipes_too() {
     let urgent = PriorityQueue::new(client, &format!("{path}-u")).unwrap();
     let locking = LockingQueue::new(client, &format!("{path}-l")).unwrap();
     let refusals = [
-        told(within(simple.acquire()).await),
-        told(within(rw.read()).await),
-        told(within(rw.write()).await),
-        told(within(several.acquire()).await),
-        told(within(semaphore.acquire(1)).await),
-        told(within(barrier.enter()).await),
-        told(within(ids.offer(&much, "id")).await),
-        told(within(delayed.offer(&much, Duration::ZERO)).await),
-        told(within(urgent.offer(&much, 1)).await),
-        told(within(locking.offer(&much)).await),
+        refusal(within(simple.acquire()).await),
+        refusal(within(rw.read()).await),
+        refusal(within(rw.write()).await),
+        refusal(within(several.acquire()).await),
+        refusal(within(semaphore.acquire(1)).await),
+        refusal(within(barrier.enter()).await),
+        refusal(within(ids.offer(&much, "id")).await),
+        refusal(within(delayed.offer(&much, Duration::ZERO)).await),
+        refusal(within(urgent.offer(&much, 1)).await),
+        refusal(within(locking.offer(&much)).await),
     ];
     for refusal in refusals {
         assert!(refusal.contains("store less in one node"), "{refusal}");
         assert!(refusal.contains(path), "{refusal}");
     }
     for node in inspect::tree(stage.addr, path).await.unwrap() {
-        // Containers and the semaphore's own node, of the number of its permits; nobody's place.
+        // Containers and the semaphore's own node, of the number of its permits; no waiter node.
         assert_eq!(node.stat.ephemeral_owner, 0, "{}", node.path);
     }
     assert_eq!(within(ids.depth()).await.unwrap(), 0);
@@ -234,7 +234,7 @@ async fn more_data_than_a_node_holds_is_refused_by_the_other_recipes_too() {
 /// Data that is not ours in a node that others read is no reason to fail, unless the node is to be
 /// counted on.
 #[tokio::test]
-async fn data_that_is_not_ours_is_passed_over_in_a_line_and_refused_where_it_is_counted_on() {
+async fn data_that_is_not_ours_is_passed_over_in_a_wait_queue_and_refused_where_it_is_counted_on() {
     let stage = Stage::new("theirs").await;
     let client = stage.client().await;
     let admin = session(&stage.client().await).await;
@@ -271,7 +271,8 @@ async fn data_that_is_not_ours_is_passed_over_in_a_line_and_refused_where_it_is_
     assert_eq!(admin.get_data(&terms).await.unwrap().data, &junk[..]);
 }
 
-/// A withdrawal is queued when the error is told; it is a round trip later that the node is gone.
+/// The delete of a waiter node is queued when the caller receives the error; the node is gone a
+/// round trip later.
 async fn until_empty(stage: &Stage, path: &str) {
     within(async {
         while !inspect::children(stage.addr, path)
@@ -291,13 +292,13 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
     let stage = Stage::new("released").await;
     let client = stage.client().await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
-    let (standing, lost, asked) = (guard.status(), guard.lost(), guard.on_revoke());
-    assert_eq!(standing.check(), Ok(()));
-    assert!(standing.remaining() > Duration::ZERO);
+    let (status, lost, asked) = (guard.status(), guard.lost(), guard.on_revoke());
+    assert_eq!(status.check(), Ok(()));
+    assert!(status.remaining() > Duration::ZERO);
     let node = guard.node().to_owned();
     within(guard.release()).await.unwrap();
-    assert_eq!(standing.check(), Err(LostReason::Released));
-    assert_eq!(standing.clone().remaining(), Duration::ZERO);
+    assert_eq!(status.check(), Err(LostReason::Released));
+    assert_eq!(status.clone().remaining(), Duration::ZERO);
     assert_eq!(within(lost).await, LostReason::Released);
     assert_eq!(within(asked).await, Err(LostReason::Released));
     let left = session(&client).await.exists(&node).await.unwrap();
@@ -305,17 +306,17 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
 
     let rw = RwLock::new(&client, &format!("{}-rw", stage.path)).unwrap();
     let reader = within(rw.read()).await.unwrap();
-    let (standing, lost) = (reader.status(), reader.lost());
+    let (status, lost) = (reader.status(), reader.lost());
     within(reader.release()).await.unwrap();
-    assert_eq!(standing.check(), Err(LostReason::Released));
+    assert_eq!(status.check(), Err(LostReason::Released));
     assert_eq!(within(lost).await, LostReason::Released);
 
     let election = LeaderElection::new(&client, &format!("{}-e", stage.path)).unwrap();
     let leadership = within(election.campaign()).await.unwrap();
-    let (standing, lost) = (leadership.status(), leadership.lost());
+    let (status, lost) = (leadership.status(), leadership.lost());
     let asked = leadership.on_revoke();
     within(leadership.resign()).await.unwrap();
-    assert_eq!(standing.check(), Err(LostReason::Released));
+    assert_eq!(status.check(), Err(LostReason::Released));
     assert_eq!(within(lost).await, LostReason::Released);
     assert_eq!(within(asked).await, Err(LostReason::Released));
 
@@ -335,7 +336,7 @@ async fn what_outlives_a_guard_says_that_it_was_released() {
 }
 
 #[tokio::test]
-async fn a_root_that_does_not_exist_is_told_by_every_recipe_that_would_write_there() {
+async fn a_root_that_does_not_exist_is_reported_by_every_recipe_that_would_write_there() {
     let stage = Stage::new("chroot").await;
     let proxy = Proxy::start_recording(stage.addr).await.unwrap();
     let root = format!("{}/root", stage.path);
@@ -353,22 +354,22 @@ async fn a_root_that_does_not_exist_is_told_by_every_recipe_that_would_write_the
     let semaphore = Semaphore::new(client, "/a", 2).unwrap();
     let work = WorkQueue::new(client, "/a").unwrap();
     let refusals = [
-        told(within(mutex(client, "/a").acquire()).await),
-        told(within(RwLock::new(client, "/a").unwrap().read()).await),
-        told(within(semaphore.acquire(1)).await),
-        told(within(semaphore.resize(3)).await),
-        told(within(work.offer("x")).await),
-        told(within(work.poll()).await),
-        told(within(work.set_capacity(Some(1))).await),
-        told(within(DistributedQueue::new(client, "/a").unwrap().take()).await),
-        told(within(LockingQueue::new(client, "/a").unwrap().take()).await),
-        told(within(SharedValue::new(client, "/a").unwrap().set(b"x")).await),
-        told(within(Barrier::new(client, "/a").unwrap().close()).await),
-        told(within(DoubleBarrier::new(client, "/a", 1).unwrap().enter()).await),
-        told(within(CountdownLatch::new(client, "/a", 1).unwrap().left()).await),
+        refusal(within(mutex(client, "/a").acquire()).await),
+        refusal(within(RwLock::new(client, "/a").unwrap().read()).await),
+        refusal(within(semaphore.acquire(1)).await),
+        refusal(within(semaphore.resize(3)).await),
+        refusal(within(work.offer("x")).await),
+        refusal(within(work.poll()).await),
+        refusal(within(work.set_capacity(Some(1))).await),
+        refusal(within(DistributedQueue::new(client, "/a").unwrap().take()).await),
+        refusal(within(LockingQueue::new(client, "/a").unwrap().take()).await),
+        refusal(within(SharedValue::new(client, "/a").unwrap().set(b"x")).await),
+        refusal(within(Barrier::new(client, "/a").unwrap().close()).await),
+        refusal(within(DoubleBarrier::new(client, "/a", 1).unwrap().enter()).await),
+        refusal(within(CountdownLatch::new(client, "/a", 1).unwrap().left()).await),
     ];
-    for told in refusals {
-        assert!(told.contains("NoNode"), "{told}");
+    for refusal in refusals {
+        assert!(refusal.contains("NoNode"), "{refusal}");
     }
     assert!(proxy.count(&Match::any_request()) < 150);
 }

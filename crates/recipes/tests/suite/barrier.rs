@@ -58,7 +58,7 @@ async fn h64_a_wait_at_a_gate_goes_on_with_the_next_session_and_ends() {
     let old = session(&client).await;
     proxy.partition();
     within(old.ended()).await;
-    // Opened while nobody could tell the one who waits.
+    // Opened while nobody could notify the one who waits.
     within(gate.open()).await.unwrap();
     proxy.heal();
     within(waiting).await.unwrap().unwrap();
@@ -72,18 +72,18 @@ async fn h64_neither_an_event_nor_a_new_session_opens_a_closed_gate() {
     let gate = Barrier::new(&other, &stage.path).unwrap();
     within(gate.close()).await.unwrap();
     let waiting = Barrier::new(&client, &stage.path).unwrap();
-    let looks = Match::reply(OpCode::GetData).path_contains(&*stage.path);
-    let looks = proxy.on(looks.every()).observe();
+    let reads = Match::reply(OpCode::GetData).path_contains(&*stage.path);
+    let reads = proxy.on(reads.every()).observe();
     let waiting = tokio::spawn(async move { waiting.wait().await });
-    within(looks.fired_times(1)).await;
+    within(reads.fired_times(1)).await;
     let touched = session(&other).await.set_data(&stage.path, b"", None).await;
     touched.unwrap();
-    within(looks.fired_times(2)).await;
+    within(reads.fired_times(2)).await;
     let old = session(&client).await;
     proxy.partition();
     within(old.ended()).await;
     proxy.heal();
-    within(looks.fired_times(3)).await;
+    within(reads.fired_times(3)).await;
     assert!(!waiting.is_finished());
     within(gate.open()).await.unwrap();
     within(waiting).await.unwrap().unwrap();
@@ -139,7 +139,7 @@ async fn a_gate_opened_by_another_is_not_closed_again_by_an_answer_that_was_lost
 }
 
 #[tokio::test]
-async fn a_latch_opens_after_so_many_count_downs_each_counted_once() {
+async fn a_latch_opens_after_its_number_of_count_downs_each_counted_once() {
     let stage = Stage::new("latch").await;
     let client = stage.client().await;
     let path = format!("{}/deep", stage.path);

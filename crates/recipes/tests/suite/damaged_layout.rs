@@ -1,5 +1,6 @@
 //! What a recipe does when somebody has deleted a node of its layout by hand: it makes the node
-//! again, or names it in a typed error. Never does it hang, nor look healthy and do nothing.
+//! again, or names it in a typed error. It never hangs, and never seems healthy while it does
+//! nothing.
 
 use crate::common::work::{drain, queue};
 use crate::common::{LONG, Stage, connect, session, within};
@@ -114,7 +115,7 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
     let client = stage.client().await;
     let admin = session(&stage.client().await).await;
     for part in ["items", "dead", "gate"] {
-        for call in ["poll", "take", "replay", "capacity", "bury", "nack"] {
+        for call in ["poll", "take", "replay", "capacity", "dead-letter", "nack"] {
             let path = format!("{}/{part}-{call}", stage.path);
             let made = queue(&client, &path).capacity(10);
             within(made.offer("a")).await.unwrap();
@@ -125,7 +126,7 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
             within(queue.offer("b")).await.unwrap();
             let dead = within(queue.dead_letters(1)).await.unwrap().remove(0).name;
             let claim = match call {
-                "bury" | "nack" => Some(within(queue.take()).await.unwrap()),
+                "dead-letter" | "nack" => Some(within(queue.take()).await.unwrap()),
                 _ => None,
             };
             let missing = format!("{path}/{part}");
@@ -160,10 +161,10 @@ async fn each_call_on_a_damaged_work_queue_works_or_names_the_missing_node() {
                 }
                 "replay" => within(queue.replay(&dead)).await.unwrap(),
                 "capacity" => within(queue.set_capacity(Some(11))).await.unwrap(),
-                "bury" | "nack" => {
+                "dead-letter" | "nack" => {
                     let claim = claim.unwrap();
                     let settled = match call {
-                        "bury" => within(claim.dead_letter("bad")).await,
+                        "dead-letter" => within(claim.dead_letter("bad")).await,
                         _ => within(claim.nack_after(Duration::from_secs(1), "x")).await,
                     };
                     // Items that were deleted are gone, and so is the claim on one.
@@ -246,7 +247,7 @@ async fn what_consumers_leave_at_a_queue_that_was_deleted_is_no_other_program_s(
 
 #[tokio::test]
 async fn an_item_without_attempts_left_is_not_tried_for_ever_where_the_dead_letters_were_deleted() {
-    let stage = Stage::new("bury").await;
+    let stage = Stage::new("dead-letter").await;
     let queue = queue(&stage.client().await, &stage.path).max_attempts(1);
     let admin = session(&stage.client().await).await;
     within(queue.offer("poison")).await.unwrap();
@@ -275,7 +276,7 @@ async fn ids_that_are_not_known_any_more_are_refused_and_not_taken_for_free() {
         .unwrap();
     let ids = format!("{}/ids", stage.path);
     remove(&admin, &ids).await;
-    // Whether the second is the first once more cannot be told.
+    // Nobody can know whether the second is the first once more.
     let again = within(queue.offer(WorkItem::new("x").id("x"))).await;
     assert!(
         matches!(&again, Err(WorkError::Damaged { node, .. }) if *node == ids),
@@ -492,7 +493,7 @@ async fn who_waits_below_a_node_that_is_deleted_goes_on() {
     within(waiting).await.unwrap().unwrap();
 }
 
-/// Waits until there are so many nodes below `path`.
+/// Waits until there are `count` nodes below `path`.
 async fn until_below(session: &Session, path: &str, count: usize) {
     within(async {
         while below(session, path).await.len() < count {

@@ -71,8 +71,8 @@ async fn h92_a_dead_guard_of_any_kind_gives_its_node_away_while_its_session_live
     let lost = lock.lost();
     lapse(&client, &proxy, async {
         let reason = lost.await;
-        for standing in &all {
-            assert_eq!(standing.check(), Err(LostReason::LeaseEnded));
+        for status in &all {
+            assert_eq!(status.check(), Err(LostReason::LeaseEnded));
         }
         reason
     })
@@ -116,7 +116,7 @@ async fn h92_a_dead_guard_of_any_kind_gives_its_node_away_while_its_session_live
 }
 
 #[tokio::test]
-async fn h92_a_dead_guard_deletes_its_node_once_and_tells_of_no_release() {
+async fn h92_a_dead_guard_deletes_its_node_once_and_signals_no_release() {
     let stage = Stage::new("h92b").await;
     let (client, proxy) = lapsing(&stage).await;
     let delayed = mutex(&client, &stage.path)
@@ -131,7 +131,7 @@ async fn h92_a_dead_guard_deletes_its_node_once_and_tells_of_no_release() {
     stage.until_children(3).await;
     let observer = session(&stage.client().await).await;
     let marker = format!("{}.released", guard.node());
-    let mut told = within(observer.exists_watch(&marker)).await.unwrap().1;
+    let mut signalled = within(observer.exists_watch(&marker)).await.unwrap().1;
     lapse(&client, &proxy, guard.lost()).await;
     let next = within(next).await.unwrap();
     assert!(!last.is_finished(), "one waiter was woken, the next");
@@ -139,7 +139,7 @@ async fn h92_a_dead_guard_deletes_its_node_once_and_tells_of_no_release() {
     within(session(&client).await.sync("/")).await.unwrap();
     assert_eq!(proxy.count(&Match::request(OpCode::Delete)), 1);
     within(observer.sync("/")).await.unwrap();
-    assert_eq!(told.try_event(), None, "a release was announced");
+    assert_eq!(signalled.try_event(), None, "a release was signalled");
     within(next.release()).await.unwrap();
     drop(within(last).await.unwrap());
 }
@@ -202,12 +202,12 @@ async fn h92_the_release_of_a_guard_that_was_lost_waits_for_no_server() {
 }
 
 #[tokio::test]
-async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told() {
+async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_signalled_release() {
     for drops in [false, true] {
         let stage = Stage::new("h92e").await;
         let (client, clock) = stage.lapsing_by_clock().await;
-        // One that others wait for, one that asks for a lock delay, and one that tells whoever
-        // observes.
+        // One that others wait for, one that asks for a lock delay, and one that notifies
+        // observers.
         let at = |name: &str| format!("{}-{name}", stage.path);
         let awaited = mutex(&client, &at("awaited"));
         let first = within(awaited.acquire()).await.unwrap();
@@ -224,9 +224,9 @@ async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told(
         for guard in guards {
             guard.keep_node().unwrap();
             let marker = format!("{}.released", guard.node());
-            let told = within(other.exists_watch(&marker)).await.unwrap().1;
+            let signalled = within(other.exists_watch(&marker)).await.unwrap().1;
             let gone = within(other.get_data_watch(guard.node())).await.unwrap().1;
-            ends.push((told, gone));
+            ends.push((signalled, gone));
         }
         clock.sleep(LAPSE);
         for guard in guards {
@@ -239,11 +239,11 @@ async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told(
             within(delayed.release()).await.unwrap_err();
             within(leader.resign()).await.unwrap_err();
         }
-        for (mut told, gone) in ends {
-            // The marker's news would come before that of the deletion, which is part of the same
+        for (mut signalled, gone) in ends {
+            // The marker's event would come before that of the deletion, which is part of the same
             // change.
             assert_eq!(within(gone).await.unwrap().kind, EventKind::NodeDeleted);
-            assert_eq!(told.try_event(), None);
+            assert_eq!(signalled.try_event(), None);
         }
     }
 }
@@ -251,10 +251,10 @@ async fn h92_a_node_that_was_kept_over_a_loss_goes_without_a_release_being_told(
 /// Has another acquire wait behind `guard`.
 async fn behind(guard: Guard, lock: Mutex) -> (Guard, JoinHandle<Guard>) {
     let folder = guard.node().rsplit_once('/').unwrap().0.to_owned();
-    let looking = guard.session().clone();
+    let observer = guard.session().clone();
     let next = tokio::spawn(async move { lock.acquire().await.unwrap() });
     let joined = async {
-        while looking.children(&folder).await.unwrap().names.len() < 2 {
+        while observer.children(&folder).await.unwrap().names.len() < 2 {
             tokio::task::yield_now().await;
         }
     };

@@ -1,4 +1,4 @@
-//! Why a leader went, as an observer is told.
+//! The reason for which a leader went, as an observer receives it.
 
 use crate::common::election::election;
 use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
@@ -34,7 +34,7 @@ async fn leader(stage: &Stage) -> Leadership {
 }
 
 #[tokio::test]
-async fn a_resignation_is_told_from_a_failure_and_from_a_removal() {
+async fn a_resignation_is_distinguished_from_a_failure_and_from_a_removal() {
     let stage = Stage::new("why").await;
     let (failing, proxy) = stage.proxied(SHORT).await;
     let first = leader(&stage).await;
@@ -64,7 +64,7 @@ async fn a_resignation_is_told_from_a_failure_and_from_a_removal() {
     assert!(within(other.depose(&seen)).await.unwrap());
     assert_eq!(sees(&mut observer, None).await, Some(Departure::Removed));
 
-    // Asked to, whatever that has put in the place of its record.
+    // The leader resigns on request, though the request has replaced its record.
     let fourth = leader(&stage).await;
     sees(&mut observer, Some(fourth.node())).await;
     let seen = within(other.leader()).await.unwrap().unwrap();
@@ -101,7 +101,7 @@ async fn a_leader_that_had_lost_its_lease_before_has_failed() {
 }
 
 #[tokio::test]
-async fn a_resignation_whose_answer_or_request_is_lost_is_told_all_the_same() {
+async fn a_resignation_whose_answer_or_request_is_lost_is_reported_all_the_same() {
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
             let stage = Stage::new("why-cut").await;

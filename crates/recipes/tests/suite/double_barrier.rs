@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 /// many tests run at once.
 const CUT_TIMEOUT: Duration = LONG;
 
-type Verdict = Result<Entered, BarrierError>;
+type EnterOutcome = Result<Entered, BarrierError>;
 
 fn barrier(client: &Client, stage: &Stage, count: u32) -> DoubleBarrier {
     DoubleBarrier::new(client, &stage.path, count).unwrap()
 }
 
-fn entering(barrier: &DoubleBarrier) -> JoinHandle<Verdict> {
+fn entering(barrier: &DoubleBarrier) -> JoinHandle<EnterOutcome> {
     let barrier = barrier.clone();
     tokio::spawn(async move { barrier.enter().await })
 }
@@ -34,7 +34,7 @@ async fn hasty(
     barrier: &DoubleBarrier,
     round: u64,
     nth: usize,
-) -> JoinHandle<Verdict> {
+) -> JoinHandle<EnterOutcome> {
     let barrier = barrier.clone();
     let hasty = tokio::spawn(async move { barrier.enter_timeout(LIMIT).await });
     stage.until_in_round(round, nth).await;
@@ -46,7 +46,7 @@ fn leaving(inside: Entered) -> JoinHandle<Result<Left, BarrierError>> {
 }
 
 impl Stage {
-    /// Waits until the newest round has so many children.
+    /// Waits until the newest round has `count` children.
     async fn until_in_round(&self, round: u64, count: usize) -> Vec<inspect::Znode> {
         let path = format!("{}/round-{round:010}", self.path);
         within(async {
@@ -80,10 +80,10 @@ async fn all_enter_when_all_have_come_and_leave_when_all_are_done_round_after_ro
         let out: Vec<_> = inside.into_iter().map(leaving).collect();
         stage.until_in_round(round, 3).await;
         assert!(out.iter().all(|member| !member.is_finished()));
-        let verdict = within(last.leave()).await.unwrap();
-        assert_eq!(verdict.lost, 0);
+        let left = within(last.leave()).await.unwrap();
+        assert_eq!(left.lost, 0);
         for member in out {
-            assert_eq!(within(member).await.unwrap().unwrap(), verdict);
+            assert_eq!(within(member).await.unwrap().unwrap(), left);
         }
     }
     stage.until_children(0).await;
@@ -152,7 +152,7 @@ async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() 
         let mut inside = Vec::new();
         if aborted {
             // A foreign child keeps the round in the tree, as a member that has yet to read the
-            // verdict would.
+            // decision would.
             let admin = session(&stage.client().await).await;
             let child = format!("{}/round-{:010}/kept", stage.path, 1);
             let kept = admin.create(&child, b"", CreateMode::Persistent);
@@ -176,7 +176,7 @@ async fn h63_a_node_that_is_made_after_the_decision_belongs_to_the_next_round() 
 }
 
 #[tokio::test]
-async fn h63_a_spurious_wake_up_is_no_verdict() {
+async fn h63_a_spurious_wake_up_is_no_decision() {
     let stage = Stage::new("h63c").await;
     let client = stage.client().await;
     let meeting = barrier(&client, &stage, 2);
@@ -228,7 +228,7 @@ async fn h63_a_member_whose_time_is_up_ends_the_round_for_all_and_is_not_counted
 }
 
 #[tokio::test]
-async fn h63_a_member_that_crashes_while_others_leave_is_told_to_all_as_lost() {
+async fn h63_a_member_that_crashes_while_others_leave_is_reported_to_all_as_lost() {
     for crashed in 0..3 {
         let stage = Stage::new("h63e").await;
         let mut members = Vec::new();
@@ -323,7 +323,7 @@ async fn h63_a_leaver_whose_time_is_up_breaks_the_round_for_all_that_leave() {
 }
 
 #[tokio::test]
-async fn h63_a_cut_at_any_message_leaves_one_verdict() {
+async fn h63_a_cut_at_any_message_leaves_one_decision() {
     let points = [
         Match::request(OpCode::Create2),
         Match::reply(OpCode::Create2),
@@ -441,10 +441,10 @@ async fn h63_a_decision_that_comes_behind_an_abort_is_refused() {
     aborting.release();
     within(going.fired()).await;
     deciding.release();
-    let verdict = within(last).await.unwrap().map(drop).unwrap_err();
-    assert!(matches!(verdict, BarrierError::Aborted { .. }), "{verdict}");
+    let aborted = within(last).await.unwrap().map(drop).unwrap_err();
+    assert!(matches!(aborted, BarrierError::Aborted { .. }), "{aborted}");
     going.release();
-    assert_eq!(within(hasty).await.unwrap().unwrap_err(), verdict);
+    assert_eq!(within(hasty).await.unwrap().unwrap_err(), aborted);
 }
 
 #[tokio::test]
@@ -495,7 +495,7 @@ async fn h63_a_leave_dropped_on_its_way_leaves_no_node() {
 }
 
 #[tokio::test]
-async fn a_member_is_woken_by_the_verdict_and_by_nothing_before() {
+async fn a_member_is_woken_by_the_decision_and_by_nothing_before() {
     let stage = Stage::new("herd").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let first = entering(&barrier(&client, &stage, 12));

@@ -188,7 +188,7 @@ async fn an_observer_sees_each_leader_and_the_absence_of_one() {
 }
 
 #[tokio::test]
-async fn an_offer_for_leader_election_support_stands_in_line_with_theirs() {
+async fn a_candidate_for_leader_election_support_waits_in_one_queue_with_theirs() {
     let stage = Stage::new("support").await;
     let client = stage.client().await;
     let admin = stage.occupied().await;
@@ -239,8 +239,8 @@ async fn an_offer_for_leader_election_support_stands_in_line_with_theirs() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
-    let stage = Stage::new("told").await;
+async fn a_member_that_another_process_names_as_leader_still_follows() {
+    let stage = Stage::new("forged").await;
     let leader = within(election(&stage.client().await, &stage.path).campaign())
         .await
         .unwrap();
@@ -259,27 +259,32 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
     let Step::OfferComplete { node } = &seen[2] else {
         panic!("{seen:?}")
     };
-    // Another process writes, wherever the member might read it, that it leads: into its offer,
-    // into the record of terms, into the leader's offer, and by a child of the election's path.
-    let told = session(&stage.client().await).await;
-    let offer = told.get_data(node).await.unwrap();
+    // Another process writes, wherever the member might read it, that it leads: into its waiter
+    // node, into the record of terms, into the leader's waiter node, and by a child of the
+    // election's path.
+    let forger = session(&stage.client().await).await;
+    let offer = forger.get_data(node).await.unwrap();
     let record = baton::record::Record::from_bytes(&offer.data).unwrap();
     let forged = format!(
         r#"{{"epoch":7,"token":{},"offer":"{}"}}"#,
         offer.stat.czxid, record.id
     );
     let terms = format!("{}-__term__", stage.path);
-    told.set_data(&terms, forged.as_bytes(), None)
+    forger
+        .set_data(&terms, forged.as_bytes(), None)
         .await
         .unwrap();
-    told.set_data(node, b"you are the leader", None)
+    forger
+        .set_data(node, b"you are the leader", None)
         .await
         .unwrap();
-    told.set_data(leader.node(), &offer.data, None)
+    forger
+        .set_data(leader.node(), &offer.data, None)
         .await
         .unwrap();
     let note = format!("{}/leader", stage.path);
-    told.create(&note, node.as_bytes(), CreateMode::Persistent)
+    forger
+        .create(&note, node.as_bytes(), CreateMode::Persistent)
         .await
         .unwrap();
     // Whatever that has set off has been dealt with once the member's session has had an answer
@@ -296,14 +301,14 @@ async fn a_member_that_is_told_to_lead_by_another_process_still_follows() {
         leader.node(),
         "by the wait queue itself, not by what is written"
     );
-    // The service's own word, that the one before is gone, makes it lead.
+    // The server's own event, that the node before it is gone, makes it lead.
     within(leader.resign()).await.unwrap();
     within(leading).await.unwrap().unwrap();
     assert!(acted.load(Ordering::SeqCst));
 }
 
-/// The news that an offer was withdrawn by one that led is the server's, too: a node that another
-/// process makes in its place tells nothing.
+/// The event that a leader has withdrawn its waiter node comes from the server, too: a node that
+/// another process creates instead means nothing.
 #[tokio::test]
 async fn a_follower_that_a_forged_release_marker_notifies_still_follows() {
     if Target::from_env().unwrap() == Target::ZooKeeper {
@@ -342,7 +347,8 @@ async fn a_follower_that_a_forged_release_marker_notifies_still_follows() {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_asked_to_resign_stops_its_work_first_and_one_that_is_deposed_is_told() {
+async fn a_leader_that_is_asked_to_resign_stops_its_work_first_and_one_that_is_deposed_is_notified()
+{
     let stage = Stage::new("asked").await;
     let client = stage.client().await;
     let candidate = election(&client, &stage.path);

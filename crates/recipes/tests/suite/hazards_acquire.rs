@@ -192,7 +192,7 @@ async fn h09_a_node_at_our_path_that_is_not_ours_satisfies_no_guard_and_is_not_d
     let admin = session(&stage.client().await).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let node = guard.node().to_owned();
-    // In one change: whoever looks again finds a node.
+    // In one change: whoever reads again finds a node.
     let replaced = admin.multi(&[
         Op::delete(&*node, None),
         Op::create(&*node, &b"not yours"[..], CreateMode::Persistent),
@@ -356,7 +356,7 @@ async fn h13_a_foreign_child_is_refused_or_skipped_and_never_waited_for() {
 }
 
 #[tokio::test]
-async fn h14_a_directory_that_vanishes_is_made_anew_and_its_holder_is_told() {
+async fn h14_a_directory_that_vanishes_is_made_anew_and_its_holder_is_notified() {
     let stage = Stage::new("h14").await;
     let admin = session(&stage.client().await).await;
     let held = within(mutex(&stage.client().await, &stage.path).acquire())
@@ -375,14 +375,14 @@ async fn h14_a_directory_that_vanishes_is_made_anew_and_its_holder_is_told() {
 }
 
 #[tokio::test]
-async fn h15_after_a_lost_reply_the_node_is_known_by_its_full_path_in_every_place_of_the_line() {
+async fn h15_after_a_lost_reply_the_node_is_known_by_its_full_path_at_every_queue_position() {
     for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
         let stage = Stage::new("h15").await;
         let other = stage.client().await;
-        let line = || mutex(&other, &stage.path).dialect(dialect);
-        let held = within(line().acquire()).await.unwrap();
+        let lock = || mutex(&other, &stage.path).dialect(dialect);
+        let held = within(lock().acquire()).await.unwrap();
 
-        // Ours stands between the holder and one who comes later.
+        // Our node is between the holder and a later waiter.
         let (client, proxy) = stage.proxied(ROOMY).await;
         let cut = proxy
             .on(Match::reply(OpCode::Create2))
@@ -397,12 +397,12 @@ async fn h15_after_a_lost_reply_the_node_is_known_by_its_full_path_in_every_plac
         let node = stage.until_children(2).await;
         let node = node.into_iter().find(|node| node.path != held.node());
         let node = node.unwrap().path;
-        let later = line();
+        let later = lock();
         let later = tokio::spawn(async move { later.acquire().await });
         stage.until_children(3).await;
         assert!(!ours.is_finished(), "{dialect}: granted beside the holder");
 
-        // One that stood behind itself would now wait for ever.
+        // A waiter that watched its own node would now wait for ever.
         within(held.release()).await.unwrap();
         let guard = within(ours).await.unwrap().unwrap();
         assert_eq!(guard.node(), node, "{dialect}");
@@ -472,9 +472,9 @@ async fn h17_locks_on_many_paths_leave_no_directories_behind() {
             .await
             .unwrap();
     }
-    let look = session(&client).await;
+    let observer = session(&client).await;
     within(async {
-        while look.exists(&stage.path).await.unwrap().is_some() {
+        while observer.exists(&stage.path).await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
@@ -511,7 +511,7 @@ async fn h18_a_cleanup_that_comes_late_deletes_no_other_clients_node() {
 }
 
 #[tokio::test]
-async fn h45_who_has_no_node_any_more_at_its_first_look_is_not_granted() {
+async fn h45_who_has_no_node_any_more_at_its_first_read_is_not_granted() {
     for dialect in [Dialect::Curator, Dialect::Kazoo, Dialect::WriteLock] {
         let stage = Stage::new("h45").await;
         let path = stage.path.clone();
@@ -522,7 +522,7 @@ async fn h45_who_has_no_node_any_more_at_its_first_look_is_not_granted() {
                 .await
                 .unwrap()
         };
-        let (guard, gone, _proxy) = crate::common::deleted_before_its_look(&stage, acquire).await;
+        let (guard, gone, _proxy) = crate::common::deleted_before_its_read(&stage, acquire).await;
         assert_ne!(guard.node(), gone, "{dialect}");
         let nodes = stage.until_children(1).await;
         assert_eq!(nodes[0].path, guard.node(), "{dialect}");

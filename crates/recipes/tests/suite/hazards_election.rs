@@ -103,7 +103,7 @@ async fn h60_a_sibling_that_vanishes_while_all_of_them_are_read_fails_nobody() {
     let leader = within(election(&stage.client().await, &stage.path).campaign())
         .await
         .unwrap();
-    // With such a number the names do not tell the order.
+    // With such a number the order does not follow from the names.
     let last = "latch-2147483647";
     let bystander = format!(
         "{}/_c_5c1b0f54-6d3c-4f0b-9d0e-0a4b7d3f2e11-{last}",

@@ -49,8 +49,8 @@ async fn h25_after_a_pause_the_first_call_on_the_guard_fails_before_any_side_eff
     assert!(matches!(txn, Err(TxnError::Lost { .. })), "{txn:?}");
     let second = within(next).await.unwrap();
     assert!(second.token() > guard.token());
-    let look = session(&stage.client().await).await;
-    assert!(look.exists(&state).await.unwrap().is_none());
+    let observer = session(&stage.client().await).await;
+    assert!(observer.exists(&state).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -327,15 +327,18 @@ async fn h33_acquiring_again_after_the_session_is_lost_waits_for_the_next_holder
 
     // The guard of the lost session is still alive as a value while the same mutex is asked again.
     let again = tokio::spawn(async move { lock.acquire().await });
-    let line = stage.until_children(2).await;
-    let queued = line.iter().find(|node| node.path != next.node()).unwrap();
+    let queue = stage.until_children(2).await;
+    let queued = queue.iter().find(|node| node.path != next.node()).unwrap();
     assert_ne!(queued.stat.ephemeral_owner, old.id());
     assert!(!again.is_finished(), "granted while another holds");
     assert_eq!(next.check(), Ok(()));
     within(next.release()).await.unwrap();
     let again = within(again).await.unwrap().unwrap();
     assert_eq!(again.check(), Ok(()));
-    assert!(again.token() > dead.token(), "not the place of before");
+    assert!(
+        again.token() > dead.token(),
+        "not the queue position of before"
+    );
     assert!(is_over(dead.check().unwrap_err()), "revived");
     drop(dead);
     stage.until_children(1).await;
@@ -348,7 +351,7 @@ async fn h33_acquiring_again_after_the_session_is_lost_waits_for_the_next_holder
 }
 
 #[tokio::test]
-async fn h38_the_holder_is_told_when_somebody_deletes_its_node() {
+async fn h38_the_holder_is_notified_when_somebody_deletes_its_node() {
     let stage = Stage::new("h38").await;
     let client = stage.client().await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
@@ -363,7 +366,7 @@ async fn h38_the_holder_is_told_when_somebody_deletes_its_node() {
 }
 
 #[tokio::test]
-async fn h38_a_deletion_during_an_outage_is_told_at_the_reconnect() {
+async fn h38_a_deletion_during_an_outage_is_reported_at_the_reconnect() {
     let stage = Stage::new("h38b").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
@@ -390,7 +393,7 @@ async fn h36_an_answer_from_before_the_loss_that_is_read_after_it_grants_nothing
         assert!(acquiring.as_mut().poll(&mut cx).is_pending());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Its answers are here, and nobody looks at them until the lock is another's.
+    // Its answers are here, and nobody reads them until the lock is another's.
     old.sync("/").await.unwrap();
     proxy.partition();
     within(old.ended()).await;

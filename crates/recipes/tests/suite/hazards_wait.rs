@@ -93,7 +93,7 @@ async fn h30_a_waiter_that_gave_up_is_not_enrolled_again_when_its_predecessor_go
 }
 
 #[tokio::test]
-async fn h31_a_predecessor_that_vanishes_between_list_and_watch_is_looked_past_at_once() {
+async fn h31_a_predecessor_that_vanishes_between_list_and_watch_is_skipped_at_once() {
     let stage = Stage::new("h31").await;
     let held = within(mutex(&stage.client().await, &stage.path).acquire())
         .await
@@ -348,7 +348,7 @@ fn h89_a_guard_cannot_be_cloned() {
     impl<T: Clone> Probe<T> {
         const CLONES: bool = true;
     }
-    const { assert!(Probe::<String>::CLONES, "the probe tells") };
+    const { assert!(Probe::<String>::CLONES, "the probe works") };
     const { assert!(!Probe::<Guard>::CLONES) };
     const { assert!(!Probe::<baton::Leadership>::CLONES) };
 }

@@ -38,7 +38,7 @@ async fn h67_an_ack_after_the_session_was_lost_and_the_item_taken_by_another_is_
     let late = within(queue(&client, &stage.path).take()).await.unwrap();
     proxy.partition();
     let lost = late.lost();
-    // The other gets it only after the first has been told, by its own clock.
+    // The other gets it only after the clock of the first has ended its claim.
     let again = within(other.take()).await.unwrap();
     assert!(late.check().is_err() && late.remaining().is_zero());
     within(lost).await;

@@ -108,7 +108,7 @@ async fn a_holder_whose_session_expires_holds_the_next_off_for_its_delay() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_broken_is_left_alone_for_the_delay_and_the_line_is_held_off_as_a_whole() {
+async fn a_lock_that_is_broken_is_left_alone_for_the_delay_and_the_whole_wait_queue_is_held_off() {
     let stage = Stage::new("broken").await;
     let other = stage.client().await;
     let held = within(delaying(&other, &stage.path, BRIEF).acquire())
@@ -147,7 +147,7 @@ async fn a_holder_whose_application_hangs_holds_the_next_off() {
 
 /// Breaks the lock that `held` holds, and then takes the one who is held off out of the queue: that
 /// is not to spare it the delay.
-async fn loses_its_place<T>(
+async fn loses_its_position<T>(
     stage: &Stage,
     held: &Guard,
     next: JoinHandle<(T, Instant)>,
@@ -164,18 +164,18 @@ async fn loses_its_place<T>(
 }
 
 #[tokio::test]
-async fn one_that_loses_its_place_while_it_is_held_off_does_not_forget_the_delay() {
+async fn one_that_loses_its_position_while_it_is_held_off_does_not_forget_the_delay() {
     let stage = Stage::new("place").await;
     let client = stage.client().await;
     let lock = delaying(&client, &stage.path, 2 * BRIEF);
     let held = within(lock.acquire()).await.unwrap();
     let (next, of_next) = waiter(&stage, TWICE, |client| mutex(client, &stage.path)).await;
-    let guard = loses_its_place(&stage, &held, next, &of_next).await;
+    let guard = loses_its_position(&stage, &held, next, &of_next).await;
     within(guard.release()).await.unwrap();
 }
 
 #[tokio::test]
-async fn one_that_has_joined_again_and_loses_its_place_does_not_forget_the_delay() {
+async fn one_that_has_joined_again_and_loses_its_position_does_not_forget_the_delay() {
     let stage = Stage::new("again").await;
     let first = stage.proxied(LONG).await;
     let delaying = |client: &Client| delaying(client, &stage.path, 2 * BRIEF);
@@ -185,12 +185,12 @@ async fn one_that_has_joined_again_and_loses_its_place_does_not_forget_the_delay
     let again = async move { lock.requeue(held).await.unwrap() };
     let again = waiting(&stage, &first, TWICE, again).await;
     let (held, _) = within(next).await.unwrap();
-    let guard = loses_its_place(&stage, &held, again, &first).await;
+    let guard = loses_its_position(&stage, &held, again, &first).await;
     within(guard.release()).await.unwrap();
 }
 
 #[tokio::test]
-async fn one_that_waits_for_several_locks_and_loses_its_place_does_not_forget_the_delay() {
+async fn one_that_waits_for_several_locks_and_loses_its_position_does_not_forget_the_delay() {
     let stage = Stage::new("several").await;
     let client = stage.client().await;
     let lock = delaying(&client, &stage.path, 2 * BRIEF);
@@ -200,7 +200,7 @@ async fn one_that_waits_for_several_locks_and_loses_its_place_does_not_forget_th
     let both = MultiLock::new(&of_both.0, paths).unwrap();
     let next = async move { both.acquire().await.unwrap() };
     let next = waiting(&stage, &of_both, TWICE, next).await;
-    let guard = loses_its_place(&stage, &held, next, &of_both).await;
+    let guard = loses_its_position(&stage, &held, next, &of_both).await;
     within(guard.release()).await.unwrap();
 }
 
@@ -237,7 +237,7 @@ async fn after_a_release_nobody_is_held_off_in_any_dialect_whichever_way_it_was_
 }
 
 #[tokio::test]
-async fn a_release_is_told_from_a_failure_whenever_it_comes() {
+async fn a_release_is_distinguished_from_a_failure_whenever_it_comes() {
     let stage = Stage::new("races").await;
     // Turns so short that many a waiter joins while the holder releases.
     let mut at_work = Vec::new();
@@ -256,7 +256,7 @@ async fn a_release_is_told_from_a_failure_whenever_it_comes() {
 }
 
 #[tokio::test]
-async fn a_holder_that_was_asked_to_let_go_is_still_told_from_one_that_failed() {
+async fn a_holder_that_was_asked_to_let_go_is_still_distinguished_from_one_that_failed() {
     let stage = Stage::new("asked").await;
     let client = stage.client().await;
     for releases in [true, false] {

@@ -60,9 +60,9 @@ async fn names_and_claims_are_those_of_kazoo() {
         item.item(),
         format!("{}/entries/{}", stage.path, expected[0])
     );
-    let look = session(&stage.client().await).await;
+    let observer = session(&stage.client().await).await;
     let claim = format!("{}/taken/{}", stage.path, expected[0]);
-    let claim = look.get_data(&claim).await.unwrap();
+    let claim = observer.get_data(&claim).await.unwrap();
     assert_eq!(claim.stat.ephemeral_owner, session(&client).await.id());
     assert_eq!(claim.data.len(), 32);
     assert!(claim.data.iter().all(u8::is_ascii_hexdigit));
@@ -199,7 +199,7 @@ async fn h67_an_acknowledgement_under_a_claim_that_has_passed_on_is_refused_by_t
             other.multi(&swap).await.unwrap();
             None
         };
-        assert_eq!(item.check(), Ok(()), "the news is held back");
+        assert_eq!(item.check(), Ok(()), "the event is held back");
         let sent = proxy.on(Match::request(OpCode::Multi)).observe();
         let ending = tokio::spawn(async move {
             match how {
@@ -271,8 +271,8 @@ async fn h67_a_transaction_is_applied_under_its_own_claim_alone() {
     let taken = within(next.take()).await.unwrap();
     assert_eq!(taken.node(), item.node());
     let sent = proxy.on(Match::request(OpCode::Multi)).observe();
-    let standing = item.status();
-    assert_eq!(standing.check(), Ok(()), "the news is held back");
+    let status = item.status();
+    assert_eq!(status.check(), Ok(()), "the event is held back");
     let path = result.clone();
     let changing = tokio::spawn(async move {
         let outcome = item.txn().set(&path, b"late", None).commit().await;
@@ -283,7 +283,7 @@ async fn h67_a_transaction_is_applied_under_its_own_claim_alone() {
     held.release();
     let error = within(changing).await.unwrap().unwrap_err();
     assert!(matches!(error, TxnError::Lost { .. }), "{error}");
-    assert!(standing.check().is_err());
+    assert!(status.check().is_err());
     let change = taken.txn().set(&result, b"second", None);
     within(change.commit()).await.unwrap();
     let data = within(other.get_data(&result)).await.unwrap().data;
@@ -328,7 +328,7 @@ async fn h69_a_lost_answer_to_a_claim_leaves_one_claim_that_is_used() {
 
 /// The answer is lost, and then nobody may read the claim any more.
 #[tokio::test]
-async fn h69_a_claim_that_cannot_be_looked_up_is_freed() {
+async fn h69_a_claim_that_cannot_be_resolved_is_freed() {
     let stage = Stage::new("h69c").await;
     let producer = queue(&stage.client().await, &stage.path);
     within(producer.offer(b"work")).await.unwrap();
@@ -375,7 +375,7 @@ async fn h69_a_take_dropped_at_any_point_leaves_the_item_free() {
 }
 
 #[tokio::test]
-async fn h65_a_lost_answer_to_the_acknowledgement_is_looked_up() {
+async fn h65_a_lost_answer_to_the_acknowledgement_is_resolved() {
     let mut cases = tokio::task::JoinSet::new();
     for variant in CUTS {
         for reply in [false, true] {
@@ -463,10 +463,10 @@ async fn curators_lock_path_works_alike_and_h72_leaves_what_cannot_be_read() {
         .curator_layout(&locks)
         .unwrap();
     within(queue.offer(b"a")).await.unwrap();
-    let look = session(&client).await;
+    let observer = session(&client).await;
     let plant = |data: &[u8]| {
         let path = format!("{items}/queue-");
-        look.create(&path, data, CreateMode::PersistentSequential)
+        observer.create(&path, data, CreateMode::PersistentSequential)
     };
     plant(b"no envelope").await.unwrap();
     plant(b"\0\x01\0\x01\x01\0\0\0\x01b\x01\0\0\0\x01c\x02")
@@ -527,8 +527,8 @@ async fn what_is_too_large_to_be_locked_is_refused_and_blocks_nobody_where_it_ca
     let item = within(queue.take()).await.unwrap();
     assert_eq!(item.data(), b"small");
     within(item.consume()).await.unwrap();
-    let told = within(queue.poll()).await;
-    assert!(matches!(told, Err(QueueError::Undecodable { .. })));
+    let polled = within(queue.poll()).await;
+    assert!(matches!(polled, Err(QueueError::Undecodable { .. })));
     assert_eq!(within(queue.depth()).await.unwrap(), 1);
 }
 

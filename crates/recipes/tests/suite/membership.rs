@@ -254,7 +254,7 @@ async fn h80_a_reconnect_of_the_same_session_does_not_touch_the_registration() {
 }
 
 #[tokio::test]
-async fn h81_after_a_pause_the_first_look_says_that_it_is_not_registered() {
+async fn h81_after_a_pause_the_first_check_says_that_it_is_not_registered() {
     let stage = Stage::new("h81b").await;
     let clock = Arc::new(SleptClock::default());
     let client = stage.client_by(&clock).await;

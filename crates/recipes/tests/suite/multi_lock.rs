@@ -124,7 +124,7 @@ async fn h49_reversed_lists_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn h49_while_it_waits_for_one_lock_it_stands_in_no_later_line() {
+async fn h49_while_it_waits_for_one_lock_it_waits_in_no_later_queue() {
     let stage = Stage::new("inorder").await;
     let (client, other) = (stage.client().await, stage.client().await);
     let [_, b, c] = paths(&stage);
@@ -205,8 +205,11 @@ async fn refused_with_deletes_held(first_is_free: bool) {
     }
     let delete = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
     within(delete.fired()).await;
-    let told = tokio::time::timeout(Duration::from_millis(50), &mut acquiring).await;
-    assert!(told.is_err(), "told while nodes of ours stand: {told:?}");
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut acquiring).await;
+    assert!(
+        early.is_err(),
+        "returned while nodes of ours exist: {early:?}"
+    );
     delete.release();
     let error = within(acquiring).await.unwrap().unwrap_err();
     assert!(matches!(error, LockError::Foreign { .. }), "{error}");
@@ -218,7 +221,7 @@ async fn refused_with_deletes_held(first_is_free: bool) {
 }
 
 #[tokio::test]
-async fn h13_who_was_refused_one_lock_has_left_all_lines_when_it_is_told() {
+async fn h13_who_was_refused_one_lock_has_left_all_queues_when_it_receives_the_error() {
     refused_with_deletes_held(true).await;
     refused_with_deletes_held(false).await;
 }
@@ -274,7 +277,7 @@ async fn a_try_takes_all_or_leaves_all() {
 }
 
 #[tokio::test]
-async fn h01_h49_a_lost_multi_leaves_one_node_in_each_line() {
+async fn h01_h49_a_lost_multi_leaves_one_node_in_each_queue() {
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
             let stage = Stage::new("h01m").await;
@@ -349,7 +352,7 @@ async fn the_loss_of_one_lock_is_the_loss_of_all() {
 }
 
 #[tokio::test]
-async fn h38_the_holder_is_told_whichever_of_its_nodes_somebody_deletes() {
+async fn h38_the_holder_is_notified_whichever_of_its_nodes_somebody_deletes() {
     let stage = Stage::new("whichever").await;
     let client = stage.client().await;
     let admin = session(&stage.client().await).await;

@@ -71,7 +71,7 @@ async fn the_lock_goes_from_hand_to_hand_in_order_and_never_to_two() {
 }
 
 #[tokio::test]
-async fn a_holder_that_goes_to_the_end_of_the_line_lets_all_others_have_their_turn() {
+async fn a_holder_that_goes_to_the_end_of_the_queue_lets_all_others_have_their_turn() {
     let stage = Stage::new("requeue").await;
     let client = stage.client().await;
     let lock = mutex(&client, &stage.path);
@@ -125,7 +125,7 @@ async fn requeueing_alone_costs_one_write_and_leaves_one_node() {
 }
 
 #[tokio::test]
-async fn h07_a_requeue_whose_answer_is_lost_is_looked_for_and_not_sent_again() {
+async fn h07_a_requeue_whose_answer_is_lost_is_resolved_and_not_sent_again() {
     for variant in crate::common::CUTS {
         let stage = Stage::new("h07").await;
         let (client, proxy) = stage.proxied(LONG).await;
@@ -194,7 +194,7 @@ async fn try_acquire_takes_a_free_lock_and_leaves_a_held_one() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_too_long_says_so_and_leaves_the_line() {
+async fn a_wait_that_is_too_long_says_so_and_leaves_the_queue() {
     let stage = Stage::new("timeout").await;
     let client = stage.client().await;
     let _guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
@@ -324,7 +324,7 @@ async fn a_release_that_nobody_awaits_happens() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_asked_for_the_lock_learns_of_it_and_holds_until_it_releases() {
+async fn a_holder_that_is_asked_for_the_lock_is_notified_and_holds_until_it_releases() {
     let stage = Stage::new("revoke").await;
     let client = stage.client().await;
     let admin = session(&stage.client().await).await;
@@ -336,7 +336,7 @@ async fn a_holder_that_is_asked_for_the_lock_learns_of_it_and_holds_until_it_rel
         within(other_data).await.unwrap();
         let request = admin.set_data(guard.node(), word.as_bytes(), None);
         within(request).await.unwrap();
-        // Told, not found at the next look at the lease.
+        // Notified at once, not at the next check of the lease.
         let asked = tokio::time::timeout(LONG / 2, asked).await;
         assert_eq!(asked, Ok(Ok(())));
         assert!(guard.revoke_requested());

@@ -6,7 +6,7 @@ use baton_client::OpCode;
 use baton_testkit::{Action, Match};
 
 #[tokio::test]
-async fn h60_an_observer_looks_past_a_leader_that_went_before_it_could_be_read() {
+async fn h60_an_observer_skips_a_leader_that_went_before_it_could_be_read() {
     let stage = Stage::new("observer").await;
     let first = LeaderElection::new(&stage.client().await, &stage.path).unwrap();
     let first = within(first.campaign()).await.unwrap();

@@ -43,8 +43,7 @@ async fn without_containers(addr: SocketAddr) -> SocketAddr {
             tokio::spawn(relay(from_client, to_server, move |mut frame| {
                 if frame.get(4..8) == Some(&container) {
                     seen.lock().unwrap().insert(frame[..4].to_vec());
-                    // A look at the root in its place, so that the refusal comes when it is its
-                    // turn.
+                    // An `exists` of the root instead, so that the refusal comes in its turn.
                     frame.truncate(4);
                     frame.extend(OpCode::Exists.code().to_be_bytes());
                     frame.extend(b"\0\0\0\x01/\0");

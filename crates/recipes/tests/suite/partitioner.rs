@@ -47,14 +47,15 @@ impl Board {
         .await
     }
 
-    fn verdict(&self) {
+    fn check_all(&self) {
         for checker in self.checkers.lock().unwrap().values() {
             checker.check().unwrap();
         }
     }
 }
 
-/// A member that does as it is told, until it is stopped; then it leaves, and releases what it has.
+/// A member that follows the assignments until it is stopped; then it leaves, and releases what it
+/// has.
 fn member(client: &Client, stage: &Stage, id: &'static str, board: &Board) -> oneshot::Sender<()> {
     let (stop, mut stopped) = oneshot::channel();
     let mut partition = partitioner(client, stage).join(id).unwrap();
@@ -136,7 +137,7 @@ async fn every_item_has_one_owner_while_members_come_and_go_and_few_of_them_move
     assert_eq!(after, before, "as it was");
     let moves = std::mem::take(&mut *board.moves.lock().unwrap());
     assert!(moves.iter().all(|(item, _)| with_three[item] == "three"));
-    board.verdict();
+    board.check_all();
 }
 
 #[tokio::test]
@@ -151,7 +152,7 @@ async fn the_items_of_a_member_whose_session_ends_pass_on_and_its_guards_end_fir
     board.until_shared_by(&["one"]).await;
     proxy.heal();
     board.until_shared_by(&["one", "two"]).await;
-    board.verdict();
+    board.check_all();
 }
 
 /// The next assignment.
@@ -178,7 +179,7 @@ async fn an_item_that_is_asked_back_stays_until_it_is_released_and_one_given_bac
     assert_eq!(&*item, "left");
     assert!(guard.token() > token);
     mine.insert(item, guard);
-    // Lost by force: told, and ours again.
+    // Lost by force: we are notified, and the item is assigned to us again.
     let node = mine["left"].node().to_owned();
     let admin = session(&client).await;
     within(admin.delete(&node, None)).await.unwrap();
@@ -290,7 +291,7 @@ async fn settled(
 }
 
 #[tokio::test]
-async fn what_cannot_be_partitioned_is_refused_and_a_lock_that_cannot_be_had_is_told() {
+async fn what_cannot_be_partitioned_is_refused_and_a_lock_that_cannot_be_had_is_reported() {
     let stage = Stage::new("partition-bad").await;
     let client = stage.client().await;
     for path in ["", "relative", "/"] {

@@ -190,7 +190,7 @@ async fn h65_what_a_dropped_take_brings_can_be_waited_for_before_the_program_end
 }
 
 #[tokio::test]
-async fn h65_what_was_perhaps_taken_for_a_take_that_was_dropped_is_told_to_the_next_caller() {
+async fn h65_what_was_perhaps_taken_for_a_take_that_was_dropped_is_reported_to_the_next_caller() {
     let stage = Stage::new("h65e").await;
     let producer = queue(&stage.client().await, &stage.path);
     within(producer.offer(b"precious")).await.unwrap();
@@ -206,14 +206,14 @@ async fn h65_what_was_perhaps_taken_for_a_take_that_was_dropped_is_told_to_the_n
     proxy.partition();
     session(&client).await.ended().await;
     proxy.heal();
-    // It was taken, so it is not what a look at the queue shows.
+    // It was taken, so `peek` does not show it.
     assert_eq!(within(consumer.peek()).await.unwrap(), None);
     for nth in 0..2 {
-        let told = match nth {
+        let outcome = match nth {
             0 => within(consumer.recover()).await,
             _ => within(consumer.poll()).await,
         };
-        match (nth, told) {
+        match (nth, outcome) {
             (0, Err(QueueError::TakeUnknown { item, .. })) => assert_eq!(&item[..], b"precious"),
             (1, Ok(None)) => {}
             (_, other) => panic!("{nth}: {other:?}"),
@@ -354,9 +354,9 @@ async fn h75_a_listing_over_the_limit_is_a_clear_error_and_the_session_goes_on()
 
 /// Waits until somebody has made the queue's directory.
 async fn stage_exists(stage: &Stage) {
-    let look = session(&stage.client().await).await;
+    let observer = session(&stage.client().await).await;
     within(async {
-        while look.exists(&stage.path).await.unwrap().is_none() {
+        while observer.exists(&stage.path).await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })

@@ -298,8 +298,8 @@ async fn bad_input_is_refused_and_leaves_nothing() {
             "{id:?}"
         );
     }
-    let look = session(&client).await;
-    assert!(look.exists(path).await.unwrap().is_none());
+    let observer = session(&client).await;
+    assert!(observer.exists(path).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -319,10 +319,11 @@ async fn h68_h73_what_cannot_be_put_is_reported_and_none_of_it_is_there() {
         .await
         .unwrap_err();
     assert!(matches!(error, QueueError::Client { .. }), "{error}");
-    // One that a server refuses: the queue's place is taken by a node that can have no children.
+    // One that a server refuses: a node that can have no children has the queue's path.
     let blocked = format!("{}/blocked", stage.path);
-    let look = session(&client).await;
-    look.create(&blocked, b"", CreateMode::Ephemeral)
+    let observer = session(&client).await;
+    observer
+        .create(&blocked, b"", CreateMode::Ephemeral)
         .await
         .unwrap();
     let refusing = DistributedQueue::new(&client, &blocked).unwrap();

@@ -45,7 +45,7 @@ async fn an_owner_takes_it_again_at_once_and_it_is_released_with_the_last() {
 }
 
 #[tokio::test]
-async fn the_release_of_the_last_guard_waits_for_the_servers_word() {
+async fn the_release_of_the_last_guard_waits_for_the_servers_answer() {
     let stage = Stage::new("word").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let lock = ReentrantMutex::new(&client, &stage.path).unwrap();
@@ -74,7 +74,7 @@ async fn two_objects_of_one_path_exclude_each_other_even_for_one_owner() {
 }
 
 #[tokio::test]
-async fn acquires_of_one_owner_at_once_share_one_place_in_line() {
+async fn acquires_of_one_owner_at_once_share_one_waiter_node() {
     let stage = Stage::new("share").await;
     let client = stage.client().await;
     let lock = ReentrantMutex::new(&client, &stage.path).unwrap();
@@ -101,7 +101,7 @@ async fn h33_a_reentry_after_the_session_is_lost_fails_and_leaves_the_next_holde
     let next = within(mutex(&stage.client().await, &stage.path).acquire())
         .await
         .unwrap();
-    // Nothing has told us yet but our own clock.
+    // Only our own clock knows of the loss so far.
     let lost = |error| matches!(error, LockError::Lost { .. });
     assert!(lost(within(lock.acquire(&me)).await.unwrap_err()));
     assert!(lost(within(lock.try_acquire(&me)).await.unwrap_err()));
@@ -157,7 +157,7 @@ async fn h46_releases_that_race_acquires_of_one_owner_lose_no_hold_and_leave_not
                 for round in 0..30 {
                     let guard = lock.acquire(&id).await.unwrap();
                     guard.check().unwrap();
-                    // The two tasks of an owner hold together; only one of them tells the checker.
+                    // The two tasks of an owner hold together; only one of them calls the checker.
                     let inside =
                         (guard.count() == 1).then(|| checker.enter(id.to_string(), guard.token()));
                     tokio::task::yield_now().await;

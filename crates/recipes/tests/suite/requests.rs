@@ -45,7 +45,7 @@ async fn used(stage: &Stage) -> (WorkQueue, Client, Proxy, Claim) {
 }
 
 #[tokio::test]
-async fn a_look_that_decides_over_what_others_have_syncs_first() {
+async fn a_read_that_decides_over_what_others_have_syncs_first() {
     for call in ["purge", "claims", "settle", "repair"] {
         let stage = Stage::new(call).await;
         let (queue, _client, proxy, claim) = used(&stage).await;
@@ -65,7 +65,7 @@ async fn a_look_that_decides_over_what_others_have_syncs_first() {
 }
 
 #[tokio::test]
-async fn h02_a_look_for_what_became_of_a_lost_answer_syncs_first() {
+async fn h02_a_read_that_resolves_a_lost_answer_syncs_first() {
     for call in ["put", "take", "extend", "ack", "purge", "txn"] {
         let stage = Stage::new(call).await;
         let (queue, client, proxy, claim) = used(&stage).await;
@@ -114,7 +114,7 @@ async fn a_missing_directory_is_asked_for_once_and_once_more_when_what_is_above_
 }
 
 #[tokio::test]
-async fn a_refusal_to_make_a_node_is_told_at_once() {
+async fn a_refusal_to_make_a_node_is_reported_at_once() {
     let stage = Stage::new("refused").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let admin = session(&stage.client().await).await;

@@ -115,13 +115,13 @@ async fn h43_no_writer_goes_before_the_reader_that_the_last_writer_has_become() 
             .unwrap();
         let (ended, token) = (first.lost(), first.token());
         let (writing, other) = writer(&stage, dialect, 2).await;
-        let looks = Match::reply(OpCode::GetData).path_contains(reading_token(dialect));
-        let looks = other.on(looks).observe();
+        let reads = Match::reply(OpCode::GetData).path_contains(reading_token(dialect));
+        let reads = other.on(reads).observe();
         let read = within(first.downgrade()).await.unwrap();
         assert_eq!(within(ended).await, LostReason::Released);
         assert!(read.token() > token);
-        // It was woken, has looked, and waits for the reader.
-        within(looks.fired()).await;
+        // It was woken, has read the queue, and waits for the reader.
+        within(reads.fired()).await;
         assert!(!writing.is_finished(), "{dialect}");
         let again = within(lock(&client, &stage).dialect(dialect).try_write()).await;
         assert!(again.unwrap().is_none(), "{dialect}");
@@ -279,7 +279,7 @@ async fn h45_a_waiter_whose_node_vanished_before_it_read_the_queue_is_not_grante
     let stage = Stage::new("h45").await;
     let path = stage.path.clone();
     let read = async move |client| RwLock::new(&client, &path).unwrap().read().await.unwrap();
-    let (read, gone, _proxy) = crate::common::deleted_before_its_look(&stage, read).await;
+    let (read, gone, _proxy) = crate::common::deleted_before_its_read(&stage, read).await;
     assert_ne!(read.node(), gone);
     let nodes = stage.until_children(1).await;
     assert_eq!(nodes[0].path, read.node());

@@ -1,4 +1,4 @@
-//! The semaphore: its permits, its number, its line (`docs/internals/hazards.md` H41, H42,
+//! The semaphore: its permits, its number, its wait queue (`docs/internals/hazards.md` H41, H42,
 //! H46–H48).
 
 use crate::common::{CUTS, LONG, SHORT, Stage, plant, session, within};
@@ -193,7 +193,7 @@ async fn h46_releases_that_race_acquires_on_one_handle_lose_no_permit() {
 }
 
 #[tokio::test]
-async fn h47_a_try_that_fails_leaves_the_line_free_and_the_leases_as_they_were() {
+async fn h47_a_try_that_fails_leaves_the_queue_free_and_the_leases_as_they_were() {
     let stage = Stage::new("h47").await;
     let held = take(&stage.client().await, &stage, 1, 1).await;
     let other = semaphore(&stage.client().await, &stage, 1);
@@ -340,7 +340,7 @@ async fn h48_no_lease_is_taken_under_a_number_that_the_tree_no_longer_has() {
 }
 
 #[tokio::test]
-async fn a_resize_is_followed_by_all_who_agreed_before_and_told_to_the_others() {
+async fn a_resize_is_followed_by_all_who_agreed_before_and_reported_to_the_others() {
     let stage = Stage::new("resize").await;
     let client = stage.client().await;
     let of = semaphore(&client, &stage, 1);
@@ -383,7 +383,7 @@ async fn a_resize_is_followed_by_all_who_agreed_before_and_told_to_the_others() 
 }
 
 #[tokio::test]
-async fn a_change_of_the_number_tells_the_number_that_it_has_replaced() {
+async fn a_change_of_the_number_returns_the_number_that_it_has_replaced() {
     let stage = Stage::new("replaced").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let of = semaphore(&client, &stage, 3);
@@ -400,7 +400,7 @@ async fn a_change_of_the_number_tells_the_number_that_it_has_replaced() {
 }
 
 #[tokio::test]
-async fn one_who_waits_for_more_than_there_will_ever_be_is_told() {
+async fn one_who_waits_for_more_than_there_will_ever_be_receives_an_error() {
     let stage = Stage::new("shrunk").await;
     let of = semaphore(&stage.client().await, &stage, 2);
     let _held = within(of.acquire(1)).await.unwrap();
@@ -434,7 +434,7 @@ async fn h01_a_lost_answer_leaves_as_many_leases_as_were_asked_for() {
 }
 
 #[tokio::test]
-async fn h01_what_is_left_of_leases_of_which_one_was_deleted_before_the_look_is_deleted_too() {
+async fn h01_what_is_left_of_leases_of_which_one_was_deleted_before_the_read_is_deleted_too() {
     let stage = Stage::new("h01p").await;
     drop(take(&stage.client().await, &stage, 3, 1).await);
     until(&stage, 0, 0).await;
@@ -501,7 +501,7 @@ async fn h10_an_acquire_dropped_at_any_frame_on_the_wire_leaves_no_node() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_too_long_says_so_and_leaves_the_line() {
+async fn a_wait_that_is_too_long_says_so_and_leaves_the_queue() {
     let stage = Stage::new("timeout").await;
     let client = stage.client().await;
     let _held = take(&client, &stage, 2, 2).await;
@@ -518,7 +518,7 @@ async fn a_wait_that_is_too_long_says_so_and_leaves_the_line() {
 }
 
 #[tokio::test]
-async fn h45_a_first_in_line_whose_place_is_deleted_joins_anew() {
+async fn h45_the_first_waiter_whose_node_is_deleted_joins_anew() {
     let stage = Stage::new("place").await;
     let held = take(&stage.client().await, &stage, 1, 1).await;
     let next = semaphore(&stage.client().await, &stage, 1);
@@ -623,17 +623,20 @@ async fn what_is_no_semaphore_of_ours_is_refused_and_nothing_stays_behind() {
     until(&stage, 0, 0).await;
 }
 
-/// Fails with an error that leaves nodes of ours behind for a moment, and tells it while their
-/// deletes are held back.
-async fn is_told_when_all_is_gone(
+/// Asserts that an acquisition which fails while nodes of ours exist returns its error only after
+/// their deletes.
+async fn returns_its_error_when_all_is_gone(
     stage: &Stage,
     proxy: &Proxy,
     mut acquiring: JoinHandle<Result<Guard, SemaphoreError>>,
 ) -> SemaphoreError {
     let delete = proxy.on(Match::request(OpCode::Delete)).then(Action::Hold);
     within(delete.fired()).await;
-    let told = tokio::time::timeout(Duration::from_millis(50), &mut acquiring).await;
-    assert!(told.is_err(), "told while nodes of ours stand: {told:?}");
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut acquiring).await;
+    assert!(
+        early.is_err(),
+        "returned while nodes of ours exist: {early:?}"
+    );
     delete.release();
     let error = within(acquiring).await.unwrap().unwrap_err();
     assert_eq!(nodes(stage, "locks").await.len(), 0, "{error}");
@@ -641,7 +644,7 @@ async fn is_told_when_all_is_gone(
 }
 
 #[tokio::test]
-async fn h13_who_was_refused_has_left_the_line_and_its_leases_when_it_is_told() {
+async fn h13_who_was_refused_has_left_the_queue_and_its_leases_when_it_receives_the_error() {
     let stage = Stage::new("h13").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let admin = session(&stage.client().await).await;
@@ -654,7 +657,7 @@ async fn h13_who_was_refused_has_left_the_line_and_its_leases_when_it_is_told() 
     plant(&admin, &child).await;
     let asking = of.clone();
     let acquiring = tokio::spawn(async move { asking.acquire(2).await });
-    let error = is_told_when_all_is_gone(&stage, &proxy, acquiring).await;
+    let error = returns_its_error_when_all_is_gone(&stage, &proxy, acquiring).await;
     assert!(matches!(error, SemaphoreError::Foreign { .. }), "{error}");
     assert_eq!(nodes(&stage, "leases").await.len(), 0);
     within(admin.delete(&child, None)).await.unwrap();
@@ -666,7 +669,7 @@ async fn h13_who_was_refused_has_left_the_line_and_its_leases_when_it_is_told() 
     until(&stage, 3, 1).await;
     let resizer = semaphore(&stage.client().await, &stage, 2);
     let resizing = tokio::spawn(async move { resizer.resize(1).await });
-    let error = is_told_when_all_is_gone(&stage, &proxy, acquiring).await;
+    let error = returns_its_error_when_all_is_gone(&stage, &proxy, acquiring).await;
     assert!(
         matches!(error, SemaphoreError::BadPermits { .. }),
         "{error}"
@@ -714,13 +717,13 @@ async fn a_change_of_the_number_that_another_followed_is_not_made_again() {
     let cut = proxy
         .on(Match::reply(OpCode::SetData))
         .then(Action::Cut(Variant::Rst));
-    let look = proxy.on(Match::request(OpCode::Sync)).then(Action::Hold);
+    let sync = proxy.on(Match::request(OpCode::Sync)).then(Action::Hold);
     let resizing = tokio::spawn(async move { of.resize(3).await });
     within(cut.fired()).await;
-    within(look.fired()).await;
+    within(sync.fired()).await;
     let admin = Semaphore::open(&stage.client().await, &stage.path).unwrap();
     assert_eq!(within(admin.resize(7)).await.unwrap(), 3);
-    look.release();
+    sync.release();
     assert!(within(resizing).await.unwrap().is_err());
     assert_eq!(stored(&stage).await, "7");
 }

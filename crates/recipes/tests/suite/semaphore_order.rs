@@ -1,5 +1,5 @@
-//! The semaphore where its line and its node change hands: tokens in the order of the grants, and a
-//! node that was made anew (`docs/internals/hazards.md` H48, §3.8).
+//! The semaphore where its wait queue and its node change hands: tokens in the order of the grants,
+//! and a node that was made anew (`docs/internals/hazards.md` H48, §3.8).
 
 use crate::common::{LONG, Stage, session, within};
 use baton::semaphore::SemaphoreError;
@@ -9,7 +9,7 @@ use baton_testkit::{Action, Match, inspect};
 use std::time::Duration;
 
 /// Waits until this number waits in the queue of the mutex.
-async fn until_in_line(stage: &Stage, count: usize) {
+async fn until_queued(stage: &Stage, count: usize) {
     let line = format!("{}/locks", stage.path);
     within(async {
         while inspect::children(stage.addr, &line).await.unwrap().len() != count {
@@ -20,16 +20,16 @@ async fn until_in_line(stage: &Stage, count: usize) {
 }
 
 #[tokio::test]
-async fn the_next_in_line_is_not_granted_before_the_token_of_the_one_before_it_is_minted() {
+async fn the_next_waiter_is_not_granted_before_the_token_of_the_one_before_it_is_minted() {
     let stage = Stage::new("mint").await;
     let of = |client: &Client| Semaphore::new(client, &stage.path, 2).unwrap();
     let all = within(of(&stage.client().await).acquire(2)).await.unwrap();
     let (slow, proxy) = stage.proxied(LONG).await;
     let (first, second) = (of(&slow), of(&stage.client().await));
     let first = tokio::spawn(async move { first.acquire(1).await });
-    until_in_line(&stage, 1).await;
+    until_queued(&stage, 1).await;
     let mut second = tokio::spawn(async move { second.acquire(1).await });
-    until_in_line(&stage, 2).await;
+    until_queued(&stage, 2).await;
     let minting = Match::request(OpCode::SetData).path_contains("/leases/");
     let minting = proxy.on(minting).then(Action::Hold);
     within(all.release()).await.unwrap();

@@ -42,8 +42,8 @@ async fn one_holds_the_others_wait_and_the_token_grows() {
     stage.until_children(0).await;
 }
 
-/// How many of the waiters, each on a connection of its own, are told of a release.
-async fn told_of_a_release(waiters: u64, herd: bool) -> usize {
+/// The number of waiters, each on a connection of its own, that are notified of a release.
+async fn woken_by_a_release(waiters: u64, herd: bool) -> usize {
     let stage = Stage::new("herd").await;
     let (holder, path) = (stage.client().await, stage.path.clone());
     let acquire = move |client: Client| {
@@ -59,7 +59,7 @@ async fn told_of_a_release(waiters: u64, herd: bool) -> usize {
     };
     let held = within(acquire(holder)).await;
     let mut waiting = tokio::task::JoinSet::new();
-    let mut told = Vec::new();
+    let mut watching = Vec::new();
     for _ in 0..waiters {
         let (client, proxy) = stage.proxied(LONG).await;
         let set = Match::reply(OpCode::GetData).path_contains(&*stage.path);
@@ -68,26 +68,26 @@ async fn told_of_a_release(waiters: u64, herd: bool) -> usize {
         waiting.spawn(acquire(client));
         // In a queue there is a watch on the own node, too.
         within(set.fired_times(if herd { 1 } else { 2 })).await;
-        told.push((proxy, event));
+        watching.push((proxy, event));
     }
     within(held.release()).await.unwrap();
     // Whoever is next keeps it until the counting is over.
     let next = within(waiting.join_next()).await.unwrap().unwrap();
     let events = Match::event(EventKind::NodeDeleted);
-    for (_, event) in &told {
+    for (_, event) in &watching {
         if herd {
             within(event.fired()).await;
         }
     }
-    let count = told.iter().map(|(proxy, _)| proxy.count(&events)).sum();
+    let count = watching.iter().map(|(proxy, _)| proxy.count(&events)).sum();
     drop(next);
     count
 }
 
 #[tokio::test]
 async fn h52_a_release_wakes_all_who_wait_for_a_simple_lock_and_one_in_a_queue() {
-    assert_eq!(told_of_a_release(12, true).await, 12);
-    assert_eq!(told_of_a_release(12, false).await, 1);
+    assert_eq!(woken_by_a_release(12, true).await, 12);
+    assert_eq!(woken_by_a_release(12, false).await, 1);
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn h16_a_refusal_that_was_lost_does_not_make_another_acquires_node_ours() 
 
 /// The answer is lost, and then nobody may read the node any more.
 #[tokio::test]
-async fn h01_h12_a_node_that_cannot_be_looked_up_is_deleted() {
+async fn h01_h12_a_node_that_cannot_be_resolved_is_deleted() {
     let stage = Stage::new("h12").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let lock = simple(&client, &stage);
@@ -248,7 +248,7 @@ async fn h09_h38_a_node_that_another_has_put_in_the_place_of_ours_ends_the_guard
     stage.until_children(1).await;
     within(admin.delete(&node, None)).await.unwrap();
 
-    // A guard that is dropped before the news comes looks first at what is there.
+    // A guard that is dropped before the event comes reads the node first.
     let (client, proxy) = stage.proxied(LONG).await;
     let guard = within(simple(&client, &stage).acquire()).await.unwrap();
     // Its watch on its node is set.

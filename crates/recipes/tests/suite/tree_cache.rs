@@ -42,7 +42,7 @@ fn shown(snapshot: &Snapshot, root: &str) -> Vec<(String, String)> {
     snapshot.iter().map(entry).collect()
 }
 
-fn told(update: &Update, root: &str) -> Vec<String> {
+fn changes(update: &Update, root: &str) -> Vec<String> {
     let name = |path: &Arc<str>| path.strip_prefix(root).unwrap().to_owned();
     let text = |change: &Change| match change {
         Change::Created { path, .. } => format!("+{}", name(path)),
@@ -122,7 +122,7 @@ async fn the_view_is_the_subtree_and_each_step_leads_to_the_next() {
         .unwrap();
     let step = update(&mut events).await;
     assert_eq!(
-        told(&step, root),
+        changes(&step, root),
         ["-/a/b/c", "-/a-z", "~/a", "+/a-z", "+/n", "+/n/m"]
     );
     let now = within(cache.catch_up()).await.unwrap();
@@ -188,7 +188,7 @@ async fn change_during_gap(variant: Variant) {
     proxy.heal();
     let step = update(&mut events).await;
     assert_eq!(
-        told(&step, root),
+        changes(&step, root),
         [
             "-/replaced",
             "-/deleted/below",
@@ -203,7 +203,7 @@ async fn change_during_gap(variant: Variant) {
     until(&cache, |status| *status == CacheStatus::Live).await;
     // The watch is there again.
     put(&writer, &at("/later"), "").await;
-    assert_eq!(told(&*update(&mut events).await, root), ["+/later"]);
+    assert_eq!(changes(&*update(&mut events).await, root), ["+/later"]);
 }
 
 #[tokio::test]
@@ -222,13 +222,13 @@ async fn h82_a_lost_session_is_a_gap_like_another() {
     within(before.ended()).await;
     writer.delete(&format!("{root}/a"), None).await.unwrap();
     proxy.heal();
-    assert_eq!(told(&*update(&mut events).await, root), ["-/a"]);
+    assert_eq!(changes(&*update(&mut events).await, root), ["-/a"]);
     put(&writer, &format!("{root}/b"), "").await;
-    assert_eq!(told(&*update(&mut events).await, root), ["+/b"]);
+    assert_eq!(changes(&*update(&mut events).await, root), ["+/b"]);
 }
 
 #[tokio::test]
-async fn h82_a_reconnect_without_changes_tells_nothing_and_reads_once() {
+async fn h82_a_reconnect_without_changes_reports_nothing_and_reads_once() {
     let stage = Stage::new("h82quiet").await;
     let root = &*stage.path;
     let writer = session(&stage.client().await).await;
@@ -249,7 +249,7 @@ async fn h82_a_reconnect_without_changes_tells_nothing_and_reads_once() {
     let reads = proxy.count(&Match::request(OpCode::GetData));
     assert!(reads <= 2 * 21, "{reads} reads of 21 nodes");
     put(&writer, &format!("{root}/later"), "").await;
-    assert_eq!(told(&*update(&mut events).await, root), ["+/later"]);
+    assert_eq!(changes(&*update(&mut events).await, root), ["+/later"]);
 }
 
 #[tokio::test]
@@ -280,9 +280,9 @@ async fn h82_an_absent_root_is_waited_for_and_leaves_no_watch() {
     assert!(reset(&mut events).await.is_empty());
     for _ in 0..2 {
         put(&writer, root, "").await;
-        assert_eq!(told(&*update(&mut events).await, root), ["+"]);
+        assert_eq!(changes(&*update(&mut events).await, root), ["+"]);
         writer.delete(root, None).await.unwrap();
-        assert_eq!(told(&*update(&mut events).await, root), ["-"]);
+        assert_eq!(changes(&*update(&mut events).await, root), ["-"]);
     }
 }
 
@@ -421,34 +421,30 @@ async fn h84_a_listener_that_panics_or_sleeps_holds_up_nobody() {
         .backlog(4)
         .start()
         .unwrap();
-    let (mut awake, mut asleep, mut panics) = (cache.events(), cache.events(), cache.events());
-    reset(&mut awake).await;
-    reset(&mut asleep).await;
+    let (mut prompt, mut late, mut panics) = (cache.events(), cache.events(), cache.events());
+    reset(&mut prompt).await;
+    reset(&mut late).await;
     let panicked = tokio::spawn(async move {
         panics.next().await;
         panic!("on purpose");
     });
     assert!(within(panicked).await.is_err());
     put(&writer, &root, "").await;
-    assert_eq!(told(&*update(&mut awake).await, &root), ["+"]);
+    assert_eq!(changes(&*update(&mut prompt).await, &root), ["+"]);
     for child in 0..20 {
         put(&writer, &format!("{root}/{child}"), "").await;
         assert_eq!(
-            told(&*update(&mut awake).await, &root),
+            changes(&*update(&mut prompt).await, &root),
             [format!("+/{child}")]
         );
     }
-    assert_eq!(
-        reset(&mut asleep).await.len(),
-        21,
-        "caught up with one look"
-    );
+    assert_eq!(reset(&mut late).await.len(), 21, "caught up with one event");
     put(&writer, &format!("{root}/last"), "").await;
-    assert_eq!(told(&*update(&mut asleep).await, &root), ["+/last"]);
+    assert_eq!(changes(&*update(&mut late).await, &root), ["+/last"]);
     drop(cache);
-    assert_eq!(told(&*update(&mut awake).await, &root), ["+/last"]);
+    assert_eq!(changes(&*update(&mut prompt).await, &root), ["+/last"]);
     assert!(
-        within(awake.next()).await.is_none(),
+        within(prompt.next()).await.is_none(),
         "the cache has stopped"
     );
 }

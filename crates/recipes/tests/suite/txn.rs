@@ -30,13 +30,13 @@ async fn h77_a_guarded_transaction_whose_answer_is_lost_is_applied_once_and_says
 
 async fn one_lost_answer(variant: Variant, message: Match) {
     let stage = Stage::new("txn").await;
-    let look = session(&stage.client().await).await;
+    let observer = session(&stage.client().await).await;
     let (count, log) = (
         format!("{}-count", stage.path),
         format!("{}-log", stage.path),
     );
     for node in [&count, &log] {
-        within(look.create(node, b"", CreateMode::Persistent))
+        within(observer.create(node, b"", CreateMode::Persistent))
             .await
             .unwrap();
     }
@@ -51,11 +51,11 @@ async fn one_lost_answer(variant: Variant, message: Match) {
         );
         let done = within(txn.commit()).await.unwrap();
         assert!(done.results().is_none_or(|results| results.len() == 2));
-        let now = look.get_data(&count).await.unwrap().stat.version;
+        let now = observer.get_data(&count).await.unwrap().stat.version;
         assert_eq!(now, version + 1, "{variant:?}");
     }
     assert_eq!(cut.times(), 1);
-    assert_eq!(look.children(&log).await.unwrap().names.len(), 3);
+    assert_eq!(observer.children(&log).await.unwrap().names.len(), 3);
     assert_eq!(guard.check(), Ok(()));
     within(guard.release()).await.unwrap();
     // The receipt goes with the guard.
@@ -104,8 +104,8 @@ async fn a_transaction_under_a_lost_lock_changes_nothing_even_where_the_news_is_
     let made = guard.txn().create(&state, b"1", CreateMode::Persistent);
     within(made.commit()).await.unwrap();
     let held = proxy.on(Match::any_event()).then(Action::Hold);
-    let look = session(&stage.client().await).await;
-    look.delete(guard.node(), None).await.unwrap();
+    let observer = session(&stage.client().await).await;
+    observer.delete(guard.node(), None).await.unwrap();
     assert_eq!(guard.check(), Ok(()), "the news is held back");
     let sent = proxy.on(Match::request(OpCode::Multi)).observe();
     let path = state.clone();
@@ -114,23 +114,25 @@ async fn a_transaction_under_a_lost_lock_changes_nothing_even_where_the_news_is_
     held.release();
     let lost = within(committing).await.unwrap();
     assert!(matches!(lost, Err(TxnError::Lost { .. })), "{lost:?}");
-    assert_eq!(&look.get_data(&state).await.unwrap().data[..], b"1");
+    assert_eq!(&observer.get_data(&state).await.unwrap().data[..], b"1");
 }
 
 #[tokio::test]
 async fn a_part_whose_version_has_passed_refuses_the_whole_transaction_and_is_named() {
     let stage = Stage::new("versions").await;
     let client = stage.client().await;
-    let look = session(&client).await;
+    let observer = session(&client).await;
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let (state, made) = (
         format!("{}-state", stage.path),
         format!("{}-made", stage.path),
     );
-    within(look.create(&state, b"", CreateMode::Persistent))
+    within(observer.create(&state, b"", CreateMode::Persistent))
         .await
         .unwrap();
-    within(look.set_data(&state, b"new", None)).await.unwrap();
+    within(observer.set_data(&state, b"new", None))
+        .await
+        .unwrap();
     for (part, nth) in [("set", 0), ("set", 1), ("check", 0), ("delete", 1)] {
         let commit = async |version| {
             let mut txn = guard.txn();
@@ -147,7 +149,11 @@ async fn a_part_whose_version_has_passed_refuses_the_whole_transaction_and_is_na
             }
             within(txn.commit()).await
         };
-        let now = within(look.exists(&state)).await.unwrap().unwrap().version;
+        let now = within(observer.exists(&state))
+            .await
+            .unwrap()
+            .unwrap()
+            .version;
         let refused = commit(Some(now - 1)).await;
         assert!(
             matches!(refused, Err(TxnError::Conflict { index, .. }) if index == nth),
@@ -156,17 +162,17 @@ async fn a_part_whose_version_has_passed_refuses_the_whole_transaction_and_is_na
         assert_eq!(guard.check(), Ok(()));
         commit(Some(now)).await.unwrap();
         // Applied whole, as nothing of the one before was.
-        within(look.delete(&made, None)).await.unwrap();
+        within(observer.delete(&made, None)).await.unwrap();
     }
-    assert_eq!(within(look.exists(&state)).await.unwrap(), None);
+    assert_eq!(within(observer.exists(&state)).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_receipt_that_somebody_else_writes_to_is_not_relied_on() {
     let stage = Stage::new("receipt").await;
-    let look = session(&stage.client().await).await;
+    let observer = session(&stage.client().await).await;
     let count = format!("{}-count", stage.path);
-    within(look.create(&count, b"", CreateMode::Persistent))
+    within(observer.create(&count, b"", CreateMode::Persistent))
         .await
         .unwrap();
     let (client, proxy) = stage.proxied(ROOMY).await;
@@ -175,7 +181,7 @@ async fn a_receipt_that_somebody_else_writes_to_is_not_relied_on() {
     add().await.unwrap();
     let receipts = format!("{}-__receipts__", stage.path);
     for receipt in inspect::children(stage.addr, &receipts).await.unwrap() {
-        within(look.set_data(&receipt.path, b"", None))
+        within(observer.set_data(&receipt.path, b"", None))
             .await
             .unwrap();
     }
@@ -186,6 +192,6 @@ async fn a_receipt_that_somebody_else_writes_to_is_not_relied_on() {
         .then(Action::Cut(Variant::Rst));
     add().await.unwrap();
     assert_eq!(cut.times(), 1);
-    let counted = within(look.exists(&count)).await.unwrap().unwrap();
+    let counted = within(observer.exists(&count)).await.unwrap().unwrap();
     assert_eq!(counted.version, 3);
 }

@@ -178,7 +178,7 @@ async fn write_through(variant: Variant) {
         tokio::spawn(async move { here.compare_and_set(Some(&seen), b"ours").await })
     };
     within(cut.fired()).await;
-    // The version has moved, and somebody else writes before we can look.
+    // The version has moved, and somebody else writes before we can read.
     let there = value(&stage.client().await, &stage.path);
     within(there.set(b"theirs")).await.unwrap();
     proxy.heal();
@@ -223,7 +223,7 @@ async fn a_shared_value_is_written_by_one_of_those_who_saw_it() {
 }
 
 #[tokio::test]
-async fn listeners_are_told_newer_values_only_over_cuts_and_sessions() {
+async fn listeners_receive_newer_values_only_over_cuts_and_sessions() {
     let stage = Stage::new("listen").await;
     let (client, proxy) = stage.proxied(ROOMY).await;
     let writer = value(&stage.client().await, &stage.path);
@@ -261,7 +261,7 @@ async fn listeners_are_told_newer_values_only_over_cuts_and_sessions() {
 }
 
 #[tokio::test]
-async fn a_listener_of_a_counter_is_told_numbers_and_survives_other_data() {
+async fn a_listener_of_a_counter_receives_numbers_and_survives_other_data() {
     let stage = Stage::new("numbers").await;
     let client = stage.client().await;
     let counter = counter(&client, &stage.path);

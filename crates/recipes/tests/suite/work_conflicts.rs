@@ -81,7 +81,7 @@ async fn h68_no_end_of_a_claim_overwrites_what_somebody_wrote_to_the_item() {
     let client = stage.client().await;
     let queue = queue(&client, &stage.path);
     let admin = session(&stage.client().await).await;
-    for end in ["ack", "release", "nack", "nack later", "bury"] {
+    for end in ["ack", "release", "nack", "nack later", "dead-letter"] {
         within(queue.offer("x")).await.unwrap();
         let claim = within(queue.take()).await.unwrap();
         let item = claim.item().to_owned();
@@ -178,7 +178,7 @@ async fn a_dead_letter_that_is_changed_while_it_is_discarded_frees_the_id_that_i
 
 #[tokio::test]
 async fn h71_an_item_without_attempts_left_dies_with_what_was_noted_in_it_last() {
-    let stage = Stage::new("bury").await;
+    let stage = Stage::new("dead-letter").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let hasty = queue(&client, &stage.path).max_attempts(1);
     let patient = queue(&stage.client().await, &stage.path).max_attempts(9);
@@ -385,7 +385,7 @@ async fn h66_what_is_done_to_a_queue_by_hand_is_done_though_its_answer_is_lost()
             match call {
                 "repair" => drop(within(queue_here.repair()).await.unwrap()),
                 "set_capacity" => within(queue_here.set_capacity(Some(9))).await.unwrap(),
-                // Done by the one that was cut off, it is not there for the look after it.
+                // The call that was cut off has done it, so the read after it finds nothing.
                 "replay" => within(queue_here.replay(&name)).await.unwrap(),
                 _ => within(queue_here.discard(&name)).await.unwrap(),
             }

@@ -25,8 +25,8 @@ async fn settle(queue: &WorkQueue, claim: &Claim, how: Settlement) -> Result<Set
     within(queue.settle(claim.item(), claim.token(), how)).await
 }
 
-/// Waits until nobody's word is kept for anybody.
-async fn until_no_verdicts(stage: &Stage) {
+/// Waits until no settlement is kept for anybody.
+async fn until_no_settlements(stage: &Stage) {
     within(async {
         let folder = format!("{}/verdicts", stage.path);
         while !inspect::children(stage.addr, &folder)
@@ -41,7 +41,7 @@ async fn until_no_verdicts(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_learns_how() {
+async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_is_notified_how() {
     let stage = Stage::new("outside").await;
     let keeper = keeper(&stage.client().await, &stage.path).max_attempts(3);
     let other = queue(&stage.client().await, &stage.path).max_attempts(3);
@@ -84,11 +84,11 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_learns_
     within(other.replay(&dead[0].name)).await.unwrap();
 
     claim = within(keeper.take()).await.unwrap();
-    let bury = Settlement::DeadLetter {
+    let dead_letter = Settlement::DeadLetter {
         reason: "never".to_owned(),
     };
     assert_eq!(
-        settle(&other, &claim, bury).await,
+        settle(&other, &claim, dead_letter).await,
         Ok(Settled::DeadLettered)
     );
     let dead = within(other.dead_letters(9)).await.unwrap();
@@ -113,7 +113,7 @@ async fn h67_another_process_settles_a_claim_by_its_token_and_the_keeper_learns_
         within(claim.ack()).await,
         Err(WorkError::ClaimLost { .. })
     ));
-    until_no_verdicts(&stage).await;
+    until_no_settlements(&stage).await;
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn what_is_no_claim_of_this_queue_is_not_settled() {
 }
 
 #[tokio::test]
-async fn h67_a_word_that_comes_when_another_has_the_item_changes_nothing() {
+async fn h67_a_settlement_that_comes_when_another_has_the_item_changes_nothing() {
     let stage = Stage::new("outside-late").await;
     let (first, cut_off) = stage.proxied(SHORT).await;
     let (settler, slow) = stage.proxied(LONG).await;
@@ -186,7 +186,7 @@ async fn h67_a_word_that_comes_when_another_has_the_item_changes_nothing() {
         let item = item.clone();
         tokio::spawn(async move { queue.settle(&item, token, Settlement::Ack).await })
     };
-    // It has looked, and the claim stood.
+    // It has read the claim, which was there.
     within(multi.fired()).await;
     cut_off.partition();
     let again = within(other.take()).await.unwrap();
@@ -205,7 +205,7 @@ async fn h67_a_word_that_comes_when_another_has_the_item_changes_nothing() {
 }
 
 #[tokio::test]
-async fn h67_an_extension_between_look_and_word_does_not_spoil_it() {
+async fn h67_an_extension_between_read_and_settlement_does_not_spoil_it() {
     let stage = Stage::new("outside-extend").await;
     let (settler, slow) = stage.proxied(LONG).await;
     let keeper = keeper(&stage.client().await, &stage.path).visibility(Duration::from_secs(20));
@@ -226,7 +226,7 @@ async fn h67_an_extension_between_look_and_word_does_not_spoil_it() {
 }
 
 #[tokio::test]
-async fn h68_a_word_whose_answer_is_lost_is_found_out_and_never_guessed() {
+async fn h68_a_settlement_whose_answer_is_lost_is_resolved_and_never_guessed() {
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
             let stage = Stage::new("outside-cut").await;
@@ -273,7 +273,7 @@ async fn h68_a_word_whose_answer_is_lost_is_found_out_and_never_guessed() {
 async fn h69_a_claim_for_others_that_is_found_out_or_given_up_leaves_no_node_beside_it() {
     for variant in CUTS {
         for message in [Match::request(OpCode::Multi), Match::reply(OpCode::Multi)] {
-            let stage = Stage::new("told").await;
+            let stage = Stage::new("resolved").await;
             let (client, proxy) = stage.proxied(ROOMY).await;
             let other = queue(&stage.client().await, &stage.path);
             within(other.offer("x")).await.unwrap();
@@ -286,32 +286,32 @@ async fn h69_a_claim_for_others_that_is_found_out_or_given_up_leaves_no_node_bes
             );
             assert_eq!(within(claim.settled()).await, Ok(Settled::Acked));
             drop(claim);
-            until_no_verdicts(&stage).await;
+            until_no_settlements(&stage).await;
         }
     }
-    // Where somebody deleted the claim before it could be looked at.
-    let stage = Stage::new("told-gone").await;
+    // Where somebody deleted the claim before it could be read.
+    let stage = Stage::new("resolved-gone").await;
     let (client, proxy) = stage.proxied(LONG).await;
     let other = queue(&stage.client().await, &stage.path);
     within(other.offer("x")).await.unwrap();
     let lost = proxy
         .on(Match::reply(OpCode::Multi))
         .then(Action::Cut(Variant::Rst));
-    let look = proxy.on(Match::request(OpCode::Sync)).then(Action::Hold);
+    let sync = proxy.on(Match::request(OpCode::Sync)).then(Action::Hold);
     let taking = {
         let keeper = keeper(&client, &stage.path);
         tokio::spawn(async move { keeper.take().await })
     };
     within(lost.fired()).await;
-    within(look.fired()).await;
+    within(sync.fired()).await;
     let admin = session(&stage.client().await).await;
     let info = within(other.claims()).await.unwrap().remove(0);
     for node in inspect::children(stage.addr, &info.item).await.unwrap() {
         within(admin.delete(&node.path, None)).await.unwrap();
     }
-    look.release();
+    sync.release();
     let claim = within(taking).await.unwrap().unwrap();
     assert_eq!(claim.attempt(), 2);
     within(claim.release()).await.unwrap();
-    until_no_verdicts(&stage).await;
+    until_no_settlements(&stage).await;
 }

@@ -95,7 +95,7 @@ async fn a_purge_goes_on_after_a_lost_connection_and_makes_no_queue() {
 }
 
 #[tokio::test]
-async fn an_item_that_may_not_be_read_holds_up_neither_consumers_nor_looks() {
+async fn an_item_that_may_not_be_read_holds_up_neither_consumers_nor_listings() {
     let stage = Stage::new("hidden").await;
     let queue = queue(&stage.client().await, &stage.path);
     let admin = session(&stage.client().await).await;

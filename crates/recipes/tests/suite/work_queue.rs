@@ -181,15 +181,15 @@ async fn a_bounded_queue_is_never_taken_over_its_capacity() {
             ..
         }
     ));
-    let told = differs.to_string();
+    let text = differs.to_string();
     assert!(
-        told.contains("a capacity of 25") && told.contains("a capacity of 26"),
-        "{told}"
+        text.contains("a capacity of 25") && text.contains("a capacity of 26"),
+        "{text}"
     );
     within(queue.set_capacity(None)).await.unwrap();
     let fresh = WorkQueue::new(&client, &stage.path).unwrap().capacity(1);
-    let told = within(fresh.offer("z")).await.unwrap_err().to_string();
-    assert!(told.contains("no limit"), "{told}");
+    let text = within(fresh.offer("z")).await.unwrap_err().to_string();
+    assert!(text.contains("no limit"), "{text}");
     within(queue.offer("y")).await.unwrap();
     within(queue.set_capacity(Some(27))).await.unwrap();
     within(queue.offer("y")).await.unwrap();

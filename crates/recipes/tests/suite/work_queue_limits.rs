@@ -252,7 +252,7 @@ async fn h13_an_item_with_a_foreign_child_and_a_claim_past_its_time_is_skipped_t
 }
 
 #[tokio::test]
-async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_is_told() {
+async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_receives_the_error() {
     let stage = Stage::new("settle").await;
     let client = stage.client().await;
     let keeper = queue(&client, &stage.path);
@@ -284,7 +284,7 @@ async fn h13_an_item_with_a_foreign_child_cannot_be_settled_and_whoever_tries_is
 async fn raced_at(stage: &Stage, racer: &(Client, Proxy), other: &Client, frame: Match) -> bool {
     let path = format!("{}-{}", stage.path, uuid::Uuid::new_v4().simple());
     let others = queue(other, &path).capacity(2);
-    // One place is free, and the capacity counter does not know it.
+    // There is room for one item, and the capacity counter does not know it.
     within(others.offer_all(["a".into(), "b".into()]))
         .await
         .unwrap();
@@ -322,7 +322,7 @@ async fn raced_at(stage: &Stage, racer: &(Client, Proxy), other: &Client, frame:
 }
 
 #[tokio::test]
-async fn a_put_that_races_with_another_for_the_last_place_never_overfills_the_queue() {
+async fn a_put_that_races_with_another_for_the_last_free_slot_never_overfills_the_queue() {
     let stage = Stage::new("last-place").await;
     let racer = stage.proxied(LONG).await;
     let other = stage.client().await;

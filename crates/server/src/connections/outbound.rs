@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_tells_the_pressure_and_what_each_may_have() {
+    fn what_is_held_gives_the_pressure_and_what_each_may_have() {
         let outbound = Outbound::new(&Options {
             max_outbound_bytes: 100_000,
             max_outbound_bytes_in_all: 2_000_000,

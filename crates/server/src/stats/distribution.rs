@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_told() {
+    fn what_is_measured_is_shown() {
         let distribution = Distribution::default();
         assert_eq!(distribution.spread().quantile(0.5), 0);
         for value in 1..=100 {

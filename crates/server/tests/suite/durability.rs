@@ -107,7 +107,7 @@ const LOSSES: [Loss; 4] = [
 ];
 
 #[tokio::test]
-async fn a_failed_sync_stops_the_server_and_nobody_is_told_that_it_was_written() {
+async fn a_failed_sync_stops_the_server_and_nobody_receives_a_success() {
     let disk = FaultStorage::new();
     let server = on(&disk).await.unwrap();
     let mut wire = Wire::open(&server.connect_string()).await;

@@ -127,7 +127,7 @@ async fn a_hundred_thousand_watches_are_set_again_and_fire_once() {
 }
 
 #[tokio::test]
-async fn a_path_as_deep_as_a_frame_allows_is_looked_for_and_a_deep_tree_is_made_counted_and_removed()
+async fn a_path_as_deep_as_a_frame_allows_is_searched_for_and_a_deep_tree_is_made_counted_and_removed()
  {
     const DEPTH: usize = 2000;
     let server = start().await;

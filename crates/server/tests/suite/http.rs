@@ -116,7 +116,7 @@ async fn every_command_answers_under_its_name_and_its_aliases_with_zookeepers_fi
 }
 
 #[tokio::test]
-async fn mntr_monitor_and_metrics_tell_the_same_figures() {
+async fn mntr_monitor_and_metrics_show_the_same_measurements() {
     let (server, to) = serving().await;
     let mut wire = Wire::open(&server.connect_string()).await;
     wire.create("/a", b"data", 0).await.unwrap();
@@ -208,7 +208,7 @@ async fn mntr_monitor_and_metrics_tell_the_same_figures() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_lost_with_what_it_held_is_told() {
+async fn a_session_that_is_lost_with_what_it_held_is_reported() {
     let server = in_memory()
         .http("127.0.0.1:0")
         .tick(Duration::from_millis(20))
@@ -303,7 +303,7 @@ async fn shed_connections_are_closed_and_their_sessions_live() {
 }
 
 #[tokio::test]
-async fn health_is_told_and_a_stopped_server_tells_none() {
+async fn health_is_reported_and_a_stopped_server_reports_nothing() {
     let (server, to) = serving().await;
     assert_eq!(get(to, "/healthz").await, (200, "ok\n".to_owned()));
     assert_eq!(get(to, "/readyz").await, (200, "ok\n".to_owned()));

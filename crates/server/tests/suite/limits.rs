@@ -182,7 +182,7 @@ async fn what_a_client_does_not_read_is_shown_and_its_end_is_counted() {
 }
 
 #[tokio::test]
-async fn the_longest_pause_of_a_snapshot_is_told() {
+async fn the_longest_pause_of_a_snapshot_is_reported() {
     let server = in_memory()
         .with(|options| options.snapshot_every_entries = 20)
         .start()

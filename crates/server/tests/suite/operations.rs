@@ -141,7 +141,7 @@ async fn a_unix_socket_may_have_the_longest_path_there_is() {
 }
 
 #[tokio::test]
-async fn the_server_tells_that_it_is_baton_without_showing_it_in_a_listing() {
+async fn the_server_says_that_it_is_baton_without_showing_it_in_a_listing() {
     let server = start().await;
     let mut wire = Wire::open(&server.connect_string()).await;
     let shown = String::from_utf8(wire.get("/zookeeper/baton").await.unwrap()).unwrap();

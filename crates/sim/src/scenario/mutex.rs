@@ -142,8 +142,8 @@ async fn turns<L: Lock>(
     .await;
 }
 
-/// Each wants it twice at a time, in one session: what tells the two apart is in the node's data
-/// alone.
+/// Each wants it twice at a time, in one session: only the node's data distinguishes the
+/// two.
 async fn shares(stage: Stage) {
     rounds(stage, 1, simple, |round| async move {
         let Round {

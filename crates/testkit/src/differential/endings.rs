@@ -48,7 +48,7 @@ impl Run<'_> {
 
     /// The events of all sessions up to now, so that it is apart from what comes; every session has
     /// a connection then.
-    async fn all_told(&mut self) -> Vec<String> {
+    async fn all_received(&mut self) -> Vec<String> {
         let mut heard = Vec::new();
         for session in 0..self.sessions() {
             heard.extend(self.seated(session).await);
@@ -58,7 +58,7 @@ impl Run<'_> {
     }
 
     /// The events of the others about the end of a session, or of the writes before it.
-    async fn others_told(&mut self, number: usize, in_no_order: bool) -> Vec<String> {
+    async fn others_received(&mut self, number: usize, in_no_order: bool) -> Vec<String> {
         let mut heard = Vec::new();
         for session in (0..self.sessions()).filter(|session| *session != number) {
             let mut events = self.probe(session).await;
@@ -96,7 +96,7 @@ impl Run<'_> {
         writes: &[&Act],
         loss: Loss,
     ) -> Vec<String> {
-        let mut heard = self.all_told().await;
+        let mut heard = self.all_received().await;
         let Some(observer) = self.other_than(number) else {
             return heard;
         };
@@ -122,7 +122,7 @@ impl Run<'_> {
             self.remember(number, before);
         }
         heard.extend(self.reattach(number).await);
-        heard.extend(self.others_told(number, loss.closing).await);
+        heard.extend(self.others_received(number, loss.closing).await);
         heard
     }
 
@@ -203,7 +203,7 @@ impl Run<'_> {
     /// A session says nothing more, and the server ends it. Its ephemerals go in no particular
     /// order.
     pub(super) async fn expire(&mut self, number: usize, how: Silence) -> Vec<String> {
-        let mut heard = self.all_told().await;
+        let mut heard = self.all_received().await;
         let Some(observer) = self.other_than(number) else {
             return heard;
         };
@@ -225,7 +225,7 @@ impl Run<'_> {
             heard.push(end);
         }
         heard.extend(self.reattach(number).await);
-        heard.extend(self.others_told(number, true).await);
+        heard.extend(self.others_received(number, true).await);
         heard
     }
 

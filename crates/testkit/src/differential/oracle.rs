@@ -132,8 +132,8 @@ impl Recorder {
         })
     }
 
-    /// Runs a program: what was asked, and all that was heard. Two servers that no client can tell
-    /// apart, with the same programs before, give the same text.
+    /// Runs a program: what was asked, and all that was heard. Two servers that no client can
+    /// distinguish, with the same programs before, give the same text.
     ///
     /// # Errors
     /// The server refused the program's folder or its sessions.

@@ -411,7 +411,7 @@ impl Seat {
         };
         let reply = timeout(PATIENCE, client.receive()).await;
         for (zxid, event) in client.take_events() {
-            let mut line = format!("is told {:?} {}", event.kind, event.path);
+            let mut line = format!("receives {:?} {}", event.kind, event.path);
             if !differences.has("event-zxid") {
                 line.push_str(&format!(" by {}", normal.zxid(zxid)));
             }

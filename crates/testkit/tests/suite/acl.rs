@@ -351,7 +351,7 @@ async fn credentials(server: SocketAddr) -> Transcript {
     said
 }
 
-/// Who may not read a znode any more is not told what happens to it.
+/// Who may not read a znode any more receives no events of it.
 async fn events(server: SocketAddr) -> Transcript {
     let mut writer = Client::of(server).await;
     let mut watcher = Client::of(server).await;
@@ -407,8 +407,8 @@ async fn events(server: SocketAddr) -> Transcript {
     watcher.said
 }
 
-/// Paths that break the rules, below a root that lets nobody delete: who may not is told so before
-/// anything else.
+/// Paths that break the rules, below a root that lets nobody delete: the client gets `NoAuth`
+/// before any other error.
 async fn closed_root(server: SocketAddr) -> Transcript {
     let mut client = Client::of(server).await;
     let perms = Perms(Perms::ALL.0 & !Perms::DELETE.0);

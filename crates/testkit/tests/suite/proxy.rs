@@ -65,7 +65,7 @@ async fn faults_happen_where_the_script_says(target: Target) {
     only_the_nth_frame_is_meant(&server).await;
     a_held_reply_waits_for_its_release(&server).await;
     an_event_can_be_held_back_alone(&server).await;
-    a_black_hole_tells_nobody_and_delivers_when_healed(&server).await;
+    a_black_hole_notifies_nobody_and_delivers_when_healed(&server).await;
     one_direction_goes_dark_alone(&server).await;
     the_server_may_believe_in_a_dead_connection(&server).await;
     refused_connections_are_reset(&server).await;
@@ -188,7 +188,7 @@ async fn an_event_can_be_held_back_alone(server: &TestServer) {
     );
 }
 
-async fn a_black_hole_tells_nobody_and_delivers_when_healed(server: &TestServer) {
+async fn a_black_hole_notifies_nobody_and_delivers_when_healed(server: &TestServer) {
     let (proxy, mut client) = through(server).await;
     proxy.partition();
     client.send(&create("/late")).await.unwrap();

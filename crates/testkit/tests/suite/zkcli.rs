@@ -212,7 +212,7 @@ async fn zookeepers_command_line_says_the_same_to_both() {
         return;
     }
     let baton = TestServer::start(Target::Baton).await.unwrap();
-    // Baton always enforces hard quotas, ZooKeeper when it is told to.
+    // Baton always enforces hard quotas, ZooKeeper when a property says so.
     let enforcing = ServerOptions {
         java_args: vec!["-Dzookeeper.enforceQuota=true".to_owned()],
         ..ServerOptions::default()

@@ -88,7 +88,7 @@ fn with_a(limits: &str) -> Driver {
 }
 
 #[test]
-fn a_soft_quota_is_told_and_lets_the_write_through() {
+fn a_soft_quota_is_reported_and_lets_the_write_through() {
     let mut driver = with_a("count=2,bytes=6");
     let (result, reported) = send(&mut driver, &create("/a/b", b"2!"));
     assert!(result.is_ok());
@@ -165,7 +165,7 @@ fn the_nearest_quota_counts_and_what_has_none_is_free() {
 }
 
 #[test]
-fn figures_that_are_missing_or_are_none_limit_nothing() {
+fn limits_that_are_missing_or_not_numbers_limit_nothing() {
     let mut driver = with_a("count=-1,bytes=-1=;countHardLimit=1");
     let delete = |path| Request::Delete { path, version: -1 };
     assert!(send(&mut driver, &create("/a/b", b"")).0.is_err());

@@ -134,7 +134,7 @@ fn delete_of_a_path_with_an_empty_name_deletes_nothing() {
 }
 
 #[test]
-fn who_may_not_delete_below_the_root_is_told_so_for_a_path_with_an_empty_name_too() {
+fn who_may_not_delete_below_the_root_gets_no_auth_for_a_path_with_an_empty_name_too() {
     let mut driver = Driver::new();
     let perms = Perms(Perms::ALL.0 & !Perms::DELETE.0);
     let acl = Some(vec![Acl::new(perms, "world", "anyone")]);
@@ -382,7 +382,7 @@ fn acls_are_enforced_where_the_protocol_says() {
 }
 
 #[test]
-fn delete_asks_for_permission_before_it_tells_whether_the_znode_exists() {
+fn delete_asks_for_permission_before_it_says_whether_the_znode_exists() {
     let mut driver = Driver::new();
     let stranger = driver.identity.clone();
     driver.identity.add_digest(b"ann:secret");
@@ -416,7 +416,7 @@ fn digests_are_masked_for_those_who_may_read_but_not_administer() {
 }
 
 #[test]
-fn set_acl_counts_its_own_version_and_tells_no_watcher() {
+fn set_acl_counts_its_own_version_and_notifies_no_watcher() {
     let mut driver = Driver::new();
     driver.create("/a", CreateMode::Persistent).unwrap();
     let set = |acl, version| Request::SetAcl {
@@ -447,7 +447,7 @@ fn set_acl_counts_its_own_version_and_tells_no_watcher() {
     );
 }
 
-/// Slices of one look each, with sessions that have none, and changes between them.
+/// Slices of one step each, with sessions that have none, and changes between them.
 #[test]
 fn a_walk_over_all_ephemerals_in_slices_finds_each_once_whatever_changes_between_them() {
     let mut driver = Driver::new();

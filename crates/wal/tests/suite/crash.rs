@@ -1,5 +1,5 @@
 //! Stops a scripted workload at every single operation of the disk, with every kind of fault, and
-//! looks at what a start finds. The promise: everything that a sync acknowledged is there, or the
+//! checks what a start finds. The promise: everything that a sync acknowledged is there, or the
 //! start refuses with a typed error; and where the disk only lost what was never synced, the start
 //! succeeds.
 
@@ -322,7 +322,7 @@ fn a_failed_sync_is_never_retried() {
 }
 
 #[test]
-fn a_full_disk_is_told_as_such_and_leaves_a_usable_log() {
+fn a_full_disk_is_reported_as_such_and_leaves_a_usable_log() {
     for capacity in (0..30_000).step_by(1_300) {
         let disk = FaultStorage::new();
         disk.set_capacity(Some(capacity));

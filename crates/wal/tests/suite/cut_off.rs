@@ -138,7 +138,7 @@ fn a_log_under_load_that_is_cut_at_a_step_is_refused() {
 }
 
 #[test]
-fn what_no_mark_vouches_for_is_told() {
+fn what_no_mark_vouches_for_is_reported() {
     let disk = FaultStorage::new();
     let (mut wal, _) = open(&disk, options()).unwrap();
     write_entry(&mut wal, 100);
@@ -187,7 +187,7 @@ fn only_a_log_that_was_closed_starts_without_a_word() {
     wal.close().unwrap();
     let (mut wal, found) = open(&disk.crash(Loss::Everything), options()).unwrap();
     assert_eq!(found.notes, []);
-    // A look that writes nothing leaves it closed.
+    // A start that writes nothing leaves it closed.
     drop(wal);
     let disk = disk.crash(Loss::Everything);
     (wal, _) = open(&disk, options()).unwrap();

@@ -1,4 +1,4 @@
-//! Damages a sound data folder in every way and looks at what a start says. The promise: what was
+//! Damages a sound data folder in every way and checks what a start says. The promise: what was
 //! acknowledged comes back whole, or the start refuses, names the file and the remedy, and changes
 //! nothing.
 
@@ -110,7 +110,7 @@ fn any_missing_file_is_refused() {
 }
 
 #[test]
-fn damage_before_a_later_synced_record_is_told_from_a_torn_write() {
+fn damage_before_a_later_synced_record_is_distinguished_from_a_torn_write() {
     let disk = FaultStorage::new();
     let (mut wal, _) = open(&disk, options()).unwrap();
     for index in 1..=3 {

@@ -28,8 +28,8 @@ fn options() -> WalOptions {
     }
 }
 
-/// Makes everything that a data folder can hold; `looks` at it whenever something was made.
-fn fill(folder: &Path, looks: impl Fn()) {
+/// Makes everything that a data folder can hold; calls `inspect` whenever something was made.
+fn fill(folder: &Path, inspect: impl Fn()) {
     let storage = Arc::new(DirStorage::create(folder).unwrap());
     let (mut wal, _) = Wal::open(storage, options()).unwrap();
     for index in 1..=8 {
@@ -41,7 +41,7 @@ fn fill(folder: &Path, looks: impl Fn()) {
         })])
         .unwrap();
         wal.sync().unwrap();
-        looks();
+        inspect();
     }
     let mut writer = wal
         .snapshots()
@@ -53,13 +53,13 @@ fn fill(folder: &Path, looks: impl Fn()) {
             membership: Bytes::new(),
         })
         .unwrap();
-    looks();
+    inspect();
     writer.chunk(1, &[7; 300_000]).unwrap();
-    looks();
+    inspect();
     let info = writer.finish().unwrap();
     wal.snapshot_saved(&info).unwrap();
     wal.close().unwrap();
-    looks();
+    inspect();
 }
 
 fn assert_private(folder: &Path) {
@@ -203,7 +203,7 @@ fn a_folder_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_look_at_a_folder_changes_no_permissions() {
+fn an_inspection_of_a_folder_changes_no_permissions() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path(), || {});
     let first = folder.path().join("log-0000000000000001");

@@ -1,4 +1,4 @@
-//! Removes segments and snapshots at every index that they can begin or end at, and looks at what a
+//! Removes segments and snapshots at every index that they can begin or end at, and checks what a
 //! start finds. The promise: the oldest snapshot that is kept, and the log alone while fewer are
 //! there, are enough to start from.
 

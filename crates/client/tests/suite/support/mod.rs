@@ -1,4 +1,4 @@
-//! A server that does what a test tells it, over an in-memory transport, on a clock that the test
+//! A server that does what a test asks of it, over an in-memory transport, on a clock that the test
 //! moves.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 

@@ -26,7 +26,7 @@ use tokio::sync::OnceCell;
 /// The server's unit of time.
 pub const TICK: Duration = Duration::from_millis(200);
 
-/// How often a server looks for empty containers that is to do so quickly.
+/// How often a server searches for empty containers where a test needs that to be quick.
 const REAPING: Duration = Duration::from_millis(500);
 
 fn path(name: &str) -> String {
@@ -179,7 +179,7 @@ impl Stage {
             .collect()
     }
 
-    /// Waits until the path has so many children.
+    /// Waits until the path has `count` children.
     pub async fn until_children(&self, count: usize) -> Vec<Znode> {
         within(async {
             loop {
@@ -319,8 +319,8 @@ pub async fn pass(by: Duration) {
     tokio::time::resume();
 }
 
-/// Polls `work` at most so many times, letting everything else happen between, and drops it: what
-/// it came to, if to anything.
+/// Polls `work` at most `polls` times, letting everything else happen between, and drops it.
+/// Returns its output if it has ended.
 pub async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     let mut work = pin!(work);
     for _ in 0..polls {
@@ -365,7 +365,7 @@ pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
 
 /// Has somebody delete the node of `acquire` before it first reads the queue. What it came to,
 /// that node's path, and the proxy on its way.
-pub async fn deleted_before_its_look<F>(
+pub async fn deleted_before_its_read<F>(
     stage: &Stage,
     acquire: impl FnOnce(Client) -> F,
 ) -> (F::Output, String, Proxy)
@@ -374,14 +374,14 @@ where
 {
     let admin = stage.occupied().await;
     let (client, proxy) = stage.proxied(LONG).await;
-    let look = proxy
+    let list = proxy
         .on(Match::request(OpCode::GetChildren2))
         .then(Action::Hold);
     let acquiring = tokio::spawn(acquire(client));
     let node = stage.until_children(1).await.remove(0).path;
-    within(look.fired()).await;
+    within(list.fired()).await;
     within(admin.delete(&node, None)).await.unwrap();
-    look.release();
+    list.release();
     (within(acquiring).await.unwrap(), node, proxy)
 }
 

@@ -1,5 +1,5 @@
 //! The tree as naively as it can be written: a map from path to znode; children are found by
-//! looking at every path; a multi works on a copy. Slow, and short enough to be believed.
+//! comparing every path; a multi works on a copy. Slow, and short enough to be believed.
 
 use std::collections::BTreeMap;
 
