@@ -25,17 +25,6 @@ async fn server() -> TestServer {
         .unwrap()
 }
 
-/// Numbers that are the same in every run.
-struct Seeded(u64);
-
-impl Seeded {
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
-        low + (self.0 >> 33) % (high - low)
-    }
-}
-
 /// The outcomes that the writer has received for its writes. Write number `n` creates a znode with
 /// `n` in it and sets another to `n`.
 #[derive(Default)]

@@ -142,8 +142,7 @@ async fn turns<L: Lock>(
     .await;
 }
 
-/// Each wants it twice at a time, in one session: only the node's data distinguishes the
-/// two.
+/// Each wants it twice at a time, in one session: only the node's data distinguishes the two.
 async fn shares(stage: Stage) {
     rounds(stage, 1, simple, |round| async move {
         let Round {
@@ -166,7 +165,7 @@ async fn shares(stage: Stage) {
     .await;
 }
 
-/// Each takes turn after turn without leaving the line, and ends with a hold.
+/// Each takes turn after turn without leaving the wait queue, and ends with a hold.
 async fn requeues(stage: Stage) {
     rounds(stage, 1, mutex, |round| async move {
         let Round { stage, room, .. } = &round;
@@ -191,7 +190,7 @@ async fn requeues(stage: Stage) {
     .await;
 }
 
-/// Each stays for longer than its session lives without a word from the server: a guard that
+/// Each stays for longer than its session lives without an answer from the server: a guard that
 /// outlives its lease meets the next one's.
 async fn stays(stage: Stage) {
     rounds(stage, 1, mutex, |round| async move {
