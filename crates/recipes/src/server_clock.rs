@@ -48,7 +48,7 @@ impl ServerClock {
                 return Ok(reading.server_ms.saturating_add(millis(since)));
             }
         }
-        let server_ms = read(session, dir).await?;
+        let server_ms = read_time(session, dir).await?;
         self.set(session, server_ms);
         Ok(server_ms)
     }
@@ -70,7 +70,7 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 
 /// The time that the server stamps on a change. A lost answer need not be resolved: the change
 /// undoes itself, so it is made again.
-async fn read(session: &Session, dir: &str) -> Result<i64, Error> {
+async fn read_time(session: &Session, dir: &str) -> Result<i64, Error> {
     loop {
         let path = baton_proto::path::join(dir, &format!("t-{}", Uuid::new_v4().simple()));
         let ops = [

@@ -74,7 +74,7 @@ pub async fn serve(router: Router, listener: TcpListener) {
                     .clone()
                     .layer(middleware::from_fn_with_state(place, in_its_place))
                     .layer(Extension(peer));
-                connections.add(peer.ip(), asks, answer(router, stream));
+                connections.add(peer.ip(), asks, serve_connection(router, stream));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection; raise the limit of open files if this goes on");
@@ -134,7 +134,7 @@ impl Connections {
     }
 }
 
-async fn answer(router: Router, stream: TcpStream) {
+async fn serve_connection(router: Router, stream: TcpStream) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

@@ -110,7 +110,7 @@ impl Server {
         let mut http_addrs = Vec::new();
         for address in &options.http {
             let (listener, local) = listener::bind(address).await?;
-            accepting.spawn(http::accept(Arc::clone(&site), listener));
+            accepting.spawn(http::serve(Arc::clone(&site), listener));
             http_addrs.push(local);
         }
         let mode = options.unix_socket_mode;

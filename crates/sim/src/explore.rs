@@ -178,7 +178,7 @@ fn at_boundaries(scenario: &Scenario) -> Result<usize, Box<Failure>> {
 
 /// Plans with one thing going wrong that come to `mark`, as many as `wanted`.
 #[must_use]
-pub fn find(scenario: &Scenario, mark: &str, seed: u64, wanted: usize) -> Vec<Plan> {
+pub fn plans_that_reach(scenario: &Scenario, mark: &str, seed: u64, wanted: usize) -> Vec<Plan> {
     let calm = run(scenario, &Plan::calm(seed), false);
     let plans = std::iter::once(Plan::calm(seed)).chain(singles(&calm, seed));
     let found = plans.filter(|plan| run(scenario, plan, false).marks.contains(mark));

@@ -37,7 +37,7 @@ mod stage;
 mod standstill;
 mod transcript;
 
-pub use explore::{Effort, Failure, Summary, explore, find, replay};
+pub use explore::{Effort, Failure, Summary, explore, plans_that_reach, replay};
 pub use fault::{CancelAt, Direction, Edge, Fault, FaultKind, Plan, PlanError};
 pub use occupancy::Occupancy;
 pub use run::{Report, run};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_sim::{Effort, Plan, explore, find, replay, scenario};
+use baton_sim::{Effort, Plan, explore, plans_that_reach, replay, scenario};
 use clap::Parser;
 
 /// How many plans `--find` prints.
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             continue;
         }
         if let Some(mark) = &args.find {
-            let found = find(scenario, mark, args.first_seed, FOUND);
+            let found = plans_that_reach(scenario, mark, args.first_seed, FOUND);
             for plan in &found {
                 println!("{plan}");
             }

@@ -8,7 +8,6 @@ use baton_proto::{Acl, PASSWORD_BYTES, path};
 
 use crate::acl_table::{AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
-use crate::digest::Digest;
 use crate::kind::{Kind, is_session_id};
 use crate::restore::{RestoreError, quota_root, take_stock};
 use crate::sessions::Sessions;
@@ -253,17 +252,7 @@ impl Assembly {
             self.arena.sort_children(parent);
         }
         let quotas = quota_root(&self.arena).map_err(AssembleError::Inconsistent)?;
-        let mut tree = Tree {
-            arena: self.arena,
-            acls: self.acls,
-            sessions: self.sessions,
-            reaped: BTreeSet::new(),
-            quotas,
-            zxid,
-            digest: Digest::default(),
-            epoch: 0,
-            walk: None,
-        };
+        let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, zxid);
         tree.recount_quotas();
         take_stock(&mut tree).map_err(AssembleError::Inconsistent)?;
         Ok(tree)

@@ -284,17 +284,7 @@ impl Restore {
         self.link_children()?;
         self.renumber_acls()?;
         let quotas = quota_root(&self.arena)?;
-        let mut tree = Tree {
-            arena: self.arena,
-            acls: self.acls,
-            sessions: self.sessions,
-            reaped: BTreeSet::new(),
-            quotas,
-            zxid: head.zxid,
-            digest: Digest::default(),
-            epoch: 0,
-            walk: None,
-        };
+        let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, head.zxid);
         let reached = take_stock(&mut tree)?;
         if reached != head.nodes {
             return Err(RestoreError::Inconsistent("a znode hangs below itself"));

@@ -63,23 +63,35 @@ impl Tree {
         let system = arena.insert(initial(1, OPEN, 0), ROOT, b"zookeeper", Some(b""));
         let quotas = arena.insert(initial(2, OPEN, 0), system, b"quota", Some(b""));
         arena.insert(initial(3, readable, -1), system, b"config", Some(b""));
-        let mut tree = Self {
-            arena,
-            acls,
-            sessions: Sessions::default(),
-            reaped: BTreeSet::new(),
-            quotas,
-            zxid: 0,
-            digest: Digest::default(),
-            epoch: 0,
-            walk: None,
-        };
+        let mut tree = Self::of_parts(arena, acls, Sessions::default(), quotas, 0);
         for path in INITIAL_PATHS {
             if let Some(id) = tree.arena.lookup(path) {
                 tree.count_in(path, id);
             }
         }
         tree
+    }
+
+    /// A tree whose digest, containers and ephemerals of sessions are still to be counted. `quotas`
+    /// is the znode above all quotas.
+    pub(crate) fn of_parts(
+        arena: Arena,
+        acls: AclTable,
+        sessions: Sessions,
+        quotas: NodeId,
+        zxid: i64,
+    ) -> Self {
+        Self {
+            arena,
+            acls,
+            sessions,
+            reaped: BTreeSet::new(),
+            quotas,
+            zxid,
+            digest: Digest::default(),
+            epoch: 0,
+            walk: None,
+        }
     }
 
     /// The zxid of the last command.

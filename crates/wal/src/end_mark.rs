@@ -159,7 +159,7 @@ impl Found {
 }
 
 /// The newest mark; `None` when there is no file of marks.
-pub(crate) fn read(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
+pub(crate) fn newest(storage: &dyn Storage) -> Result<Option<Found>, WalError> {
     let location = storage.location(END_MARK_FILE);
     let file = match storage.open(END_MARK_FILE, Access::Read) {
         Ok(file) => file,
@@ -226,7 +226,7 @@ pub(crate) fn create(
 ) -> Result<Box<dyn StorageFile>, WalError> {
     let mut content = vec![0; SLOT_BYTES * SLOTS];
     put(&mut content, 0, &mark.encode());
-    whole_file::write(storage, END_MARK_FILE, &content)
+    whole_file::write_atomically(storage, END_MARK_FILE, &content)
 }
 
 fn slot_offset(slot: usize) -> u64 {

@@ -30,7 +30,7 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
         folder: storage.location(""),
         marker: MARKER_FILE,
     };
-    let marked = end_mark::read(storage)?;
+    let marked = end_mark::newest(storage)?;
     let (cluster_id, header_crc) = match recover::sequences(storage)?.as_slice() {
         _ if !snapshot::names(storage)?.is_empty() => return Err(missing_marker()),
         [] if marked.is_none() => {
@@ -43,7 +43,7 @@ pub(crate) fn open(storage: &dyn Storage, options: &WalOptions) -> Result<u64, W
                 extend_bytes: u32::try_from(options.extend_bytes).unwrap_or(u32::MAX),
             };
             let (header, crc) = header.encode();
-            whole_file::write(storage, &segment_name(1), &header)?;
+            whole_file::write_atomically(storage, &segment_name(1), &header)?;
             (cluster_id, crc)
         }
         // A start that was cut off between the first segment and the marker: no record was ever

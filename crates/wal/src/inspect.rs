@@ -82,7 +82,7 @@ pub struct Dump {
 pub fn dump(storage: Arc<dyn Storage>) -> Result<Dump, WalError> {
     check_marker(storage.as_ref())?;
     let mut ready = VecDeque::new();
-    match end_mark::read(storage.as_ref()) {
+    match end_mark::newest(storage.as_ref()) {
         Ok(Some(found)) => ready.push_back(Ok(DumpRecord {
             file: END_MARK_FILE.to_owned(),
             offset: found.offset(),
@@ -281,7 +281,7 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
     let mut files = Vec::new();
     // Before the log: a server that runs meanwhile marks only what it has written already.
     let mut newest = None;
-    let marked = end_mark::read(storage).and_then(|found| {
+    let marked = end_mark::newest(storage).and_then(|found| {
         let mark = found.map(|found| found.mark);
         mark.map_or(Ok(()), |mark| {
             end_mark::check_cluster(storage, &mark, cluster_id)

@@ -49,7 +49,7 @@ pub(crate) fn read(storage: &dyn Storage) -> Result<Option<u64>, WalError> {
 
 /// Writes the marker durably.
 pub(crate) fn write(storage: &dyn Storage, cluster_id: u64) -> Result<(), WalError> {
-    whole_file::write(storage, MARKER_FILE, line(cluster_id).as_bytes()).map(drop)
+    whole_file::write_atomically(storage, MARKER_FILE, line(cluster_id).as_bytes()).map(drop)
 }
 
 fn line(cluster_id: u64) -> String {

@@ -137,7 +137,7 @@ pub(crate) fn recover(
     cluster_id: u64,
 ) -> Result<(Recovered, LogEnd), WalError> {
     // Before the log: a server that runs meanwhile marks only what it has written already.
-    let found = end_mark::read(storage)?;
+    let found = end_mark::newest(storage)?;
     let mark = found.map(|found| found.mark);
     let headers = read_headers(storage, cluster_id)?;
     let mut notes = Vec::new();

@@ -100,7 +100,7 @@ impl Segment {
     /// Reads a segment and its header.
     pub(crate) fn load(storage: &dyn Storage, name: &str) -> Result<Segment, WalError> {
         let location = storage.location(name);
-        let content = whole_file::read(storage, name)?;
+        let content = whole_file::read_all(storage, name)?;
         let (header, header_crc) = SegmentHeader::decode(&location, &content)?;
         if segment_sequence(name) != Some(header.sequence) {
             return Err(WalError::corrupt(

@@ -421,7 +421,11 @@ impl Wal {
             extend_bytes: self.extend_step(),
         };
         let (bytes, crc) = header.encode();
-        let file = match whole_file::write(self.storage.as_ref(), &segment_name(sequence), &bytes) {
+        let file = match whole_file::write_atomically(
+            self.storage.as_ref(),
+            &segment_name(sequence),
+            &bytes,
+        ) {
             Ok(file) => file,
             Err(WalError::NoSpace { file, .. }) => {
                 return Err(WalError::NoSpace {
@@ -430,15 +434,7 @@ impl Wal {
                     retryable: true,
                 });
             }
-            Err(WalError::Io {
-                action,
-                file,
-                source,
-            }) => {
-                self.poisoned = Some((action, file, source.to_string()));
-                return self.check_usable();
-            }
-            Err(error) => return Err(error),
+            Err(error) => return Err(self.poison_on_io(error)),
         };
         self.seal(sequence)?;
         self.file = file;
@@ -494,15 +490,7 @@ impl Wal {
                 needed_bytes: MARK_BYTES as u64,
                 retryable: true,
             }),
-            Err(WalError::Io {
-                action,
-                file,
-                source,
-            }) => {
-                self.poisoned = Some((action, file, source.to_string()));
-                self.check_usable()
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(self.poison_on_io(error)),
         }
     }
 
@@ -575,6 +563,26 @@ impl Wal {
             action,
             file,
             reason: error.to_string(),
+        }
+    }
+
+    /// An error of the device while a whole file was written ends the log, too; others are returned
+    /// as they are.
+    fn poison_on_io(&mut self, error: WalError) -> WalError {
+        let WalError::Io {
+            action,
+            file,
+            source,
+        } = error
+        else {
+            return error;
+        };
+        let reason = source.to_string();
+        self.poisoned = Some((action, file.clone(), reason.clone()));
+        WalError::Poisoned {
+            action,
+            file,
+            reason,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::storage::{Access, Storage, StorageFile};
 
 /// Writes a whole file under its name so that it is either there whole or not at all. A failure
 /// leaves no unfinished file behind.
-pub(crate) fn write(
+pub(crate) fn write_atomically(
     storage: &dyn Storage,
     name: &str,
     content: &[u8],
@@ -59,7 +59,7 @@ pub(crate) fn discard(storage: &dyn Storage, unfinished: &str) {
 }
 
 /// The whole content of a file.
-pub(crate) fn read(storage: &dyn Storage, name: &str) -> Result<Bytes, WalError> {
+pub(crate) fn read_all(storage: &dyn Storage, name: &str) -> Result<Bytes, WalError> {
     let failed = |action| move |error| WalError::io(action, storage.location(name), error);
     let file = storage.open(name, Access::Read).map_err(failed("open"))?;
     let length = file.len().map_err(failed("measure"))?;

@@ -76,7 +76,7 @@ pub fn replay_log(
                 return Ok(applied);
             }
         };
-        let bytes = body(&from, length);
+        let bytes = frame_body(&from, length);
         let record = Record::decode(bytes).map_err(|error| match error.kind {
             DecodeErrorKind::UnknownValue(kind) if error.field == txn::TYPE => {
                 let file = file.to_owned();
@@ -122,7 +122,7 @@ enum Frame {
     Torn,
 }
 
-fn body<'i>(from: &'i Input<'_>, length: usize) -> &'i [u8] {
+fn frame_body<'i>(from: &'i Input<'_>, length: usize) -> &'i [u8] {
     let frame = from.rest().get(FRAME_BYTES..FRAME_BYTES + length);
     frame.unwrap_or_default()
 }
@@ -158,7 +158,7 @@ fn next_frame(file: &str, from: &mut Input<'_>) -> Result<Frame, ZkDataError> {
             Ok(Frame::Torn)
         };
     }
-    let computed = u64::from(adler32(&body(from, length)));
+    let computed = u64::from(adler32(&frame_body(from, length)));
     let end = FRAME_BYTES + length;
     let mark = from.rest().get(end).copied();
     if mark == Some(END) && stored == computed {

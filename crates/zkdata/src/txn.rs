@@ -110,7 +110,7 @@ impl<'a> Record<'a> {
         } else if header.kind == code::MULTI {
             multi(&mut from)?
         } else {
-            body(header.kind, &mut from)?
+            txn_body(header.kind, &mut from)?
         };
         let digest = if from.rest().len() >= DIGEST_BYTES {
             Some((
@@ -162,7 +162,7 @@ fn multi<'a>(from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeError> {
         ) {
             return Err(at.error(TYPE, DecodeErrorKind::UnknownValue(kind)));
         }
-        let inner = body(kind, &mut Decoder::new(bytes, &LIMITS));
+        let inner = txn_body(kind, &mut Decoder::new(bytes, &LIMITS));
         txns.push(inner.map_err(|error| at.error(error.field, error.kind))?);
     }
     // A failed multi is logged with what it would have done.
@@ -172,7 +172,7 @@ fn multi<'a>(from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeError> {
     Ok(Txn::Multi(txns))
 }
 
-fn body<'a>(kind: i32, from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeError> {
+fn txn_body<'a>(kind: i32, from: &mut Decoder<'a>) -> Result<Txn<'a>, DecodeError> {
     Ok(match kind {
         code::CREATE | code::CREATE2 => {
             let (path, data, acl) = created(from)?;

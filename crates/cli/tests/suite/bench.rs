@@ -11,14 +11,18 @@ fn bench(args: &[&str]) -> Command {
     command
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_workload_gives_figures_and_leaves_nothing_behind() {
-    let server = Server::builder()
+async fn server() -> Server {
+    Server::builder()
         .in_memory()
         .listen("127.0.0.1:0")
         .start()
         .await
-        .unwrap();
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_workload_gives_measurements_and_leaves_nothing_behind() {
+    let server = server().await;
     let servers = server.connect_string();
     for workload in [
         "set", "get", "create", "churn", "mixed", "lock", "handoff", "queue",
@@ -65,12 +69,7 @@ async fn every_workload_gives_figures_and_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_process_is_measured() {
-    let server = Server::builder()
-        .in_memory()
-        .listen("127.0.0.1:0")
-        .start()
-        .await
-        .unwrap();
+    let server = server().await;
     let servers = server.connect_string();
     let text = tokio::task::spawn_blocking(move || {
         let pid = std::process::id().to_string();

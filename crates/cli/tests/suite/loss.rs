@@ -15,6 +15,8 @@ const WORK: &str =
     "trap 'echo asked > asked; exit 0' TERM; echo $$ > worker; while :; do sleep 0.02; done";
 /// The same, deaf to requests.
 const DEAF: &str = "trap '' TERM USR1; echo $$ > worker; while :; do sleep 0.02; done";
+/// Runs until there is a file `done`, and ends with 5.
+const UNTIL_DONE: &str = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
 /// What a successor does: notes whether it found the worker alive.
 const SUCCEED: &str =
     "if kill -0 $(cat worker) 2>/dev/null; then echo overlap; else echo alone; fi";
@@ -44,6 +46,13 @@ fn holder(home: &Home, proxy: &Proxy, work: &str, more: &[&str]) -> (crate::comm
     args.extend(["--", "sh", "-c", work]);
     let running = home.spawn(&args);
     (running, number_in(&home.path("worker")))
+}
+
+/// What became of a command, once it has ended.
+async fn ended(running: crate::common::Running) -> crate::common::Ran {
+    tokio::task::spawn_blocking(move || running.end())
+        .await
+        .unwrap()
 }
 
 /// The next holder, straight to the server.
@@ -122,15 +131,11 @@ async fn h85_a_stopped_baton_cannot_keep_its_command_running_past_the_lease() {
     let (holder, worker) = holder(&home, &proxy, WORK, &[]);
     let next = successor(&home, &server);
     holder.signal("STOP");
-    let next = tokio::task::spawn_blocking(move || next.end())
-        .await
-        .unwrap();
+    let next = ended(next).await;
     assert_eq!(next.out, "alone\n", "{next:?}");
     assert!(!runs(worker));
     holder.signal("CONT");
-    let held = tokio::task::spawn_blocking(move || holder.end())
-        .await
-        .unwrap();
+    let held = ended(holder).await;
     assert_eq!(held.code, 113, "{held:?}");
 }
 
@@ -139,8 +144,7 @@ async fn h85_back_in_time_nothing_has_happened() {
     let home = Home::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
-    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
-    let (holder, worker) = holder(&home, &proxy, work, &[]);
+    let (holder, worker) = holder(&home, &proxy, UNTIL_DONE, &[]);
     for variant in [Variant::Rst, Variant::Fin] {
         let before = proxy.accepted();
         proxy.cut_all(variant);
@@ -148,9 +152,7 @@ async fn h85_back_in_time_nothing_has_happened() {
     }
     assert!(runs(worker));
     std::fs::write(home.path("done"), "").unwrap();
-    let held = tokio::task::spawn_blocking(move || holder.end())
-        .await
-        .unwrap();
+    let held = ended(holder).await;
     assert_eq!(held.code, 5, "{held:?}");
 }
 
@@ -159,19 +161,14 @@ async fn h85_on_lost_ignore_lets_the_command_finish() {
     let home = Home::new();
     let server = server().await;
     let proxy = Proxy::start(server.addr()).await.unwrap();
-    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
-    let (holder, worker) = holder(&home, &proxy, work, &["--on-lost", "ignore"]);
+    let (holder, worker) = holder(&home, &proxy, UNTIL_DONE, &["--on-lost", "ignore"]);
     let next = successor(&home, &server);
     proxy.partition();
-    let next = tokio::task::spawn_blocking(move || next.end())
-        .await
-        .unwrap();
+    let next = ended(next).await;
     assert_eq!(next.out, "overlap\n", "that is what the option is for");
     assert!(runs(worker));
     std::fs::write(home.path("done"), "").unwrap();
-    let held = tokio::task::spawn_blocking(move || holder.end())
-        .await
-        .unwrap();
+    let held = ended(holder).await;
     assert_eq!(held.code, 5, "{held:?}");
 }
 
@@ -183,9 +180,7 @@ async fn h87_after_kill_9_of_the_holder_the_next_waiter_finds_no_worker() {
     let (holder, worker) = holder(&home, &proxy, DEAF, &[]);
     let next = successor(&home, &server);
     holder.signal("KILL");
-    let next = tokio::task::spawn_blocking(move || next.end())
-        .await
-        .unwrap();
+    let next = ended(next).await;
     assert_eq!(next.out, "alone\n", "{next:?}");
     assert!(!runs(worker));
 }
@@ -195,7 +190,6 @@ async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
     let home = Home::new();
     let mut server = server().await;
     let servers = server.connect_string();
-    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
     let holder = home.spawn(&[
         "lock",
         "/x",
@@ -206,7 +200,7 @@ async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
         "--",
         "sh",
         "-c",
-        work,
+        UNTIL_DONE,
     ]);
     let worker = number_in(&home.path("worker"));
     server.kill();
@@ -223,20 +217,13 @@ async fn a_server_killed_in_mid_run_and_started_again_costs_no_lock() {
     assert_eq!(busy.code, 124, "{busy:?}");
     assert!(runs(worker));
     std::fs::write(home.path("done"), "").unwrap();
-    assert_eq!(
-        tokio::task::spawn_blocking(move || holder.end())
-            .await
-            .unwrap()
-            .code,
-        5
-    );
+    assert_eq!(ended(holder).await.code, 5);
 }
 
 #[test]
 fn h85_the_local_server_killed_under_a_holder_is_started_again() {
     let home = Home::new();
-    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
-    let holder = home.spawn(&["lock", "/x", "--", "sh", "-c", work]);
+    let holder = home.spawn(&["lock", "/x", "--", "sh", "-c", UNTIL_DONE]);
     let worker = number_in(&home.path("worker"));
     let folder = home.state().to_string_lossy().into_owned();
     let killed = crate::common::processes(&["serve", &folder]);
@@ -263,7 +250,6 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
     let home = Home::new();
     let mut ensemble = baton_testkit::Ensemble::start(3).await.unwrap();
     let servers = ensemble.connect_string();
-    let work = "echo $$ > worker; until [ -e done ]; do sleep 0.02; done; exit 5";
     let holder = home.spawn(&[
         "lock",
         "/x",
@@ -274,7 +260,7 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
         "--",
         "sh",
         "-c",
-        work,
+        UNTIL_DONE,
     ]);
     let worker = number_in(&home.path("worker"));
     let leader = ensemble.leader().await.unwrap();
@@ -293,9 +279,7 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
     assert_eq!(busy.code, 124, "{busy:?}");
     assert!(runs(worker));
     std::fs::write(home.path("done"), "").unwrap();
-    let held = tokio::task::spawn_blocking(move || holder.end())
-        .await
-        .unwrap();
+    let held = ended(holder).await;
     assert_eq!(held.code, 5, "{held:?}");
     let free = home.run(&[
         "lock",
@@ -345,10 +329,8 @@ async fn lost_as_the_command_ends(verb: &str) {
     .await
     .unwrap();
     holder.signal("CONT");
-    let ended = tokio::task::spawn_blocking(move || holder.end())
-        .await
-        .unwrap();
-    assert_eq!(ended.code, 113, "{verb}: {ended:?}");
+    let held = ended(holder).await;
+    assert_eq!(held.code, 113, "{verb}: {held:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -459,6 +459,27 @@ async fn h04_a_create_that_outlives_its_session_is_never_repeated_in_the_next() 
     probe.await.unwrap();
 }
 
+/// Answers the reads that resolve a create below `/p`: the node is there, of this session.
+async fn answer_recovery(peer: &mut Peer, name: &str, czxid: i64) {
+    let asked = peer.expect(OpCode::Sync).await;
+    peer.ok(&asked, Some(Response::Path("/p".to_owned()))).await;
+    let asked = peer.expect(OpCode::GetChildren2).await;
+    let children = vec![name.to_owned()];
+    peer.ok(
+        &asked,
+        Some(Response::Children2 {
+            children,
+            stat: Stat::default(),
+        }),
+    )
+    .await;
+    for _ in 0..2 {
+        let asked = peer.expect(OpCode::Exists).await;
+        peer.ok(&asked, Some(Response::Stat(stat(czxid, SESSION))))
+            .await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
     let mut world = World::new();
@@ -471,23 +492,7 @@ async fn h05_a_create_given_up_is_removed_even_if_it_appears_later() {
     peer.expect(OpCode::Create2).await;
     drop(peer);
     let mut peer = world.accept(SESSION).await;
-    let asked = peer.expect(OpCode::Sync).await;
-    peer.ok(&asked, Some(Response::Path("/p".to_owned()))).await;
-    let asked = peer.expect(OpCode::GetChildren2).await;
-    let children = vec!["_c_1-0000000005".to_owned()];
-    peer.ok(
-        &asked,
-        Some(Response::Children2 {
-            children,
-            stat: Stat::default(),
-        }),
-    )
-    .await;
-    for _ in 0..2 {
-        let asked = peer.expect(OpCode::Exists).await;
-        peer.ok(&asked, Some(Response::Stat(stat(55, SESSION))))
-            .await;
-    }
+    answer_recovery(&mut peer, "_c_1-0000000005", 55).await;
     // The close waits for the cleanup.
     let closing = tokio::spawn(async move { s.close(T).await });
     let asked = peer.expect(OpCode::Delete).await;
@@ -535,23 +540,7 @@ async fn h10_a_create_whose_future_is_dropped_leaves_nothing() {
         )),
     )
     .await;
-    let asked = peer.expect(OpCode::Sync).await;
-    peer.ok(&asked, Some(Response::Path("/p".to_owned()))).await;
-    let asked = peer.expect(OpCode::GetChildren2).await;
-    let children = vec!["_c_1-0000000000".to_owned()];
-    peer.ok(
-        &asked,
-        Some(Response::Children2 {
-            children,
-            stat: Stat::default(),
-        }),
-    )
-    .await;
-    for _ in 0..2 {
-        let asked = peer.expect(OpCode::Exists).await;
-        peer.ok(&asked, Some(Response::Stat(stat(7, SESSION))))
-            .await;
-    }
+    answer_recovery(&mut peer, "_c_1-0000000000", 7).await;
     peer.expect(OpCode::Delete).await;
 }
 

@@ -160,21 +160,12 @@ impl Server {
 
 #[test]
 fn acknowledged_proposals_survive_any_crash() {
-    let faults = [
-        Fault::Crash,
-        Fault::CrashAfter,
-        Fault::TornWrite,
-        Fault::Error,
-        Fault::PartialWrite,
-        Fault::SyncLost,
-        Fault::Full,
-    ];
     for seed in 0..300 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut disk = FaultStorage::new();
         let mut clients = Clients::default();
         for life in 0..6 {
-            let fault = faults[rng.usize(..faults.len())];
+            let fault = Fault::ALL[rng.usize(..Fault::ALL.len())];
             disk.fail_at(rng.u64(..160), fault);
             let what = format!("seed {seed}, life {life}, {fault:?}");
             if let Ok(mut server) = Server::start(&disk) {

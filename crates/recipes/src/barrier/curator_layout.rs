@@ -40,7 +40,7 @@ pub(super) async fn enter(
                 context.after(&session, error).await?;
             }
         }
-        let member = join(context, &session, former).await?;
+        let member = create_member(context, &session, former).await?;
         until_ready(context, member, count).await
     };
     tokio::select! {
@@ -54,7 +54,7 @@ pub(super) async fn enter(
     }
 }
 
-async fn join(
+async fn create_member(
     context: &BarrierContext,
     session: &Session,
     former: &mut Vec<String>,
@@ -104,7 +104,7 @@ async fn until_ready(
                 continue;
             }
         };
-        let members = members(context, &session).await?;
+        let members = member_names(context, &session).await?;
         if !members.iter().any(|name| name == member.name()) {
             member.disown();
             return Err(Halt::Again);
@@ -174,7 +174,7 @@ pub(super) async fn gathered(context: &BarrierContext, session: &Session) -> Opt
 }
 
 /// The members' names: all children but `ready` (H63f).
-async fn members(context: &BarrierContext, session: &Session) -> Result<Vec<String>, Halt> {
+async fn member_names(context: &BarrierContext, session: &Session) -> Result<Vec<String>, Halt> {
     let mut names = context.children(session, &context.path).await?;
     names.retain(|name| name != READY);
     Ok(names)
@@ -194,7 +194,7 @@ pub(super) async fn leave(
     let leaving = async {
         // The others watch the first by name, so that one goes last; its node shows them that
         // somebody is still inside.
-        let names = members(context, &session).await?;
+        let names = member_names(context, &session).await?;
         if names.iter().all(|name| member.name() <= name.as_str()) {
             until_gone_all(context, &session, ready_czxid, Some(&member.path)).await?;
             member.withdraw().await;
@@ -225,7 +225,7 @@ async fn until_gone_all(
     except: Option<&str>,
 ) -> Result<(), Halt> {
     let mut inside = Vec::new();
-    for name in members(context, session).await? {
+    for name in member_names(context, session).await? {
         let node = context.child(&name);
         if except == Some(node.as_str()) {
             continue;

@@ -258,7 +258,7 @@ async fn until_empty(
         let Some(next) = next else {
             let left = names.iter().filter(|name| name.starts_with("out-")).count();
             let lost = u32::try_from(members.len().saturating_sub(left)).unwrap_or(u32::MAX);
-            conclude(
+            write_phase(
                 context,
                 session,
                 round,
@@ -274,7 +274,7 @@ async fn until_empty(
                 members: members.to_vec(),
                 by: by.to_owned(),
             };
-            conclude(context, session, round, &state, broken, version).await?;
+            write_phase(context, session, round, &state, broken, version).await?;
             continue;
         }
         let next = baton_proto::path::join(&round.path, next);
@@ -292,7 +292,7 @@ async fn until_empty(
     }
 }
 
-async fn conclude(
+async fn write_phase(
     context: &BarrierContext,
     session: &Session,
     round: &RoundNode,

@@ -237,7 +237,7 @@ impl MultiLock {
         }
         for (lock, held_off) in self.locks.iter().zip(held_off).skip(taken.len()) {
             at.store(taken.len(), Ordering::Relaxed);
-            let waiting = wait_for_turn(lock, session, queued.take(), held_off);
+            let waiting = wait_for_lock(lock, session, queued.take(), held_off);
             let granted = tokio::select! {
                 biased;
                 () = one_gone(taken) => return Err(AttemptError::Again),
@@ -318,7 +318,7 @@ impl MultiLock {
 }
 
 /// Waits for one lock: with `waiter`, or else with a new node.
-async fn wait_for_turn(
+async fn wait_for_lock(
     lock: &Acquisition,
     session: &Session,
     queued: Option<WaiterNode>,

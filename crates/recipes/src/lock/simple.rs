@@ -210,7 +210,7 @@ fn send_create(
         let settled = match pending.await {
             Ok(created) => Ok(Some(created.stat)),
             Err(error) if error.is_maybe_applied() => {
-                let resolved = resolve(&session, &node, id, error).await;
+                let resolved = resolve_node(&session, &node, id, error).await;
                 if resolved.is_err() {
                     // Nobody will know of the node, if there is one.
                     drop(session.discard_create_at(&node, &data));
@@ -229,7 +229,7 @@ fn send_create(
 
 /// The Stat of our node, or `None` where the create was not applied: by owner session *and* the id
 /// in its data, on a server that has caught up.
-async fn resolve(
+async fn resolve_node(
     session: &Session,
     node: &str,
     id: Uuid,

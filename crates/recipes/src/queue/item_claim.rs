@@ -123,7 +123,7 @@ pub(super) async fn claim_item(
             _ => None,
         }),
         Err(error) if error.is_maybe_applied() => {
-            match resolve_unknown(session, claims, &path, &marker, error).await {
+            match resolve_claim(session, claims, &path, &marker, error).await {
                 Ok(found) => found,
                 Err(error) => {
                     drop(session.discard_create_at(&path, &marker));
@@ -177,7 +177,7 @@ async fn again(
 
 /// Resolves an unknown outcome: the `czxid` of the claim on a server that has caught up, if the
 /// node has this claim's marker *and* belongs to this session.
-async fn resolve_unknown(
+async fn resolve_claim(
     session: &Session,
     claims: &str,
     path: &str,

@@ -215,7 +215,7 @@ impl ClaimRound {
 }
 
 /// The parts of one attempt in its multi.
-fn parts(attempt: &ClaimAttempt) -> impl Iterator<Item = Op> + '_ {
+fn claim_parts(attempt: &ClaimAttempt) -> impl Iterator<Item = Op> + '_ {
     let end_stale = attempt
         .item
         .stale_claim
@@ -267,7 +267,7 @@ fn send<'a>(
     options: &'a ClaimOptions,
     terms: &Op,
 ) -> SentAttempts<'a> {
-    let mut ops: Vec<Op> = attempts.iter().flat_map(parts).collect();
+    let mut ops: Vec<Op> = attempts.iter().flat_map(claim_parts).collect();
     ops.push(terms.clone());
     SentAttempts {
         at: session.clock().now(),
@@ -326,7 +326,7 @@ async fn outcome_of(
                 .collect(),
         ),
         Err(error) if error.is_maybe_applied() => {
-            match resolve_unknown(session, attempts, error).await {
+            match resolve_attempts(session, attempts, error).await {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     for attempt in attempts {
@@ -345,7 +345,7 @@ async fn outcome_of(
             };
             let mut seen = 0;
             let lost = attempts.iter().position(|attempt| {
-                seen += parts(attempt).count();
+                seen += claim_parts(attempt).count();
                 index < seen
             });
             lost.map_or(AttemptOutcome::QueueChanged, AttemptOutcome::LostRace)
@@ -357,7 +357,7 @@ async fn outcome_of(
 
 /// Resolves an unknown outcome by reading the claims' nodes on a server that has caught up. Their
 /// names are unique and were sent once.
-async fn resolve_unknown(
+async fn resolve_attempts(
     session: &Session,
     attempts: &[ClaimAttempt],
     cause: Error,

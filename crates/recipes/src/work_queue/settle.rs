@@ -61,7 +61,7 @@ const MORE: usize = 2;
 
 /// Ends a claim and changes its item in one multi. `settlement` was decided. Must be driven to its
 /// end.
-async fn conclude(
+async fn commit_settlement(
     context: &QueueContext,
     session: &Session,
     claimed: &ClaimedItem<'_>,
@@ -71,7 +71,7 @@ async fn conclude(
     let mut notice = claimed.notice;
     loop {
         let mut shard = None;
-        let mut parts = match parts(
+        let mut parts = match settlement_parts(
             context,
             session,
             claimed,
@@ -160,7 +160,7 @@ async fn conclude(
 }
 
 /// The parts of the multi, without the notice. Sets `shard` to the shard that they need.
-async fn parts(
+async fn settlement_parts(
     context: &QueueContext,
     session: &Session,
     claimed: &ClaimedItem<'_>,
@@ -250,7 +250,7 @@ async fn settle_held(
         // Its owner is this process.
         notice: None,
     };
-    let settled = conclude(&context, &session, &claimed, &settlement).await;
+    let settled = commit_settlement(&context, &session, &claimed, &settlement).await;
     drop(version);
     match settled {
         Ok(()) => {
@@ -391,7 +391,7 @@ impl WorkQueue {
                 since_ms: envelope.since_ms.unwrap_or(read.item.stat.ctime),
                 notice: has_notice.then_some(notice.as_str()),
             };
-            match conclude(context, session, &claimed, &settlement).await {
+            match commit_settlement(context, session, &claimed, &settlement).await {
                 Ok(()) => return Ok(settlement.settled()),
                 Err(SettleError::ClaimGone) => return Err(not_claimed().into()),
                 // Its owner has extended it: the next round reads whether it is the same claim.

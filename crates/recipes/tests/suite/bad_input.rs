@@ -267,23 +267,8 @@ async fn data_that_is_not_ours_is_passed_over_in_a_wait_queue_and_refused_where_
         matches!(&error, ElectionError::TermNode { node } if *node == terms),
         "{error}"
     );
-    until_empty(&stage, &path).await;
+    crate::common::until_empty(&stage, &path).await;
     assert_eq!(admin.get_data(&terms).await.unwrap().data, &junk[..]);
-}
-
-/// The delete of a waiter node is queued when the caller receives the error; the node is gone a
-/// round trip later.
-async fn until_empty(stage: &Stage, path: &str) {
-    within(async {
-        while !inspect::children(stage.addr, path)
-            .await
-            .unwrap()
-            .is_empty()
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 /// A guard is gone with its release; what was made of it before says so.

@@ -17,15 +17,7 @@ use std::time::Duration;
 
 /// Deletes a node with all below it, as `rm -r` does.
 async fn remove(session: &Session, path: &str) {
-    let mut found = vec![path.to_owned()];
-    let mut at = 0;
-    while let Some(path) = found.get(at).cloned() {
-        if let Ok(children) = session.children(&path).await {
-            found.extend(children.names.iter().map(|name| format!("{path}/{name}")));
-        }
-        at += 1;
-    }
-    for path in found.iter().rev() {
+    for path in subtree(session, path).await.iter().rev() {
         match session.delete(path, None).await {
             Ok(()) => {}
             Err(error) if error.is_no_node() => {}
@@ -34,8 +26,8 @@ async fn remove(session: &Session, path: &str) {
     }
 }
 
-/// The paths of all that is below `path`.
-async fn below(session: &Session, path: &str) -> Vec<String> {
+/// The path, and the paths of all that is below it, parents first.
+async fn subtree(session: &Session, path: &str) -> Vec<String> {
     let mut found = vec![path.to_owned()];
     let mut at = 0;
     while let Some(path) = found.get(at).cloned() {
@@ -44,7 +36,12 @@ async fn below(session: &Session, path: &str) -> Vec<String> {
         }
         at += 1;
     }
-    found.split_off(1)
+    found
+}
+
+/// The paths of all that is below `path`.
+async fn below(session: &Session, path: &str) -> Vec<String> {
+    subtree(session, path).await.split_off(1)
 }
 
 /// The parts of a work queue's layout: `docs/user/recipes.md`.

@@ -267,10 +267,7 @@ async fn drop_at_frame(frame: Match, behind_a_holder: bool) -> bool {
 
 #[tokio::test]
 async fn h10_an_acquire_dropped_at_any_frame_on_the_wire_leaves_no_node() {
-    for behind_a_holder in [false, true] {
-        crate::common::at_each_frame(async |frame| drop_at_frame(frame, behind_a_holder).await)
-            .await;
-    }
+    crate::common::at_each_frame_of_an_acquire(drop_at_frame).await;
 }
 
 #[tokio::test]

@@ -163,6 +163,14 @@ async fn h25_after_a_pause_that_nobody_has_noticed_no_release_says_that_all_was_
     assert_eq!(session(&client).await.id(), id);
 }
 
+/// When the lock is granted to `next`, which waits on a runtime of its own.
+fn granted_elsewhere(next: baton::Mutex) -> tokio::task::JoinHandle<(Instant, baton::Guard)> {
+    elsewhere().spawn(async move {
+        let guard = next.acquire().await.unwrap();
+        (Instant::now(), guard)
+    })
+}
+
 #[tokio::test]
 async fn h26_a_holder_that_is_cut_off_ends_by_its_own_clock_before_the_next_grant() {
     for timeout_ms in [800, 1200, 1600, 2500, 4000] {
@@ -170,10 +178,7 @@ async fn h26_a_holder_that_is_cut_off_ends_by_its_own_clock_before_the_next_gran
         let (client, proxy) = stage.proxied(Duration::from_millis(timeout_ms)).await;
         let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
         let next = mutex(&stage.client().await, &stage.path);
-        let granted = elsewhere().spawn(async move {
-            let guard = next.acquire().await.unwrap();
-            (Instant::now(), guard)
-        });
+        let granted = granted_elsewhere(next);
         stage.until_children(2).await;
         proxy.partition();
         let reason = within(guard.lost()).await;
@@ -201,10 +206,7 @@ async fn h27_bytes_that_arrive_prove_nothing_when_ours_do_not() {
         .unwrap();
     let guard = within(mutex(&client, &stage.path).acquire()).await.unwrap();
     let next = mutex(&stage.client().await, &stage.path);
-    let granted = elsewhere().spawn(async move {
-        let guard = next.acquire().await.unwrap();
-        (Instant::now(), guard)
-    });
+    let granted = granted_elsewhere(next);
     stage.until_children(2).await;
     proxy.cut_all(Variant::BlackHoleToServer);
     proxy.set_door(baton_testkit::proxy::Door::Silent);

@@ -60,16 +60,7 @@ async fn one_lost_answer(variant: Variant, message: Match) {
     within(guard.release()).await.unwrap();
     // The receipt goes with the guard.
     let receipts = format!("{}-__receipts__", stage.path);
-    within(async {
-        while !inspect::children(stage.addr, &receipts)
-            .await
-            .unwrap()
-            .is_empty()
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    crate::common::until_empty(&stage, &receipts).await;
 }
 
 #[tokio::test]

@@ -391,7 +391,7 @@ impl Applier {
                         body: asked.body,
                     };
                     let before = out.len();
-                    flow = answer::answer(tree, state, WatchAccess::Held(watches), &read, out);
+                    flow = answer::answer_read(tree, state, WatchAccess::Held(watches), &read, out);
                     bytes = out.len() - before;
                     tally.answer(bytes);
                 }

@@ -611,7 +611,7 @@ impl Connection {
                         body,
                     };
                     let before = self.out.len();
-                    let flow = answer::answer(guard, &state, watches, &request, &mut self.out);
+                    let flow = answer::answer_read(guard, &state, watches, &request, &mut self.out);
                     let bytes = self.out.len() - before;
                     tally.answer(bytes);
                     match flow {

@@ -54,7 +54,7 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Appends the reply, and before it the events that `setWatches` owes.
-pub(crate) fn answer(
+pub(crate) fn answer_read(
     tree: &Tree,
     state: &ServerState,
     mut watches: WatchAccess<'_>,

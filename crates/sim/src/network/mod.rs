@@ -108,7 +108,7 @@ fn place(direction: Direction) -> usize {
     }
 }
 
-fn at<const N: usize, T>(array: &mut [T; N], direction: Direction) -> Option<&mut T> {
+fn slot<const N: usize, T>(array: &mut [T; N], direction: Direction) -> Option<&mut T> {
     array.get_mut(place(direction))
 }
 
@@ -406,7 +406,7 @@ impl State {
         let Some(conn) = self.conns.get_mut(conn) else {
             return;
         };
-        if at(&mut conn.lost, direction).is_some_and(|lost| *lost) {
+        if slot(&mut conn.lost, direction).is_some_and(|lost| *lost) {
             return;
         }
         match direction {
@@ -419,7 +419,7 @@ impl State {
         let Some(conn) = self.conns.get_mut(conn) else {
             return;
         };
-        if at(&mut conn.lost, direction).is_some_and(|lost| *lost) {
+        if slot(&mut conn.lost, direction).is_some_and(|lost| *lost) {
             return;
         }
         match direction {
@@ -438,7 +438,7 @@ impl State {
         if self.arrived == ENDLESS {
             self.endless.send_replace(true);
         }
-        if at(&mut conn.lost, direction).is_some_and(|lost| *lost) {
+        if slot(&mut conn.lost, direction).is_some_and(|lost| *lost) {
             return FrameFate::Drop;
         }
         if conn.late && direction == Direction::Up {
@@ -457,7 +457,7 @@ impl State {
             return FrameFate::Drop;
         };
         let open = self.open;
-        let number = at(&mut link.frames, direction).map_or(0, |count| {
+        let number = slot(&mut link.frames, direction).map_or(0, |count| {
             let number = *count;
             *count += usize::from(open);
             number

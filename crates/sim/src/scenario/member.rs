@@ -20,7 +20,7 @@ const SETTLED_MS: u64 = 25_000;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        Scenario::new("membership", 3, |stage| Box::pin(stay(stage)))
+        Scenario::new("membership", 3, |stage| Box::pin(keep_membership(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
         Scenario::new("membership-close", 2, |stage| Box::pin(come_and_go(stage)))
             .keeps(|path| path == "/groups" || path == GROUP),
@@ -33,7 +33,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-async fn stay(stage: Stage) {
+async fn keep_membership(stage: Stage) {
     let act = |stage: Stage, number: usize| async move {
         let Ok(group) = Membership::new(stage.client(number), GROUP) else {
             return stage.fail("no group");

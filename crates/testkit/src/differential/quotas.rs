@@ -72,7 +72,10 @@ const USAGES: [&[u8]; 4] = [
 /// A quota as a client sets it.
 pub(super) fn set(from: &mut Generator) -> Vec<Request<'static>> {
     let steps = from.random.pick(&STEPS);
-    let mut requests: Vec<_> = steps.iter().map(|path| create(from, path)).collect();
+    let mut requests: Vec<_> = steps
+        .iter()
+        .map(|path| create_quota_node(from, path))
+        .collect();
     if let Some(usage) = steps.last() {
         requests.push(Request::GetData {
             path: usage,
@@ -87,7 +90,7 @@ pub(super) fn request(from: &mut Generator) -> Request<'static> {
     let path = from.random.pick(&PATHS);
     let version = from.random.pick(&[-1, -1, -1, -1, 0, 1]);
     match from.random.below(10) {
-        0 => create(from, path),
+        0 => create_quota_node(from, path),
         1 | 2 => Request::Delete { path, version },
         3..6 => Request::SetData {
             path,
@@ -105,7 +108,7 @@ pub(super) fn request(from: &mut Generator) -> Request<'static> {
     }
 }
 
-fn create(from: &mut Generator, path: &'static str) -> Request<'static> {
+fn create_quota_node(from: &mut Generator, path: &'static str) -> Request<'static> {
     let data = match text(from, path) {
         b"" if !path.ends_with("zookeeper_limits") => None,
         text => Some(text),

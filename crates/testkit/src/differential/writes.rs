@@ -76,7 +76,7 @@ pub(super) fn acl(from: &mut Generator, path: &str) -> Option<Vec<Acl<'static>>>
 
 pub(super) fn multi(from: &mut Generator) -> Vec<MultiOp<'static>> {
     let count = from.random.below(6);
-    let mut writes: Vec<_> = (0..count).map(|_| write(from)).collect();
+    let mut writes: Vec<_> = (0..count).map(|_| multi_op(from)).collect();
     if from.quotas && from.differences.has("pending-quota") {
         let mut first = true;
         writes.retain(|write| matches!(write, MultiOp::Check { .. }) || std::mem::take(&mut first));
@@ -84,7 +84,7 @@ pub(super) fn multi(from: &mut Generator) -> Vec<MultiOp<'static>> {
     writes
 }
 
-fn write(from: &mut Generator) -> MultiOp<'static> {
+fn multi_op(from: &mut Generator) -> MultiOp<'static> {
     let path = from.checked_path();
     let version = from.random.pick(&[-1, -1, -1, -1, -1, 0, 1]);
     match from.random.below(6) {

@@ -86,7 +86,7 @@ pub(super) fn keep_private(path: &Path) -> Result<(), FolderError> {
             mode,
         });
     }
-    let names = names(path).map_err(cannot)?;
+    let names = entries_of(path).map_err(cannot)?;
     if mode & OTHERS != 0 {
         if !names.iter().any(|(name, _)| name == MARKER_FILE)
             && let Some((other, _)) = names.iter().find(|(name, _)| !is_expected(name))
@@ -140,7 +140,7 @@ fn mode_of(about: &Metadata) -> u32 {
 }
 
 /// Everything in the folder. What goes away meanwhile is left out.
-fn names(path: &Path) -> io::Result<Vec<(String, Metadata)>> {
+fn entries_of(path: &Path) -> io::Result<Vec<(String, Metadata)>> {
     let mut names = Vec::new();
     for item in fs::read_dir(path)? {
         let item = item?;

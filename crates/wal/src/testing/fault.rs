@@ -29,6 +29,19 @@ pub enum Fault {
     Full,
 }
 
+impl Fault {
+    /// Every fault.
+    pub const ALL: [Fault; 7] = [
+        Fault::Crash,
+        Fault::CrashAfter,
+        Fault::TornWrite,
+        Fault::Error,
+        Fault::PartialWrite,
+        Fault::SyncLost,
+        Fault::Full,
+    ];
+}
+
 /// How much of the unsynced writes a crash leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {

@@ -203,15 +203,7 @@ fn a_crash_at_any_operation_loses_nothing_acknowledged() {
     let total = total_operations();
     assert!(total > 120, "the workload shrank to {total} operations");
     for operation in 0..total {
-        for fault in [
-            Fault::Crash,
-            Fault::CrashAfter,
-            Fault::TornWrite,
-            Fault::Error,
-            Fault::PartialWrite,
-            Fault::SyncLost,
-            Fault::Full,
-        ] {
+        for fault in Fault::ALL {
             let disk = FaultStorage::new();
             disk.fail_at(operation, fault);
             let mut known = Known::new();

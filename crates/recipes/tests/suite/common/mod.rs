@@ -363,6 +363,13 @@ pub async fn at_each_frame(experiment: impl AsyncFn(Match) -> bool) {
     }
 }
 
+/// [`at_each_frame`] of an acquisition, beside no holder and then beside one.
+pub async fn at_each_frame_of_an_acquire(experiment: impl AsyncFn(Match, bool) -> bool) {
+    for behind_a_holder in [false, true] {
+        at_each_frame(async |frame| experiment(frame, behind_a_holder).await).await;
+    }
+}
+
 /// Has somebody delete the node of `acquire` before it first reads the queue. What it came to,
 /// that node's path, and the proxy on its way.
 pub async fn deleted_before_its_read<F>(
@@ -398,6 +405,21 @@ pub async fn hide(session: &Session, path: &str) {
     within(session.set_acl(path, &[unreadable], None))
         .await
         .unwrap();
+}
+
+/// Waits until the node at the path has no children. A failed call has queued the deletes of its
+/// nodes when it returns; they are gone a round trip later.
+pub async fn until_empty(stage: &Stage, path: &str) {
+    within(async {
+        while !inspect::children(stage.addr, path)
+            .await
+            .unwrap()
+            .is_empty()
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 /// Waits until there is no node at the path.

@@ -113,8 +113,8 @@ static COMMANDS: &[Command] = &[
             Ok(Map::new())
         },
     ),
-    shows(&["configuration", "conf", "config"], configuration),
-    lists(&["connections", "cons"], Source::Memory, connections),
+    shows(&["configuration", "conf", "config"], configuration_json),
+    lists(&["connections", "cons"], Source::Memory, connections_json),
     lists(&["dirs"], Source::Folder, |state| {
         let (snapshots, log) = facts::file_bytes(state);
         Ok(fields(
@@ -183,7 +183,7 @@ static COMMANDS: &[Command] = &[
     }),
     lists(&["stats", "stat"], Source::Folder, |state| {
         let mut all = server_stats(state);
-        all.append(&mut connections(state)?);
+        all.append(&mut connections_json(state)?);
         Ok(all)
     }),
     does(&["stat_reset", "srst"], Access::Trusted, |state, _| {
@@ -409,7 +409,7 @@ fn fields(value: Value) -> Map<String, Value> {
     }
 }
 
-fn configuration(state: &ServerState) -> Map<String, Value> {
+fn configuration_json(state: &ServerState) -> Map<String, Value> {
     let options = &state.options;
     let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(0);
     fields(json!({
@@ -425,15 +425,18 @@ fn configuration(state: &ServerState) -> Map<String, Value> {
     }))
 }
 
-fn connections(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
+fn connections_json(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
     let all = facts::connections(state, &mut SizeLimit::new(&state.listings)?)?;
-    let all: Vec<Value> = all.iter().map(|conn| connection(state, conn)).collect();
+    let all: Vec<Value> = all
+        .iter()
+        .map(|conn| connection_json(state, conn))
+        .collect();
     Ok(fields(
         json!({"connections": all, "secure_connections": []}),
     ))
 }
 
-fn connection(state: &ServerState, conn: &Conn) -> Value {
+fn connection_json(state: &ServerState, conn: &Conn) -> Value {
     let stats = &conn.stats;
     let mut answer = fields(json!({
         "remote_socket_address": conn.peer.to_string(),

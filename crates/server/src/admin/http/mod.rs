@@ -55,13 +55,13 @@ impl Site {
 }
 
 /// Answers until it is aborted, and its connections with it.
-pub(crate) async fn accept(site: Arc<Site>, listener: TcpListener) {
+pub(crate) async fn serve(site: Arc<Site>, listener: TcpListener) {
     let router = Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(exposition))
-        .route("/commands", get(list))
-        .route("/commands/", get(list))
+        .route("/commands", get(list_commands))
+        .route("/commands/", get(list_commands))
         .route("/commands/{name}", any(command))
         .with_state(site);
     crate::http::serve(router, listener).await;
@@ -126,7 +126,7 @@ async fn exposition(State(site): State<Arc<Site>>) -> Response {
     }
 }
 
-async fn list() -> Response {
+async fn list_commands() -> Response {
     json(StatusCode::OK, commands::text_of(&commands::list()))
 }
 

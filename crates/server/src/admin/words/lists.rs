@@ -12,7 +12,7 @@ use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 
 /// A connection as `stat` shows it, and as the line of `cons` begins.
-pub(super) fn connection(conn: &Conn, out: &mut String) {
+pub(super) fn connection_line(conn: &Conn, out: &mut String) {
     let _ = write!(
         out,
         " /{}[{}](queued={},recved={},sent={}",
@@ -24,10 +24,10 @@ pub(super) fn connection(conn: &Conn, out: &mut String) {
     );
 }
 
-pub(super) fn connections(state: &ServerState) -> Result<String, Refusal> {
+pub(super) fn connections_text(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     for conn in facts::connections(state, &mut SizeLimit::new(&state.listings)?)? {
-        connection(&conn, &mut out);
+        connection_line(&conn, &mut out);
         if let Some(attached) = conn.attached() {
             let stats = &conn.stats;
             let (min, mean, max) = stats.latency_ms();
@@ -131,7 +131,7 @@ pub(super) fn watch_counts(state: &ServerState) -> Result<String, Refusal> {
     ))
 }
 
-pub(super) fn watches_by_session(state: &ServerState) -> Result<String, Refusal> {
+pub(super) fn watches_by_session_text(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     let mut size = SizeLimit::new(&state.listings)?;
     for (session, paths) in facts::watches_by_session(state, &mut size)? {
@@ -144,7 +144,7 @@ pub(super) fn watches_by_session(state: &ServerState) -> Result<String, Refusal>
     Ok(out)
 }
 
-pub(super) fn watches_by_path(state: &ServerState) -> Result<String, Refusal> {
+pub(super) fn watches_by_path_text(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     for watched in facts::watches_by_path(state, &mut SizeLimit::new(&state.listings)?)? {
         line(&mut out, format_args!("{}", Escaped(&watched.path)));

@@ -79,13 +79,13 @@ pub(crate) async fn answer(state: &Arc<ServerState>, word: Word, argument: i64) 
     let (source, make): (Source, Make) = match word {
         "mntr" => (Source::Memory, monitor),
         "stat" => (Source::Memory, server::with_clients),
-        "cons" => (Source::Memory, lists::connections),
+        "cons" => (Source::Memory, lists::connections_text),
         "crst" => (Source::Memory, reset_connections),
         "dump" => (Source::Memory, lists::sessions),
         "wchs" => (Source::Memory, lists::watch_counts),
-        "wchc" => (Source::Memory, lists::watches_by_session),
-        "wchp" => (Source::Memory, lists::watches_by_path),
-        "conf" => (Source::Folder, server::configuration),
+        "wchc" => (Source::Memory, lists::watches_by_session_text),
+        "wchp" => (Source::Memory, lists::watches_by_path_text),
+        "conf" => (Source::Folder, server::configuration_text),
         "dirs" => (Source::Folder, directories),
         _ => return Answer::Text(at_once(state, word, argument)),
     };
@@ -107,8 +107,8 @@ fn at_once(state: &ServerState, word: &str, argument: i64) -> String {
     match word {
         "ruok" => "imok".to_owned(),
         "isro" => "rw".to_owned(),
-        "srvr" => server::summary(state),
-        "envi" => server::environment(),
+        "srvr" => server::summary_text(state),
+        "envi" => server::environment_text(),
         // A line for each digest that was kept, and none is kept.
         "hash" => String::new(),
         "gtmk" => state.stats.trace_mask.load(Relaxed).to_string(),

@@ -8,9 +8,9 @@ use crate::admin::facts;
 use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 
-pub(super) fn summary(state: &ServerState) -> String {
+pub(super) fn summary_text(state: &ServerState) -> String {
     let mut out = String::new();
-    version(&mut out);
+    version_line(&mut out);
     counters(state, &mut out);
     out
 }
@@ -18,10 +18,10 @@ pub(super) fn summary(state: &ServerState) -> String {
 /// `stat`: the summary with every connection.
 pub(super) fn with_clients(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
-    version(&mut out);
+    version_line(&mut out);
     out.push_str("Clients:\n");
     for conn in facts::connections(state, &mut SizeLimit::new(&state.listings)?)? {
-        lists::connection(&conn, &mut out);
+        lists::connection_line(&conn, &mut out);
         out.push_str(")\n");
     }
     out.push('\n');
@@ -29,7 +29,7 @@ pub(super) fn with_clients(state: &ServerState) -> Result<String, Refusal> {
     Ok(out)
 }
 
-fn version(out: &mut String) {
+fn version_line(out: &mut String) {
     line(out, format_args!("Zookeeper version: {}", facts::version()));
 }
 
@@ -66,7 +66,7 @@ fn counters(state: &ServerState, out: &mut String) {
     );
 }
 
-pub(super) fn configuration(state: &ServerState) -> Result<String, Refusal> {
+pub(super) fn configuration_text(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     let options = &state.options;
     let folder = facts::folder(state);
@@ -97,7 +97,7 @@ pub(super) fn configuration(state: &ServerState) -> Result<String, Refusal> {
     Ok(out)
 }
 
-pub(super) fn environment() -> String {
+pub(super) fn environment_text() -> String {
     let mut out = "Environment:\n".to_owned();
     for (name, value) in facts::environment() {
         line(&mut out, format_args!("{name}={value}"));
