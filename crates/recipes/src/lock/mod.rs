@@ -6,7 +6,7 @@
 //! - [`MultiLock`]: several locks, all of them or none.
 //! - [`SimpleMutex`]: one node and no wait queue, for clients that lock in this way.
 //!
-//! Each has an example on its page. A mutex yields a [`Guard`](crate::Guard), which tells when the
+//! Each has an example on its page. A mutex yields a [`Guard`](crate::Guard), which says when the
 //! lock is lost. [`LockError`] says why a lock was not acquired, [`WaitProgress`] who is ahead.
 
 mod multi;
