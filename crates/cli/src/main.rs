@@ -13,7 +13,7 @@
 //! | `znode` | what the verbs on znodes share |
 //! | `connection` | the session of a verb: which servers, how long to try |
 //! | `waiting` | what is shown while a verb waits |
-//! | `locks/` | who holds a lock and who waits for it, read from the tree |
+//! | `locks` | a node of a wait queue as the verbs print it |
 //! | `servers/` | which servers are used; the local server; other users' local servers |
 //! | `settings/` | the settings of `baton serve`: flags, `baton.toml`, `zoo.cfg` |
 //! | `context` | the options of every verb, the output, the runtime |

@@ -10,14 +10,13 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use baton::inspect::{Inspector, LockNode};
 use baton::lock::WaitProgress;
 use baton::{Client, DoubleBarrier};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::duration;
-use crate::locks::ahead::{self, Ahead};
-use crate::locks::lock_queue::QueueNode;
 use crate::output::Output;
 
 /// Between two checks of the clock and the connection.
@@ -205,11 +204,9 @@ impl Display<'_> {
             if waited < if on_terminal { SHORT } else { PATIENCE } {
                 continue;
             }
-            if let Some(session) = session.filter(|_| is_connected)
-                && self.is_read_due(on_terminal)
-            {
+            if is_connected && self.is_read_due(on_terminal) {
                 let node = self.own_node();
-                let reading = tokio::time::timeout(READ_LIMIT, self.read(&session));
+                let reading = tokio::time::timeout(READ_LIMIT, self.read());
                 // Without an answer the last reading stays, until the connection counts as lost.
                 if let Ok(seen) = reading.await {
                     self.seen = seen;
@@ -262,28 +259,28 @@ impl Display<'_> {
         is_new || at.elapsed() >= every
     }
 
-    async fn read(&self, session: &baton_client::Session) -> Option<Seen> {
+    async fn read(&self) -> Option<Seen> {
         match self.awaited {
-            Awaited::Turn { path, role, .. } => {
+            Awaited::Turn { path, .. } => {
                 let node = self.own_node()?;
-                let is_semaphore = *role == Role::PermitHolder;
-                let Ahead {
-                    holder,
-                    position,
-                    waiting,
-                } = ahead::read(session, path, is_semaphore, &node).await?;
+                let inspector = Inspector::new(self.client);
+                let ahead = inspector.ahead(path, &node).await.ok()??;
                 Some(Seen {
-                    holder: holder.map(|holder| Holder {
-                        who: who(&holder),
-                        since_ms: holder.since_ms,
-                        host: holder.holder.as_ref().map(|record| record.host.clone()),
-                        pid: holder.holder.as_ref().map(|record| record.pid),
-                        name: holder.holder.and_then(|record| record.name),
-                        node: holder.node,
-                        session: holder.session,
+                    holder: ahead.holder.map(|holder| {
+                        let who = who(&holder);
+                        let info = holder.info;
+                        Holder {
+                            who,
+                            since_ms: info.since_ms,
+                            host: info.record.as_ref().map(|record| record.host.clone()),
+                            pid: info.record.as_ref().map(|record| record.pid),
+                            name: info.record.and_then(|record| record.name),
+                            node: info.path,
+                            session: format!("0x{:x}", info.session_id),
+                        }
                     }),
-                    place: Some(position),
-                    waiting: Some(waiting),
+                    place: Some(ahead.position),
+                    waiting: Some(ahead.waiting),
                     ..Seen::default()
                 })
             }
@@ -411,9 +408,9 @@ impl Lines {
 }
 
 /// The holder, for people.
-fn who(node: &QueueNode) -> String {
-    let Some(record) = &node.holder else {
-        return node.who();
+fn who(node: &LockNode) -> String {
+    let Some(record) = &node.info.record else {
+        return node.to_string();
     };
     let name = record.name.as_deref();
     let name = name.map_or(String::new(), |name| format!(" ({name})"));

@@ -79,15 +79,24 @@ pub(crate) fn with_session(
 }
 
 /// Runs `work` on a session of its own, for callers within the runtime.
-pub(crate) async fn on_session(
+async fn on_session(
     context: &Context,
     work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
+    on_connection(context, async |connection: &Connection| {
+        let session = connection.session().await?;
+        work(&session).await
+    })
+    .await
+}
+
+/// Runs `work` on a connection of its own, whose session ends with it.
+pub(crate) async fn on_connection(
+    context: &Context,
+    work: impl AsyncFnOnce(&Connection) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
     let connection = Connection::open(context, BRIEF).await?;
-    let outcome = match connection.session().await {
-        Ok(session) => work(&session).await,
-        Err(failure) => Err(failure),
-    };
+    let outcome = work(&connection).await;
     connection.close().await;
     outcome
 }

@@ -11,6 +11,7 @@ use crate::cache::CacheError;
 use crate::election::ElectionError;
 use crate::fence::StaleToken;
 use crate::guard::{LostReason, ReleaseError, TxnError};
+use crate::inspect::InspectError;
 use crate::membership::MemberError;
 use crate::partition::PartitionError;
 use crate::queue::QueueError;
@@ -92,6 +93,9 @@ pub enum Error {
     /// A subtree kept in memory.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// A recipe seen from outside.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
     /// A partitioner.
     #[error(transparent)]
     Partition(#[from] PartitionError),

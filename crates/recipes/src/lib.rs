@@ -12,6 +12,7 @@
 //! | [`partition`] | items spread over members, each under a lock of its own |
 //! | [`value`] | counters and values that several processes write |
 //! | [`cache`] | a subtree kept in memory |
+//! | [`inspect`] | every recipe seen from outside: who holds, who waits, what a queue contains |
 //! | [`guard`], [`fence`] | the proof of holding a lock; fencing tokens on the receiver's side |
 //! | [`session`], [`tree`], [`lease`] | the session below the recipes, its operations, its lease |
 //! | [`error`], [`naming`], [`record`] | what the recipes share: errors, names and data of nodes |
@@ -45,6 +46,7 @@
 // |---|---|
 // | `error` | one error type for all recipes |
 // | `embedded` | a server in this process, with a client of it |
+// | `inspect` | recipes seen from outside: holders, waiters, claims; asking a holder to release |
 // | `partition` | items spread over the members of a group, each under a lock |
 // | `work_queue` | work items: claimed, settled, returned when their consumer fails |
 // | `election` | leader election: terms, stages, observers |
@@ -62,6 +64,7 @@
 // | `receipt` | the outcome of a change whose answer was lost |
 // | `server_clock` | the server's wall clock |
 // | `record` | the data of our nodes: who, where, since when |
+// | `rendering` | how ids, bytes and texts of others are shown: in JSON, on one line |
 // | `parents` | the directories above our nodes, made on demand |
 // | `retry` | when an operation may be repeated, and the loops that repeat one |
 // | `time_limit` | one deadline over a wait, and what the wait lacked |
@@ -83,6 +86,7 @@ pub mod embedded;
 pub mod error;
 pub mod fence;
 pub mod guard;
+pub mod inspect;
 pub mod lease;
 pub mod lock;
 mod lost_reason;
@@ -93,6 +97,7 @@ pub mod partition;
 pub mod queue;
 mod receipt;
 pub mod record;
+mod rendering;
 mod retry;
 pub mod semaphore;
 mod server_clock;

@@ -3,7 +3,9 @@
 // Owns its JSON form. Other libraries ignore the data, so it must never decide anything about
 // ownership except together with the session that owns the node (H06).
 
+use crate::rendering::OneLine;
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
@@ -39,6 +41,17 @@ pub struct Record {
     /// released: see [`Departure`](crate::election::Departure).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub announces: bool,
+}
+
+/// The process on one line: host, process id, and what the program calls itself.
+impl Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", OneLine(&self.host), self.pid)?;
+        match &self.name {
+            Some(name) => write!(f, " ({})", OneLine(name)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The longest delay that anybody may ask of others: one faulty program must not block a wait queue

@@ -8,16 +8,17 @@
 
 use std::time::Duration;
 
+use baton::inspect::{Inspector, LockKind};
 use baton_client::{Children, Session};
 use baton_proto::path::{join, parent};
 use serde::Serialize;
 
+use crate::connection::Connection;
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::locks::lock_queue::{self, Kind};
 use crate::output::confirm::{self, Answer};
 use crate::paths;
-use crate::znode::{failure, with_session};
+use crate::znode::{failure, on_connection};
 
 /// Nodes that are listed or deleted at once.
 const AT_ONCE: usize = 128;
@@ -81,9 +82,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             ),
         ));
     }
-    with_session(context, async |session| {
+    context.block_on(on_connection(context, async |connection: &Connection| {
+        let session = connection.session().await?;
         if args.recursive {
-            return remove_all(session, args, context).await;
+            let inspector = Inspector::new(&connection.client);
+            return remove_all(&session, &inspector, args, context).await;
         }
         session
             .delete(&args.path, args.if_version)
@@ -91,7 +94,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             .map_err(failure)?;
         print_deleted(context, &args.path);
         Ok(exit::OK)
-    })
+    }))?
 }
 
 fn print_deleted(context: &Context, path: &str) {
@@ -102,7 +105,12 @@ fn print_deleted(context: &Context, path: &str) {
     }
 }
 
-async fn remove_all(session: &Session, args: &Args, context: &Context) -> Result<u8, Failure> {
+async fn remove_all(
+    session: &Session,
+    inspector: &Inspector,
+    args: &Args,
+    context: &Context,
+) -> Result<u8, Failure> {
     let path = &args.path;
     // Below a chroot, a node of that name is like any other.
     let spares_system = path == "/"
@@ -119,7 +127,7 @@ async fn remove_all(session: &Session, args: &Args, context: &Context) -> Result
     let mut consent = args.yes;
     if !consent {
         let survey = walk.survey(context, args.dry_run).await?;
-        let held = survey.describe(session).await?;
+        let held = survey.describe(inspector).await;
         if args.dry_run {
             for line in &held {
                 context.output.note(format!("held: {line}"));
@@ -347,7 +355,7 @@ impl Survey {
     }
 
     /// One line for each lock, or other folder, in which live sessions have nodes.
-    async fn describe(&self, session: &Session) -> Result<Vec<String>, Failure> {
+    async fn describe(&self, inspector: &Inspector) -> Vec<String> {
         let mut lines = Vec::new();
         let mut described: Vec<String> = Vec::new();
         for (node, owner) in &self.named {
@@ -359,18 +367,14 @@ impl Survey {
             let above = parent(folder);
             let mut line = None;
             for path in [above, folder] {
-                let found = lock_queue::read(session, path).await.map(|read| read.lock);
                 // A user who may not read the record is shown the node and its session.
-                let Some(found) = found.unwrap_or_default() else {
+                let Ok(found) = inspector.lock(path).await else {
                     continue;
                 };
-                let inside = path == folder || found.kind == Kind::Semaphore;
-                if inside && let Some(first) = found.nodes.first() {
-                    line = Some(format!(
-                        "{path} by {}, {} waiting",
-                        first.who(),
-                        found.waiting()
-                    ));
+                let inside = path == folder || found.kind == LockKind::Semaphore;
+                if inside && let Some(first) = found.nodes().next() {
+                    let waiting = found.waiters.len();
+                    line = Some(format!("{path} by {first}, {waiting} waiting"));
                     described.push(folder.to_owned());
                     if path == above {
                         described.extend(["leases", "locks"].map(|name| join(above, name)));
@@ -384,7 +388,7 @@ impl Survey {
         if self.held > named {
             lines.push(format!("and {} more nodes", self.held - named));
         }
-        Ok(lines)
+        lines
     }
 }
 

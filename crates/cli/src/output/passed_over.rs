@@ -3,7 +3,9 @@
 //! Owns what is said of them: each is named on standard error, and the exit code says that the
 //! answer is not whole. One such node must never keep the others from being listed.
 
-use baton_client::Error;
+use std::fmt::Display;
+
+use baton::inspect::Unreadable;
 
 use crate::exit;
 use crate::output::Output;
@@ -16,15 +18,15 @@ pub(crate) struct PassedOver {
 
 impl PassedOver {
     /// Names a node, and why it could not be read.
-    pub(crate) fn add(&mut self, output: &Output, path: &str, error: &Error) {
+    pub(crate) fn add(&mut self, output: &Output, path: &str, error: &impl Display) {
         self.any = true;
         output.passed_over(path, &error.to_string());
     }
 
     /// Names several.
-    pub(crate) fn extend(&mut self, output: &Output, nodes: &[(String, Error)]) {
-        for (path, error) in nodes {
-            self.add(output, path, error);
+    pub(crate) fn extend(&mut self, output: &Output, nodes: &[Unreadable]) {
+        for node in nodes {
+            self.add(output, &node.path, &node.error);
         }
     }
 

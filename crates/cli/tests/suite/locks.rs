@@ -273,3 +273,50 @@ async fn a_lock_delay_holds_the_next_off_after_a_break_and_not_after_a_release()
     last.signal("TERM");
     assert_eq!(last.end().code, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_that_was_only_asked_for_is_not_shown_as_held() {
+    let place = Place::new().await;
+    let mut holder = place.spawn(&["sem", "/s", "--slots", "2", "--permits", "2"]);
+    let held = holder.line();
+    let token = held.split_whitespace().nth(3).unwrap().to_owned();
+    let waiter = place.spawn(&["sem", "/s"]);
+    // The first waiter asks for its permit beforehand.
+    until("the waiter has asked", || {
+        place.run(&["ls", "/s/leases"]).out.lines().count() == 3
+    });
+    let expected = ["semaphore holds", "semaphore holds", "semaphore waits"];
+    assert_eq!(states(&place, "/s"), expected);
+    let tokens: Vec<_> = shown(&place, "/s")[..2]
+        .iter()
+        .map(|line| line["token"].to_string())
+        .collect();
+    assert_eq!(tokens, [token.clone(), token], "{held}");
+    let listed = place.run(&["lock", "ls", "/s"]).out;
+    assert!(listed.contains("2 of 2 held  1 waiting"), "{listed}");
+    drop(waiter);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_position_and_a_number_that_nobody_reads_change_no_order() {
+    let place = Place::new().await;
+    let node = |first| format!("/x/_c_{first}41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-");
+    let record =
+        r#"{"id":"a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10","host":"forger","pid":1,"place":1}"#;
+    let session = plant(&place, &[(&*node('b'), "first"), (&*node('a'), record)]).await;
+    // Too large for 64 bits.
+    session
+        .create("/x/lock-99999999999999999999", b"", CreateMode::Ephemeral)
+        .await
+        .unwrap();
+    let lines = shown(&place, "/x");
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(
+        (&lines[0]["data"], &lines[0]["state"]),
+        (&"first".into(), &"holds".into())
+    );
+    assert_eq!(
+        (&lines[1]["holder"]["host"], &lines[1]["state"]),
+        (&"forger".into(), &"waits".into())
+    );
+}

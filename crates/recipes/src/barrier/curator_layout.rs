@@ -15,7 +15,8 @@ use crate::wait_queue::until_gone;
 use baton_client::{CreateMode, Session};
 use uuid::Uuid;
 
-const READY: &str = "ready";
+/// The node that is made once all are in.
+pub(crate) const READY: &str = "ready";
 
 #[derive(Debug)]
 pub(super) struct CuratorInside {

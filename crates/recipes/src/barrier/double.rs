@@ -24,6 +24,9 @@ use uuid::Uuid;
 /// the round's record.
 const MOST: u32 = 4096;
 
+/// The start of the name of a member's node.
+pub(crate) const MEMBER_PREFIX: &str = "m-";
+
 /// Whose nodes a double barrier uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -189,7 +192,7 @@ impl DoubleBarrier {
             () = Limit::passed(limit) => return Err(timed_out(&self.context, limit)),
         };
         let record = Record::new(self.name.as_deref());
-        let prefix = format!("m-{}-{attempt}-", marker.simple());
+        let prefix = format!("{MEMBER_PREFIX}{}-{attempt}-", marker.simple());
         let mode = CreateMode::EphemeralSequential;
         let created =
             Member::create(&session, &round.path, &prefix, &record.to_bytes(), mode).await;

@@ -16,6 +16,9 @@ use uuid::Uuid;
 /// The greatest count: each count-down leaves a marker until the latch is removed.
 const MOST: u32 = 100_000;
 
+/// The start of the name of a marker, before the id that has counted.
+pub(crate) const DONE_PREFIX: &str = "done-";
+
 /// A latch that opens, once and for good, after a number of count-downs. Cheap to clone.
 ///
 /// Each count-down carries an id and counts once, however often it is repeated: a worker that
@@ -38,14 +41,19 @@ pub struct CountdownLatch {
     count: u32,
 }
 
+/// What the latch's own node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Count {
-    latch_count: u32,
-    left: u32,
+pub(crate) struct Count {
+    pub latch_count: u32,
+    pub left: u32,
 }
 
 impl Count {
+    pub(crate) fn from_bytes(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
     fn to_bytes(self) -> Vec<u8> {
         // Numbers always have a JSON form.
         serde_json::to_vec(&self).unwrap_or_default()
@@ -85,7 +93,7 @@ impl CountdownLatch {
     /// [`BarrierError::CountMismatch`], [`BarrierError::Foreign`], …; calling it again with the
     /// same id is safe after each.
     pub async fn count_down(&self, id: &str) -> Result<u32, BarrierError> {
-        let marker = self.context.child(&format!("done-{id}"));
+        let marker = self.context.child(&format!("{DONE_PREFIX}{id}"));
         let legal = baton_proto::path::validate(&marker);
         if id.is_empty() || id.contains('/') || legal.is_err() {
             return Err(BarrierError::BadPath {

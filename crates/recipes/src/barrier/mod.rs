@@ -31,9 +31,13 @@ mod member;
 mod round;
 mod single;
 
+pub(crate) use curator_layout::READY;
+pub(crate) use double::MEMBER_PREFIX;
 pub use double::{BarrierLayout, DoubleBarrier};
 pub use entered::Entered;
 pub use error::BarrierError;
 pub use latch::CountdownLatch;
+pub(crate) use latch::{Count, DONE_PREFIX};
 pub use round::Left;
+pub(crate) use round::{Newest, Phase, Round, round_name};
 pub use single::Barrier;

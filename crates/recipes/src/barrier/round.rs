@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 /// The barrier's own node: the newest round, 0 before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Newest {
+pub(crate) struct Newest {
     pub double_barrier_round: u64,
 }
 
 /// A round's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Round {
+pub(crate) struct Round {
     /// How many meet.
     pub count: u32,
     #[serde(flatten)]
@@ -24,7 +24,7 @@ pub(super) struct Round {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Fewer have come than are to meet.
     Gathering,
     /// These have entered: the nodes of all of them existed at one instant.
@@ -38,7 +38,7 @@ pub(super) enum Phase {
 }
 
 impl Newest {
-    pub(super) fn from_bytes(data: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
 
@@ -49,7 +49,7 @@ impl Newest {
 }
 
 impl Round {
-    pub(super) fn from_bytes(data: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
 
@@ -90,7 +90,7 @@ pub(super) fn parse(node: &str, data: &[u8]) -> Result<Round, BarrierError> {
 }
 
 /// A round node's name.
-pub(super) fn round_name(number: u64) -> String {
+pub(crate) fn round_name(number: u64) -> String {
     format!("round-{number:010}")
 }
 

@@ -6,10 +6,8 @@
 
 use super::{ElectionError, Leader, LeaderElection, departure};
 use crate::retry;
+use crate::wait_queue::RELEASE_REQUEST;
 use baton_client::{CleanupError, Error, Session};
-
-/// What Curator's revocable locks take for a request to let go; Baton's leaders do too.
-const REQUEST: &[u8] = b"__REVOKE__";
 
 impl LeaderElection {
     /// Asks `leader` to resign: a Baton leader drops its work, or stops its command, and withdraws.
@@ -31,7 +29,7 @@ impl LeaderElection {
                 if u64::try_from(stat.czxid) != Ok(leader.token) {
                     return Ok(false);
                 }
-                let set = session.set_data(&leader.node, REQUEST, Some(stat.version));
+                let set = session.set_data(&leader.node, RELEASE_REQUEST, Some(stat.version));
                 set.await.map(|_| true)
             };
             match asked.await {

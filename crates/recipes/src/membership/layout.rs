@@ -26,10 +26,10 @@ pub enum GroupLayout {
 }
 
 /// What a member's node says.
-pub(super) struct Said {
-    pub(super) id: String,
-    pub(super) data: Bytes,
-    pub(super) record: Option<Record>,
+pub(crate) struct Said {
+    pub id: String,
+    pub data: Bytes,
+    pub record: Option<Record>,
 }
 
 const PARTY: &str = "__party__";
@@ -71,7 +71,7 @@ impl GroupLayout {
     }
 
     /// What a child of the group's path says; `None` for one that is no member's.
-    pub(super) fn decode(self, name: &str, stored: &Bytes) -> Option<Said> {
+    pub(crate) fn decode(self, name: &str, stored: &Bytes) -> Option<Said> {
         let plain = |id: &str, data: &Bytes| Said {
             id: id.to_owned(),
             data: data.clone(),

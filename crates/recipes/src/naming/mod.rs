@@ -133,6 +133,14 @@ enum Token {
 }
 
 impl Dialect {
+    const ALL: [Self; 5] = [
+        Self::Curator,
+        Self::CuratorLatch,
+        Self::Kazoo,
+        Self::WriteLock,
+        Self::ElectionSupport,
+    ];
+
     /// The name of this naming scheme as options and messages spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -184,19 +192,13 @@ impl std::str::FromStr for Dialect {
     type Err = UnknownDialect;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        [
-            Self::Curator,
-            Self::CuratorLatch,
-            Self::Kazoo,
-            Self::WriteLock,
-            Self::ElectionSupport,
-        ]
-        .into_iter()
-        .find(|dialect| dialect.as_str() == s)
-        .ok_or_else(|| UnknownDialect {
-            given: s.to_owned(),
-            known: "curator, curator-latch, kazoo, zookeeper-recipes or leader-election-support",
-        })
+        Self::ALL
+            .into_iter()
+            .find(|dialect| dialect.as_str() == s)
+            .ok_or_else(|| UnknownDialect {
+                given: s.to_owned(),
+                known: "curator, curator-latch, kazoo, zookeeper-recipes or leader-election-support",
+            })
     }
 }
 
@@ -318,6 +320,11 @@ pub(crate) fn lease_number(child: &str) -> Option<i64> {
     Tail::of(child)?.after("lease-")?
 }
 
+/// Whether `child` has the name of a lease of kazoo's semaphore: 32 hex digits.
+pub(crate) fn is_kazoo_lease(child: &str) -> bool {
+    child.len() == 32 && child.chars().all(|c| c.is_ascii_hexdigit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,13 +346,7 @@ mod tests {
     #[test]
     fn each_dialect_reads_what_it_emits() {
         let marker = Uuid::parse_str(U36).unwrap();
-        for dialect in [
-            Dialect::Curator,
-            Dialect::CuratorLatch,
-            Dialect::Kazoo,
-            Dialect::WriteLock,
-            Dialect::ElectionSupport,
-        ] {
+        for dialect in Dialect::ALL {
             for session in [7, -7, i64::MIN, i64::MAX] {
                 let prefix = dialect.own_prefix(&marker, session);
                 assert_eq!(
@@ -475,6 +476,30 @@ mod tests {
             "qn-0000000001",
         ] {
             assert!(refused(Dialect::Curator, foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn each_child_is_read_by_the_one_scheme_that_it_belongs_to() {
+        let marker = Uuid::parse_str(U36).unwrap();
+        for dialect in Dialect::ALL {
+            let naming = NamingScheme::Exclusive(dialect);
+            let child = dialect.own_prefix(&marker, 7) + "0000000003";
+            let (found, what) = NamingScheme::classify_any(&child);
+            assert_eq!(found, Some(naming), "{child}");
+            assert_eq!(what, dialect.classify(&child), "{child}");
+        }
+        for (child, expected) in [
+            ("x-__READ__0000000003", Some(RwDialect::Curator)),
+            ("x__rlock__0000000003", Some(RwDialect::Kazoo)),
+            ("host-W-0000000003", Some(RwDialect::Host)),
+            ("lease-0000000003", None),
+            ("lock-9223372036854775808", None),
+            ("lock-000000003", None),
+            ("config", None),
+        ] {
+            let (found, _) = NamingScheme::classify_any(child);
+            assert_eq!(found, expected.map(NamingScheme::ReadWrite), "{child}");
         }
     }
 

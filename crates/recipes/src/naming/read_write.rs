@@ -24,7 +24,7 @@ pub enum RwDialect {
 }
 
 impl RwDialect {
-    const ALL: [Self; 3] = [Self::Curator, Self::Kazoo, Self::Host];
+    pub(super) const ALL: [Self; 3] = [Self::Curator, Self::Kazoo, Self::Host];
 
     /// The name of this naming scheme as options and messages spell it.
     #[must_use]

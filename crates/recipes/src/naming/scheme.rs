@@ -38,6 +38,21 @@ impl NamingScheme {
         }
     }
 
+    /// The scheme by which `child` is a waiter node, and what it is there; without a scheme, what it
+    /// is to all of them. A writer of kazoo's read/write lock has the name of a node of kazoo's
+    /// mutex, and is read as such.
+    pub(crate) fn classify_any(child: &str) -> (Option<Self>, Child) {
+        let exclusive = Dialect::ALL.into_iter().map(Self::Exclusive);
+        let shared = RwDialect::ALL.into_iter().map(Self::ReadWrite);
+        for naming in exclusive.chain(shared) {
+            let found = naming.classify(child);
+            if matches!(found, Child::Waiter { .. }) {
+                return (Some(naming), found);
+            }
+        }
+        (None, Dialect::Curator.classify(child))
+    }
+
     /// The lock mode of a child that was classified as a waiter node.
     pub(crate) fn mode_of(self, child: &str) -> LockMode {
         match self.classify(child) {

@@ -44,7 +44,7 @@ impl std::fmt::Display for QueueLayout {
 
 /// A layout, with the fields that its names have besides the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     Recipes,
     Curator,
     CuratorPriority,
@@ -55,7 +55,7 @@ pub(super) enum Format {
 
 /// The position of an item: by class first, then in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// The field before the number: a priority, or the time at which the item is due; else 0.
     pub class: i64,
     /// The number that the server appended.
@@ -82,7 +82,7 @@ impl Format {
     }
 
     /// The position of an item of this name; `None` where the name is not one of this format.
-    pub(super) fn key(self, name: &str) -> Option<Key> {
+    pub(crate) fn key(self, name: &str) -> Option<Key> {
         let (stem, class) = self.split(name)?;
         let number = sequence_number(name.get(stem.len()..)?)?;
         Some(Key { class, number })

@@ -63,8 +63,7 @@ pub(super) async fn status(
 /// A child of the semaphore's own node that belongs to a semaphore of another kind, and what it is.
 pub(super) fn foreign(children: &[String]) -> Option<(&str, &'static str)> {
     children.iter().find_map(|child| {
-        let kazoo = child.len() == 32 && child.chars().all(|c| c.is_ascii_hexdigit());
-        let whose = if kazoo {
+        let whose = if naming::is_kazoo_lease(child) {
             "a lease of kazoo's Semaphore"
         } else if matches!(Dialect::Curator.classify(child), Child::Waiter { .. }) {
             "a lock, or a lease of Curator's first semaphore"

@@ -14,6 +14,7 @@
 //! | `own_node_watch` | the watch on our own node |
 //! | `waiter_node` | a waiter node of ours, from its create to its end |
 //! | `release_marker` | the sign that a holder has released |
+//! | `release_request` | the data that asks a holder to release |
 //! | `error` | why a wait ended without a grant |
 
 mod error;
@@ -23,6 +24,7 @@ pub(crate) mod order;
 mod own_node_watch;
 mod position;
 mod release_marker;
+mod release_request;
 mod waiter_node;
 
 pub(crate) use error::AcquireError;
@@ -30,8 +32,9 @@ pub(crate) use fencing_token::{mint_token, read_own};
 pub(crate) use node_group::{NewNode, join_all, withdraw_all};
 pub(crate) use own_node_watch::{NodeNotification, OwnNodeWatch};
 pub(crate) use position::{
-    Contention, DelayedUntil, GrantedNode, Position, Step, arranged, position_or_withdraw,
-    until_gone, wait_for_turn, wait_for_turn_delayed, withdraw_after,
+    Contention, DelayedUntil, GrantedNode, Position, Step, arranged, kept_position,
+    position_or_withdraw, until_gone, wait_for_turn, wait_for_turn_delayed, withdraw_after,
 };
 pub(crate) use release_marker::{release_marker, signal};
+pub(crate) use release_request::{RELEASE_REQUEST, is_release_request};
 pub(crate) use waiter_node::{NodeDeletion, WaiterNode, join};

@@ -5,14 +5,11 @@
 //! that it merely could not read.
 
 use super::WaiterNode;
+use super::release_request::is_release_request;
 use crate::lost_reason::LostReason;
 use crate::retry;
 use baton_client::{Data, Error, Pending, Session, Watch};
 use baton_proto::EventKind;
-
-/// What others write to a lock node to ask its holder to release: Curator's form, and that of
-/// ZooKeeper's page on recipes.
-const REVOCATIONS: [&[u8]; 2] = [b"__REVOKE__", b"unlock"];
 
 /// A watch on a node of ours, for as long as it is there.
 #[derive(Debug)]
@@ -87,7 +84,7 @@ impl OwnNodeWatch {
                     }
                     Ok((read, watch)) => {
                         self.state = State::Watching(watch);
-                        if !self.asked_back && REVOCATIONS.contains(&&*read.data) {
+                        if !self.asked_back && is_release_request(&read.data) {
                             self.asked_back = true;
                             return NodeNotification::AskedBack;
                         }

@@ -285,7 +285,7 @@ pub(crate) async fn arranged(
 
 /// The `czxid` that counts for the order: that of the node, or of the writer whose position a
 /// reader has kept.
-fn kept_position(naming: NamingScheme, name: &str, read: &Data) -> i64 {
+pub(crate) fn kept_position(naming: NamingScheme, name: &str, read: &Data) -> i64 {
     let czxid = read.stat.czxid;
     if naming.mode_of(name) == LockMode::Exclusive {
         return czxid;

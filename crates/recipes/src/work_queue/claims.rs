@@ -8,13 +8,15 @@ use super::error::{StepError, WorkError};
 use super::queue::WorkQueue;
 use super::shards::AT_ONCE;
 use crate::record::Record;
+use crate::rendering;
 use baton_client::{Data, Session};
 use baton_proto::path;
 use bytes::Bytes;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// A claim on an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClaimInfo {
     /// Full path of the item.
@@ -26,13 +28,14 @@ pub struct ClaimInfo {
     /// Who works on it, if the claim's node says so.
     pub record: Option<Record>,
     /// The session that holds the claim.
+    #[serde(serialize_with = "rendering::session_id")]
     pub session: i64,
     /// The claim's fencing token. Items that were claimed in one change share it.
     pub token: u64,
 }
 
 /// The claims on a queue's items.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Claims {
     /// The claims.

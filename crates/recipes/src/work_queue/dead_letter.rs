@@ -11,13 +11,15 @@ use super::queue::WorkQueue;
 use super::read_ahead::ClaimableItem;
 use super::shards::AT_ONCE;
 use crate::receipt::Outcome;
+use crate::rendering;
 use crate::retry;
 use baton_client::{CreateMode, Data, Op, Session};
 use bytes::Bytes;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// An item that is not delivered any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// Its name among the dead letters.
@@ -31,6 +33,7 @@ pub struct DeadLetter {
     /// Why it became a dead letter.
     pub reason: String,
     /// Its bytes, as they were put.
+    #[serde(serialize_with = "rendering::lossy")]
     pub payload: Bytes,
 }
 

@@ -7,11 +7,13 @@ use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
 use super::layout::{ItemName, Shard};
 use super::queue::WorkQueue;
+use crate::rendering;
 use baton_client::{Data, Session};
+use serde::Serialize;
 use std::time::Duration;
 
 /// How much is in a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Depth {
     /// Items, with those that are claimed or delayed; without dead letters.
@@ -22,6 +24,7 @@ pub struct Depth {
     pub dead: u64,
     /// How long the oldest of the items that are first in their shard has been in the queue, by the
     /// servers' clock.
+    #[serde(rename = "oldest_ms", serialize_with = "rendering::milliseconds")]
     pub oldest: Option<Duration>,
     /// The most items that the queue holds; `None` for no limit.
     pub capacity: Option<u64>,

@@ -25,6 +25,7 @@ mod hazards_lease;
 mod hazards_peers;
 mod hazards_wait;
 mod hazards_work;
+mod inspect;
 mod liveness;
 mod lock_delay;
 mod locking_queue;

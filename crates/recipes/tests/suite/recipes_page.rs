@@ -1,6 +1,7 @@
 //! The snippets of docs/user/recipes.md: each stands here as it stands there, so that it compiles.
 #![allow(dead_code)]
 
+use baton::inspect::Inspector;
 use baton::lock::{OwnerId, SimpleMutex};
 use baton::partition::PartitionEvent;
 use baton::queue::LockingQueue;
@@ -183,6 +184,24 @@ async fn tree_cache(client: &Client) -> Outcome {
     let cache = TreeCache::builder(client, "/config")?.start()?;
     cache.ready().await?;
     println!("{:?}", cache.get("/config/db").map(|node| node.data)); // asks no server
+    Ok(())
+}
+
+async fn inspection(client: &Client) -> Outcome {
+    let inspector = Inspector::new(client);
+    let lock = inspector.lock("/deploy").await?;
+    for holder in &lock.holders {
+        println!(
+            "{holder} holds {} with token {:?}",
+            holder.info.path, holder.token
+        );
+    }
+    for (position, waiter) in lock.waiters.iter().enumerate() {
+        println!("{}. {waiter}, {}", position + 1, waiter.scheme);
+    }
+    for holder in &lock.holders {
+        inspector.revoke(holder).await?; // asks it to release; it holds until it does
+    }
     Ok(())
 }
 

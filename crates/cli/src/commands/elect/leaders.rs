@@ -11,7 +11,6 @@ use super::election::{Which, election, failure};
 use crate::connection::{BRIEF, Connection, LASTING};
 use crate::context::Context;
 use crate::exit::{self, Failure};
-use crate::locks::lock_queue;
 use crate::signals::Signals;
 use crate::waiting::Awaited;
 
@@ -160,7 +159,7 @@ fn print_leader(context: &Context, path: &str, leader: Option<&Leader>, reason: 
 /// node.
 pub(super) fn name(leader: &Leader) -> String {
     match &leader.record {
-        Some(record) => lock_queue::shown(record),
+        Some(record) => record.to_string(),
         None => String::from_utf8_lossy(&leader.data).into_owned(),
     }
 }

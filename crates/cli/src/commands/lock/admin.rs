@@ -3,92 +3,81 @@
 //! Owns what they say, and the two changes. Both are bound to the holder that was seen: whoever
 //! holds by then is left alone (H18).
 
-use baton_client::{Error, Op, Session};
+use baton::inspect::{InspectError, Inspector, LockKind, LockNode, LockSnapshot};
 use serde::Serialize;
 
+use crate::connection::Connection;
 use crate::context::Context;
 use crate::duration;
 use crate::exit::{self, Failure};
-use crate::locks::lock_queue::{self, Kind, LockState, QueueNode};
+use crate::locks::{self, NodeLine, token};
 use crate::output::passed_over::PassedOver;
-use crate::znode::on_session;
-
-/// The data that asks the holder of a lock to release, for Curator's revocable locks and Baton's.
-const REQUEST: &[u8] = b"__REVOKE__";
+use crate::znode::on_connection;
 
 /// Lists what is held at or below `prefix`.
 pub(super) async fn list(context: &Context, prefix: &str) -> Result<u8, Failure> {
     #[derive(Serialize)]
     struct Lock<'a> {
         path: &'a str,
-        kind: Kind,
+        kind: LockKind,
         holding: usize,
         waiting: usize,
         #[serde(skip_serializing_if = "Option::is_none")]
         permits: Option<u32>,
         #[serde(flatten)]
-        first: &'a QueueNode,
+        first: NodeLine<'a>,
     }
-    on_session(context, async |session: &Session| {
+    on_inspector(context, async |inspector: &Inspector| {
         // `true` marks the folders of a semaphore, whose nodes have been listed with it.
         let mut passed_over = PassedOver::default();
         let mut todo = vec![(prefix.to_owned(), false)];
         while let Some((path, listed)) = todo.pop() {
-            let found = match lock_queue::read(session, &path).await {
-                Ok(found) => found,
+            let lock = match inspector.lock(&path).await {
+                Ok(lock) => lock,
                 Err(error) if error.is_no_auth() && path != prefix => {
                     passed_over.add(&context.output, &path, &error);
                     continue;
                 }
-                Err(error) => return Err(lock_queue::failure(&error)),
+                Err(error) => return Err(locks::failure(&error)),
             };
             if !listed {
-                passed_over.extend(&context.output, &found.unreadable);
+                passed_over.extend(&context.output, &lock.unreadable);
             }
-            let certain = found.unreadable.is_empty();
-            let (lock, mut others) = (found.lock, found.others);
-            let mut semaphore = false;
-            if let Some(state) = lock.filter(|_| !listed)
-                && let Some(first) = state.nodes.first()
-            {
-                semaphore = state.kind == Kind::Semaphore;
-                let (holding, waiting) = (state.holding, state.waiting());
-                let permits = state.permits;
-                let lock = Lock {
+            if !listed && let Some(first) = lock.nodes().next() {
+                let (holding, waiting) = (lock.holders.len(), lock.waiters.len());
+                let permits = lock.permits;
+                let line = Lock {
                     path: &path,
-                    kind: state.kind,
+                    kind: lock.kind,
                     holding,
                     waiting,
                     permits,
-                    first,
+                    first: NodeLine::new(first),
                 };
-                let held = match (state.kind, permits) {
-                    (Kind::Semaphore, Some(permits)) => format!("  {holding} of {permits} held"),
-                    (Kind::Semaphore, None) => format!("  {holding} held"),
+                let held = match (lock.kind, permits) {
+                    (LockKind::Semaphore, Some(permits)) => {
+                        format!("  {holding} of {permits} held")
+                    }
+                    (LockKind::Semaphore, None) => format!("  {holding} held"),
                     _ if holding > 1 => format!("  {holding} read"),
                     _ => String::new(),
                 };
-                let unsure = if certain {
+                let unsure = if lock.is_complete() {
                     ""
                 } else {
                     "  not all of it readable"
                 };
                 let text = format!(
-                    "{path}  token {}  {}{held}  {waiting} waiting{unsure}",
-                    first.token,
-                    first.who()
+                    "{path}  token {}  {first}{held}  {waiting} waiting{unsure}",
+                    token(first),
                 );
-                context.output.result(&lock, text);
+                context.output.result(&line, text);
             }
-            others.sort_unstable_by(|one, other| other.cmp(one));
-            for name in &others {
-                let own = semaphore && ["leases", "locks"].contains(&&**name);
-                // Where those wait who want a permit of kazoo's semaphore beside it.
-                let beside = name
-                    .strip_suffix("-__lock__")
-                    .is_some_and(|stem| others.iter().any(|name| name == stem));
-                todo.push((baton_proto::path::join(&path, name), own || beside));
-            }
+            // The last to be pushed is the next to be read.
+            todo.extend(lock.folders().into_iter().rev().map(|folder| {
+                let below = baton_proto::path::join(&path, &folder.name);
+                (below, folder.is_part_of_lock)
+            }));
         }
         Ok(passed_over.exit_code())
     })
@@ -100,43 +89,41 @@ pub(super) async fn show(context: &Context, path: &str) -> Result<u8, Failure> {
     #[derive(Serialize)]
     struct Shown<'a> {
         path: &'a str,
-        kind: Kind,
+        kind: LockKind,
         state: &'a str,
         #[serde(flatten)]
-        node: &'a QueueNode,
+        node: NodeLine<'a>,
     }
-    on_session(context, async |session: &Session| {
-        let found = lock_queue::read(session, path).await;
-        let found = found.map_err(|error| lock_queue::failure(&error))?;
+    on_inspector(context, async |inspector: &Inspector| {
+        let lock = read(inspector, path).await?;
         let mut passed_over = PassedOver::default();
-        passed_over.extend(&context.output, &found.unreadable);
-        let Some(lock) = found.lock else {
-            if !found.unreadable.is_empty() {
+        passed_over.extend(&context.output, &lock.unreadable);
+        if !lock.is_in_use() {
+            if !lock.is_complete() {
                 return Ok(passed_over.exit_code());
             }
             context.output.note(format!("nobody holds {path}"));
             return Ok(exit::NOTHING);
-        };
-        for (at, node) in lock.nodes.iter().enumerate() {
-            let state = match (at < lock.holding, found.unreadable.is_empty()) {
+        }
+        for (at, node) in lock.nodes().enumerate() {
+            let state = match (at < lock.holders.len(), lock.is_complete()) {
                 (true, true) => "holds",
                 // A node that we may not read may come before it.
                 (true, false) => "unknown",
                 (false, _) => "waits",
             };
             let text = format!(
-                "{state}  token {}  {}  for {}  session {}  {}",
-                node.token,
-                node.who(),
-                duration::show_since(node.since_ms),
-                node.session,
-                node.node
+                "{state}  token {}  {node}  for {}  session 0x{:x}  {}",
+                token(node),
+                duration::show_since(node.info.since_ms),
+                node.info.session_id,
+                node.info.path
             );
             let shown = Shown {
                 path,
                 kind: lock.kind,
                 state,
-                node,
+                node: NodeLine::new(node),
             };
             context.output.result(&shown, text);
         }
@@ -157,25 +144,21 @@ pub(super) async fn revoke(
         asked: &'a str,
         token: i64,
     }
-    on_session(context, async |session: &Session| {
-        let lock = read(session, path).await?;
+    on_inspector(context, async |inspector: &Inspector| {
+        let lock = read(inspector, path).await?;
         let mut asked = 0;
-        for holder in holders(lock.as_ref(), token) {
-            let set = session.set_data(&holder.node, REQUEST, Some(holder.version));
-            match set.await {
-                Ok(_) => {
-                    asked += 1;
-                    let record = Asked {
-                        path,
-                        asked: &holder.node,
-                        token: holder.token,
-                    };
-                    let text = format!("{path}: asked {} to let go", holder.who());
-                    context.output.result(&record, text);
-                }
-                // It has released by itself, or somebody else has asked it.
-                Err(error) if error.is_no_node() || error.is_bad_version() => {}
-                Err(error) => return Err(refused(path, &error)),
+        for holder in holders(&lock, token) {
+            let is_asked = inspector.revoke(holder).await;
+            // Otherwise it has released by itself, or somebody else has asked it.
+            if is_asked.map_err(|error| refused(path, &error))? {
+                asked += 1;
+                let record = Asked {
+                    path,
+                    asked: &holder.info.path,
+                    token: locks::token(holder),
+                };
+                let text = format!("{path}: asked {holder} to let go");
+                context.output.result(&record, text);
             }
         }
         if asked == 0 {
@@ -193,51 +176,53 @@ pub(super) async fn break_holder(context: &Context, path: &str, token: u64) -> R
         broken: &'a str,
         token: u64,
     }
-    on_session(context, async |session: &Session| {
-        let lock = read(session, path).await?;
-        let Some(holder) = holders(lock.as_ref(), Some(token)).next() else {
+    on_inspector(context, async |inspector: &Inspector| {
+        let lock = read(inspector, path).await?;
+        let Some(holder) = lock.holder_with_token(token) else {
             return Err(changed(path, Some(token)));
         };
-        // The name is unique to this holder, so no other holder's node can be deleted. Only the
-        // holders of a simple lock share one name: whoever takes such a lock within this round trip
-        // loses its node instead, and is notified.
-        let broken = session
-            .multi(&[Op::delete(&holder.node, Some(holder.version))])
-            .await;
-        match broken {
-            Ok(_) => {
-                context.output.result(
-                    &Broken {
-                        broken: &holder.node,
-                        token,
-                    },
-                    format!("broke {path}: {} was notified", holder.who()),
-                );
-                Ok(exit::OK)
-            }
-            Err(error) if error.is_no_node() || error.is_bad_version() => Err(Failure::new(
+        let is_broken = inspector.break_holder(holder).await;
+        if is_broken.map_err(|error| refused(path, &error))? {
+            context.output.result(
+                &Broken {
+                    broken: &holder.info.path,
+                    token,
+                },
+                format!("broke {path}: {holder} was notified"),
+            );
+            Ok(exit::OK)
+        } else {
+            Err(Failure::new(
                 exit::NOTHING,
                 "changed",
                 format!("{path} was released just now; nothing to break"),
-            )),
-            Err(error) => Err(refused(path, &error)),
+            ))
         }
     })
     .await
 }
 
-/// The wait queue at `path`, if there is one.
-async fn read(session: &Session, path: &str) -> Result<Option<LockState>, Failure> {
-    let found = lock_queue::read(session, path).await;
-    Ok(found.map_err(|error| lock_queue::failure(&error))?.lock)
+/// Runs `work` with an inspector on a connection of its own.
+async fn on_inspector(
+    context: &Context,
+    work: impl AsyncFnOnce(&Inspector) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    on_connection(context, async |connection: &Connection| {
+        work(&Inspector::new(&connection.client)).await
+    })
+    .await
+}
+
+/// The wait queue at `path`.
+async fn read(inspector: &Inspector, path: &str) -> Result<LockSnapshot, Failure> {
+    let lock = inspector.lock(path).await;
+    lock.map_err(|error| locks::failure(&error))
 }
 
 /// Those who hold, or only the one with `token`.
-fn holders(lock: Option<&LockState>, token: Option<u64>) -> impl Iterator<Item = &QueueNode> {
-    let holders = lock.map(LockState::holders).unwrap_or_default();
-    holders
-        .iter()
-        .filter(move |holder| token.is_none_or(|token| u64::try_from(holder.token) == Ok(token)))
+fn holders(lock: &LockSnapshot, token: Option<u64>) -> impl Iterator<Item = &LockNode> {
+    let holders = lock.holders.iter();
+    holders.filter(move |holder| token.is_none_or(|token| holder.token == Some(token)))
 }
 
 fn changed(path: &str, token: Option<u64>) -> Failure {
@@ -249,6 +234,6 @@ fn changed(path: &str, token: Option<u64>) -> Failure {
     )
 }
 
-fn refused(path: &str, error: &Error) -> Failure {
+fn refused(path: &str, error: &InspectError) -> Failure {
     Failure::baton(format!("{path}: {error}"))
 }

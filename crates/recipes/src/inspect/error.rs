@@ -1,0 +1,27 @@
+//! Why something could not be read or changed.
+
+use crate::work_queue::WorkError;
+use baton_client::{ConnectError, Error};
+
+/// Why an [`Inspector`](super::Inspector) failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// There is no session, and none could be opened.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A server refused an operation. The error names the operation and the node.
+    #[error(transparent)]
+    Client(#[from] Error),
+    /// A work queue could not be read.
+    #[error(transparent)]
+    Work(#[from] WorkError),
+}
+
+impl InspectError {
+    /// Whether the server refused because an ACL does not allow this client to read the node.
+    #[must_use]
+    pub fn is_no_auth(&self) -> bool {
+        matches!(self, Self::Client(error) if error.is_no_auth())
+    }
+}
