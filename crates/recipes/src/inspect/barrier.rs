@@ -84,8 +84,8 @@ pub struct LatchSnapshot {
 }
 
 impl Inspector {
-    /// The node that closes the gate at `path` (see [`Barrier`](crate::Barrier)): who closed it, and
-    /// when. `None` where the gate is open.
+    /// The node that closes the gate at `path` (see [`Barrier`](crate::Barrier)): who closed it,
+    /// and when. `None` where the gate is open.
     ///
     /// # Errors
     /// [`InspectError`].

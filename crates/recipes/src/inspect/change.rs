@@ -41,8 +41,9 @@ impl Inspector {
     ///
     /// Deletes only the node that was read: `false` where it is gone, where another was made at its
     /// path, and where somebody has written to it since. Where the holders of a lock share one name
-    /// ([`SimpleMutex`](crate::lock::SimpleMutex)), one that takes the lock within the last round trip
-    /// loses its node instead. Nothing that the holder began is undone: see the guide on fencing.
+    /// ([`SimpleMutex`](crate::lock::SimpleMutex)), one that takes the lock within the last round
+    /// trip loses its node instead. Nothing that the holder began is undone: see the guide on
+    /// fencing.
     ///
     /// # Errors
     /// [`InspectError`]; doing it again is safe.

@@ -8,7 +8,9 @@
 //! |---|---|
 //! | mutex, read/write lock, simple lock, semaphore, election | [`Inspector::lock`] |
 //! | one waiter's position, at the cost of two reads | [`Inspector::ahead`] |
-//! | barrier, double barrier, countdown latch | [`Inspector::gate`], [`Inspector::double_barrier`], [`Inspector::latch`] |
+//! | barrier | [`Inspector::gate`] |
+//! | double barrier | [`Inspector::double_barrier`] |
+//! | countdown latch | [`Inspector::latch`] |
 //! | queue, locking queue | [`Inspector::queue`], [`Inspector::locking_queue`] |
 //! | work queue | [`Inspector::work_queue`] |
 //! | membership | [`Inspector::group`] |

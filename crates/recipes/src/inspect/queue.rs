@@ -29,7 +29,8 @@ pub enum QueueKind {
     /// `queue-<priority>#`: [`PriorityQueue`](crate::queue::PriorityQueue), Curator's
     /// `DistributedPriorityQueue`.
     CuratorPriority,
-    /// `queue-|<time>|#`: [`DelayQueue`](crate::queue::DelayQueue), Curator's `DistributedDelayQueue`.
+    /// `queue-|<time>|#`: [`DelayQueue`](crate::queue::DelayQueue), Curator's
+    /// `DistributedDelayQueue`.
     CuratorDelay,
     /// `queue-|<id>|#`: [`IdQueue`](crate::queue::IdQueue), Curator's `DistributedIdQueue`.
     CuratorId,
@@ -108,8 +109,8 @@ impl Inspector {
         .await
     }
 
-    /// The [`LockingQueue`](crate::queue::LockingQueue) at `path` in the layout of kazoo; with `lock_path`
-    /// in that of Curator, whose claims are there.
+    /// The [`LockingQueue`](crate::queue::LockingQueue) at `path` in the layout of kazoo; with
+    /// `lock_path` in that of Curator, whose claims are there.
     ///
     /// # Errors
     /// [`InspectError`].

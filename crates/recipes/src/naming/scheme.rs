@@ -38,8 +38,8 @@ impl NamingScheme {
         }
     }
 
-    /// The scheme by which `child` is a waiter node, and what it is there; without a scheme, what it
-    /// is to all of them. A writer of kazoo's read/write lock has the name of a node of kazoo's
+    /// The scheme by which `child` is a waiter node, and what it is there; without a scheme, what
+    /// it is to all of them. A writer of kazoo's read/write lock has the name of a node of kazoo's
     /// mutex, and is read as such.
     pub(crate) fn classify_any(child: &str) -> (Option<Self>, Child) {
         let exclusive = Dialect::ALL.into_iter().map(Self::Exclusive);
