@@ -71,11 +71,11 @@ fn refused_as_late(name: &str, answer: &str) -> bool {
     ))
 }
 
-/// 200,000 watches and 150 connections that send four bytes each. On a busy machine some of them
+/// 50,000 watches and 150 connections that send four bytes each. On a busy machine some of them
 /// are refused as late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
-    const WATCHES: usize = 200_000;
+    const WATCHES: usize = 50_000;
     let server = with_words().http("127.0.0.1:0").start().await.unwrap();
     let to = server.connect_string();
     let mut watcher = watcher(&to).await;
@@ -140,8 +140,16 @@ async fn a_hundred_and_fifty_askers_of_every_watch_end_no_session() {
     stop.send(()).unwrap();
     let _living = alive.await.unwrap();
     assert_eq!(metric(&to, "zk_stale_sessions_expired").await, 0);
-    let (status, shown) = get(server.http_addr().unwrap(), "/commands/wchc").await;
-    assert_eq!(status, 200);
+    let deadline = tokio::time::Instant::now() + 6 * PATIENCE;
+    let shown = loop {
+        let (status, shown) = get(server.http_addr().unwrap(), "/commands/wchc").await;
+        if status == 200 {
+            break shown;
+        }
+        // Not ready in time: the server is busy.
+        assert_eq!(status, 503);
+        assert!(tokio::time::Instant::now() < deadline, "{shown}");
+    };
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let paths = &shown["session_id_to_watched_paths"][watcher.session.session_id.to_string()];
     assert_eq!(paths.as_array().unwrap().len(), WATCHES);
