@@ -71,6 +71,9 @@ async fn h02_a_read_that_resolves_a_lost_answer_syncs_first() {
         let (queue, client, proxy, claim) = used(&stage).await;
         let guard = within(mutex(&client, &format!("{}-lock", stage.path)).acquire()).await;
         let txn = guard.as_ref().unwrap().txn();
+        // Reads the server's clock, which a slow `take` would do by a multi of its own.
+        within(queue.depth()).await.unwrap();
+        proxy.clear_frames();
         let cut = proxy
             .on(Match::reply(OpCode::Multi))
             .then(Action::Cut(Variant::Rst));
