@@ -19,7 +19,7 @@ use baton_testkit::{Action, Match, Proxy, Variant};
 use std::time::Duration;
 
 /// Long enough for many answers of a server that runs.
-const LIMIT: Duration = Duration::from_millis(400);
+const LIMIT: Duration = Duration::from_millis(1500);
 
 /// How the servers are away.
 #[derive(Clone, Copy, Debug)]
