@@ -38,7 +38,8 @@
 //!
 //! # Features
 //!
-//! - `embedded`: a server in this process, for tests of programs and for trials. Off by default.
+//! - `embedded`: a server in this process, for tests of programs and for trials. Off by default. A
+//!   test can expire sessions of it, pause it, and restart it: `baton::embedded`.
 
 // The modules of this crate, highest first: a module uses only modules below it.
 //

@@ -64,6 +64,7 @@ mod stats;
 mod time;
 mod watch;
 
+pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
 pub use options::{CHANGING_WORDS, DEFAULT_WORDS, HARMLESS_WORDS, Options, StorageChoice};

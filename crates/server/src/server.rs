@@ -20,7 +20,7 @@ use crate::commit::recover;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::{Stage, Starting};
 use crate::connections::inbound::Inbound;
-use crate::connections::inbox::Inbox;
+use crate::connections::inbox::{Expiration, Inbox};
 use crate::connections::outbound::Outbound;
 use crate::connections::registry::Connections;
 use crate::error::{ServerError, StartError};
@@ -230,6 +230,22 @@ impl Server {
     #[must_use]
     pub fn last_zxid(&self) -> i64 {
         self.state.zxid()
+    }
+
+    /// Expires a session at once, as if its client had been silent for the session's timeout: its
+    /// ephemeral znodes are deleted, and its client is told when it connects again. For tests of
+    /// programs. `false`: there is no such session, or the server has stopped. Cancelling does not
+    /// take the request back.
+    pub async fn expire_session(&self, session_id: i64) -> bool {
+        if self.state.tree.read().session(session_id).is_none() {
+            return false;
+        }
+        let (applied, outcome) = tokio::sync::oneshot::channel();
+        self.state.inbox.expire(Expiration {
+            session: session_id,
+            applied,
+        });
+        outcome.await.is_ok()
     }
 
     /// Waits until the server has stopped by itself, and says why. Never returns while it runs, nor

@@ -18,6 +18,7 @@ mod dead_guards;
 mod departure;
 mod double_barrier;
 mod election;
+mod embedded;
 mod hazards_acquire;
 mod hazards_election;
 mod hazards_ensemble;

@@ -33,6 +33,23 @@ async fn once(client: &Client) -> Outcome {
     Ok(())
 }
 
+#[cfg(feature = "embedded")]
+async fn testing() -> Outcome {
+    use baton::{LostReason, embedded::Embedded};
+    use std::time::Duration;
+
+    let server = Embedded::builder()
+        .tick(Duration::from_millis(50))
+        .start()
+        .await?;
+    let guard = Mutex::new(server.client(), "/report")?.acquire().await?;
+    let session = guard.session().id();
+    let work = tokio::spawn(async move { guard.run(work("report")).await });
+    server.expire(session).await?; // as if the program had been silent for too long
+    assert_eq!(work.await?.err(), Some(LostReason::SessionLost)); // its stop point
+    Ok(())
+}
+
 async fn mutex(client: &Client) -> Outcome {
     let mutex = Mutex::new(client, "/locks/report")?;
     let guard = mutex.acquire().await?;

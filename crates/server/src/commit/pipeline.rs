@@ -176,6 +176,7 @@ impl CommitPipeline {
     /// Handles the requests that wait, and what is due at `now`.
     pub(crate) fn turn(&mut self, work: &Work, now: Instant) -> Result<(), ServerError> {
         self.round(work)?;
+        self.expire_requested()?;
         self.expire()?;
         self.reap(now)?;
         if self.state.client_log.due_ms() != u64::MAX {
@@ -404,18 +405,50 @@ impl CommitPipeline {
         stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
         let mut builder = BatchBuilder::new(self.state.time.wall_ms());
         for session_id in due.ended {
-            let command = Command::CloseSession {
-                session_id,
-                reason: SessionEnd::Expired,
-            };
-            builder.push(session_id, 0, &self.nobody, command);
-            self.steps.push(Step {
-                group: None,
-                request: 0,
-                is_command: true,
-            });
+            self.push_expiry(session_id, &mut builder);
         }
         self.commit_and_apply(builder, &Work::default())
+    }
+
+    /// Expires the sessions that the owner of the server asked for, at once and whether or not their
+    /// clients are there.
+    fn expire_requested(&mut self) -> Result<(), ServerError> {
+        let requested = self.state.inbox.take_expirations();
+        if requested.is_empty() {
+            return Ok(());
+        }
+        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
+        for expiration in &requested {
+            let Some(clocked) = self.clocks.get(expiration.session) else {
+                continue;
+            };
+            // First, so that its client receives none of the events that the end causes: neither
+            // would a client that was silent.
+            if let Some(conn) = &clocked.conn {
+                conn.close(CloseReason::SessionExpired, &mut self.applier.wake);
+            }
+            self.push_expiry(expiration.session, &mut builder);
+        }
+        self.commit_and_apply(builder, &Work::default())?;
+        for expiration in requested {
+            // The asker may have gone.
+            let _ = expiration.applied.send(());
+        }
+        Ok(())
+    }
+
+    /// Adds the command that expires a session.
+    fn push_expiry(&mut self, session_id: i64, builder: &mut BatchBuilder) {
+        let command = Command::CloseSession {
+            session_id,
+            reason: SessionEnd::Expired,
+        };
+        builder.push(session_id, 0, &self.nobody, command);
+        self.steps.push(Step {
+            group: None,
+            request: 0,
+            is_command: true,
+        });
     }
 
     /// Whether all sockets have been read since the first session became due, and what they handed

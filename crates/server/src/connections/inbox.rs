@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use baton_proto::OpCode;
 use baton_tree::Identity;
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
 
 use crate::connections::conn::Conn;
 
@@ -141,6 +142,14 @@ impl Work {
     }
 }
 
+/// A session that is to expire though its client is there. The channel reports that the entry has
+/// been applied; it closes without a message where the core has stopped.
+#[derive(Debug)]
+pub(crate) struct Expiration {
+    pub(crate) session: i64,
+    pub(crate) applied: oneshot::Sender<()>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     work: Work,
@@ -150,6 +159,8 @@ struct State {
     abort: bool,
     /// Whether the core is to wake though there is no work.
     nudged: bool,
+    /// Sessions that the owner of the server asked to expire.
+    expirations: Vec<Expiration>,
     /// Tasks that wait until less is queued.
     waiting: Vec<Waker>,
     /// The task that is the core, where it is no thread.
@@ -291,6 +302,23 @@ impl Inbox {
         }
     }
 
+    /// Asks the core to expire a session.
+    pub(crate) fn expire(&self, expiration: Expiration) {
+        {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            state.expirations.push(expiration);
+        }
+        self.nudge();
+    }
+
+    /// The sessions that the core was asked to expire.
+    pub(crate) fn take_expirations(&self) -> Vec<Expiration> {
+        std::mem::take(&mut self.state.lock().expirations)
+    }
+
     /// As [`Inbox::take`], for a core that is a task: ready once there is something.
     #[cfg(feature = "simulation")]
     pub(crate) fn poll_take(
@@ -374,6 +402,7 @@ impl Inbox {
         let mut state = self.state.lock();
         state.closed = true;
         state.work.clear();
+        state.expirations.clear();
         for task in state.waiting.drain(..) {
             task.wake();
         }
