@@ -75,7 +75,7 @@ pub enum Reason {
 #[non_exhaustive]
 pub enum Error {
     /// The server refused it. It had no effect.
-    #[error("{}: refused by the server: {code}", attempt(*.op, .path))]
+    #[error("{}: refused by the server: {code}{}", attempt(*.op, .path), missing(*.op, .path, *.code))]
     Rejected {
         /// The operation.
         op: OpCode,
@@ -89,8 +89,8 @@ pub enum Error {
     },
     /// The server refused a multi because of one of its parts. None of it had an effect.
     #[error(
-        "transaction: refused by the server: part {index} ({}): {code}; nothing was applied",
-        attempt(*.op, .path)
+        "transaction: refused by the server: part {index} ({}): {code}{}; nothing was applied",
+        attempt(*.op, .path), missing(*.op, .path, *.code)
     )]
     MultiRejected {
         /// Which part failed, from 0.
@@ -145,6 +145,30 @@ fn attempt(op: OpCode, path: &str) -> String {
     } else {
         format!("{action} {path}")
     }
+}
+
+/// The permission that the operation lacks, for people.
+fn missing(op: OpCode, path: &str, code: ErrorCode) -> String {
+    if code != ErrorCode::NoAuth {
+        return String::new();
+    }
+    let parent = baton_proto::path::parent(path);
+    let (permission, on) = match op {
+        OpCode::Create | OpCode::Create2 | OpCode::CreateContainer | OpCode::CreateTtl => {
+            ("create", parent)
+        }
+        OpCode::Delete | OpCode::DeleteContainer => ("delete", parent),
+        OpCode::SetData => ("write", path),
+        OpCode::SetAcl => ("admin", path),
+        OpCode::GetAcl => ("read or admin", path),
+        OpCode::GetData
+        | OpCode::GetChildren
+        | OpCode::GetChildren2
+        | OpCode::GetAllChildrenNumber
+        | OpCode::Check => ("read", path),
+        _ => return String::new(),
+    };
+    format!("; missing: permission {permission} on {on}")
 }
 
 impl Error {
@@ -367,4 +391,31 @@ pub enum LeaseError {
     /// The session has ended.
     #[error("session lost: {0}; open a new session")]
     SessionEnded(EndReason),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_want_of_a_permission_names_it_and_its_node() {
+        let refused = |op, code| Error::Rejected {
+            op,
+            path: "/locks/report".to_owned(),
+            code,
+            zxid: 1,
+        };
+        for (op, missing) in [
+            (OpCode::Create2, "permission create on /locks"),
+            (OpCode::Delete, "permission delete on /locks"),
+            (OpCode::SetData, "permission write on /locks/report"),
+            (OpCode::GetData, "permission read on /locks/report"),
+            (OpCode::SetAcl, "permission admin on /locks/report"),
+        ] {
+            let text = refused(op, ErrorCode::NoAuth).to_string();
+            assert!(text.ends_with(&format!("; missing: {missing}")), "{text}");
+            let text = refused(op, ErrorCode::NoNode).to_string();
+            assert!(!text.contains("missing"), "{text}");
+        }
+    }
 }

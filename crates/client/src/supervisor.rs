@@ -7,11 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_proto::Acl;
 use tokio::sync::{Mutex, watch};
 
 use crate::config::Config;
 use crate::error::{CloseError, ConnectError};
-use crate::session::Session;
+use crate::session::{Session, shared_acl};
 
 /// Hands out a live [`Session`], and makes a new one after the loss of one. Cheap to clone.
 ///
@@ -30,6 +31,8 @@ use crate::session::Session;
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// The ACL of the nodes that sessions of this handle create; `None`: open to everybody.
+    acl: Option<Arc<[Acl<'static>]>>,
 }
 
 struct Shared {
@@ -63,6 +66,17 @@ impl Client {
         };
         Self {
             shared: Arc::new(shared),
+            acl: None,
+        }
+    }
+
+    /// The same client, whose sessions are handles that create nodes with this ACL: see
+    /// [`Session::with_acl`]. Both share one session, and one close.
+    #[must_use]
+    pub fn with_acl(&self, acl: &[Acl<'_>]) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            acl: Some(shared_acl(acl)),
         }
     }
 
@@ -83,7 +97,7 @@ impl Client {
         let mut limit = shared.config.connect_within;
         if let Some(session) = current.as_ref() {
             if !session.state().is_final() {
-                return Ok(session.clone());
+                return Ok(session.with_shared_acl(self.acl.clone()));
             }
             limit = shared.config.new_session_within.unwrap_or(limit);
         }
@@ -95,14 +109,16 @@ impl Client {
         };
         *current = Some(session.clone());
         *shared.newest.lock() = Some(session.clone());
-        Ok(session)
+        Ok(session.with_shared_acl(self.acl.clone()))
     }
 
     /// The session that was opened last, whether it lives or not; `None` before the first one and
     /// after [`Client::close`]. Never waits, and opens none.
     #[must_use]
     pub fn newest(&self) -> Option<Session> {
-        self.shared.newest.lock().clone()
+        let newest = self.shared.newest.lock();
+        let newest = newest.as_ref()?;
+        Some(newest.with_shared_acl(self.acl.clone()))
     }
 
     /// How sessions are opened.

@@ -43,8 +43,9 @@ pub enum Op {
         path: String,
         /// Its data.
         data: Bytes,
-        /// Who may do what.
-        acl: Vec<Acl<'static>>,
+        /// Who may do what; `None` for the ACL of the session handle: see
+        /// [`Session::with_acl`](crate::Session::with_acl).
+        acl: Option<Vec<Acl<'static>>>,
         /// Its kind.
         mode: CreateMode,
     },
@@ -74,12 +75,13 @@ pub enum Op {
 }
 
 impl Op {
-    /// Creates a node open to everybody.
+    /// Creates a node with the ACL of the session handle that sends it, which is open to everybody
+    /// unless [`Session::with_acl`](crate::Session::with_acl) says otherwise.
     pub fn create(path: impl Into<String>, data: impl Into<Bytes>, mode: CreateMode) -> Self {
         Self::Create {
             path: path.into(),
             data: data.into(),
-            acl: vec![Acl::open_unsafe()],
+            acl: None,
             mode,
         }
     }
@@ -137,15 +139,19 @@ impl Op {
     }
 
     pub(crate) fn kind(&self) -> OpCode {
-        self.wire("/").op()
+        self.wire("/", &[]).op()
     }
 
-    /// This part on the wire, under its path as the server knows it.
-    pub(crate) fn wire<'a>(&'a self, path: &'a str) -> MultiOp<'a> {
+    /// This part on the wire, under its path as the server knows it; `handle_acl` is the ACL of the
+    /// session handle.
+    pub(crate) fn wire<'a>(&'a self, path: &'a str, handle_acl: &[Acl<'a>]) -> MultiOp<'a> {
         match self {
             Self::Create {
                 data, acl, mode, ..
-            } => MultiOp::Create(Create::new(path, Some(data.as_ref()), acl.clone(), *mode)),
+            } => {
+                let acl = acl.clone().unwrap_or_else(|| handle_acl.to_vec());
+                MultiOp::Create(Create::new(path, Some(data.as_ref()), acl, *mode))
+            }
             Self::Delete { version, .. } => MultiOp::Delete {
                 path,
                 version: version.unwrap_or(-1),

@@ -136,7 +136,7 @@ impl<'a> Acl<'a> {
 impl Acl<'static> {
     /// Anyone may do anything: ZooKeeper's `OPEN_ACL_UNSAFE`.
     #[must_use]
-    pub fn open_unsafe() -> Self {
+    pub const fn open_unsafe() -> Self {
         Self {
             perms: Perms::ALL,
             scheme: Cow::Borrowed("world"),

@@ -12,7 +12,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use baton::{LostReason, Mutex, embedded::Embedded};
+//! use baton::embedded::Embedded;
+//! use baton::{LostReason, Mutex};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let server = Embedded::builder()

@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_proto::Acl;
 use tokio::sync::oneshot;
 
 use crate::clock::{BootInstant, Clock};
@@ -77,7 +78,12 @@ pub struct Session {
     pub(crate) core: Arc<Core>,
     handles: Arc<Handles>,
     policy: Policy,
+    /// The ACL of the nodes that this handle creates; `None`: open to everybody.
+    acl: Option<Arc<[Acl<'static>]>>,
 }
+
+/// The ACL of nodes whose creator has not asked for another.
+static OPEN: [Acl<'static>; 1] = [Acl::open_unsafe()];
 
 /// Dropped with the last handle.
 struct Handles(Arc<Core>);
@@ -137,6 +143,11 @@ impl fmt::Debug for LeaseHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseHold").finish_non_exhaustive()
     }
+}
+
+/// The ACL in a form that handles share.
+pub(crate) fn shared_acl(acl: &[Acl<'_>]) -> Arc<[Acl<'static>]> {
+    acl.iter().cloned().map(Acl::into_owned).collect()
 }
 
 impl Session {
@@ -220,6 +231,7 @@ impl Session {
             core,
             handles,
             policy: Policy::default(),
+            acl: None,
         })
     }
 
@@ -393,6 +405,39 @@ impl Session {
             policy,
             ..self.clone()
         }
+    }
+
+    /// This session, with operations that create nodes with this ACL instead of one that is open to
+    /// everybody: [`Session::create`], and the parts of [`Session::multi`] that name no ACL of
+    /// their own. Nothing is sent; the server refuses an ACL that is empty or not valid when a node
+    /// is created.
+    ///
+    /// ```no_run
+    /// # async fn example(client: baton_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use baton_client::{Acl, CreateMode};
+    ///
+    /// // Only those who have authenticated as this session has.
+    /// let session = client.session().await?.with_acl(&[Acl::creator_all()]);
+    /// session.create("/secret", b"42", CreateMode::Persistent).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_acl(&self, acl: &[Acl<'_>]) -> Self {
+        self.with_shared_acl(Some(shared_acl(acl)))
+    }
+
+    pub(crate) fn with_shared_acl(&self, acl: Option<Arc<[Acl<'static>]>>) -> Self {
+        Self {
+            acl,
+            ..self.clone()
+        }
+    }
+
+    /// The ACL of the nodes that this handle creates: see [`Session::with_acl`].
+    #[must_use]
+    pub fn acl(&self) -> &[Acl<'static>] {
+        self.acl.as_deref().unwrap_or(&OPEN)
     }
 
     pub(crate) fn for_cleanup(&self) -> Self {

@@ -65,9 +65,10 @@ impl<'a> Call<'a> {
 }
 
 impl Session {
-    /// Creates a node, open to everybody: see [`Session::create_with_acl`].
+    /// Creates a node with the ACL of this handle ([`Session::with_acl`]), which is open to
+    /// everybody unless set: see [`Session::create_with_acl`].
     pub fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Pending<Created> {
-        self.create_with_acl(path, data, mode, &[Acl::open_unsafe()])
+        self.create_with_acl(path, data, mode, self.acl())
     }
 
     /// Creates a node. A sequential mode appends ten digits that the server counts up per parent.
@@ -391,7 +392,7 @@ impl Session {
         let request = Request::Multi(
             ops.iter()
                 .zip(&paths)
-                .map(|(op, path)| op.wire(path))
+                .map(|(op, path)| op.wire(path, self.acl()))
                 .collect(),
         );
         let luggage = Luggage {

@@ -7,7 +7,7 @@ use super::BarrierError;
 use crate::retry;
 use crate::time_limit::WaitedFor;
 use crate::wait_queue::AcquireError;
-use baton_client::{Client, Data, Error, Session};
+use baton_client::{Acl, Client, Data, Error, Session};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -70,6 +70,10 @@ impl BarrierContext {
             client: client.clone(),
             path: Arc::from(path),
         })
+    }
+
+    pub(super) fn set_acl(&mut self, acl: &[Acl<'_>]) {
+        self.client = self.client.with_acl(acl);
     }
 
     pub(super) fn child(&self, name: &str) -> String {

@@ -14,7 +14,7 @@ use crate::parents::{Parents, ensure_parents};
 use crate::record::Record;
 use crate::wait_queue::order::{self, SequentialChild};
 use crate::wait_queue::until_gone;
-use baton_client::{Client, CreateMode, Op, Session};
+use baton_client::{Acl, Client, CreateMode, Op, Session};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +98,15 @@ impl DoubleBarrier {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the barrier the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.context.set_acl(acl);
         self
     }
 

@@ -8,7 +8,7 @@ use super::BarrierError;
 use super::context::{BarrierContext, Halt, Limit};
 use super::single::Barrier;
 use crate::parents::{Parents, ensure_parents};
-use baton_client::{Client, CreateMode, Op, Session};
+use baton_client::{Acl, Client, CreateMode, Op, Session};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use uuid::Uuid;
@@ -75,6 +75,16 @@ impl CountdownLatch {
             gate,
             count,
         })
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the latch the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.context.set_acl(acl);
+        self.gate = self.gate.acl(acl);
+        self
     }
 
     /// The latch's path.

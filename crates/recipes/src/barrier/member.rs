@@ -5,7 +5,6 @@
 
 use crate::wait_queue::{self, AcquireError};
 use baton_client::{CreateMode, Error, Session};
-use baton_proto::Acl;
 
 #[derive(Debug)]
 pub(super) struct Member {
@@ -25,9 +24,8 @@ impl Member {
         data: &[u8],
         mode: CreateMode,
     ) -> Result<Self, Error> {
-        let acl = [Acl::open_unsafe()];
         let created = session
-            .create_protected(dir, prefix, data, mode, &acl)
+            .create_protected(dir, prefix, data, mode, session.acl())
             .await?;
         Ok(Self::adopt(session, created.path, created.stat.czxid))
     }

@@ -8,7 +8,7 @@ use super::context::{BarrierContext, Halt, Limit};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
-use baton_client::{CleanupError, Client, CreateMode, Op, Session};
+use baton_client::{Acl, CleanupError, Client, CreateMode, Op, Session};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,15 @@ impl Barrier {
             context: BarrierContext::new(client, path)?,
             receipts: Arc::default(),
         })
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the barrier the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.context.set_acl(acl);
+        self
     }
 
     /// The gate's path.

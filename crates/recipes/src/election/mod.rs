@@ -39,7 +39,7 @@ use crate::naming::{Dialect, NamingScheme};
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::Step;
-use baton_client::{Client, CreateMode, Error};
+use baton_client::{Acl, Client, CreateMode, Error};
 use stage::Announcer;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -185,6 +185,15 @@ impl LeaderElection {
     #[must_use]
     pub fn rejoin_delay(mut self, delay: Duration) -> Self {
         self.rejoin_delay = delay;
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the election the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.acquisition.client = self.acquisition.client.with_acl(acl);
         self
     }
 

@@ -12,7 +12,7 @@ use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{
     self, DelayedUntil, GrantedNode, NewNode, OwnNodeWatch, Position, WaiterNode,
 };
-use baton_client::{Client, Session};
+use baton_client::{Acl, Client, Session};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,6 +91,14 @@ impl MultiLock {
     pub fn name(self, name: &str) -> Self {
         let name: Arc<str> = Arc::from(name);
         self.with(|lock| lock.name = Some(Arc::clone(&name)))
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the locks the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(self, acl: &[Acl<'_>]) -> Self {
+        self.with(|lock| lock.client = lock.client.with_acl(acl))
     }
 
     fn with(self, change: impl Fn(&mut Acquisition)) -> Self {

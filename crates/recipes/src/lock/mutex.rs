@@ -8,7 +8,7 @@ use crate::guard::Guard;
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::LONGEST_LOCK_DELAY;
 use crate::time_limit::at_most;
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +67,15 @@ impl Mutex {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.acquisition.client = self.acquisition.client.with_acl(acl);
         self
     }
 

@@ -8,7 +8,7 @@ use crate::acquire::LockError;
 use crate::guard::{Guard, Releasing};
 use crate::naming::Dialect;
 use crate::time_limit::{WaitedFor, at_most};
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
@@ -155,6 +155,15 @@ impl ReentrantMutex {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.mutex = self.mutex.name(name);
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.mutex = self.mutex.acl(acl);
         self
     }
 

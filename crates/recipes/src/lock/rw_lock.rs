@@ -9,7 +9,7 @@ use crate::naming::{LockMode, NamingScheme, RwDialect};
 use crate::record::Record;
 use crate::time_limit::at_most;
 use crate::wait_queue::AcquireError;
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,15 @@ impl RwLock {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.acquisition.client = self.acquisition.client.with_acl(acl);
         self
     }
 

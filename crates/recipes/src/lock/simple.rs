@@ -12,7 +12,7 @@ use crate::record::Record;
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNode, until_gone};
-use baton_client::{Client, CreateMode, Error, Session};
+use baton_client::{Acl, Client, CreateMode, Error, Session};
 use baton_proto::Stat;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,15 @@ impl SimpleMutex {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.acquisition.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the lock the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.acquisition.client = self.acquisition.client.with_acl(acl);
         self
     }
 

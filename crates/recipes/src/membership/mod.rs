@@ -32,7 +32,7 @@ pub use view::{GroupUpdate, GroupView, Member};
 
 use crate::cache::TreeCache;
 use crate::record::Record;
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use std::sync::Arc;
 use uuid::Uuid;
 use view::Own;
@@ -114,6 +114,15 @@ impl Membership {
     #[must_use]
     pub fn instance(mut self, id: Uuid) -> Self {
         self.instance = Some(id);
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the group the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.client = self.client.with_acl(acl);
         self
     }
 

@@ -42,6 +42,8 @@ pub struct PersistentNode {
 
 impl PersistentNode {
     /// Registers at `path` with `data`, in the background. Missing parents are made as containers.
+    /// For nodes that are not open to everybody pass
+    /// [`client.with_acl(…)`](Client::with_acl).
     ///
     /// # Errors
     /// [`MemberError::BadPath`]; [`MemberError::Connect`] outside a tokio runtime.

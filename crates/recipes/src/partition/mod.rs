@@ -14,7 +14,7 @@ use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
 use crate::membership::{MemberError, Membership};
 use crate::naming::Dialect;
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use driver::Driver;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,6 +158,18 @@ impl Partitioner {
         let locks = self.items.iter();
         let locks = locks.map(|(item, lock)| (Arc::clone(item), lock.clone().dialect(dialect)));
         self.items = Arc::new(locks.collect());
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the partitioner the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        let locks = self.items.iter();
+        let locks = locks.map(|(item, lock)| (Arc::clone(item), lock.clone().acl(acl)));
+        self.items = Arc::new(locks.collect());
+        self.members = self.members.acl(acl);
         self
     }
 

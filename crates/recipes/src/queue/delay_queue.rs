@@ -7,7 +7,7 @@ use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, curator_delay_prefix};
 use crate::server_clock::millis;
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,6 +46,15 @@ impl DelayQueue {
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
         let folder = Folder::new(client, path, Format::CuratorDelay)?;
         Ok(Self { folder })
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the queue the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.folder.client = self.folder.client.with_acl(acl);
+        self
     }
 
     /// The queue's path.

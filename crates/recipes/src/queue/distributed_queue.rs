@@ -6,7 +6,7 @@
 use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, QueueLayout, plain_prefix};
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -59,6 +59,15 @@ impl DistributedQueue {
         Self {
             folder: self.folder.with_format(format),
         }
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the queue the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.folder.client = self.folder.client.with_acl(acl);
+        self
     }
 
     /// The queue's path.

@@ -6,7 +6,7 @@ use super::error::QueueError;
 use super::folder::Folder;
 use super::folder_state::Item;
 use super::layout::{Format, curator_id_prefix, id_of, written_id};
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -53,6 +53,15 @@ impl IdQueue {
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
         let folder = Folder::new(client, path, Format::CuratorId)?;
         Ok(Self { folder })
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the queue the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.folder.client = self.folder.client.with_acl(acl);
+        self
     }
 
     /// The queue's path.

@@ -9,7 +9,7 @@ use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, kazoo_stem, plain_prefi
 use super::locked_item::LockedItem;
 use crate::parents::{Parents, ensure_parents};
 use crate::time_limit::at_most;
-use baton_client::{Client, Error, LeaseError, LeaseHold, Session};
+use baton_client::{Acl, Client, Error, LeaseError, LeaseHold, Session};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -88,6 +88,15 @@ impl LockingQueue {
             claims: Arc::from(lock_path),
             path: self.path,
         })
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the queue the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.folder.client = self.folder.client.with_acl(acl);
+        self
     }
 
     /// The queue's path.

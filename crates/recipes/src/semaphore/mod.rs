@@ -21,7 +21,7 @@ use crate::record::Record;
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
-use baton_client::{Client, Error, Op, Session};
+use baton_client::{Acl, Client, Error, Op, Session};
 use leases::LeaseStatus;
 use maximum::{Agreed, Maximum};
 use std::sync::Arc;
@@ -125,6 +125,15 @@ impl Semaphore {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.base.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the semaphore the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.base.client = self.base.client.with_acl(acl);
         self
     }
 

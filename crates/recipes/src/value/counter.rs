@@ -7,7 +7,7 @@ use super::cell::{Cell, Expected};
 use super::counter_layout::CounterLayout;
 use super::error::ValueError;
 use super::shared_value::{SharedValue, Values};
-use baton_client::{Client, Data};
+use baton_client::{Acl, Client, Data};
 use bytes::Bytes;
 
 /// A number at a path of the tree. An absent node is 0.
@@ -45,6 +45,15 @@ impl Counter {
     #[must_use]
     pub fn layout(mut self, layout: CounterLayout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the counter the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.cell.client = self.cell.client.with_acl(acl);
         self
     }
 

@@ -6,7 +6,7 @@
 use super::cell::{Cell, Expected};
 use super::error::ValueError;
 use crate::cache::{CacheEvents, TreeCache};
-use baton_client::{Client, Stat};
+use baton_client::{Acl, Client, Stat};
 use bytes::Bytes;
 
 /// A value as it was at one instant.
@@ -64,6 +64,15 @@ impl SharedValue {
         Ok(Self {
             cell: Cell::new(client, path)?,
         })
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the value the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        self.cell.client = self.cell.client.with_acl(acl);
+        self
     }
 
     /// The value's path.

@@ -5,7 +5,7 @@
 use super::context::QueueContext;
 use super::error::WorkError;
 use super::settlement::RetryBackoff;
-use baton_client::Client;
+use baton_client::{Acl, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,6 +146,16 @@ impl WorkQueue {
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.options.name = Some(Arc::from(name));
+        self
+    }
+
+    /// The ACL of every node that this handle creates, missing parents included. Default: open to
+    /// everybody. Give all who use the queue the same, and the permissions that they need: all but
+    /// `ADMIN`. Nodes that exist already keep theirs.
+    #[must_use]
+    pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
+        let client = self.context.client.with_acl(acl);
+        self.context = Arc::new(QueueContext::new(&client, &self.context.path()));
         self
     }
 

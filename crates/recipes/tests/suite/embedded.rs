@@ -4,7 +4,8 @@
 
 use crate::common::within;
 use baton::embedded::{Embedded, EmbeddedBuilder, EmbeddedError};
-use baton::{Client, CreateMode, Guard, LostReason, Mutex};
+use baton::tree::CreateMode;
+use baton::{Client, Guard, LostReason, Mutex};
 use std::time::Duration;
 
 fn quick() -> EmbeddedBuilder {

@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod acl;
 mod alike;
 mod bad_input;
 mod barrier;

@@ -5,12 +5,13 @@ use baton::inspect::Inspector;
 use baton::lock::{OwnerId, SimpleMutex};
 use baton::partition::PartitionEvent;
 use baton::queue::LockingQueue;
+use baton::tree::Acl;
 use baton::tree::CreateMode;
 use baton::work_queue::WorkItem;
 use baton::{
-    Barrier, Client, CountdownLatch, Counter, DistributedQueue, DoubleBarrier, LeaderElection,
-    Membership, MultiLock, Mutex, Partitioner, ReentrantMutex, RwLock, Semaphore, SharedValue,
-    TreeCache, WorkQueue,
+    Barrier, Client, Config, CountdownLatch, Counter, DistributedQueue, DoubleBarrier,
+    LeaderElection, Membership, MultiLock, Mutex, Partitioner, ReentrantMutex, RwLock, Semaphore,
+    SharedValue, TreeCache, WorkQueue,
 };
 use std::collections::HashMap;
 
@@ -33,9 +34,18 @@ async fn once(client: &Client) -> Outcome {
     Ok(())
 }
 
+async fn restricted() -> Outcome {
+    let client =
+        Client::connect(Config::new("127.0.0.1:2181")?.auth("digest", b"ann:secret")).await?;
+    let mutex = Mutex::new(&client, "/locks/report")?.acl(&[Acl::creator_all()]);
+    mutex.acquire().await?.release().await?;
+    Ok(())
+}
+
 #[cfg(feature = "embedded")]
 async fn testing() -> Outcome {
-    use baton::{LostReason, embedded::Embedded};
+    use baton::LostReason;
+    use baton::embedded::Embedded;
     use std::time::Duration;
 
     let server = Embedded::builder()
