@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(10);
 
 /// Pauses from a tenth of a second to ten seconds, each up to twice the one before, with jitter.
 #[derive(Debug, Default)]
@@ -15,6 +14,9 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// The longest pause.
+    pub(crate) const LONGEST: Duration = Duration::from_secs(10);
+
     /// The next attempt starts with a short pause again.
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
@@ -25,7 +27,7 @@ impl Backoff {
     pub(crate) fn pause(&mut self) -> Duration {
         let limit = FIRST
             .saturating_mul(1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX))
-            .min(LONGEST);
+            .min(Self::LONGEST);
         self.attempts = self.attempts.saturating_add(1);
         limit / 2 + (limit / 2).mul_f64(fastrand::f64())
     }
@@ -44,7 +46,7 @@ mod tests {
         assert!(
             pauses[10..]
                 .iter()
-                .all(|pause| (LONGEST / 2..=LONGEST).contains(pause))
+                .all(|pause| (Backoff::LONGEST / 2..=Backoff::LONGEST).contains(pause))
         );
         backoff.reset();
         assert!(backoff.pause() <= FIRST);

@@ -1,7 +1,8 @@
 //! Leader election: one leader at a time, numbered terms, reported stages.
 //!
 //! - [`LeaderElection`]: takes part; it has an example. [`LeaderElection::lead`] runs the leader's
-//!   work and stops it before another process can lead.
+//!   work and stops it before another process can lead; [`LeaderElection::lead_forever`] does so
+//!   again and again, and reports each [`TermEnd`].
 //! - [`Leadership`]: the proof of leading. [`Term`]: which term, with its fencing token.
 //! - [`Observer`]: who leads, without taking part.
 
@@ -10,6 +11,7 @@
 //
 // | module | owns |
 // |---|---|
+// | `term_end` | leading again and again, and how each term ends |
 // | `observer` | who leads, without competing |
 // | `resignation` | making a leader step down from outside |
 // | `leadership` | the guard of a term |
@@ -25,6 +27,7 @@ mod observer;
 mod resignation;
 mod stage;
 mod term;
+mod term_end;
 
 pub use departure::Departure;
 pub use leader::Leader;
@@ -32,6 +35,7 @@ pub use leadership::Leadership;
 pub use observer::Observer;
 pub use stage::{Stage, StageStream};
 pub use term::Term;
+pub use term_end::TermEnd;
 
 use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, Report, WaitProgress};
 use crate::guard::{Guard, LostReason, TxnError};

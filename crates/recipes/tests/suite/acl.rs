@@ -7,8 +7,7 @@ use baton::membership::{GroupLayout, PersistentNode};
 use baton::naming::Dialect;
 use baton::partition::PartitionEvent;
 use baton::queue::{DelayQueue, IdQueue, LockingQueue, PriorityQueue, QueueLayout};
-use baton::session::Perms;
-use baton::tree::{Acl, CreateMode};
+use baton::tree::{Acl, CreateMode, Perms};
 use baton::work_queue::WorkItem;
 use baton::{
     Barrier, Client, Config, CountdownLatch, Counter, DistributedQueue, DoubleBarrier,

@@ -19,6 +19,7 @@ mod dead_guards;
 mod departure;
 mod double_barrier;
 mod election;
+mod election_forever;
 mod embedded;
 mod hazards_acquire;
 mod hazards_election;

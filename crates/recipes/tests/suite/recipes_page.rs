@@ -34,6 +34,24 @@ async fn once(client: &Client) -> Outcome {
     Ok(())
 }
 
+async fn leading_forever(election: LeaderElection) {
+    use baton::election::{Term, TermEnd};
+    use std::ops::ControlFlow;
+
+    async fn serve(_: Term) -> Result<(), String> {
+        Ok(())
+    }
+
+    let fatal = election.lead_forever(serve, |end| {
+        eprintln!("{end}");
+        match end {
+            TermEnd::Failed { error, .. } if error.is_empty() => ControlFlow::Break(error),
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    println!("no more campaigns: {}", fatal.await);
+}
+
 async fn restricted() -> Outcome {
     let client =
         Client::connect(Config::new("127.0.0.1:2181")?.auth("digest", b"ann:secret")).await?;
