@@ -1,4 +1,5 @@
-//! The snippets of docs/user/recipes.md: each stands here as it stands there, so that it compiles.
+//! The snippets of docs/user/recipes.md, and one of test-your-application.md: each stands here as it
+//! stands there, so that it compiles.
 #![allow(dead_code)]
 
 use baton::inspect::Inspector;
@@ -73,7 +74,7 @@ async fn testing() -> Outcome {
     let guard = Mutex::new(server.client(), "/report")?.acquire().await?;
     let session = guard.session().id();
     let work = tokio::spawn(async move { guard.run(work("report")).await });
-    server.expire(session).await?; // as if the program had been silent for too long
+    server.expire(session).await?;
     assert_eq!(work.await?.err(), Some(LostReason::SessionLost)); // its stop point
     Ok(())
 }
