@@ -287,8 +287,8 @@ impl Embedded {
     }
 
     /// Expires a session now, as if its client had been silent for the session's timeout: its
-    /// ephemeral nodes are deleted, its watches end, and its client is told when it connects again,
-    /// which it does at once. The id is [`Session::id`](crate::Session::id).
+    /// ephemeral nodes are deleted, its watches end, and its client receives that when it connects
+    /// again, which it does at once. The id is [`Session::id`](crate::Session::id).
     ///
     /// Where the server is paused, its clients receive nothing of this before it is resumed.
     /// Cancelling does not take the request back.

@@ -233,9 +233,9 @@ impl Server {
     }
 
     /// Expires a session at once, as if its client had been silent for the session's timeout: its
-    /// ephemeral znodes are deleted, and its client is told when it connects again. For tests of
-    /// programs. `false`: there is no such session, or the server has stopped. Cancelling does not
-    /// take the request back.
+    /// ephemeral znodes are deleted, and its client receives that when it connects again. For tests
+    /// of programs. `false`: there is no such session, or the server has stopped. Cancelling does
+    /// not take the request back.
     pub async fn expire_session(&self, session_id: i64) -> bool {
         if self.state.tree.read().session(session_id).is_none() {
             return false;

@@ -51,10 +51,10 @@ impl LeaderElection {
     /// else ends the call, so `ended` must break at errors that last, such as that of a closed
     /// client.
     ///
-    /// The next campaign begins at once after work that was done. After a failure, and after a loss,
-    /// it begins after a pause that grows from a tenth of a second to ten seconds, with jitter, and
-    /// starts small again after work that was done and after a term of ten seconds or more.
-    /// [`LeaderElection::rejoin_delay`] counts besides.
+    /// The next campaign begins at once after work that was done. After a failure, and after a
+    /// loss, it begins after a pause that grows from a tenth of a second to ten seconds, with
+    /// jitter, and starts small again after work that was done and after a term of ten seconds or
+    /// more. [`LeaderElection::rejoin_delay`] counts besides.
     ///
     /// Each stage is reported as for `lead`: [`LeaderElection::stages`]. Cancel-safe: dropping the
     /// future drops the work and resigns in the background, or withdraws the offer.

@@ -49,8 +49,8 @@ impl Counter {
     }
 
     /// The ACL of every node that this handle creates, missing parents included. Default: open to
-    /// everybody. Give all who use the counter the same, and the permissions that they need: all but
-    /// `ADMIN`. Nodes that exist already keep theirs.
+    /// everybody. Give all who use the counter the same, and the permissions that they need: all
+    /// but `ADMIN`. Nodes that exist already keep theirs.
     #[must_use]
     pub fn acl(mut self, acl: &[Acl<'_>]) -> Self {
         self.cell.client = self.cell.client.with_acl(acl);

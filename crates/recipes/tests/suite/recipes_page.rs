@@ -1,5 +1,5 @@
-//! The snippets of docs/user/recipes.md, and one of test-your-application.md: each stands here as it
-//! stands there, so that it compiles.
+//! The snippets of docs/user/recipes.md, and one of test-your-application.md: each stands here as
+//! it stands there, so that it compiles.
 #![allow(dead_code)]
 
 use baton::inspect::Inspector;

@@ -410,8 +410,8 @@ impl CommitPipeline {
         self.commit_and_apply(builder, &Work::default())
     }
 
-    /// Expires the sessions that the owner of the server asked for, at once and whether or not their
-    /// clients are there.
+    /// Expires the sessions that the owner of the server asked for, at once and whether or not
+    /// their clients are there.
     fn expire_requested(&mut self) -> Result<(), ServerError> {
         let requested = self.state.inbox.take_expirations();
         if requested.is_empty() {
