@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use baton::inspect::{Inspector, QueueKind};
 use baton::queue::{DelayQueue, IdQueue, LockingQueue, PriorityQueue, QueueError, QueueLayout};
 use baton::{Client, DistributedQueue};
 
@@ -31,9 +32,6 @@ pub(super) enum Layout {
     /// kazoo's LockingQueue.
     Locking,
 }
-
-/// The prefix of item names in the usual layout.
-const USUAL_PREFIX: &str = "qn-";
 
 /// Which queue it is.
 #[derive(Debug, Clone, clap::Args)]
@@ -129,12 +127,10 @@ impl Which {
             return Ok(());
         }
         let path = &self.path;
-        let names = match connection.session().await?.children(path).await {
-            Ok(children) => children.names,
-            Err(error) if error.is_no_node() => return Ok(()),
-            Err(error) => return Err(Failure::baton(error.to_string())),
-        };
-        if names.iter().any(|name| name.starts_with(USUAL_PREFIX)) {
+        let inspector = Inspector::new(&connection.client);
+        let usual = inspector.queue(path, QueueKind::Recipes).await;
+        let usual = usual.map_err(|error| Failure::baton(error.to_string()))?;
+        if usual.depth > 0 {
             return Err(Failure::new(
                 exit::NOTHING,
                 "layout",
