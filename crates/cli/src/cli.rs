@@ -110,8 +110,9 @@ impl Verb {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
+
+    use super::*;
 
     fn wide_lines(command: &clap::Command, found: &mut Vec<String>) {
         let after = [command.get_after_help(), command.get_after_long_help()];

@@ -121,8 +121,9 @@ impl raft::Storage for MemoryLog {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use raft::{Error, Storage};
+
+    use super::*;
 
     fn entry(index: u64, term: u64) -> Entry {
         Entry {

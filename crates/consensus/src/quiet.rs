@@ -31,10 +31,12 @@ pub(crate) fn logger() -> Logger {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::{Arc, Mutex};
+
     use tracing::span::{Attributes, Id, Record as Fields};
     use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
 
     /// Keeps the level of each event.
     #[derive(Clone, Default)]

@@ -5,13 +5,15 @@
 //! whether the multi was applied (`docs/internals/hazards.md` §6.1, rule 3; H65, H66, H77, H78). A
 //! receipt serves one change at a time and is then used again. Must never send a change twice.
 
-use crate::parents::{Parents, ensure_parents};
-use crate::retry;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use baton_client::{CreateMode, EndReason, Error, Op, OpCode, OpResult, Reason, Session};
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use uuid::Uuid;
+
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 
 /// The receipts of one handle that serve nothing just now.
 #[derive(Debug, Default)]

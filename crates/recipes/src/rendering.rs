@@ -3,10 +3,11 @@
 //! Owns these forms only. What others wrote to the tree must never end a line or command a
 //! terminal.
 
-use bytes::Bytes;
-use serde::Serializer;
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serializer;
 
 /// The longest text of another library that is shown on a line.
 const LONGEST_TEXT: usize = 60;

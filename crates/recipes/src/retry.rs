@@ -3,8 +3,9 @@
 //! Owns the distinction between a failure that passes and one that does not. Whether the session
 //! still lives is the client's decision alone; this module only waits for it.
 
-use baton_client::{Error, Reason, Session, State};
 use std::time::Duration;
+
+use baton_client::{Error, Reason, Session, State};
 
 /// Pause before an operation that the client would not even queue is tried again.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(20);

@@ -4,13 +4,15 @@
 //! this machine's own, which may be minutes off, and must never be ahead of the server's: what is
 //! due by it is due there.
 
-use crate::parents::{Parents, ensure_parents};
-use crate::retry;
-use baton_client::{BootInstant, CreateMode, Error, Op, OpResult, Session};
-use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use baton_client::{BootInstant, CreateMode, Error, Op, OpResult, Session};
+use bytes::Bytes;
 use uuid::Uuid;
+
+use crate::parents::{Parents, ensure_parents};
+use crate::retry;
 
 /// How long one reading serves. Within it two clocks of the usual quality part by some
 /// milliseconds.
@@ -100,10 +102,12 @@ async fn read_time(session: &Session, dir: &str) -> Result<i64, Error> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::*;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
     use baton_client::{Client, Config};
     use baton_server::Server;
-    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use super::*;
 
     pub(crate) fn own_ms() -> i64 {
         millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())

@@ -3,10 +3,11 @@
 //! Owns what becomes of the time that is up, and what was known then. The work must be cancel-safe:
 //! it is dropped then.
 
-use baton_client::Client;
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
+
+use baton_client::Client;
 
 /// An answer that has been outstanding for longer counts as missing.
 const SLOW_ANSWER: Duration = Duration::from_secs(1);

@@ -15,6 +15,7 @@ use std::sync::LazyLock;
 
 use baton_proto::{AuthPacket, ErrorCode, Request, Response};
 use baton_server::Server;
+
 use support::http::ask;
 use support::log::{LOG, lines};
 use support::{PATIENCE, Wire, in_memory, word};

@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use baton_proto::{Acl, AuthPacket, ErrorCode, MultiOp, OpCode, Perms, Request, frame};
 use baton_server::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use support::log::{LOG, lines};
 use support::{Wire, create, get, http, in_memory, set, word};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The one line with this in it, which has to name a peer; it is written before or just after the
 /// client's answer.

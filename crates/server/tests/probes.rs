@@ -16,12 +16,13 @@ use std::time::Duration;
 use baton_proto::frame;
 use baton_server::Server;
 use baton_wal::testing::FaultStorage;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 use support::gate::{Gate, GatedStorage};
 use support::http::get;
 use support::log::{LOG, lines};
 use support::{PATIENCE, Wire, create, in_memory, no_session, word};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// Until the condition holds.
 async fn until<F: Future<Output = bool>>(condition: impl Fn() -> F) {

@@ -1,11 +1,12 @@
 //! What a frame is, in words for the transcript, and what of it the simulator counts. Never changes
 //! a byte.
 
+use std::collections::BTreeMap;
+
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, EventKind, Limits, MultiOp, OpCode, ReplyHeader,
     Request, RequestHeader, xid,
 };
-use std::collections::BTreeMap;
 
 /// What the two ends of one connection have said so far, as far as it explains the next frame.
 #[derive(Debug, Default)]

@@ -2,6 +2,8 @@
 //! depends on nothing but the commands. Owns the znodes, the sessions and the zxid. No clock, no
 //! I/O, no chance: the only time is the batch's, the only order is the log's.
 
+use std::collections::BTreeSet;
+
 use baton_proto::{Acl, Perms, Stat};
 
 use crate::acl_table::{AclTable, OPEN};
@@ -11,7 +13,6 @@ use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::sessions::Sessions;
 use crate::snapshot_content::Walk;
-use std::collections::BTreeSet;
 
 /// Paths that exist from the beginning and cannot be deleted.
 pub(crate) const INITIAL_PATHS: [&str; 4] =

@@ -125,8 +125,9 @@ impl Script {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use baton_proto::OpCode;
+
+    use super::*;
 
     fn ops(workload: Workload, count: usize) -> Vec<OpCode> {
         let mut script = Script::new(workload, &Names::below("/b".to_owned()), 3, 10, 100);

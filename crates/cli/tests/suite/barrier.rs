@@ -1,10 +1,10 @@
 //! `baton barrier`, end to end. On Baton's server, or with BATON_TEST_TARGET=zookeeper on Apache
 //! ZooKeeper.
 
-use crate::common::Place;
+use crate::common::ServedHome;
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_start_when_all_have_come_and_one_that_gives_up_stops_all() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let meet = [
         "barrier",
         "/b",
@@ -13,16 +13,16 @@ async fn commands_start_when_all_have_come_and_one_that_gives_up_stops_all() {
         "-c",
         "echo $BATON_ROUND; exit 3",
     ];
-    let first = place.spawn(&meet);
-    let second = place.run(&meet);
+    let first = served.spawn(&meet);
+    let second = served.run(&meet);
     assert_eq!((second.code, &*second.out), (3, "1\n"));
     let first = first.end();
     assert_eq!((first.code, &*first.out), (3, "1\n"));
 
-    let patient = place.spawn(&["barrier", "/b", "-N", "3", "--", "echo", "never"]);
-    let waiting = |path: &str| place.run(&["ls", path]).out.lines().count();
+    let patient = served.spawn(&["barrier", "/b", "-N", "3", "--", "echo", "never"]);
+    let waiting = |path: &str| served.run(&["ls", path]).out.lines().count();
     while waiting("/b/round-0000000002") < 1 {}
-    let hasty = place.run(&[
+    let hasty = served.run(&[
         "barrier", "/b", "-N", "3", "-t", "1500ms", "--name", "hasty",
     ]);
     assert_eq!(hasty.code, 124);
@@ -30,24 +30,27 @@ async fn commands_start_when_all_have_come_and_one_that_gives_up_stops_all() {
     let patient = patient.end();
     assert_eq!((patient.code, &*patient.out), (124, ""));
 
-    let meeting = place.run(&["barrier", "/b", "-N", "1", "--json"]);
+    let meeting = served.run(&["barrier", "/b", "-N", "1", "--json"]);
     assert_eq!(meeting.code, 0);
     assert_eq!(
         meeting.out.lines().last().unwrap(),
         r#"{"path":"/b","state":"left","round":3,"lost":0}"#
     );
-    assert_eq!(place.run(&["barrier", "/b"]).code, 2);
-    assert_eq!(place.run(&["barrier", "/b", "-N", "0"]).code, 2);
+    assert_eq!(served.run(&["barrier", "/b"]).code, 2);
+    assert_eq!(served.run(&["barrier", "/b", "-N", "0"]).code, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gate_is_closed_waited_at_and_opened() {
-    let place = Place::new().await;
-    assert_eq!(place.run(&["barrier", "wait", "/g"]).out, "/g is open\n");
-    assert_eq!(place.run(&["barrier", "close", "/g"]).out, "/g is closed\n");
-    let waited = place.run(&["barrier", "wait", "/g", "-t", "1500ms"]);
+    let served = ServedHome::new().await;
+    assert_eq!(served.run(&["barrier", "wait", "/g"]).out, "/g is open\n");
+    assert_eq!(
+        served.run(&["barrier", "close", "/g"]).out,
+        "/g is closed\n"
+    );
+    let waited = served.run(&["barrier", "wait", "/g", "-t", "1500ms"]);
     assert_eq!(waited.code, 124);
-    let waiting = place.spawn(&["barrier", "wait", "/g", "--json"]);
-    assert_eq!(place.run(&["barrier", "open", "/g"]).out, "/g is open\n");
+    let waiting = served.spawn(&["barrier", "wait", "/g", "--json"]);
+    assert_eq!(served.run(&["barrier", "open", "/g"]).out, "/g is open\n");
     assert_eq!(waiting.end().out, "{\"path\":\"/g\",\"gate\":\"open\"}\n");
 }

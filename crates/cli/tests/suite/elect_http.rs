@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
-use crate::common::{Place, signal, until};
 use baton_testkit::Proxy;
+
+use crate::common::{ServedHome, signal, until};
 
 /// A candidate with an endpoint. Killed if the test ends before it.
 struct Candidate {
@@ -15,8 +16,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn start(place: &Place, servers: &str, name: &str) -> Self {
-        let mut command = place.baton(&[
+    fn start(served: &ServedHome, servers: &str, name: &str) -> Self {
+        let mut command = served.baton(&[
             "elect",
             "/e",
             "--name",
@@ -73,8 +74,8 @@ impl Drop for Candidate {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_says_200_and_the_others_name_it() {
-    let place = Place::new().await;
-    let first = Candidate::start(&place, &place.servers, "one");
+    let served = ServedHome::new().await;
+    let first = Candidate::start(&served, &served.servers, "one");
     until("leading", || first.ask().0 == 200);
     let (_, status_page) = first.ask();
     assert_eq!(status_page["leading"], true);
@@ -83,7 +84,7 @@ async fn the_leader_says_200_and_the_others_name_it() {
         status_page["lease_ms"].as_u64().unwrap() > 0,
         "{status_page}"
     );
-    let second = Candidate::start(&place, &place.servers, "two");
+    let second = Candidate::start(&served, &served.servers, "two");
     until("one is named", || second.names("(one)"));
     let (status, status_page) = second.ask();
     assert_eq!(
@@ -103,11 +104,11 @@ async fn the_leader_says_200_and_the_others_name_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_that_is_cut_off_names_no_leader() {
-    let place = Place::new().await;
-    let proxy = Proxy::start(place.server.addr()).await.unwrap();
-    let leader = Candidate::start(&place, &place.servers, "one");
+    let served = ServedHome::new().await;
+    let proxy = Proxy::start(served.server.addr()).await.unwrap();
+    let leader = Candidate::start(&served, &served.servers, "one");
     until("leading", || leader.ask().0 == 200);
-    let other = Candidate::start(&place, &proxy.connect_string(), "two");
+    let other = Candidate::start(&served, &proxy.connect_string(), "two");
     until("named", || other.names("(one)"));
     proxy.partition();
     until("nobody is named", || other.ask().1["name"].is_null());
@@ -122,13 +123,13 @@ async fn a_candidate_that_is_cut_off_names_no_leader() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_or_taken_address_is_refused_before_the_candidate_joins() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     for (address, code) in [(&*taken, 125), ("127.0.0.1:99999", 2), ("nonsense", 2)] {
-        let refused = place.run(&["elect", "/e", "--http", address, "--", "true"]);
+        let refused = served.run(&["elect", "/e", "--http", address, "--", "true"]);
         assert_eq!(refused.code, code, "{refused:?}");
         assert!(refused.complaint().contains("--http: "), "{refused:?}");
     }
-    assert_eq!(place.run(&["elect", "show", "/e"]).code, 1);
+    assert_eq!(served.run(&["elect", "show", "/e"]).code, 1);
 }

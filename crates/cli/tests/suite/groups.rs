@@ -1,15 +1,15 @@
 //! `baton member` and `baton counter`, end to end. On Baton's server, or with
 //! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
-use crate::common::Place;
+use crate::common::ServedHome;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_is_there_while_its_command_runs() {
-    let place = Place::new().await;
-    assert_eq!(place.run(&["member", "ls", "/web"]).code, 1);
-    let mut watching = place.spawn(&["member", "watch", "/web", "--json"]);
+    let served = ServedHome::new().await;
+    assert_eq!(served.run(&["member", "ls", "/web"]).code, 1);
+    let mut watching = served.spawn(&["member", "watch", "/web", "--json"]);
     assert!(watching.line().contains(r#""members":[]"#));
-    let mut member = place.spawn(&[
+    let mut member = served.spawn(&[
         "member",
         "join",
         "/web",
@@ -23,10 +23,10 @@ async fn a_member_is_there_while_its_command_runs() {
     assert_eq!(member.line(), "/web /web/eu-1");
     let line = watching.line();
     assert!(line.contains(r#""joined":["eu-1"]"#), "{line}");
-    let listed = place.run(&["member", "ls", "/web"]);
+    let listed = served.run(&["member", "ls", "/web"]);
     assert!(listed.out.starts_with("eu-1\t0x"), "{listed:?}");
     assert!(listed.out.trim_end().ends_with("port=80"), "{listed:?}");
-    let listed = place.run(&["member", "ls", "/web", "--json"]).out;
+    let listed = served.run(&["member", "ls", "/web", "--json"]).out;
     assert!(
         listed.contains(r#""data":"port=80""#) && listed.contains(r#""pid":"#),
         "{listed}"
@@ -35,13 +35,13 @@ async fn a_member_is_there_while_its_command_runs() {
     assert_eq!(member.end().code, 128 + 15);
     let line = watching.line();
     assert!(line.contains(r#""left":["eu-1"]"#), "{line}");
-    let ran = place.run(&["member", "join", "/web", "-c", "exit 7"]);
+    let ran = served.run(&["member", "join", "/web", "-c", "exit 7"]);
     assert_eq!(ran.code, 7, "{ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_successor_takes_over_and_the_predecessor_stops() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let instance = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
     let join = [
         "member",
@@ -52,15 +52,15 @@ async fn a_successor_takes_over_and_the_predecessor_stops() {
         "--instance",
         instance,
     ];
-    let mut first = place.spawn(&join);
+    let mut first = served.spawn(&join);
     assert!(
         first
             .line()
             .starts_with("joined /web node /web/a session 0x")
     );
-    let mut watching = place.spawn(&["member", "watch", "/web"]);
+    let mut watching = served.spawn(&["member", "watch", "/web"]);
     assert_eq!(watching.line(), "1 members: a; joined: a");
-    let mut second = place.spawn(&join);
+    let mut second = served.spawn(&join);
     assert!(second.line().starts_with("joined"));
     assert_eq!(watching.line(), "1 members: a; changed: a");
     let first = first.end();
@@ -72,9 +72,9 @@ async fn a_successor_takes_over_and_the_predecessor_stops() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_count_at_once_get_different_numbers() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let counting: Vec<_> = (0..6)
-        .map(|_| place.spawn(&["counter", "add", "/tickets"]))
+        .map(|_| served.spawn(&["counter", "add", "/tickets"]))
         .collect();
     let mut sums: Vec<i64> = counting
         .into_iter()
@@ -82,23 +82,26 @@ async fn processes_that_count_at_once_get_different_numbers() {
         .collect();
     sums.sort_unstable();
     assert_eq!(sums, [1, 2, 3, 4, 5, 6]);
-    assert_eq!(place.run(&["counter", "add", "/tickets", "-8"]).out, "-2\n");
     assert_eq!(
-        place.run(&["counter", "get", "/tickets", "--json"]).out,
+        served.run(&["counter", "add", "/tickets", "-8"]).out,
+        "-2\n"
+    );
+    assert_eq!(
+        served.run(&["counter", "get", "/tickets", "--json"]).out,
         "{\"path\":\"/tickets\",\"value\":-2}\n"
     );
-    let mut watching = place.spawn(&["counter", "watch", "/tickets"]);
+    let mut watching = served.spawn(&["counter", "watch", "/tickets"]);
     assert_eq!(watching.line(), "-2");
-    assert_eq!(place.run(&["counter", "set", "/tickets", "40"]).code, 0);
+    assert_eq!(served.run(&["counter", "set", "/tickets", "40"]).code, 0);
     assert_eq!(watching.line(), "40");
-    let refused = place.run(&["counter", "get", "/tickets", "--layout", "int32"]);
+    let refused = served.run(&["counter", "get", "/tickets", "--layout", "int32"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.complaint().contains("not a number"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_a_usage_error_in_one_line() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     for args in [
         &["member", "join", "web"][..],
         &["member", "join", "/web", "--id", "a/b"],
@@ -109,9 +112,9 @@ async fn bad_input_is_a_usage_error_in_one_line() {
         &["counter", "get", "n"],
         &["counter", "get", "/n", "--layout", "roman"],
     ] {
-        let ran = place.run(args);
+        let ran = served.run(args);
         assert_eq!(ran.code, 2, "{args:?}: {ran:?}");
         assert!(!ran.complaint().is_empty());
     }
-    assert_eq!(place.run(&["ls", "/"]).out.trim(), "zookeeper");
+    assert_eq!(served.run(&["ls", "/"]).out.trim(), "zookeeper");
 }

@@ -1,14 +1,16 @@
 //! Listing of locks, whoever created them, and asking a holder to release one. On Baton's server,
 //! or with BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
-use crate::common::{Place, until};
-use baton_client::{Config, CreateMode, Session};
 use std::time::{Duration, Instant};
+
+use baton_client::{Config, CreateMode, Session};
+
+use crate::common::{ServedHome, until};
 
 /// Makes `nodes`, each `(path, data)`: ephemeral, and with a number if the path ends in a dash, an
 /// underscore or an `n_`.
-async fn plant(place: &Place, nodes: &[(&str, &str)]) -> Session {
-    let config = Config::new(&place.servers).unwrap();
+async fn plant(served: &ServedHome, nodes: &[(&str, &str)]) -> Session {
+    let config = Config::new(&served.servers).unwrap();
     let session = Session::connect(config).await.unwrap();
     for (node, data) in nodes {
         let mut above = String::new();
@@ -27,8 +29,8 @@ async fn plant(place: &Place, nodes: &[(&str, &str)]) -> Session {
     session
 }
 
-fn shown(place: &Place, path: &str) -> Vec<serde_json::Value> {
-    let shown = place.run(&["lock", "show", path, "--json"]);
+fn shown(served: &ServedHome, path: &str) -> Vec<serde_json::Value> {
+    let shown = served.run(&["lock", "show", path, "--json"]);
     shown
         .out
         .lines()
@@ -36,9 +38,9 @@ fn shown(place: &Place, path: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
-fn states(place: &Place, path: &str) -> Vec<String> {
+fn states(served: &ServedHome, path: &str) -> Vec<String> {
     let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    shown(place, path)
+    shown(served, path)
         .iter()
         .map(|line| word(&line["kind"]) + " " + &word(&line["state"]))
         .collect()
@@ -46,9 +48,9 @@ fn states(place: &Place, path: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_librarys_locks_are_shown() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let session = plant(
-        &place,
+        &served,
         &[
             ("/simple/lock", "10.0.0.1"),
             (
@@ -103,15 +105,15 @@ async fn every_librarys_locks_are_shown() {
         ),
         ("/ksem", &["semaphore holds", "semaphore waits"]),
     ] {
-        assert_eq!(states(&place, path), expected, "{path}");
+        assert_eq!(states(&served, path), expected, "{path}");
     }
-    let simple = place.run(&["lock", "show", "/simple"]);
+    let simple = served.run(&["lock", "show", "/simple"]);
     assert!(
         simple.out.contains("another program (10.0.0.1)"),
         "{simple:?}"
     );
 
-    let listed = place.run(&["lock", "ls"]).out;
+    let listed = served.run(&["lock", "ls"]).out;
     let paths: Vec<_> = listed
         .lines()
         .filter_map(|line| line.split_whitespace().next())
@@ -141,13 +143,13 @@ async fn every_librarys_locks_are_shown() {
         .create("/old/lock", b"", CreateMode::Persistent)
         .await
         .unwrap();
-    assert_eq!(place.run(&["lock", "show", "/old"]).code, 1);
+    assert_eq!(served.run(&["lock", "show", "/old"]).code, 1);
     for args in [
         &["lock", "show", "old"] as &[&str],
         &["lock", "ls", "old"],
         &["lock", "revoke", "old"],
     ] {
-        let bad = place.run(args);
+        let bad = served.run(args);
         assert_eq!(bad.code, 2, "{bad:?}");
         assert!(bad.complaint().contains("not a legal path"), "{bad:?}");
     }
@@ -155,16 +157,16 @@ async fn every_librarys_locks_are_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_is_asked_stops_its_command_and_lets_go() {
-    let place = Place::new().await;
-    let nobody = place.run(&["lock", "revoke", "/x"]);
+    let served = ServedHome::new().await;
+    let nobody = served.run(&["lock", "revoke", "/x"]);
     assert_eq!(nobody.code, 1, "{nobody:?}");
     assert!(nobody.complaint().contains("/x is not held"), "{nobody:?}");
 
-    let mut holder = place.spawn(&["lock", "/x", "-c", "echo $BATON_TOKEN; exec sleep 1000"]);
+    let mut holder = served.spawn(&["lock", "/x", "-c", "echo $BATON_TOKEN; exec sleep 1000"]);
     let token = holder.line();
-    let other = place.run(&["lock", "revoke", "/x", "--token", "1"]);
+    let other = served.run(&["lock", "revoke", "/x", "--token", "1"]);
     assert_eq!(other.code, 1, "{other:?}");
-    let asked = place.run(&["lock", "revoke", "/x", "--token", &token]);
+    let asked = served.run(&["lock", "revoke", "/x", "--token", &token]);
     assert_eq!(asked.code, 0, "{asked:?}");
     let ended = holder.end();
     assert_eq!(ended.code, 113, "{ended:?}");
@@ -174,44 +176,44 @@ async fn a_holder_that_is_asked_stops_its_command_and_lets_go() {
             .contains("somebody asks for the lock; stopping the command"),
         "{ended:?}"
     );
-    assert_eq!(place.run(&["lock", "-n", "/x", "--", "true"]).code, 0);
+    assert_eq!(served.run(&["lock", "-n", "/x", "--", "true"]).code, 0);
 
     // Readers, all at once; and without a command.
     let mut readers = [
-        place.spawn(&["lock", "-s", "/r"]),
-        place.spawn(&["lock", "-s", "/r", "--json"]),
+        served.spawn(&["lock", "-s", "/r"]),
+        served.spawn(&["lock", "-s", "/r", "--json"]),
     ];
     for reader in &mut readers {
         assert!(reader.line().contains("/r"));
     }
-    let asked = place.run(&["lock", "revoke", "/r"]);
+    let asked = served.run(&["lock", "revoke", "/r"]);
     assert_eq!((asked.code, asked.out.lines().count()), (0, 2), "{asked:?}");
     for reader in readers {
         let ended = reader.end();
         assert_eq!(ended.code, 113, "{ended:?}");
         assert!(ended.err.contains("somebody asked for it"), "{ended:?}");
     }
-    let mut permit = place.spawn(&["sem", "/s", "--slots", "2"]);
+    let mut permit = served.spawn(&["sem", "/s", "--slots", "2"]);
     permit.line();
-    assert_eq!(place.run(&["lock", "revoke", "/s"]).code, 0);
+    assert_eq!(served.run(&["lock", "revoke", "/s"]).code, 0);
     assert_eq!(permit.end().code, 113);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_is_not_to_be_stopped_runs_on_under_its_lock() {
-    let place = Place::new().await;
-    let done = place.home.path("done");
+    let served = ServedHome::new().await;
+    let done = served.home.path("done");
     let wait = format!(
         "echo up; until test -e {}; do sleep 0.02; done; exit 7",
         done.display()
     );
-    let mut holder = place.spawn(&["lock", "/x", "--on-lost", "ignore", "-c", &wait]);
+    let mut holder = served.spawn(&["lock", "/x", "--on-lost", "ignore", "-c", &wait]);
     assert_eq!(holder.line(), "up");
-    assert_eq!(place.run(&["lock", "revoke", "/x"]).code, 0);
-    let busy = place.run(&["lock", "-n", "/x", "--", "true"]);
+    assert_eq!(served.run(&["lock", "revoke", "/x"]).code, 0);
+    let busy = served.run(&["lock", "-n", "/x", "--", "true"]);
     assert_eq!(busy.code, 124, "{busy:?}");
     assert!(
-        place
+        served
             .run(&["lock", "show", "/x"])
             .out
             .contains("asked to let go")
@@ -224,10 +226,10 @@ async fn a_command_that_is_not_to_be_stopped_runs_on_under_its_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_locks_and_shared_ones_at_one_path_are_refused_with_what_to_do() {
-    let place = Place::new().await;
-    let mut holder = place.spawn(&["lock", "/x"]);
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["lock", "/x"]);
     holder.line();
-    let refused = place.run(&["lock", "-s", "/x", "--", "true"]);
+    let refused = served.run(&["lock", "-s", "/x", "--", "true"]);
     assert_eq!(refused.code, 125);
     assert!(
         refused.complaint().contains("locks with -s and -x"),
@@ -237,35 +239,35 @@ async fn plain_locks_and_shared_ones_at_one_path_are_refused_with_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_just_taken_is_not_shown_as_of_no_age() {
-    let place = Place::new().await;
-    let mut holder = place.spawn(&["lock", "/x"]);
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["lock", "/x"]);
     holder.line();
     // The first of these is within the first second, unless the machine is slow; none may say 0.
-    let show = place.run(&["lock", "show", "/x"]);
+    let show = served.run(&["lock", "show", "/x"]);
     assert!(!show.out.contains(" 0ms"), "{show:?}");
     assert!(show.out.contains("  for "), "{show:?}");
 }
 
 /// The holder's token.
-fn token(place: &Place) -> String {
-    shown(place, "/x")[0]["token"].to_string()
+fn token(served: &ServedHome) -> String {
+    shown(served, "/x")[0]["token"].to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_delay_holds_the_next_off_after_a_break_and_not_after_a_release() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     // Far beyond the patience of this test.
-    let mut holder = place.spawn(&["lock", "--lock-delay", "60s", "/x"]);
+    let mut holder = served.spawn(&["lock", "--lock-delay", "60s", "/x"]);
     assert!(holder.line().starts_with("held /x"));
-    let mut next = place.spawn(&["lock", "--lock-delay", "1500ms", "/x"]);
-    until("the next waits", || shown(&place, "/x").len() == 2);
+    let mut next = served.spawn(&["lock", "--lock-delay", "1500ms", "/x"]);
+    until("the next waits", || shown(&served, "/x").len() == 2);
     holder.signal("TERM");
     assert_eq!(holder.end().code, 0);
     assert!(next.line().starts_with("held /x"));
-    let mut last = place.spawn(&["lock", "/x"]);
-    until("the last waits", || shown(&place, "/x").len() == 2);
+    let mut last = served.spawn(&["lock", "/x"]);
+    until("the last waits", || shown(&served, "/x").len() == 2);
     let broken = Instant::now();
-    let ran = place.run(&["lock", "break", "/x", "--token", &token(&place)]);
+    let ran = served.run(&["lock", "break", "/x", "--token", &token(&served)]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(last.line().starts_with("held /x"));
     assert!(broken.elapsed() >= Duration::from_millis(1500));
@@ -276,40 +278,40 @@ async fn a_lock_delay_holds_the_next_off_after_a_break_and_not_after_a_release()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_that_was_only_asked_for_is_not_shown_as_held() {
-    let place = Place::new().await;
-    let mut holder = place.spawn(&["sem", "/s", "--slots", "2", "--permits", "2"]);
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["sem", "/s", "--slots", "2", "--permits", "2"]);
     let held = holder.line();
     let token = held.split_whitespace().nth(3).unwrap().to_owned();
-    let waiter = place.spawn(&["sem", "/s"]);
+    let waiter = served.spawn(&["sem", "/s"]);
     // The first waiter asks for its permit beforehand.
     until("the waiter has asked", || {
-        place.run(&["ls", "/s/leases"]).out.lines().count() == 3
+        served.run(&["ls", "/s/leases"]).out.lines().count() == 3
     });
     let expected = ["semaphore holds", "semaphore holds", "semaphore waits"];
-    assert_eq!(states(&place, "/s"), expected);
-    let tokens: Vec<_> = shown(&place, "/s")[..2]
+    assert_eq!(states(&served, "/s"), expected);
+    let tokens: Vec<_> = shown(&served, "/s")[..2]
         .iter()
         .map(|line| line["token"].to_string())
         .collect();
     assert_eq!(tokens, [token.clone(), token], "{held}");
-    let listed = place.run(&["lock", "ls", "/s"]).out;
+    let listed = served.run(&["lock", "ls", "/s"]).out;
     assert!(listed.contains("2 of 2 held  1 waiting"), "{listed}");
     drop(waiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_position_and_a_number_that_nobody_reads_change_no_order() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let node = |first| format!("/x/_c_{first}41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-");
     let record =
-        r#"{"id":"a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10","host":"forger","pid":1,"place":1}"#;
-    let session = plant(&place, &[(&*node('b'), "first"), (&*node('a'), record)]).await;
+        r#"{"id":"a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10","host":"forger","pid":1,"served":1}"#;
+    let session = plant(&served, &[(&*node('b'), "first"), (&*node('a'), record)]).await;
     // Too large for 64 bits.
     session
         .create("/x/lock-99999999999999999999", b"", CreateMode::Ephemeral)
         .await
         .unwrap();
-    let lines = shown(&place, "/x");
+    let lines = shown(&served, "/x");
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert_eq!(
         (&lines[0]["data"], &lines[0]["state"]),

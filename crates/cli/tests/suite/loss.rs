@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use crate::common::{Home, number_in, runs, signal, until};
 use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant, inspect};
+
+use crate::common::{Home, number_in, runs, signal, until};
 
 /// Long enough for a sound lease on ZooKeeper with stock ticks, short enough to wait for.
 const SESSION: &str = "6s";

@@ -2,14 +2,16 @@
 //! deleted unasked, and one node that cannot be read hides no other. On Baton's server, or with
 //! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
-use crate::common::{Place, Ran};
-use baton_client::{Acl, Client, Config, CreateMode, Op, OpCode, Perms, Session};
-use baton_testkit::{Action, Match, Proxy};
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-async fn session(place: &Place) -> (Client, Session) {
-    let config = Config::new(&place.servers).unwrap();
+use baton_client::{Acl, Client, Config, CreateMode, Op, OpCode, Perms, Session};
+use baton_testkit::{Action, Match, Proxy};
+
+use crate::common::{Ran, ServedHome};
+
+async fn session(served: &ServedHome) -> (Client, Session) {
+    let config = Config::new(&served.servers).unwrap();
     let client = Client::connect(config).await.unwrap();
     let session = client.session().await.unwrap();
     (client, session)
@@ -31,30 +33,30 @@ fn lines(ran: &Ran) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_live_session_holds_is_shown_and_deleted_only_with_yes() {
-    let place = Place::new().await;
-    let mut holder = place.spawn(&["lock", "/prod/deploy"]);
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["lock", "/prod/deploy"]);
     assert!(holder.line().starts_with("held "));
-    assert_eq!(place.run(&["create", "-p", "/prod/config", "x"]).code, 0);
+    assert_eq!(served.run(&["create", "-p", "/prod/config", "x"]).code, 0);
 
-    let refused = place.run(&["rm", "-r", "/prod"]);
+    let refused = served.run(&["rm", "-r", "/prod"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     let complaint = refused.complaint();
     for part in ["/prod/deploy by ", "--yes", "nothing was deleted"] {
         assert!(complaint.contains(part), "{complaint}");
     }
-    let json = place.run(&["rm", "-r", "/prod", "--json"]);
+    let json = served.run(&["rm", "-r", "/prod", "--json"]);
     assert!(json.err.contains("\"kind\":\"held\""), "{json:?}");
-    assert_eq!(place.run(&["get", "/prod/config"]).out, "x\n");
+    assert_eq!(served.run(&["get", "/prod/config"]).out, "x\n");
 
-    let dry = place.run(&["rm", "-r", "--dry-run", "/prod"]);
+    let dry = served.run(&["rm", "-r", "--dry-run", "/prod"]);
     assert_eq!((dry.code, lines(&dry).len()), (0, 4), "{dry:?}");
     assert!(dry.err.contains("held: /prod/deploy by "), "{dry:?}");
-    let dry = place.run(&["rm", "-r", "--dry-run", "--json", "/prod"]);
+    let dry = served.run(&["rm", "-r", "--dry-run", "--json", "/prod"]);
     let held = |line: &&str| line.contains("\"session\":\"0x");
     assert_eq!(lines(&dry).into_iter().filter(held).count(), 1, "{dry:?}");
-    assert_eq!(place.run(&["lock", "show", "/prod/deploy"]).code, 0);
+    assert_eq!(served.run(&["lock", "show", "/prod/deploy"]).code, 0);
 
-    let removed = place.run(&["rm", "-r", "--yes", "--json", "/prod"]);
+    let removed = served.run(&["rm", "-r", "--yes", "--json", "/prod"]);
     assert_eq!((removed.code, lines(&removed).len()), (0, 4), "{removed:?}");
     assert_eq!(
         lines(&removed).last(),
@@ -62,12 +64,12 @@ async fn what_a_live_session_holds_is_shown_and_deleted_only_with_yes() {
         "children go first"
     );
     assert_eq!(holder.end().code, 113, "its holder is notified");
-    assert_eq!(place.run(&["stat", "/prod"]).code, 1);
+    assert_eq!(served.run(&["stat", "/prod"]).code, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_members_and_claimed_items_are_held_as_well() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     for (held, part) in [
         (&["sem", "/app/sem", "--slots", "2"][..], "/app/sem by "),
         (&["elect", "/app/leader"][..], "/app/leader by "),
@@ -77,32 +79,32 @@ async fn permits_members_and_claimed_items_are_held_as_well() {
         ),
         (&["queue", "work", "take", "/app/q"][..], "/app/q/items/"),
     ] {
-        assert_eq!(place.run(&["queue", "work", "put", "/app/q", "x"]).code, 0);
-        let mut holder = place.spawn(held);
+        assert_eq!(served.run(&["queue", "work", "put", "/app/q", "x"]).code, 0);
+        let mut holder = served.spawn(held);
         holder.line();
         // The queue's own nodes are held too, while it is used: by receipts beside it.
-        let refused = place.run(&["rm", "-r", "/app"]);
+        let refused = served.run(&["rm", "-r", "/app"]);
         assert_eq!(refused.code, 1, "{held:?}: {refused:?}");
         assert!(refused.err.contains(part), "{held:?}: {refused:?}");
         holder.signal("TERM");
         holder.end();
-        let removed = place.run(&["rm", "-r", "/app"]);
+        let removed = served.run(&["rm", "-r", "/app"]);
         assert_eq!(removed.code, 0, "{held:?}: {removed:?}");
-        assert_eq!(place.run(&["stat", "/app"]).code, 1);
+        assert_eq!(served.run(&["stat", "/app"]).code, 1);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_comes_while_its_folder_is_deleted_is_deleted_too() {
-    let place = Place::new().await;
-    let (client, session) = session(&place).await;
-    assert_eq!(place.run(&["create", "-p", "/busy/one"]).code, 0);
-    let proxy = Proxy::start(place.server.addr()).await.unwrap();
+    let served = ServedHome::new().await;
+    let (client, session) = session(&served).await;
+    assert_eq!(served.run(&["create", "-p", "/busy/one"]).code, 0);
+    let proxy = Proxy::start(served.server.addr()).await.unwrap();
     // The second deletion is that of the folder.
     let deleting = proxy
         .on(Match::request(OpCode::Delete).nth(2))
         .then(Action::Hold);
-    let mut command = place.baton(&["rm", "-r", "/busy"]);
+    let mut command = served.baton(&["rm", "-r", "/busy"]);
     command.env("BATON_SERVERS", proxy.addr().to_string());
     let removing = crate::common::Running::new(command);
     deleting.fired().await;
@@ -124,8 +126,8 @@ async fn a_node_that_comes_while_its_folder_is_deleted_is_deleted_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_that_is_filled_without_end_ends_the_removal_and_is_named() {
-    let place = Place::new().await;
-    let (_client, session) = session(&place).await;
+    let served = ServedHome::new().await;
+    let (_client, session) = session(&served).await;
     session
         .create("/busy", b"", CreateMode::Persistent)
         .await
@@ -140,7 +142,7 @@ async fn a_folder_that_is_filled_without_end_ends_the_removal_and_is_named() {
             }
         }
     });
-    let removed = place.run(&["rm", "-r", "/busy"]);
+    let removed = served.run(&["rm", "-r", "/busy"]);
     // It may have been empty at the very instant.
     if removed.code != 0 {
         assert_eq!(removed.code, 1, "{removed:?}");
@@ -152,16 +154,16 @@ async fn a_folder_that_is_filled_without_end_ends_the_removal_and_is_named() {
     }
     filling.abort();
     let _ = filling.await;
-    let _ = place.run(&["rm", "-r", "/busy"]);
+    let _ = served.run(&["rm", "-r", "/busy"]);
     assert_eq!(session.exists("/busy").await.unwrap(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_root_is_emptied_but_for_what_belongs_to_the_servers() {
-    let place = Place::new().await;
-    let (_client, session) = session(&place).await;
+    let served = ServedHome::new().await;
+    let (_client, session) = session(&served).await;
     for path in ["/a/b/c", "/zookeeper-of-mine", "/z"] {
-        assert_eq!(place.run(&["create", "-p", path]).code, 0);
+        assert_eq!(served.run(&["create", "-p", path]).code, 0);
     }
     session
         .create("/many", b"", CreateMode::Persistent)
@@ -174,27 +176,27 @@ async fn the_root_is_emptied_but_for_what_belongs_to_the_servers() {
             .collect();
         session.multi(&parts).await.unwrap();
     }
-    let removed = place.run(&["rm", "-r", "/"]);
+    let removed = served.run(&["rm", "-r", "/"]);
     assert_eq!(removed.code, 0, "{removed:?}");
     assert!(
         removed.err.contains("/zookeeper"),
         "it says so: {removed:?}"
     );
-    assert_eq!(place.run(&["ls", "/"]).out, "zookeeper\n");
-    let system = place.run(&["rm", "-r", "/zookeeper"]);
+    assert_eq!(served.run(&["ls", "/"]).out, "zookeeper\n");
+    let system = served.run(&["rm", "-r", "/zookeeper"]);
     assert_eq!(system.code, 1, "{system:?}");
-    assert_eq!(place.run(&["rm", "-r", "/none"]).code, 1);
+    assert_eq!(served.run(&["rm", "-r", "/none"]).code, 1);
     // A root of one's own is emptied, whatever is in it.
     for path in ["/mine/zookeeper/x", "/mine/y"] {
-        assert_eq!(place.run(&["create", "-p", path]).code, 0);
+        assert_eq!(served.run(&["create", "-p", path]).code, 0);
     }
-    let own = format!("{}/mine", place.servers);
-    assert_eq!(place.run(&["rm", "-r", "/", "--servers", &own]).code, 0);
-    assert_eq!(place.run(&["ls", "/mine"]).out, "");
+    let own = format!("{}/mine", served.servers);
+    assert_eq!(served.run(&["rm", "-r", "/", "--servers", &own]).code, 0);
+    assert_eq!(served.run(&["ls", "/mine"]).out, "");
 }
 
 /// Runs `baton` with a terminal for its input and errors, on which `answer` is typed.
-fn on_a_terminal(place: &Place, args: &[&str], answer: &str) -> (i32, String) {
+fn on_a_terminal(served: &ServedHome, args: &[&str], answer: &str) -> (i32, String) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -205,7 +207,7 @@ fn on_a_terminal(place: &Place, args: &[&str], answer: &str) -> (i32, String) {
         let mut options = std::fs::OpenOptions::new();
         Stdio::from(options.read(true).write(true).open(path).unwrap())
     };
-    let mut command = place.baton(args);
+    let mut command = served.baton(args);
     command.stdin(open()).stderr(open()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(command);
@@ -226,31 +228,31 @@ fn on_a_terminal(place: &Place, args: &[&str], answer: &str) -> (i32, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_terminal_it_asks_and_does_what_is_answered() {
-    let place = Place::new().await;
-    let mut holder = place.spawn(&["lock", "/prod/deploy"]);
+    let served = ServedHome::new().await;
+    let mut holder = served.spawn(&["lock", "/prod/deploy"]);
     assert!(holder.line().starts_with("held "));
     let rm = ["rm", "-r", "/prod"];
-    let (code, shown) = on_a_terminal(&place, &rm, "\n");
+    let (code, shown) = on_a_terminal(&served, &rm, "\n");
     assert_eq!(code, 1);
     assert!(shown.contains("held: /prod/deploy by "), "{shown}");
-    assert_eq!(place.run(&["lock", "show", "/prod/deploy"]).code, 0);
-    let (code, _) = on_a_terminal(&place, &rm, "yes\n");
+    assert_eq!(served.run(&["lock", "show", "/prod/deploy"]).code, 0);
+    let (code, _) = on_a_terminal(&served, &rm, "yes\n");
     assert_eq!(code, 0);
-    assert_eq!(place.run(&["stat", "/prod"]).code, 1);
+    assert_eq!(served.run(&["stat", "/prod"]).code, 1);
     assert_eq!(holder.end().code, 113);
 
-    assert_eq!(place.run(&["queue", "work", "put", "/q", "x"]).code, 0);
+    assert_eq!(served.run(&["queue", "work", "put", "/q", "x"]).code, 0);
     let purge = ["queue", "work", "purge", "/q"];
-    assert_eq!(on_a_terminal(&place, &purge, "no\n").0, 1);
+    assert_eq!(on_a_terminal(&served, &purge, "no\n").0, 1);
     assert!(
-        place
+        served
             .run(&["queue", "work", "depth", "/q"])
             .out
             .starts_with("items 1")
     );
-    assert_eq!(on_a_terminal(&place, &purge, "y\n").0, 0);
+    assert_eq!(on_a_terminal(&served, &purge, "y\n").0, 0);
     assert!(
-        place
+        served
             .run(&["queue", "work", "depth", "/q"])
             .out
             .starts_with("items 0")
@@ -259,16 +261,16 @@ async fn on_a_terminal_it_asks_and_does_what_is_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
-    let place = Place::new().await;
-    let (_client, session) = session(&place).await;
+    let served = ServedHome::new().await;
+    let (_client, session) = session(&served).await;
     for path in ["/app/a", "/app/secret/below", "/app/z"] {
-        assert_eq!(place.run(&["create", "-p", path]).code, 0);
+        assert_eq!(served.run(&["create", "-p", path]).code, 0);
     }
-    let mut holder = place.spawn(&["lock", "/app/z/lock"]);
+    let mut holder = served.spawn(&["lock", "/app/z/lock"]);
     assert!(holder.line().starts_with("held "));
     hide(&session, "/app/secret").await;
 
-    let listed = place.run(&["ls", "-r", "/app"]);
+    let listed = served.run(&["ls", "-r", "/app"]);
     assert_eq!(listed.code, 1, "{listed:?}");
     let seen: Vec<_> = lines(&listed).into_iter().take(5).collect();
     assert_eq!(
@@ -277,21 +279,21 @@ async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
     );
     assert!(listed.complaint().contains("/app/secret: passed over: "));
 
-    let locks = place.run(&["lock", "ls", "/app"]);
+    let locks = served.run(&["lock", "ls", "/app"]);
     assert_eq!(locks.code, 1, "{locks:?}");
     assert!(locks.out.starts_with("/app/z/lock  token "), "{locks:?}");
     assert!(locks.complaint().contains("/app/secret: passed over: "));
-    let json = place.run(&["lock", "ls", "/app", "--json"]);
+    let json = served.run(&["lock", "ls", "/app", "--json"]);
     assert!(
         json.err.starts_with("{\"passed_over\":\"/app/secret\","),
         "{json:?}"
     );
 
     // A waiter that may not be read: the holder is not known for sure.
-    let waiter = place.spawn(&["lock", "/app/z/lock"]);
+    let waiter = served.spawn(&["lock", "/app/z/lock"]);
     let mut names = Vec::new();
     crate::common::until("two waiter nodes are there", || {
-        names = place
+        names = served
             .run(&["ls", "/app/z/lock"])
             .out
             .lines()
@@ -302,7 +304,7 @@ async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
     let of = |name: &str| name.rsplit('-').next().unwrap().to_owned();
     names.sort_by_key(|name| of(name));
     hide(&session, &format!("/app/z/lock/{}", names[1])).await;
-    let shown = place.run(&["lock", "show", "/app/z/lock"]);
+    let shown = served.run(&["lock", "show", "/app/z/lock"]);
     assert_eq!(shown.code, 1, "{shown:?}");
     assert!(shown.out.starts_with("unknown  token "), "{shown:?}");
     assert!(shown.complaint().contains(&names[1]), "{shown:?}");
@@ -311,27 +313,27 @@ async fn a_node_that_may_not_be_read_hides_no_other_and_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_may_not_be_read_is_named_and_a_group_that_may_not_is_refused() {
-    let place = Place::new().await;
-    let (_client, session) = session(&place).await;
+    let served = ServedHome::new().await;
+    let (_client, session) = session(&served).await;
     let mut members = Vec::new();
     for id in ["a", "b"] {
-        let mut member = place.spawn(&["member", "join", "/group", "--id", id]);
+        let mut member = served.spawn(&["member", "join", "/group", "--id", id]);
         member.line();
         members.push(member);
     }
     hide(&session, "/group/a").await;
-    let listed = place.run(&["member", "ls", "/group"]);
+    let listed = served.run(&["member", "ls", "/group"]);
     assert_eq!(listed.code, 1, "{listed:?}");
     assert!(listed.out.starts_with("b\t"), "{listed:?}");
     assert!(listed.complaint().contains("/group/a: passed over"));
-    let mut watch = place.spawn(&["member", "watch", "/group"]);
+    let mut watch = served.spawn(&["member", "watch", "/group"]);
     assert_eq!(
         watch.line(),
         "1 members: b; joined: b; not readable: /group/a"
     );
     drop(watch);
     hide(&session, "/group").await;
-    let listed = place.run(&["member", "ls", "/group"]);
+    let listed = served.run(&["member", "ls", "/group"]);
     assert_eq!(listed.code, 125, "{listed:?}");
     assert!(listed.complaint().contains("NoAuth"), "{listed:?}");
     drop(members);

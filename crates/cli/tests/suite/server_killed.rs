@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{Home, PATIENCE, Running, number_in, runs, until};
 use baton_client::{Config, Created, Error, Pending, Session};
 use baton_proto::{CreateMode, Stat};
 use baton_testkit::inspect;
 use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, zookeeper_or_skip};
 use tokio::sync::watch;
+
+use crate::common::{Home, PATIENCE, Running, number_in, runs, until};
 
 /// How often the server is killed in one test.
 const KILLS: u64 = 4;

@@ -3,20 +3,21 @@
 
 use std::process::Stdio;
 
-use crate::common::{Place, Running};
 use baton_proto::{Acl, Create, CreateOp, Request};
 use baton_testkit::RawClient;
 
+use crate::common::{Running, ServedHome};
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leaders_follow_one_another_with_growing_terms() {
-    let place = Place::new().await;
-    let mut watching = place.spawn(&["elect", "watch", "/e", "--json"]);
+    let served = ServedHome::new().await;
+    let mut watching = served.spawn(&["elect", "watch", "/e", "--json"]);
     let line = watching.line();
     assert!(
         line.contains(r#""leader":null"#) && line.contains("first_look"),
         "{line}"
     );
-    let mut first = place.spawn(&[
+    let mut first = served.spawn(&[
         "elect",
         "/e",
         "--name",
@@ -35,7 +36,7 @@ async fn leaders_follow_one_another_with_growing_terms() {
         line.contains("first") && line.contains("none_before"),
         "{line}"
     );
-    let mut second = place.spawn(&[
+    let mut second = served.spawn(&[
         "elect",
         "/e",
         "--name",
@@ -52,19 +53,19 @@ async fn leaders_follow_one_another_with_growing_terms() {
     while !line.contains("second") {
         line = watching.line();
     }
-    assert!(place.run(&["elect", "show", "/e"]).out.contains("second"));
+    assert!(served.run(&["elect", "show", "/e"]).out.contains("second"));
     second.signal("INT");
     assert_eq!(second.end().code, 130);
-    assert_eq!(place.run(&["elect", "show", "/e"]).code, 1);
+    assert_eq!(served.run(&["elect", "show", "/e"]).code, 1);
     assert!(watching.line().contains(r#""reason":"resigned""#));
-    let mut third = place.spawn(&["elect", "/e", "-c", "echo up; exec sleep 1000"]);
+    let mut third = served.spawn(&["elect", "/e", "-c", "echo up; exec sleep 1000"]);
     assert_eq!(third.line(), "up");
     assert!(watching.line().contains("none_before"));
-    let deposed = place.run(&["elect", "resign", "/e", "--force"]);
+    let deposed = served.run(&["elect", "resign", "/e", "--force"]);
     assert_eq!(deposed.code, 0, "{}", deposed.err);
     assert!(watching.line().contains(r#""reason":"removed""#));
     assert_eq!(third.end().code, 113);
-    let mut fourth = place.spawn(&[
+    let mut fourth = served.spawn(&[
         "elect",
         "/e",
         "--session-timeout",
@@ -83,8 +84,8 @@ async fn leaders_follow_one_another_with_growing_terms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_without_command_leads_until_a_signal() {
-    let place = Place::new().await;
-    let mut leader = place.spawn(&["elect", "/e"]);
+    let served = ServedHome::new().await;
+    let mut leader = served.spawn(&["elect", "/e"]);
     assert!(leader.line().starts_with("leading /e term 1"));
     leader.signal("TERM");
     assert_eq!(leader.end().code, 0);
@@ -92,11 +93,11 @@ async fn a_candidate_without_command_leads_until_a_signal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
-    let place = Place::new().await;
-    let log = place.home.path("log");
+    let served = ServedHome::new().await;
+    let log = served.home.path("log");
     let note = |what: &str| format!("echo {what} $BATON_TERM >> {}", log.display());
     let (elected, demoted) = (note("elected"), note("demoted"));
-    let mut leader = place.spawn(&[
+    let mut leader = served.spawn(&[
         "elect",
         "/e",
         "--id",
@@ -110,7 +111,7 @@ async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
     ]);
     assert_eq!(leader.line().trim(), "running");
     let shown: serde_json::Value =
-        serde_json::from_str(&place.run(&["elect", "show", "/e", "--json"]).out).unwrap();
+        serde_json::from_str(&served.run(&["elect", "show", "/e", "--json"]).out).unwrap();
     assert_eq!(shown["leader"], "eu-1");
     // Its waiter node holds an id instead of Baton's record.
     assert!(
@@ -118,10 +119,10 @@ async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
         "{shown}"
     );
     let token = shown["token"].to_string();
-    let other = place.run(&["elect", "resign", "/e", "--token", "1"]);
+    let other = served.run(&["elect", "resign", "/e", "--token", "1"]);
     assert_eq!(other.code, 1);
     assert_eq!(
-        place
+        served
             .run(&["elect", "resign", "/e", "--token", &token])
             .code,
         0
@@ -133,9 +134,9 @@ async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
         std::fs::read_to_string(&log).unwrap(),
         "elected 1\ndemoted 1\n"
     );
-    assert_eq!(place.run(&["elect", "resign", "/e"]).code, 1);
+    assert_eq!(served.run(&["elect", "resign", "/e"]).code, 1);
 
-    let failing = place.run(&[
+    let failing = served.run(&[
         "elect",
         "/e",
         "--on-elected",
@@ -145,47 +146,47 @@ async fn hooks_run_around_a_term_and_a_leader_resigns_when_asked() {
         "never",
     ]);
     assert_eq!((failing.code, &*failing.out), (7, ""));
-    let mut leader = place.spawn(&["elect", "/e"]);
+    let mut leader = served.spawn(&["elect", "/e"]);
     assert!(leader.line().starts_with("leading"));
-    assert_eq!(place.run(&["elect", "resign", "/e", "--force"]).code, 0);
+    assert_eq!(served.run(&["elect", "resign", "/e", "--force"]).code, 0);
     assert_eq!(leader.end().code, 113);
-    let missing = place.run(&["elect", "/e", "--data", "/nowhere", "--", "echo", "never"]);
+    let missing = served.run(&["elect", "/e", "--data", "/nowhere", "--", "echo", "never"]);
     assert_eq!(missing.code, 2);
-    assert_eq!(place.run(&["elect", "/e", "--dialect", "x"]).code, 2);
+    assert_eq!(served.run(&["elect", "/e", "--dialect", "x"]).code, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_gives_each_item_once_and_in_order() {
-    let place = Place::new().await;
-    assert_eq!(place.run(&["queue", "put", "/q", "a", "b"]).code, 0);
-    let mut put = place.baton(&["queue", "put", "/q", "--lines"]);
-    std::fs::write(place.home.path("in"), "c\n\nd\n").unwrap();
+    let served = ServedHome::new().await;
+    assert_eq!(served.run(&["queue", "put", "/q", "a", "b"]).code, 0);
+    let mut put = served.baton(&["queue", "put", "/q", "--lines"]);
+    std::fs::write(served.home.path("in"), "c\n\nd\n").unwrap();
     put.stdin(Stdio::from(
-        std::fs::File::open(place.home.path("in")).unwrap(),
+        std::fs::File::open(served.home.path("in")).unwrap(),
     ));
     assert!(put.status().unwrap().success());
-    assert_eq!(place.run(&["queue", "peek", "/q"]).out, "a\n");
-    assert_eq!(place.run(&["queue", "ls", "/q"]).out.lines().count(), 5);
+    assert_eq!(served.run(&["queue", "peek", "/q"]).out, "a\n");
+    assert_eq!(served.run(&["queue", "ls", "/q"]).out.lines().count(), 5);
     for item in ["a", "b", "c", "", "d"] {
         assert_eq!(
-            place.run(&["queue", "take", "-n", "/q"]).out,
+            served.run(&["queue", "take", "-n", "/q"]).out,
             format!("{item}\n")
         );
     }
-    assert_eq!(place.run(&["queue", "take", "-n", "/q"]).code, 1);
-    assert_eq!(place.run(&["queue", "peek", "/q"]).code, 1);
-    let waited = place.run(&["queue", "take", "-w", "1500ms", "/q"]);
+    assert_eq!(served.run(&["queue", "take", "-n", "/q"]).code, 1);
+    assert_eq!(served.run(&["queue", "peek", "/q"]).code, 1);
+    let waited = served.run(&["queue", "take", "-w", "1500ms", "/q"]);
     assert_eq!(waited.code, 124);
     assert!(waited.complaint().contains("/q: no item within 1.5s"));
-    let taker = place.spawn(&["queue", "take", "/q", "--json"]);
-    assert_eq!(place.run(&["queue", "put", "/q", "late"]).code, 0);
+    let taker = served.spawn(&["queue", "take", "/q", "--json"]);
+    assert_eq!(served.run(&["queue", "put", "/q", "late"]).code, 0);
     assert_eq!(taker.end().out, "{\"path\":\"/q\",\"data\":\"late\"}\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_of_other_libraries_are_put_into_and_taken_from() {
-    let place = Place::new().await;
-    let queue = |arguments: &[&str]| place.run(&[&["queue"], arguments].concat());
+    let served = ServedHome::new().await;
+    let queue = |arguments: &[&str]| served.run(&[&["queue"], arguments].concat());
     for (layout, first) in [
         ("qn", "qn-0000000000"),
         ("curator", "queue-0000000000"),
@@ -239,109 +240,114 @@ async fn queues_of_other_libraries_are_put_into_and_taken_from() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tree_verbs_read_and_write() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     assert_eq!(
-        place.run(&["create", "-p", "/a/b/c", "one"]).out,
+        served.run(&["create", "-p", "/a/b/c", "one"]).out,
         "/a/b/c\n"
     );
-    assert_eq!(place.run(&["get", "/a/b/c"]).out, "one\n");
+    assert_eq!(served.run(&["get", "/a/b/c"]).out, "one\n");
     assert_eq!(
-        place
+        served
             .run(&["set", "/a/b/c", "two", "--if-version", "0"])
             .code,
         0
     );
     let stat: serde_json::Value =
-        serde_json::from_str(&place.run(&["stat", "/a/b/c", "--json"]).out).unwrap();
+        serde_json::from_str(&served.run(&["stat", "/a/b/c", "--json"]).out).unwrap();
     assert_eq!(
         (&stat["version"], &stat["data_length"]),
         (&1.into(), &3.into())
     );
-    assert_eq!(place.run(&["ls", "/a"]).out, "b\n");
-    assert_eq!(place.run(&["ls", "-r", "/a"]).out, "/a\n/a/b\n/a/b/c\n");
-    assert!(place.run(&["acl", "/a"]).out.contains("rwcda world anyone"));
+    assert_eq!(served.run(&["ls", "/a"]).out, "b\n");
+    assert_eq!(served.run(&["ls", "-r", "/a"]).out, "/a\n/a/b\n/a/b/c\n");
+    assert!(
+        served
+            .run(&["acl", "/a"])
+            .out
+            .contains("rwcda world anyone")
+    );
     assert_eq!(
-        place.run(&["create", "--sequential", "/a/n-"]).out.len(),
+        served.run(&["create", "--sequential", "/a/n-"]).out.len(),
         "/a/n-0000000001\n".len()
     );
-    let watching = place.spawn(&["watch", "-r", "/w", "--count", "2", "--json", "-v"]);
+    let watching = served.spawn(&["watch", "-r", "/w", "--count", "2", "--json", "-v"]);
     // It says nothing on standard output before the first change, so changes are made until it has
     // seen two.
     let mut at = 0;
     let mut watching = watching;
     while watching.child.try_wait().unwrap().is_none() {
-        place.run(&["create", "-p", &format!("/w/{at}")]);
+        served.run(&["create", "-p", &format!("/w/{at}")]);
         at += 1;
         assert!(at < 1000);
     }
     let seen = watching.end();
     assert_eq!((seen.code, seen.out.lines().count()), (0, 2), "{seen:?}");
     assert!(seen.out.contains("/w"));
-    assert_eq!(place.run(&["rm", "/a"]).code, 1);
-    assert_eq!(place.run(&["rm", "-r", "/a"]).code, 0);
-    assert_eq!(place.run(&["get", "/a"]).code, 1);
+    assert_eq!(served.run(&["rm", "/a"]).code, 1);
+    assert_eq!(served.run(&["rm", "-r", "/a"]).code, 0);
+    assert_eq!(served.run(&["get", "/a"]).code, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_listed_wherever_they_are() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let mut holders: Vec<Running> = ["/one", "/deep/er/two"]
         .iter()
-        .map(|path| place.spawn(&["lock", path, "--name", "me"]))
+        .map(|path| served.spawn(&["lock", path, "--name", "me"]))
         .collect();
     for holder in &mut holders {
         assert!(holder.line().starts_with("held"));
     }
-    let listed = place.run(&["lock", "ls"]).out;
+    let listed = served.run(&["lock", "ls"]).out;
     assert!(
         listed.contains("/one ") && listed.contains("/deep/er/two "),
         "{listed}"
     );
-    let below = place.run(&["lock", "ls", "/deep"]).out;
+    let below = served.run(&["lock", "ls", "/deep"]).out;
     assert!(!below.contains("/one "), "{below}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_hold_a_lock_together_and_a_writer_holds_it_alone() {
-    let place = Place::new().await;
-    let mut one = place.spawn(&["lock", "-s", "/rw"]);
+    let served = ServedHome::new().await;
+    let mut one = served.spawn(&["lock", "-s", "/rw"]);
     let held = one.line();
     assert!(held.starts_with("held /rw token"), "{held}");
     let token = held.split_whitespace().nth(3).unwrap().to_owned();
-    let mut two = place.spawn(&["lock", "--shared", "/rw", "--name", "second"]);
+    let mut two = served.spawn(&["lock", "--shared", "/rw", "--name", "second"]);
     two.line();
     assert_eq!(
-        place.run(&["lock", "-n", "-x", "/rw", "--", "true"]).code,
+        served.run(&["lock", "-n", "-x", "/rw", "--", "true"]).code,
         124
     );
-    let mixed = place.run(&["lock", "-n", "/rw", "--", "true"]);
+    let mixed = served.run(&["lock", "-n", "/rw", "--", "true"]);
     assert_eq!(mixed.code, 125, "{mixed:?}");
-    let shown = place.run(&["lock", "show", "/rw"]).out;
+    let shown = served.run(&["lock", "show", "/rw"]).out;
     assert_eq!(shown.matches("holds").count(), 2, "{shown}");
     assert!(shown.contains(&format!("token {token} ")), "{shown}");
-    assert!(place.run(&["lock", "ls", "/rw"]).out.contains("0 waiting"));
-    let broken = place.run(&["lock", "break", "/rw", "--token", &token]);
+    assert!(served.run(&["lock", "ls", "/rw"]).out.contains("0 waiting"));
+    let broken = served.run(&["lock", "break", "/rw", "--token", &token]);
     assert_eq!(broken.code, 0, "{broken:?}");
     assert_eq!(one.end().code, 113);
     two.signal("TERM");
     assert_eq!(two.end().code, 0);
     assert_eq!(
-        place.run(&["lock", "-n", "-x", "/rw", "--", "true"]).code,
+        served.run(&["lock", "-n", "-x", "/rw", "--", "true"]).code,
         0
     );
-    assert_eq!(place.run(&["lock", "-s", "-x", "/rw"]).code, 2);
+    assert_eq!(served.run(&["lock", "-s", "-x", "/rw"]).code, 2);
 }
 
 /// What others put into the tree is shown on its line: it neither ends the line nor commands the
 /// terminal.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal() {
-    let place = Place::new().await;
+    let served = ServedHome::new().await;
     let name = "/l/_c_a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10-lock-0000000007";
     let record = r#"{"id":"a41d7b58-9a5b-4a30-a0a3-5c2f7f6d1a10","host":"h\nholds  token 1  forged","pid":1,"name":"\u001b[2J"}"#;
-    assert_eq!(place.run(&["create", "/l", ""]).code, 0);
+    assert_eq!(served.run(&["create", "/l", ""]).code, 0);
     let timeout = std::time::Duration::from_secs(60);
-    let mut holder = RawClient::connect(place.server.addr(), timeout)
+    let mut holder = RawClient::connect(served.server.addr(), timeout)
         .await
         .unwrap();
     let node = Request::Create(Create {
@@ -354,7 +360,7 @@ async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal(
     });
     holder.call(&node).await.unwrap();
     let odd = "/l/\u{202e}txt.\u{2028}exe";
-    assert_eq!(place.run(&["create", odd, ""]).code, 0);
+    assert_eq!(served.run(&["create", odd, ""]).code, 0);
     for (verb, shown) in [
         (&["lock", "show", "/l"][..], "h\\nholds  token 1  forged"),
         (&["lock", "ls", "/"], "\\u{1b}[2J"),
@@ -362,7 +368,7 @@ async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal(
         (&["ls", "-r", "/l"], "/l/\\u{202e}txt.\\u{2028}exe"),
         (&["watch", "-v", odd, "--count", "0"], ""),
     ] {
-        let ran = place.run(verb);
+        let ran = served.run(verb);
         assert_eq!(ran.code, 0, "{verb:?} {ran:?}");
         assert!(ran.out.contains(shown), "{verb:?} {ran:?}");
         for text in [&ran.out, &ran.err] {
@@ -378,12 +384,12 @@ async fn no_name_and_no_record_of_others_forges_a_line_or_commands_the_terminal(
             "{ran:?}"
         );
     }
-    let refused = place.run(&["get", "/no\u{202e}such"]);
+    let refused = served.run(&["get", "/no\u{202e}such"]);
     assert!(
         refused.complaint().contains("/no\\u{202e}such"),
         "{refused:?}"
     );
-    let json = place.run(&["lock", "show", "/l", "--json"]);
+    let json = served.run(&["lock", "show", "/l", "--json"]);
     assert!(
         json.out.contains(r#"\u001b[2J"#),
         "as it is, in JSON: {json:?}"

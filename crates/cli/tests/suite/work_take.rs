@@ -1,17 +1,19 @@
 //! `baton queue work take`, `ack` and `nack`, each a process of its own. On Baton's server, or with
 //! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper.
 
-use crate::common::{Place, Ran, Running};
+use std::process::Command;
+
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Proxy, Variant};
 use serde_json::Value;
-use std::process::Command;
 
-struct Jobs(Place);
+use crate::common::{Ran, Running, ServedHome};
+
+struct Jobs(ServedHome);
 
 impl Jobs {
     async fn with(items: &[&str]) -> Self {
-        let jobs = Self(Place::new().await);
+        let jobs = Self(ServedHome::new().await);
         assert_eq!(jobs.run(&[&["put", "/q"], items].concat()).code, 0);
         jobs
     }

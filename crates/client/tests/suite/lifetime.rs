@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use crate::support::{Peer, SESSION, T, TICK, World, settle, stat};
 use baton_client::{
     Client, Clock, ConnectError, EndReason, EventKind, LeaseMode, LeaseOptions, OpCode, Session,
     State,
 };
 use baton_proto::{ErrorCode, MultiOp, MultiResult, Request, Response};
+
+use crate::support::{Peer, SESSION, T, TICK, World, settle, stat};
 
 /// Serves a connection: every request is answered, heartbeats among them; other requests are
 /// refused.

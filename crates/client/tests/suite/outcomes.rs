@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use crate::support::{Peer, SESSION, T, World, settle, stat};
 use baton_client::{
     Acl, Cleanup, CleanupError, Client, CreateMode, DeleteOptions, EndReason, Error, Op, OpCode,
     Reason, Session, State,
 };
 use baton_proto::{ErrorCode, MultiResult, ReplyHeader, Request, Response, Stat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::{Peer, SESSION, T, World, settle, stat};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_queued_goes_out_in_one_write_and_answers_come_in_order() {

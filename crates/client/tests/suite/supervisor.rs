@@ -1,8 +1,10 @@
 //! The client that outlives its sessions: how long it tries for the next one, and what ends that.
 
-use crate::support::{SESSION, T, World};
-use baton_client::{Client, Clock, ConnectError, State};
 use std::time::Duration;
+
+use baton_client::{Client, Clock, ConnectError, State};
+
+use crate::support::{SESSION, T, World};
 
 /// A client whose session was lost because its only server is gone.
 async fn bereft(world: &mut World, new_session_within: Option<Duration>) -> Client {

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use crate::support::{Peer, SESSION, World, settle, stat};
 use baton_client::{AddWatchMode, EventKind, OpCode, PersistentEvent, Session, Watch};
 use baton_proto::{ErrorCode, Request, Response, WatcherKind};
+
+use crate::support::{Peer, SESSION, World, settle, stat};
 
 async fn data_watch(s: &Session, peer: &mut Peer, path: &str) -> Watch {
     let pending = s.get_data_watch(path);

@@ -5,6 +5,12 @@
 //! (`docs/internals/hazards.md` §6.1). Must never carry a node or a marker from one session to the
 //! next (H04).
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Client, LeaseError, LeaseHold, Session};
+use uuid::Uuid;
+
 use super::{LockError, WaitProgress};
 use crate::guard::Guard;
 use crate::naming::{Dialect, LockMode, NamingScheme};
@@ -13,10 +19,6 @@ use crate::wait_queue::{
     self, AcquireError, Contention, DelayedUntil, GrantedNode, OwnNodeWatch, Position, Step,
     WaiterNode,
 };
-use baton_client::{Client, LeaseError, LeaseHold, Session};
-use std::sync::Arc;
-use std::time::Duration;
-use uuid::Uuid;
 
 /// Pause between two checks of a lease that is not established yet.
 const LEASE_PAUSE: Duration = Duration::from_millis(5);

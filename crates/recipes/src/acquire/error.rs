@@ -1,10 +1,12 @@
 //! Why a lock was not acquired.
 
+use std::time::Duration;
+
+use baton_client::{ConnectError, Error, LeaseError};
+
 use crate::guard::LostReason;
 use crate::naming::Refusal;
 use crate::time_limit::WaitedFor;
-use baton_client::{ConnectError, Error, LeaseError};
-use std::time::Duration;
 
 /// Why a lock was not acquired. Whichever it is, no waiter node of this attempt stays behind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,10 +3,11 @@
 //! Owns nothing but what was last reported: it asks no server and decides nothing. An acquire
 //! reports what it has found out for its own purposes, so the number of those before it may be old.
 
-use crate::time_limit::WaitedFor;
-use crate::wait_queue::Step;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::time_limit::WaitedFor;
+use crate::wait_queue::Step;
 
 /// What an acquire reports while it waits: give it to [`Mutex::progress`](crate::Mutex::progress)
 /// or one of its kin, and read it while the acquire is driven. Cheap to clone; clones show the

@@ -3,14 +3,16 @@
 //! Owns the distinction between "read again" and "give up". It may say "read again" after a change
 //! that was perhaps applied, because every loop here reads the tree before it changes it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client, Data, Error, Session};
+use tokio::time::Instant;
+
 use super::BarrierError;
 use crate::retry;
 use crate::time_limit::WaitedFor;
 use crate::wait_queue::AcquireError;
-use baton_client::{Acl, Client, Data, Error, Session};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
 pub(super) struct BarrierContext {

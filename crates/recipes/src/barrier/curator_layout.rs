@@ -6,14 +6,15 @@
 //! are not waited for, and our own `ready` alone is deleted. There is no common outcome: a member
 //! whose time is up leaves alone.
 
+use baton_client::{CreateMode, Session};
+use uuid::Uuid;
+
 use super::Left;
 use super::context::{BarrierContext, Halt, Limit};
 use super::member::Member;
 use super::round::Newest;
 use crate::parents::{Parents, ensure_parents};
 use crate::wait_queue::until_gone;
-use baton_client::{CreateMode, Session};
-use uuid::Uuid;
 
 /// The node that is made once all are in.
 pub(crate) const READY: &str = "ready";

@@ -5,6 +5,13 @@
 //! outcome there, whatever they saw on the way (H63). Must never conclude anything from an event or
 //! from a count alone.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client, CreateMode, Op, Session};
+use uuid::Uuid;
+
 use super::context::{BarrierContext, Halt, Limit};
 use super::entered::Inside;
 use super::member::Member;
@@ -14,11 +21,6 @@ use crate::parents::{Parents, ensure_parents};
 use crate::record::Record;
 use crate::wait_queue::order::{self, SequentialChild};
 use crate::wait_queue::until_gone;
-use baton_client::{Acl, Client, CreateMode, Op, Session};
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
-use uuid::Uuid;
 
 /// The greatest number that can meet: each member is one part of the deciding multi, and a line of
 /// the round's record.

@@ -4,15 +4,17 @@
 //! one multi, so that one that has left can be distinguished from one that was lost; that nobody is
 //! inside any more is a fact that cannot be undone, because a round's members are fixed.
 
+use std::future::Future;
+use std::time::Duration;
+
+use baton_client::{CreateMode, Op, Session};
+
 use super::BarrierError;
 use super::context::{BarrierContext, Halt, Limit};
 use super::curator_layout::CuratorInside;
 use super::member::Member;
 use super::round::{Left, Phase, Round, RoundNode, parse};
 use crate::wait_queue::until_gone;
-use baton_client::{CreateMode, Op, Session};
-use std::future::Future;
-use std::time::Duration;
 
 /// Inside the barrier, together with all other members of the round. Dropping it leaves without
 /// waiting: the others count this member as lost.

@@ -1,8 +1,10 @@
 //! Why a meeting did not come about.
 
-use crate::time_limit::WaitedFor;
-use baton_client::{ConnectError, Error};
 use std::time::Duration;
+
+use baton_client::{ConnectError, Error};
+
+use crate::time_limit::WaitedFor;
 
 /// Why a barrier or a latch did not do what was asked. Whichever it is, no node of ours stays
 /// behind.

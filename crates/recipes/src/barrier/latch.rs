@@ -4,14 +4,16 @@
 //! marker named for who counts. The marker shows afterwards whether it was applied, and makes a
 //! second one impossible.
 
+use std::time::Duration;
+
+use baton_client::{Acl, Client, CreateMode, Op, Session};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
 use super::BarrierError;
 use super::context::{BarrierContext, Halt, Limit};
 use super::single::Barrier;
 use crate::parents::{Parents, ensure_parents};
-use baton_client::{Acl, Client, CreateMode, Op, Session};
-use serde::{Deserialize, Serialize};
-use std::time::Duration;
-use uuid::Uuid;
 
 /// The greatest count: each count-down leaves a marker until the latch is removed.
 const MOST: u32 = 100_000;

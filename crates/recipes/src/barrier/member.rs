@@ -3,8 +3,9 @@
 //! Owns it until it is deleted: dropped at any point it is taken away, now or as soon as the server
 //! can be reached (H10).
 
-use crate::wait_queue::{self, AcquireError};
 use baton_client::{CreateMode, Error, Session};
+
+use crate::wait_queue::{self, AcquireError};
 
 #[derive(Debug)]
 pub(super) struct Member {

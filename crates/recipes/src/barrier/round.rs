@@ -3,8 +3,9 @@
 //! Owns their JSON forms. A round's state changes only under its version, so the first decision is
 //! valid for all.
 
-use super::BarrierError;
 use serde::{Deserialize, Serialize};
+
+use super::BarrierError;
 
 /// The barrier's own node: the newest round, 0 before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

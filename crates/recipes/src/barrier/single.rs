@@ -3,15 +3,17 @@
 //! Owns the wait, which reads the tree after every event and with every new session (H64), and
 //! never takes an event for the answer. Must never close or open a gate twice for one call.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, CleanupError, Client, CreateMode, Op, Session};
+use bytes::Bytes;
+
 use super::BarrierError;
 use super::context::{BarrierContext, Halt, Limit};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
-use baton_client::{Acl, CleanupError, Client, CreateMode, Op, Session};
-use bytes::Bytes;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// A gate at a path of the tree: closed while the node exists, open while it does not.
 ///

@@ -3,9 +3,10 @@
 //! Owns the difference between two states. Must never report a change that the tree did not make,
 //! nor miss a deletion because it happened without a connection (H82).
 
-use super::view::{CachedNode, Change};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use super::view::{CachedNode, Change};
 
 pub(super) type Nodes = BTreeMap<Arc<str>, CachedNode>;
 
@@ -141,10 +142,11 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use baton_client::Stat;
     use bytes::Bytes;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn node(czxid: i64, mzxid: i64) -> CachedNode {
         let stat = Stat {

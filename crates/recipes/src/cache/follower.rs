@@ -6,19 +6,21 @@
 //! tree as of the last answer. Must never show a state in between, nor trust that it was notified
 //! of everything: after each gap in the connection the whole subtree is read and compared (H82).
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use baton_client::{
+    AddWatchMode, Applied, Client, ConnectError, Error, EventKind, PersistentEvent,
+    PersistentWatch, Session, State, StateStream, path,
+};
+use tokio::sync::{mpsc, oneshot};
+
 use super::draft::Draft;
 use super::error::CacheError;
 use super::state::{CacheState, CacheStatus};
 use super::view::CachedNode;
 use crate::backoff::Backoff;
 use crate::retry;
-use baton_client::{
-    AddWatchMode, Applied, Client, ConnectError, Error, EventKind, PersistentEvent,
-    PersistentWatch, Session, State, StateStream, path,
-};
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
 
 /// How many reads are under way at once.
 const WINDOW: usize = 128;

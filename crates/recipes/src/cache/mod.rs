@@ -17,12 +17,14 @@ pub use error::CacheError;
 pub use state::{CacheEvents, CacheStatus};
 pub use view::{CacheEvent, CachedNode, Change, Snapshot, Update};
 
-use baton_client::{Client, ConnectError};
-use state::{CacheState, Limits};
 use std::sync::Arc;
+
+use baton_client::{Client, ConnectError};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
+
+use state::{CacheState, Limits};
 
 /// How many callers of [`TreeCache::catch_up`] queue before further ones wait to do so.
 const ASKS: usize = 64;

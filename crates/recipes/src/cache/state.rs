@@ -3,12 +3,14 @@
 //! Owns the shown state and the order in which listeners are notified. A step is shown and sent
 //! under one lock, so that a listener's first snapshot and the steps after it fit together.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, watch};
+
 use super::draft::{Draft, Size};
 use super::error::CacheError;
 use super::view::{CacheEvent, Snapshot, Update};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::{broadcast, watch};
 
 /// How far a cache is.
 #[derive(Clone, Debug, PartialEq, Eq)]

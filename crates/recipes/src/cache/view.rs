@@ -2,10 +2,11 @@
 //!
 //! Owns plain data. A snapshot never changes once it is handed out.
 
-use baton_client::Stat;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use baton_client::Stat;
+use bytes::Bytes;
 
 /// A node as the cache has it: data and record of the same instant.
 #[derive(Clone, Debug, PartialEq, Eq)]

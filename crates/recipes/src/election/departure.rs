@@ -5,9 +5,10 @@
 //! sees that node but by a watch for it. Must never guess: where a marker could have been missed,
 //! or the leader makes none, the answer is [`Departure::Unknown`].
 
+use baton_client::{Error, EventKind, Op, Session, State, Watch};
+
 use super::Leader;
 use crate::wait_queue::{release_marker, signal};
-use baton_client::{Error, EventKind, Op, Session, State, Watch};
 
 /// Why a leader went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

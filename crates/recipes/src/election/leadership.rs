@@ -3,11 +3,13 @@
 //! Owns the way out of it: first this process no longer takes itself for the leader, then the offer
 //! is deleted (H59).
 
-use super::{Participant, Stage, Term};
-use crate::guard::{Guard, ReleaseError};
 use std::ops::Deref;
 use std::sync::Arc;
+
 use tokio::time::Instant;
+
+use super::{Participant, Stage, Term};
+use crate::guard::{Guard, ReleaseError};
 
 /// RAII guard of a term: this participant leads as long as it exists and [`Guard::check`] succeeds.
 /// Dropping it resigns in the background.

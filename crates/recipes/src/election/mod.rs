@@ -37,20 +37,22 @@ pub use stage::{Stage, StageStream};
 pub use term::Term;
 pub use term_end::TermEnd;
 
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use baton_client::{Acl, Client, CreateMode, Error};
+use tokio::time::Instant;
+use uuid::Uuid;
+
 use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, Report, WaitProgress};
 use crate::guard::{Guard, LostReason, TxnError};
 use crate::naming::{Dialect, NamingScheme};
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::Step;
-use baton_client::{Acl, Client, CreateMode, Error};
 use stage::Announcer;
-use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use term::TermRecord;
-use tokio::time::Instant;
-use uuid::Uuid;
 
 /// An election on a path of the tree.
 ///

@@ -4,13 +4,14 @@
 //! server a hundred watches and a change of leader wakes each of them once, while followers that
 //! come and go wake none. Who asks for reasons has two more, beside it.
 
+use baton_client::{Data, EventKind, Session, Watch};
+
 use super::departure::{Departure, DepartureWatches};
 use super::{ElectionError, Leader};
 use crate::acquire::{Acquisition, LockError};
 use crate::record::Record;
 use crate::retry;
 use crate::wait_queue::{self, AcquireError};
-use baton_client::{Data, EventKind, Session, Watch};
 
 /// A sequence of leaders. Dropping it removes its watch.
 ///

@@ -4,10 +4,11 @@
 //! notified of. Both are bound to the leader that was seen: whoever leads by then is left alone
 //! (H18).
 
+use baton_client::{CleanupError, Error, Session};
+
 use super::{ElectionError, Leader, LeaderElection, departure};
 use crate::retry;
 use crate::wait_queue::RELEASE_REQUEST;
-use baton_client::{CleanupError, Error, Session};
 
 impl LeaderElection {
     /// Asks `leader` to resign: a Baton leader drops its work, or stops its command, and withdraws.

@@ -3,9 +3,11 @@
 //! Owns the stage names, which are those of zookeeper-recipes' `LeaderElectionSupport`. Each
 //! listener has its own cursor, so a slow one never drops a stage for itself or delays another.
 
-use super::term::Term;
 use std::sync::{Mutex, PoisonError};
+
 use tokio::sync::mpsc;
+
+use super::term::Term;
 
 /// What a participant in an election has just done.
 ///

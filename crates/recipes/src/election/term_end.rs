@@ -3,11 +3,13 @@
 //! Owns when the next campaign begins. The caller alone decides that there is none; a failure never
 //! ends the loop by itself.
 
-use super::{ElectionError, LeaderElection, Term};
-use crate::backoff::Backoff;
 use std::fmt;
 use std::ops::ControlFlow;
+
 use tokio::time::Instant;
+
+use super::{ElectionError, LeaderElection, Term};
+use crate::backoff::Backoff;
 
 /// How a term, or the way to it, has ended: see [`LeaderElection::lead_forever`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -124,8 +124,9 @@ impl Pause {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
 
     #[tokio::test]
     async fn a_paused_thread_takes_no_step_until_it_is_resumed() {

@@ -4,10 +4,11 @@
 //! Owns the deadline by our own clock. It must never be later than the server's
 //! (`docs/internals/hazards.md` §6.1).
 
-use baton_client::{BootInstant, Clock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use baton_client::{BootInstant, Clock};
 
 /// The clock-rate bound that such a time is shortened by: servers' clocks may run one percent
 /// faster than ours.
@@ -63,10 +64,12 @@ impl ClaimDeadline {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use baton_client::BoxFuture;
     use std::pin::pin;
     use std::task::{Context, Waker};
+
+    use baton_client::BoxFuture;
+
+    use super::*;
 
     /// A clock that does not move, and wakes nobody.
     #[derive(Debug)]

@@ -5,14 +5,16 @@
 //! and one that blocks the session's too loses it with the lease. The guard must have ended before
 //! its nodes are deleted.
 
-use super::Guard;
-use super::state::GuardState;
-use crate::lost_reason::LostReason;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+
+use super::Guard;
+use super::state::GuardState;
+use crate::lost_reason::LostReason;
 
 impl Guard {
     /// Asks `probe` once per `period` whether the application is alive, and gives the lock away

@@ -3,13 +3,15 @@
 //! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node
 //! that was gone before (H09).
 
-use super::state::GuardState;
-use crate::lost_reason::LostReason;
-use crate::wait_queue::WaiterNode;
-use baton_client::{CleanupError, Deletion, Error};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+
+use baton_client::{CleanupError, Deletion, Error};
+
+use super::state::GuardState;
+use crate::lost_reason::LostReason;
+use crate::wait_queue::WaiterNode;
 
 /// The release could not be confirmed, or there was nothing left to release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

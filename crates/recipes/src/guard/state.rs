@@ -4,14 +4,16 @@
 //! of the switch itself, for a guard that was lost, and the guard's owner, for one that is released
 //! or whose owner keeps the nodes. The lease is asked each time, never remembered.
 
-use crate::lost_reason::LostReason;
-use crate::receipt::Receipts;
-use crate::wait_queue::NodeDeletion;
-use baton_client::Session;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
+
+use baton_client::Session;
 use tokio::sync::Notify;
+
+use crate::lost_reason::LostReason;
+use crate::receipt::Receipts;
+use crate::wait_queue::NodeDeletion;
 
 #[derive(Debug)]
 pub(crate) struct GuardState {

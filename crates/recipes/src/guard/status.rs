@@ -2,11 +2,12 @@
 //!
 //! Owns nothing of the guard: it can neither release it nor keep it from ending.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::claim_deadline::ClaimDeadline;
 use super::state::GuardState;
 use crate::lost_reason::LostReason;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Whether a guard is held, for those who do not have it: worker threads, a health endpoint. Cheap
 /// to clone, wait-free to ask; it may outlive the guard.

@@ -6,12 +6,14 @@
 //! the answer is lost (`docs/internals/hazards.md` §6.1, rule 3). Must never send anything once the
 //! guard has ended, nor send again what may have been applied.
 
+use std::sync::Arc;
+
+use baton_client::{CreateMode, Error, Op, OpResult};
+use bytes::Bytes;
+
 use super::state::GuardState;
 use crate::lost_reason::LostReason;
 use crate::receipt::Outcome;
-use baton_client::{CreateMode, Error, Op, OpResult};
-use bytes::Bytes;
-use std::sync::Arc;
 
 /// A set of changes, applied whole or not at all, and only while the lock is held: decided by the
 /// server, at its position in the order of all changes, not by a read beforehand.

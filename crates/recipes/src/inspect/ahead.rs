@@ -3,14 +3,15 @@
 //! Owns how a position is read at little cost: the names of a queue, and the data of one holder,
 //! however long the queue is.
 
+use baton_client::{Error, Session};
+use baton_proto::path::{join, name, parent};
+use serde::Serialize;
+
 use super::children::{Candidate, Children, NodeMode};
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::lock_node::{LockNode, rank, read_in_order};
 use crate::wait_queue::order::{self, SequentialChild};
-use baton_client::{Error, Session};
-use baton_proto::path::{join, name, parent};
-use serde::Serialize;
 
 /// The part of a wait queue before one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

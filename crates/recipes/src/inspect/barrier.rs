@@ -2,6 +2,10 @@
 //!
 //! Owns what a barrier's nodes say to somebody who takes no part.
 
+use baton_client::{Data, Error, Session};
+use baton_proto::path::{join, name};
+use serde::Serialize;
+
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::node_info::{NodeInfo, Unreadable, children, read_all, readable};
@@ -9,9 +13,6 @@ use crate::barrier::{
     BarrierLayout, Count, DONE_PREFIX, MEMBER_PREFIX, Newest, Phase, READY, Round, round_name,
 };
 use crate::retry;
-use baton_client::{Data, Error, Session};
-use baton_proto::path::{join, name};
-use serde::Serialize;
 
 /// A round of a double barrier: where its members are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

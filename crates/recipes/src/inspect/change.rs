@@ -3,13 +3,14 @@
 //! Owns both changes. Each is bound to the node that was seen: a node that was made at its path
 //! since, and a node that was written to since, are left alone (H18).
 
+use baton_client::{Error, Op, Session};
+use baton_proto::Stat;
+
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::lock_node::LockNode;
 use crate::retry;
 use crate::wait_queue::RELEASE_REQUEST;
-use baton_client::{Error, Op, Session};
-use baton_proto::Stat;
 
 /// The state of a node since it was seen.
 enum Since {

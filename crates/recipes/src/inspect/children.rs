@@ -3,10 +3,11 @@
 //! Owns which child is a node of a wait queue, of which library and in which mode. It never
 //! guesses: a child that no naming scheme reads is listed as foreign.
 
-use crate::naming::{self, Child, Dialect, LockMode, NamingScheme, Refusal, RwDialect};
-use crate::rendering::{self, OneLine};
 use baton_proto::path::join;
 use serde::{Serialize, Serializer};
+
+use crate::naming::{self, Child, Dialect, LockMode, NamingScheme, Refusal, RwDialect};
+use crate::rendering::{self, OneLine};
 
 /// The one node of a simple lock.
 const SIMPLE: &str = "lock";

@@ -1,7 +1,8 @@
 //! Why something could not be read or changed.
 
-use crate::work_queue::WorkError;
 use baton_client::{ConnectError, Error};
+
+use crate::work_queue::WorkError;
 
 /// Why an [`Inspector`](super::Inspector) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,14 +2,15 @@
 //!
 //! Owns the list of members as somebody sees it who is none of them.
 
+use baton_client::{Data, Error, Session};
+use baton_proto::path::{join, name};
+use serde::Serialize;
+
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::node_info::{NodeInfo, Unreadable, children, read_all};
 use crate::membership::GroupLayout;
 use crate::rendering::OneLine;
-use baton_client::{Data, Error, Session};
-use baton_proto::path::{join, name};
-use serde::Serialize;
 
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

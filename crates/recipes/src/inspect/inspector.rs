@@ -2,11 +2,13 @@
 //!
 //! Owns how a read goes on after a lost connection or session.
 
+use std::sync::Arc;
+
+use baton_client::{Client, Error, Session};
+
 use super::error::InspectError;
 use crate::retry;
 use crate::server_clock::ServerClock;
-use baton_client::{Client, Error, Session};
-use std::sync::Arc;
 
 /// Reads recipes without taking part in them. Cheap to clone; nothing is sent until a method is
 /// called.

@@ -3,6 +3,10 @@
 //! Owns who counts as a holder. Must never count a permit that was asked for and not granted, nor
 //! say that a node waits for one of another naming scheme.
 
+use baton_client::{Error, Session};
+use baton_proto::path::{join, name, parent};
+use serde::Serialize;
+
 use super::children::{Candidate, Children, ForeignChild, NodeMode, Scheme};
 use super::error::InspectError;
 use super::inspector::Inspector;
@@ -10,9 +14,6 @@ use super::lock_node::{LockNode, read_in_order};
 use super::node_info::{NodeInfo, Unreadable, answer, children, readable};
 use crate::naming::{Refusal, is_kazoo_lease};
 use crate::rendering::OneLine;
-use baton_client::{Error, Session};
-use baton_proto::path::{join, name, parent};
-use serde::Serialize;
 
 /// The folder of a semaphore's permits.
 const LEASES: &str = "leases";
@@ -379,9 +380,10 @@ fn granted_and_pending(
 
 #[cfg(test)]
 mod tests {
+    use baton_proto::Stat;
+
     use super::*;
     use crate::naming::{Dialect, RwDialect};
-    use baton_proto::Stat;
 
     fn node(scheme: Scheme, mode: NodeMode, czxid: i64) -> LockNode {
         let stat = Stat {

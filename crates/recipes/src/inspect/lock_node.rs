@@ -3,13 +3,15 @@
 //! Owns what a node of a lock says of its holder. The order is the one by which waiters are served
 //! (`wait_queue::order`).
 
+use std::collections::HashMap;
+
+use baton_client::{Data, Error, Session};
+use serde::Serialize;
+
 use super::children::{Candidate, NodeMode, Scheme};
 use super::node_info::{NodeInfo, Unreadable, read_all};
 use crate::wait_queue::order::{self, SequentialChild};
 use crate::wait_queue::{is_release_request, kept_position};
-use baton_client::{Data, Error, Session};
-use serde::Serialize;
-use std::collections::HashMap;
 
 /// A node of a lock: a holder or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

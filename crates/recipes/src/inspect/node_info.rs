@@ -3,14 +3,16 @@
 //! Owns what is kept of a node, and the pipelined reads of many. Must never keep all of a large
 //! node: data comes from whoever can write to the tree.
 
-use crate::record::Record;
-use crate::rendering::{self, OneLine};
-use crate::retry;
+use std::time::Duration;
+
 use baton_client::{Data, Error, Pending, Session};
 use baton_proto::Stat;
 use bytes::Bytes;
 use serde::Serialize;
-use std::time::Duration;
+
+use crate::record::Record;
+use crate::rendering::{self, OneLine};
+use crate::retry;
 
 /// Reads that are under way at once. What they return is bounded by this, not by the number of
 /// nodes.

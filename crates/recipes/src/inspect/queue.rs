@@ -3,15 +3,17 @@
 //! Owns what a queue's folder says without an item being taken. The layout is the caller's to name:
 //! names of several layouts look alike, and it is never guessed.
 
+use std::collections::HashMap;
+
+use baton_client::{Error, Session};
+use baton_proto::path::join;
+use serde::Serialize;
+
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::node_info::{NodeInfo, Unreadable, answer, children, read_all};
 use crate::queue::Format;
 use crate::wait_queue::order::{self, SequentialChild};
-use baton_client::{Error, Session};
-use baton_proto::path::join;
-use serde::Serialize;
-use std::collections::HashMap;
 
 /// How many items are asked for at once where the first may be taken meanwhile.
 const FIRST: usize = 8;

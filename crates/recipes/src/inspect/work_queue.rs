@@ -2,10 +2,11 @@
 //!
 //! Owns nothing but the sum of what a [`WorkQueue`] says of itself.
 
+use serde::Serialize;
+
 use super::error::InspectError;
 use super::inspector::Inspector;
 use crate::work_queue::{ClaimInfo, DeadLetter, Depth, WorkQueue};
-use serde::Serialize;
 
 /// The most dead letters of a snapshot.
 const DEAD_LETTERS: usize = 100;

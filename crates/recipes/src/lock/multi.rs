@@ -4,6 +4,15 @@
 //! (H49). Where all are free it is one multi. Must never wait for one lock while it waits in the
 //! queue of a later one: two callers could then wait for each other.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use baton_client::{Acl, Client, Session};
+use uuid::Uuid;
+
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::{Guard, GuardStatus, LostReason, Releasing, Txn};
 use crate::naming::{Dialect, NamingScheme};
@@ -12,13 +21,6 @@ use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{
     self, DelayedUntil, GrantedNode, NewNode, OwnNodeWatch, Position, WaiterNode,
 };
-use baton_client::{Acl, Client, Session};
-use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
-use std::time::Duration;
-use uuid::Uuid;
 
 /// The most locks that are tried for in one multi; more are taken one after the other.
 const MOST_IN_ONE_MULTI: usize = 64;

@@ -3,17 +3,19 @@
 //! Owns the table of who holds, by logical owner, and the count of each. Must never take the table
 //! for the lock: a re-entry succeeds only while the guard that it joins holds (H33).
 
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+use uuid::Uuid;
+
 use super::Mutex;
 use crate::acquire::LockError;
 use crate::guard::{Guard, Releasing};
 use crate::naming::Dialect;
 use crate::time_limit::{WaitedFor, at_most};
-use baton_client::{Acl, Client};
-use std::collections::HashMap;
-use std::ops::Deref;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
-use uuid::Uuid;
 
 /// On whose behalf a [`ReentrantMutex`] is acquired: a request, a job, a thread of control,
 /// whatever the program says. Clones are the same owner.

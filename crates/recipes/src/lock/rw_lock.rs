@@ -3,16 +3,18 @@
 //! Owns the two kinds of acquire, and the changes between them. Must never let a reader wait to
 //! become the writer: two that did so would wait for each other (H44).
 
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+
 use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, WaitProgress};
 use crate::guard::{Guard, LostReason, Releasing};
 use crate::naming::{LockMode, NamingScheme, RwDialect};
 use crate::record::Record;
 use crate::time_limit::at_most;
 use crate::wait_queue::AcquireError;
-use baton_client::{Acl, Client};
-use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// A lock on a path of the tree, for any number of readers or one writer at a time, in order of
 /// arrival: a reader that comes after a waiting writer waits behind it.

@@ -4,6 +4,14 @@
 //! session for its own by the session alone: two acquires of one session exclude each other, and
 //! are distinguished by the node's data (H06, H16).
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client, CreateMode, Error, Session};
+use baton_proto::Stat;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::Guard;
 use crate::naming::{Child, Dialect, NamingScheme, Refusal};
@@ -12,12 +20,6 @@ use crate::record::Record;
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNode, until_gone};
-use baton_client::{Acl, Client, CreateMode, Error, Session};
-use baton_proto::Stat;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::oneshot;
-use uuid::Uuid;
 
 /// The name of the one node.
 const NODE: &str = "lock";

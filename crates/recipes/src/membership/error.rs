@@ -1,7 +1,8 @@
 //! Why a member is not registered, or a group cannot be seen.
 
-use crate::cache::CacheError;
 use baton_client::{ConnectError, Error};
+
+use crate::cache::CacheError;
 
 /// Why a member is not registered, or a group cannot be seen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,17 +5,19 @@
 //! node: its owner session shows whose it is, or the instance id in its data for the time before
 //! this process.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use baton_client::{
+    Client, ConnectError, CreateMode, Data, Error, EventKind, Op, Pending, Session, Watch, path,
+};
+
 use super::error::MemberError;
 use super::layout;
 use super::node_control::{NodeControl, NodeState, Registered};
 use crate::backoff::Backoff;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
-use baton_client::{
-    Client, ConnectError, CreateMode, Data, Error, EventKind, Op, Pending, Session, Watch, path,
-};
-use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// How many of our own former sessions are remembered: more than can be dying at once.
 const FORMER: usize = 64;

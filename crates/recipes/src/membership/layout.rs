@@ -3,11 +3,12 @@
 //! Owns names and data of members' nodes (`docs/internals/hazards.md` §2.1). Data shows who a
 //! member says it is; only the owner session shows whose the node is (H06).
 
-use super::error::MemberError;
-use crate::record::Record;
 use baton_proto::path;
 use bytes::Bytes;
 use uuid::Uuid;
+
+use super::error::MemberError;
+use crate::record::Record;
 
 /// The names and data of a group's members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -30,11 +30,13 @@ pub use node_control::{NodeState, Registered};
 pub use persistent_node::PersistentNode;
 pub use view::{GroupUpdate, GroupView, Member};
 
+use std::sync::Arc;
+
+use baton_client::{Acl, Client};
+use uuid::Uuid;
+
 use crate::cache::TreeCache;
 use crate::record::Record;
-use baton_client::{Acl, Client};
-use std::sync::Arc;
-use uuid::Uuid;
 use view::Own;
 
 /// A group at a path of the tree: its members are the ephemeral nodes below it.

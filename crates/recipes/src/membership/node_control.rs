@@ -3,13 +3,15 @@
 //! Owns the state that is shown, and what the handle wants of the keeper. It must never say
 //! "registered" of a node that is not our live session's (H81).
 
-use super::error::MemberError;
-use baton_client::Session;
-use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_client::Session;
+use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
+
+use super::error::MemberError;
 
 /// The state of a [`PersistentNode`](crate::membership::PersistentNode).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,14 +2,16 @@
 //!
 //! Owns the handle. The keeper does all that the handle asks for.
 
+use std::sync::Arc;
+
+use baton_client::{Client, ConnectError};
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
 use super::error::MemberError;
 use super::keeper;
 use super::node_control::{NodeControl, NodeState, Registered};
-use baton_client::{Client, ConnectError};
-use bytes::Bytes;
-use std::sync::Arc;
-use tokio::runtime::Handle;
-use uuid::Uuid;
 
 /// An ephemeral node that is made again whenever it is gone, until this handle is closed or
 /// dropped.

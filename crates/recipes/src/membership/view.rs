@@ -3,16 +3,18 @@
 //! Owns the list of members made of a [`TreeCache`]. Must never list an own registration that is
 //! not in force (H81), nor show a list that never was: each is the group as of one instant.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use baton_proto::path;
+use bytes::Bytes;
+use tokio::sync::watch;
+
 use super::error::MemberError;
 use super::layout::GroupLayout;
 use super::node_control::{NodeControl, NodeState};
 use crate::cache::{CacheError, CacheEvents, CacheStatus, Snapshot, TreeCache};
 use crate::record::Record;
-use baton_proto::path;
-use bytes::Bytes;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::watch;
 
 /// A member, as read from its node.
 #[derive(Clone, Debug, PartialEq, Eq)]

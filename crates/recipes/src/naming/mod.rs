@@ -19,8 +19,9 @@ pub(crate) use lock_mode::LockMode;
 pub use read_write::RwDialect;
 pub(crate) use scheme::NamingScheme;
 
-use sequence_number::Tail;
 use uuid::Uuid;
+
+use sequence_number::Tail;
 
 /// Whose names a path carries. Every participant on one path must use the same one.
 ///

@@ -3,10 +3,11 @@
 //! Owns their form in each library. A reader that was a writer has the writer's number in its name
 //! (H43).
 
+use uuid::Uuid;
+
 use super::sequence_number::Tail;
 use super::{Child, Family, LockMode, Refusal, UnknownDialect};
 use crate::record;
-use uuid::Uuid;
 
 /// Whose names a read/write lock's path carries. Every participant on one path must use the same
 /// one.

@@ -3,8 +3,9 @@
 //! Owns the difference between the names of mutexes and those of read/write locks. Must never say
 //! that a node blocks nobody unless all participants of the same names say so too.
 
-use super::{Child, Dialect, LockMode, RwDialect};
 use uuid::Uuid;
+
+use super::{Child, Dialect, LockMode, RwDialect};
 
 /// The naming scheme of one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

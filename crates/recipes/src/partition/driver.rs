@@ -3,16 +3,18 @@
 //! Owns the acquisitions under way, and the notifications about guards that were handed out. Must
 //! never take a guard back from its user: it asks.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+
 use super::{PartitionError, PartitionEvent, hash};
 use crate::acquire::LockError;
 use crate::backoff::Backoff;
 use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
 use crate::membership::{GroupUpdate, GroupView, NodeState, Registration};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
 
 pub(super) struct Driver {
     registration: Registration,

@@ -9,17 +9,19 @@
 mod driver;
 mod hash;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use baton_client::{Acl, Client};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
 use crate::acquire::LockError;
 use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
 use crate::membership::{MemberError, Membership};
 use crate::naming::Dialect;
-use baton_client::{Acl, Client};
 use driver::Driver;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 /// Events that wait to be taken, at most.
 const EVENTS: usize = 16;

@@ -63,8 +63,9 @@ pub(super) fn decode(data: &Bytes) -> Result<Vec<Bytes>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn the_bytes_are_those_of_curator() {

@@ -3,13 +3,15 @@
 //! Owns the times in names. Producers and consumers use the server's time, so a machine whose own
 //! clock is minutes off changes nothing (H76).
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use baton_client::{Acl, Client};
+use bytes::Bytes;
+
 use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, curator_delay_prefix};
 use crate::server_clock::millis;
-use baton_client::{Acl, Client};
-use bytes::Bytes;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A queue whose items can be taken once they are due, the earliest due time first.
 ///

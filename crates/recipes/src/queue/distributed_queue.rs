@@ -3,12 +3,14 @@
 //! Owns the operations of the original recipe and their names. A take deletes the item: a consumer
 //! that crashes with it loses it. The documentation must never promise more.
 
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+use bytes::Bytes;
+
 use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, QueueLayout, plain_prefix};
-use baton_client::{Acl, Client};
-use bytes::Bytes;
-use std::time::Duration;
 
 /// A queue at a path of the tree: first in, first out, each item taken by one consumer.
 ///

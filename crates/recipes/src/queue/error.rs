@@ -1,10 +1,12 @@
 //! The error of queue operations.
 
-use crate::guard::LostReason;
-use crate::time_limit::WaitedFor;
+use std::time::Duration;
+
 use baton_client::{ConnectError, Error, LeaseError};
 use bytes::Bytes;
-use std::time::Duration;
+
+use crate::guard::LostReason;
+use crate::time_limit::WaitedFor;
 
 /// Why a queue operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

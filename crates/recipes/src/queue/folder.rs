@@ -4,6 +4,13 @@
 //! twice because an outcome was unknown (H66), nor lose one that it has deleted (H65), nor delete
 //! one that it cannot read (H72).
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
+use bytes::Bytes;
+
 use super::error::QueueError;
 use super::folder_state::{FolderState, Item, Relist, Returned};
 use super::layout::{Format, Key};
@@ -13,11 +20,6 @@ use crate::retry;
 use crate::server_clock::ServerClock;
 use crate::time_limit::at_most;
 use crate::wait_queue::order::{self, SequentialChild};
-use baton_client::{Client, CreateMode, Error, Op, Session, Watch};
-use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// The longest sleep before the server's clock is read again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);

@@ -4,13 +4,15 @@
 //! Owns the takes under way, and the items that they took for cancelled callers. Must never lose an
 //! item that was deleted from the tree (H65).
 
-use crate::receipt::{self, Outcome, Receipts};
-use baton_client::{Error, Op, Session};
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_client::{Error, Op, Session};
+use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
+
+use crate::receipt::{self, Outcome, Receipts};
 
 /// An item that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,13 +2,15 @@
 //!
 //! Owns the ids in names. Must never remove an item of another id.
 
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+use bytes::Bytes;
+
 use super::error::QueueError;
 use super::folder::Folder;
 use super::folder_state::Item;
 use super::layout::{Format, curator_id_prefix, id_of, written_id};
-use baton_client::{Acl, Client};
-use bytes::Bytes;
-use std::time::Duration;
 
 /// A queue, first in, first out, whose items carry an id. Ids need not be unique.
 ///

@@ -4,16 +4,18 @@
 //! Its name is the item's, so a later claim may have the same path. The node must never be deleted
 //! except by its `czxid`, or under the item's version (H09, H18, H67).
 
+use std::sync::Arc;
+
+use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Session};
+use bytes::Bytes;
+use uuid::Uuid;
+
 use super::error::QueueError;
 use super::folder::Folder;
 use crate::guard::{self, GuardState, LostReason};
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
 use crate::wait_queue::{NodeDeletion, OwnNodeWatch};
-use baton_client::{CreateMode, Error, LeaseHold, Op, OpResult, Session};
-use bytes::Bytes;
-use std::sync::Arc;
-use uuid::Uuid;
 
 /// The version of the claims of this library. Claims of other libraries have version 0, so a change
 /// conditioned on this version fails on them. Each claim of this library raises the item's version,

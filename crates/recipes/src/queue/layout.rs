@@ -4,10 +4,11 @@
 //! exactly where the library of that layout does: an item that one of the two skips must not be
 //! delivered by the other.
 
+use bytes::Bytes;
+
 use super::curator_envelope;
 use super::error::QueueError;
 use crate::naming::sequence_number;
-use bytes::Bytes;
 
 /// The library whose names and bytes a queue has on the tree. All users of one path must use the
 /// same layout.

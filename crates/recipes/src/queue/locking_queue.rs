@@ -2,6 +2,14 @@
 //!
 //! Owns how an item is locked: list, claim, wait. Must never leave a claim that nobody uses (H69).
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client, Error, LeaseError, LeaseHold, Session};
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
 use super::error::QueueError;
 use super::folder::{Folder, check_path};
 use super::item_claim::{ClaimOutcome, claim_item};
@@ -9,12 +17,6 @@ use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, kazoo_stem, plain_prefi
 use super::locked_item::LockedItem;
 use crate::parents::{Parents, ensure_parents};
 use crate::time_limit::at_most;
-use baton_client::{Acl, Client, Error, LeaseError, LeaseHold, Session};
-use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// The largest item: its consumer writes it again in one request with the claim.
 const MAX_ITEM_BYTES: usize = 1_000_000;

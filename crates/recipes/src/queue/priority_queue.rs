@@ -3,12 +3,14 @@
 //! Owns the choice of a name for each priority. Must never write a priority that does not fit into
 //! the name, because the order of names would be wrong.
 
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+use bytes::Bytes;
+
 use super::error::QueueError;
 use super::folder::Folder;
 use super::layout::{Format, QueueLayout, curator_priority_prefix, kazoo_stem};
-use baton_client::{Acl, Client};
-use bytes::Bytes;
-use std::time::Duration;
 
 /// A queue whose lowest number comes first; of equal numbers, the item that was offered first.
 ///

@@ -1,8 +1,9 @@
 //! Why permits were not had.
 
+use std::time::Duration;
+
 use crate::acquire::LockError;
 use crate::time_limit::WaitedFor;
-use std::time::Duration;
 
 /// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours
 /// stays behind.

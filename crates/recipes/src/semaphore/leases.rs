@@ -5,10 +5,11 @@
 //! too, so both keep the maximum on one path. Must never leave out a child that it cannot read:
 //! others count it.
 
+use baton_client::{Error, Session};
+
 use crate::naming::{self, Child, Dialect};
 use crate::wait_queue::WaiterNode;
 use crate::wait_queue::order::{self, SequentialChild};
-use baton_client::{Error, Session};
 
 /// Whether leases of ours count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,15 @@
 //! version, so nobody ever takes one under a number that is not the tree's (H48). Must never
 //! overwrite a number that somebody else has stored meanwhile.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use baton_client::{CreateMode, Data, Error, Session};
+use baton_proto::Stat;
+
 use super::SemaphoreError;
 use crate::acquire::LockError;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
-use baton_client::{CreateMode, Data, Error, Session};
-use baton_proto::Stat;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// How much of foreign data is shown.
 const SHOWN_BYTES: usize = 40;

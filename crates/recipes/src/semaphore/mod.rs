@@ -14,6 +14,12 @@ mod maximum;
 
 pub use error::SemaphoreError;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client, Error, Op, Session};
+use uuid::Uuid;
+
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError, WaitProgress};
 use crate::guard::{Guard, LostReason};
 use crate::naming::Dialect;
@@ -21,12 +27,8 @@ use crate::record::Record;
 use crate::retry;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
-use baton_client::{Acl, Client, Error, Op, Session};
 use leases::LeaseStatus;
 use maximum::{Agreed, Maximum};
-use std::sync::Arc;
-use std::time::Duration;
-use uuid::Uuid;
 
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.
 const MOST_AT_ONCE: u32 = 500;

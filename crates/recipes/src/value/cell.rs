@@ -4,13 +4,15 @@
 //! whatever the data looks like: the values of other libraries have no room for a writer's tag
 //! (H77, H78). Must never write twice for one call.
 
+use std::sync::Arc;
+
+use baton_client::{Client, CreateMode, Data, Error, Op, Session, path};
+use bytes::Bytes;
+
 use super::error::ValueError;
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::retry;
-use baton_client::{Client, CreateMode, Data, Error, Op, Session, path};
-use bytes::Bytes;
-use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
@@ -148,8 +150,9 @@ impl Cell {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use baton_client::Config;
+
+    use super::*;
 
     #[test]
     fn h24_a_version_of_minus_one_is_stepped_over_and_never_asked_for() {

@@ -3,12 +3,13 @@
 //! Owns the loop of an addition. An addition happens once, or its caller receives that it is not
 //! known (H77).
 
+use baton_client::{Acl, Client, Data};
+use bytes::Bytes;
+
 use super::cell::{Cell, Expected};
 use super::counter_layout::CounterLayout;
 use super::error::ValueError;
 use super::shared_value::{SharedValue, Values};
-use baton_client::{Acl, Client, Data};
-use bytes::Bytes;
 
 /// A number at a path of the tree. An absent node is 0.
 ///

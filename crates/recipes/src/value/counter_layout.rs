@@ -2,8 +2,9 @@
 //!
 //! Owns the forms of each library, both ways.
 
-use bytes::Bytes;
 use std::fmt;
+
+use bytes::Bytes;
 
 /// How a counter's number is stored. A node without data is 0 in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

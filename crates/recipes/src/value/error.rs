@@ -1,8 +1,9 @@
 //! Why a value or a counter was not read or written as asked.
 
+use baton_client::{ConnectError, Error};
+
 use super::counter_layout::CounterLayout;
 use crate::cache::CacheError;
-use baton_client::{ConnectError, Error};
 
 /// Why a value or a counter was not read or written as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

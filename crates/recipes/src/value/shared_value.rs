@@ -3,11 +3,12 @@
 //! Owns the handle and the stream of values. A listener must never receive an older value after a
 //! newer one.
 
+use baton_client::{Acl, Client, Stat};
+use bytes::Bytes;
+
 use super::cell::{Cell, Expected};
 use super::error::ValueError;
 use crate::cache::{CacheEvents, TreeCache};
-use baton_client::{Acl, Client, Stat};
-use bytes::Bytes;
 
 /// A value as it was at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 //!
 //! Owns the distinction between what a new attempt overcomes and what the caller receives.
 
-use crate::naming::Refusal;
 use baton_client::Error;
+
+use crate::naming::Refusal;
 
 /// Why a wait in the queue ended without a grant. The waiter node is deleted, or was gone already,
 /// in each case (H12).

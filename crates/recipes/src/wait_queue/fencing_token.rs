@@ -4,9 +4,10 @@
 //! (`docs/internals/hazards.md`, the trap of fencing tokens). Must never overwrite a request to
 //! release that somebody has written there.
 
+use baton_client::Data;
+
 use super::{AcquireError, WaiterNode};
 use crate::retry;
-use baton_client::Data;
 
 /// Changes the node of a grant, and returns the zxid of that change: larger than that of every
 /// earlier grant.

@@ -4,13 +4,15 @@
 //! find out and delete what there is (H10). Must never send the multi again before it is known that
 //! it was not applied (H01), which the markers show.
 
+use std::sync::Arc;
+
+use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, Session};
+use bytes::Bytes;
+
 use super::WaiterNode;
 use super::waiter_node::PARENT_ATTEMPTS;
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
-use baton_client::{Children, CreateMode, Created, Error, Op, OpResult, Pending, Session};
-use bytes::Bytes;
-use std::sync::Arc;
 
 /// Where one node of a group is created. The prefix carries a marker that no other create has used
 /// or will use.

@@ -107,8 +107,9 @@ pub(crate) async fn arrange_by(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     /// How a server numbers the creates past the end of its counter.
     #[derive(Clone, Copy, Debug)]

@@ -4,12 +4,13 @@
 //! that a watch stays set, across reconnects and changes of the data. Must never report a node gone
 //! that it merely could not read.
 
+use baton_client::{Data, Error, Pending, Session, Watch};
+use baton_proto::EventKind;
+
 use super::WaiterNode;
 use super::release_request::is_release_request;
 use crate::lost_reason::LostReason;
 use crate::retry;
-use baton_client::{Data, Error, Pending, Session, Watch};
-use baton_proto::EventKind;
 
 /// A watch on a node of ours, for as long as it is there.
 #[derive(Debug)]

@@ -5,6 +5,12 @@
 //! gone would leave a watch behind for ever (H53). Must never sleep instead of reading the queue
 //! again (H31).
 
+use std::time::Duration;
+
+use baton_client::{Data, Session, Watch, WatchEvent};
+use baton_proto::EventKind;
+use tokio::time::Instant;
+
 use super::release_marker::release_marker;
 use super::{AcquireError, OwnNodeWatch, WaiterNode};
 use crate::lost_reason::LostReason;
@@ -12,10 +18,6 @@ use crate::naming::{Child, LockMode, NamingScheme};
 use crate::record::Record;
 use crate::retry;
 use crate::wait_queue::order::{self, SequentialChild};
-use baton_client::{Data, Session, Watch, WatchEvent};
-use baton_proto::EventKind;
-use std::time::Duration;
-use tokio::time::Instant;
 
 /// A waiter node that is first in its queue, and the watch on it.
 #[derive(Debug)]
@@ -461,10 +463,11 @@ fn reported(watch: Option<&mut Watch>) -> Option<WatchEvent> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::naming::{Dialect, RwDialect};
     use baton_proto::Stat;
     use uuid::Uuid;
+
+    use super::*;
+    use crate::naming::{Dialect, RwDialect};
 
     #[tokio::test(start_paused = true)]
     async fn who_is_held_off_is_so_until_the_last_of_the_delays_has_passed_to_the_instant() {

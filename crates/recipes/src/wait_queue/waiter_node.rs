@@ -6,14 +6,16 @@
 //! the first one failed (H01), and must never take a node for its own by name or data alone (H03,
 //! H06).
 
+use std::sync::Arc;
+
+use baton_client::{
+    CreateMode, Created, DeleteOptions, Deletion, Error, Op, OpResult, Pending, Session,
+};
+
 use super::AcquireError;
 use super::release_marker::{release_marker, signal};
 use crate::parents::{Parents, ensure_parents};
 use crate::retry;
-use baton_client::{
-    CreateMode, Created, DeleteOptions, Deletion, Error, Op, OpResult, Pending, Session,
-};
-use std::sync::Arc;
 
 /// How often a lock directory may vanish between its creation and ours in it before we say so.
 pub(super) const PARENT_ATTEMPTS: usize = 8;

@@ -4,12 +4,13 @@
 //! is one multi that also raises the capacity counter, conditioned on the version that the count
 //! was read at. So puts have an order, and each sees what those before it added.
 
+use baton_client::{Op, Session};
+
 use super::capacity_counter::CapacityCounter;
 use super::context::{QueueContext, Terms};
 use super::error::{StepError, WorkError};
 use super::queue::WorkQueue;
 use crate::retry;
-use baton_client::{Op, Session};
 
 impl WorkQueue {
     /// Changes the capacity agreed in the tree; `None`: no limit. Items that are in the queue stay,

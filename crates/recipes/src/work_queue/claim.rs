@@ -2,6 +2,12 @@
 //!
 //! Owns what the consumer can ask of it and do with it. `settle` ends it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::Session;
+use bytes::Bytes;
+
 use super::context::QueueContext;
 use super::error::WorkError;
 use super::held_item::HeldItem;
@@ -9,10 +15,6 @@ use super::settle::settle_own;
 use super::settlement::{RetryBackoff, Settled, Settlement};
 use super::visibility;
 use crate::guard::{GuardStatus, LostReason, Txn, drive};
-use baton_client::Session;
-use bytes::Bytes;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// A claimed item: this consumer may work on it until it settles the item or loses the claim.
 ///

@@ -6,6 +6,13 @@
 //! an item whose attempts are used up (H71), nor one that cannot be read (H72): both go to the dead
 //! letters.
 
+use std::sync::Arc;
+
+use baton_client::{
+    BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Reason, Session,
+};
+use bytes::Bytes;
+
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::StepError;
@@ -22,11 +29,6 @@ use crate::receipt::task_gone;
 use crate::record::Record;
 use crate::retry;
 use crate::wait_queue::{GrantedNode, OwnNodeWatch, WaiterNode};
-use baton_client::{
-    BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Reason, Session,
-};
-use bytes::Bytes;
-use std::sync::Arc;
 
 /// An attempt to claim one item.
 struct ClaimAttempt {

@@ -2,6 +2,13 @@
 //!
 //! Owns how a claim is read together with its item. A list is not of one instant.
 
+use std::sync::Arc;
+
+use baton_client::{Data, Session};
+use baton_proto::path;
+use bytes::Bytes;
+use serde::Serialize;
+
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
@@ -9,11 +16,6 @@ use super::queue::WorkQueue;
 use super::shards::AT_ONCE;
 use crate::record::Record;
 use crate::rendering;
-use baton_client::{Data, Session};
-use baton_proto::path;
-use bytes::Bytes;
-use serde::Serialize;
-use std::sync::Arc;
 
 /// A claim on an item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

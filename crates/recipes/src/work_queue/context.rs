@@ -3,6 +3,13 @@
 //! Owns the queue's own node and its form, and what this process knows of the queue. Must never
 //! write below a node that is not a work queue.
 
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_client::{Client, CreateMode, Error, LeaseHold, Op, Session};
+use serde::{Deserialize, Serialize};
+
 use super::capacity_counter::CapacityCounter;
 use super::error::{StepError, WorkError};
 use super::held_item::HeldItem;
@@ -12,11 +19,6 @@ use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts, task_gone};
 use crate::retry;
 use crate::server_clock::ServerClock;
-use baton_client::{Client, CreateMode, Error, LeaseHold, Op, Session};
-use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many items that are too large to be claimed or moved are remembered; with more of them, all
 /// are tried again.

@@ -3,6 +3,12 @@
 //! Owns how an item becomes one, and how dead letters are listed, replayed and discarded. Each of
 //! these moves is one change. A list is not of one instant: dead letters may come and go meanwhile.
 
+use std::sync::Arc;
+
+use baton_client::{CreateMode, Data, Op, Session};
+use bytes::Bytes;
+use serde::Serialize;
+
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
@@ -13,10 +19,6 @@ use super::shards::AT_ONCE;
 use crate::receipt::Outcome;
 use crate::rendering;
 use crate::retry;
-use baton_client::{CreateMode, Data, Op, Session};
-use bytes::Bytes;
-use serde::Serialize;
-use std::sync::Arc;
 
 /// An item that is not delivered any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

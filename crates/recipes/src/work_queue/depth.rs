@@ -2,15 +2,17 @@
 //!
 //! Owns no state. The numbers are not of one instant: items move while they are counted.
 
+use std::time::Duration;
+
+use baton_client::{Data, Session};
+use serde::Serialize;
+
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
 use super::layout::{ItemName, Shard};
 use super::queue::WorkQueue;
 use crate::rendering;
-use baton_client::{Data, Session};
-use serde::Serialize;
-use std::time::Duration;
 
 /// How much is in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,11 +2,13 @@
 //!
 //! Owns the public error, and the error of one step, which says whether it may be tried again.
 
+use std::time::Duration;
+
+use baton_client::{ConnectError, Error, LeaseError};
+
 use crate::acquire::LockError;
 use crate::guard::LostReason;
 use crate::time_limit::WaitedFor;
-use baton_client::{ConnectError, Error, LeaseError};
-use std::time::Duration;
 
 /// Why an operation on a [`WorkQueue`](super::WorkQueue) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,12 +4,14 @@
 //! whichever comes first. Keeps the version that the item had when it was claimed: every change
 //! under the claim is conditioned on it (H67).
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
 use super::envelope::Envelope;
 use super::notice::SettlementNotice;
 use crate::guard::{ClaimDeadline, Guard, GuardStatus, LostReason};
-use bytes::Bytes;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// An item that this process has claimed.
 #[derive(Debug)]

@@ -2,10 +2,12 @@
 //!
 //! Owns the limits of what can be asked for; they are checked before anything is sent.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+
 use super::envelope::{MAX_ID_BYTES, MAX_PAYLOAD_BYTES};
 use super::layout::MAX_PRIORITY;
-use bytes::Bytes;
-use std::time::Duration;
 
 /// A payload and how it is queued.
 ///

@@ -5,8 +5,9 @@
 //! priority, and one shard for each minute in which delayed items fall due. A name never grows,
 //! however often an item comes back (H71).
 
-use baton_proto::path::join;
 use std::sync::Arc;
+
+use baton_proto::path::join;
 
 /// How many items a shard of ready items takes before a new shard is made.
 pub(super) const SHARD_ITEMS: usize = 1024;

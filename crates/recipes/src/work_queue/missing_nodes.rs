@@ -6,11 +6,12 @@
 //! was made again start anew (H09). Must never report a damaged queue as complete, nor treat an id
 //! as free that an item may have.
 
+use baton_client::{CreateMode, Error, Op, Session};
+
 use super::capacity_counter::CapacityCounter;
 use super::context::{Agreed, QueueContext};
 use super::error::{StepError, WorkError};
 use crate::retry;
-use baton_client::{CreateMode, Error, Op, Session};
 
 impl QueueContext {
     /// The nodes of the layout that do not exist. Nodes that the queue itself makes and deletes

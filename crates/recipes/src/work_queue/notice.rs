@@ -3,10 +3,11 @@
 //! Owns that node, which is called `verdicts/<claim>` on the tree, and its bytes. The process that
 //! settles the claim writes it in the change that ends the claim; it is deleted with the claim.
 
-use super::settlement::Settled;
-use crate::retry;
 use baton_client::{Op, Session};
 use serde::{Deserialize, Serialize};
+
+use super::settlement::Settled;
+use crate::retry;
 
 /// The notice node of a claim of this process. Deleted when this is dropped.
 #[derive(Debug)]

@@ -4,6 +4,11 @@
 //! an unknown outcome (H66, H73). Must never put an item twice, nor take the queue over its
 //! capacity.
 
+use std::sync::Arc;
+
+use baton_client::{CreateMode, Op, Session};
+use bytes::Bytes;
+
 use super::capacity_counter::CapacityCounter;
 use super::context::{Agreed, QueueContext, refused_part};
 use super::envelope::Envelope;
@@ -13,9 +18,6 @@ use super::layout::{ItemName, READY_PREFIX, Shard};
 use super::queue::WorkQueue;
 use crate::receipt::Outcome;
 use crate::server_clock::millis;
-use baton_client::{CreateMode, Op, Session};
-use bytes::Bytes;
-use std::sync::Arc;
 
 /// What a part of the multi is for.
 enum Role {

@@ -4,14 +4,15 @@
 //! that was read, and the node of its id, so that no id stays reserved without its item. Must never
 //! remove an item that is claimed, nor one that has changed since it was read.
 
+use baton_client::{Error, Op, OpResult, Session};
+use baton_proto::path;
+
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
 use super::layout::Shard;
 use super::queue::WorkQueue;
 use crate::retry;
-use baton_client::{Error, Op, OpResult, Session};
-use baton_proto::path;
 
 /// How many items are read and removed at once: each may be as large as a request.
 const AT_ONCE: usize = 32;

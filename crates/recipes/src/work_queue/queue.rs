@@ -2,12 +2,14 @@
 //!
 //! Owns [`WorkQueue`] and the options of its claims. The operations are in the modules above.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+
 use super::context::QueueContext;
 use super::error::WorkError;
 use super::settlement::RetryBackoff;
-use baton_client::{Acl, Client};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// How many items one multi claims at most.
 pub(super) const MAX_CLAIMS: usize = 64;

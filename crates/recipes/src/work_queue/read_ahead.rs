@@ -3,11 +3,13 @@
 //! Owns which of them a consumer attempts to claim: the first, or, where other consumers have won
 //! races, one of the first. Must never choose a less urgent item where a more urgent one was read.
 
-use super::envelope::Envelope;
-use baton_client::BootInstant;
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
+
+use baton_client::BootInstant;
+use bytes::Bytes;
+
+use super::envelope::Envelope;
 
 /// How many items are read at once.
 pub(super) const READ_AHEAD: usize = 32;

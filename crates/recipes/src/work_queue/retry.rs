@@ -3,10 +3,11 @@
 //! Owns the one answer for all operations of a work queue: it repairs a damaged layout, and waits
 //! for the connection.
 
+use baton_client::{Error, Session};
+
 use super::context::QueueContext;
 use super::error::{StepError, WorkError};
 use crate::retry;
-use baton_client::{Error, Session};
 
 impl QueueContext {
     /// Returns once a failed step may be tried again, on this session or the next.

@@ -4,15 +4,17 @@
 //! handler runs, settle by the handler's result. Must never let a handler run on whose claim is
 //! lost.
 
-use super::claim::Claim;
-use super::error::WorkError;
-use super::queue::WorkQueue;
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
 use tokio::task::JoinSet;
+
+use super::claim::Claim;
+use super::error::WorkError;
+use super::queue::WorkQueue;
 
 /// How many items [`WorkQueue::run`] has processed, by the way they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,11 +186,13 @@ async fn keep_extended(claim: &Claim, visibility: Option<Duration>) -> Infallibl
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::{Barrier, Notify, mpsc, oneshot};
+
     use super::*;
     use crate::server_clock::tests::started;
     use crate::work_queue::Settlement;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::sync::{Barrier, Notify, mpsc, oneshot};
 
     async fn within<F: Future>(future: F) -> F::Output {
         tokio::time::timeout(Duration::from_secs(30), future)

@@ -4,14 +4,16 @@
 //! needs. Must never decide by this machine's wall clock which items are due (H76), nor discard an
 //! item that it cannot read (H72).
 
+use std::collections::VecDeque;
+
+use baton_client::{Children, Data, Pending, Session, Watch};
+
 use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::StepError;
 use super::layout::{ItemName, Shard};
 use super::read_ahead::{ClaimableItem, READ_AHEAD};
 use super::visibility;
-use baton_client::{Children, Data, Pending, Session, Watch};
-use std::collections::VecDeque;
 
 /// What a scan has found.
 #[derive(Debug, Default)]

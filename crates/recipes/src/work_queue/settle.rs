@@ -5,6 +5,12 @@
 //! multi. Must never change an item under the claim of another consumer, nor because of what was
 //! read about an earlier claim.
 
+use std::sync::Arc;
+
+use baton_client::{CreateMode, Error, Op, Session};
+use baton_proto::path;
+use bytes::Bytes;
+
 use super::claims::ReadClaim;
 use super::context::{QueueContext, refused_part};
 use super::envelope::Envelope;
@@ -19,10 +25,6 @@ use crate::guard::LostReason;
 use crate::receipt::{Outcome, task_gone};
 use crate::retry;
 use crate::server_clock::millis;
-use baton_client::{CreateMode, Error, Op, Session};
-use baton_proto::path;
-use bytes::Bytes;
-use std::sync::Arc;
 
 /// A claimed item, as it was read from the tree.
 #[derive(Debug)]

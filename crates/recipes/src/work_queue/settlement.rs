@@ -4,8 +4,9 @@
 //! last failed attempt a dead letter, and [`Settled`], its outcome. A claim that ends without a
 //! settlement is lost: [`LostReason`](crate::LostReason) says how.
 
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 /// How a claim is to end: see [`Claim`](super::Claim) and
 /// [`WorkQueue::settle`](super::WorkQueue::settle).

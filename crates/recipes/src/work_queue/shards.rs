@@ -4,12 +4,13 @@
 //! Owns how shards are listed and counted, which one a new item goes to, and when an empty one is
 //! removed. Must never lose count of an item that moves while items are counted.
 
+use baton_client::{CreateMode, Session};
+use baton_proto::path;
+
 use super::context::QueueContext;
 use super::error::StepError;
 use super::layout::{ItemName, SHARD_ITEMS, Shard};
 use crate::retry;
-use baton_client::{CreateMode, Session};
-use baton_proto::path;
 
 /// How many nodes are read at once.
 pub(super) const AT_ONCE: usize = 1000;

@@ -4,6 +4,13 @@
 //! task that has it claims for all of them. An item that was claimed for a cancelled call goes to
 //! the next caller.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use baton_client::Session;
+use tokio::sync::OwnedMutexGuard;
+
 use super::claim::Claim;
 use super::context::QueueContext;
 use super::error::{StepError, WorkError};
@@ -11,11 +18,6 @@ use super::held_item::HeldItem;
 use super::queue::{MAX_CLAIMS, WorkQueue};
 use crate::receipt::task_gone;
 use crate::time_limit::at_most;
-use baton_client::Session;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use tokio::sync::OwnedMutexGuard;
 
 /// The right to claim for all callers that wait in this process.
 type Turn = OwnedMutexGuard<()>;

@@ -5,15 +5,17 @@
 //! instant at which it sent that change, by its own clock: [`deadline`], which therefore comes
 //! first. [`extend`] writes the item again, which moves both.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{BootInstant, Error, Op, Session, Stat};
+
 use super::envelope::ClaimMark;
 use super::held_item::HeldItem;
 use crate::guard::ClaimDeadline;
 use crate::receipt::task_gone;
 use crate::retry;
 use crate::server_clock::millis;
-use baton_client::{BootInstant, Error, Op, Session, Stat};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// The mark of the claim whose node has the name `node`, for the item.
 pub(super) fn mark(node: String, visibility: Option<Duration>) -> ClaimMark {

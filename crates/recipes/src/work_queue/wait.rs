@@ -4,6 +4,11 @@
 //! wait in a lock's wait queue below the queue's `waiters`; only its holder, the *watcher*, watches
 //! the items.
 
+use std::time::Duration;
+
+use baton_client::{Error, EventKind, Session, Watch};
+use tokio::task::JoinSet;
+
 use super::context::QueueContext;
 use super::error::{StepError, WorkError};
 use super::layout::CLAIM_PREFIX;
@@ -12,9 +17,6 @@ use super::scan::Scan;
 use crate::acquire::LockError;
 use crate::guard::Guard;
 use crate::lock::Mutex;
-use baton_client::{Error, EventKind, Session, Watch};
-use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// How many claims of others the watcher watches. With more of them, the end of one of the first
 /// makes it scan the queue again.

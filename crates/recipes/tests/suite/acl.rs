@@ -1,6 +1,8 @@
 //! The ACL of every node that a recipe creates.
 
-use crate::common::{LONG, Stage, within};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use baton::barrier::BarrierLayout;
 use baton::lock::{LockError, OwnerId, SimpleMutex};
 use baton::membership::{GroupLayout, PersistentNode};
@@ -14,8 +16,8 @@ use baton::{
     LeaderElection, Membership, MultiLock, Mutex, Partitioner, ReentrantMutex, RwLock, Semaphore,
     Session, SharedValue, WorkQueue,
 };
-use std::collections::BTreeSet;
-use std::time::Duration;
+
+use crate::common::{LONG, Stage, within};
 
 async fn user(stage: &Stage, secret: &[u8]) -> Client {
     let config = Config::new(&stage.addr.to_string()).unwrap();

@@ -3,7 +3,11 @@
 //!
 //! Most of it is decided by the compiler: what does not hold does not build.
 
-use crate::common::{Stage, within};
+use std::error::Error;
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::time::Duration;
+
 use baton::barrier::{BarrierError, Entered};
 use baton::cache::{CacheError, CacheEvents, TreeCacheBuilder};
 use baton::election::{ElectionError, Observer, StageStream};
@@ -24,10 +28,8 @@ use baton::{
     LeaderElection, Leadership, LostReason, Membership, MultiLock, Mutex, Partitioner,
     ReentrantMutex, RwLock, Semaphore, SharedValue, TreeCache, WorkQueue,
 };
-use std::error::Error;
-use std::fmt::Debug;
-use std::ops::Deref;
-use std::time::Duration;
+
+use crate::common::{Stage, within};
 
 /// What a program makes once and hands to its tasks.
 const fn handle<T: Clone + Debug + Send + Sync + Unpin + 'static>() {}

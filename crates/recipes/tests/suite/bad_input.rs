@@ -1,7 +1,9 @@
 //! What no recipe can do: a typed error each, with nothing left behind and the session unharmed.
 //! What is peculiar to one recipe is tested with it.
 
-use crate::common::{LONG, SHORT, Stage, mutex, session, within};
+use std::fmt::{Debug, Display};
+use std::time::Duration;
+
 use baton::election::ElectionError;
 use baton::guard::TxnError;
 use baton::lock::{LockError, OwnerId, SimpleMutex};
@@ -17,8 +19,8 @@ use baton::{
 };
 use baton_client::{CreateMode, LeaseError, LeaseMode, LeaseOptions};
 use baton_testkit::{Match, Proxy, inspect};
-use std::fmt::{Debug, Display};
-use std::time::Duration;
+
+use crate::common::{LONG, SHORT, Stage, mutex, session, within};
 
 /// More than a node can hold.
 const TOO_MUCH: usize = 2 << 20;

@@ -1,12 +1,14 @@
 //! The gate and the latch, and their hazards (`docs/internals/hazards.md` §3.5).
 
-use crate::common::{CUTS, SHORT, Stage, session, within};
+use std::time::Duration;
+
 use baton::barrier::BarrierError;
 use baton::{Barrier, CountdownLatch};
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};
-use std::time::Duration;
+
+use crate::common::{CUTS, SHORT, Stage, session, within};
 
 /// Cut connections are to be found dead before the test's patience is.
 const CUT_TIMEOUT: Duration = Duration::from_secs(4);

@@ -1,12 +1,14 @@
 //! Answers that must not be older than the question: a gate found open (`docs/internals/hazards.md`
 //! H64), a view that has caught up (H82).
 
-use crate::common::{LONG, Stage, session, within};
+use std::time::Duration;
+
 use baton::tree::CreateMode;
 use baton::{Barrier, TreeCache};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match};
-use std::time::Duration;
+
+use crate::common::{LONG, Stage, session, within};
 
 /// Far longer than what must not happen would take.
 const A_WHILE: Duration = Duration::from_millis(300);

@@ -1,12 +1,14 @@
 //! Waiters whose connections are cut at random: never two valid guards at one instant, tokens
 //! that grow, and nothing left.
 
-use crate::common::{Stage, mutex, within};
-use baton::Guard;
-use baton_testkit::{Proxy, Variant};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use baton::Guard;
+use baton_testkit::{Proxy, Variant};
+
+use crate::common::{Stage, mutex, within};
 
 const WAITERS: u8 = 5;
 const CUTS: u32 = 60;

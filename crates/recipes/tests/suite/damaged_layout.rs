@@ -2,8 +2,8 @@
 //! again, or names it in a typed error. It never hangs, and never seems healthy while it does
 //! nothing.
 
-use crate::common::work::{drain, queue};
-use crate::common::{LONG, Stage, connect, session, within};
+use std::time::Duration;
+
 use baton::queue::LockingQueue;
 use baton::tree::CreateMode;
 use baton::work_queue::{WorkError, WorkItem};
@@ -13,7 +13,9 @@ use baton::{
 use baton_client::Session;
 use baton_testkit::Match;
 use baton_testkit::Proxy;
-use std::time::Duration;
+
+use crate::common::work::{drain, queue};
+use crate::common::{LONG, Stage, connect, session, within};
 
 /// Deletes a node with all below it, as `rm -r` does.
 async fn remove(session: &Session, path: &str) {

@@ -1,7 +1,8 @@
 //! A guard that ended by its lease while its session lives on gives its node away, whoever holds on
 //! to the guard.
 
-use crate::common::{LAPSE, Stage, lapsing, mutex, polled, session, within};
+use std::time::Duration;
+
 use baton::guard::ReleaseError;
 use baton::lock::{LockError, OwnerId, SimpleMutex};
 use baton::queue::LockingQueue;
@@ -11,8 +12,9 @@ use baton::{
 };
 use baton_client::{Client, EventKind, OpCode};
 use baton_testkit::{Match, Proxy, Variant};
-use std::time::Duration;
 use tokio::task::JoinHandle;
+
+use crate::common::{LAPSE, Stage, lapsing, mutex, polled, session, within};
 
 /// Cuts the connection until `lost`, and heals it then. The session lives on.
 async fn lapse(client: &Client, proxy: &Proxy, lost: impl Future<Output = LostReason>) {

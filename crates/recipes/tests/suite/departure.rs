@@ -1,14 +1,16 @@
 //! The reason for which a leader went, as an observer receives it.
 
-use crate::common::election::election;
-use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
+use std::sync::Arc;
+use std::time::Duration;
+
 use baton::Leadership;
 use baton::election::{Departure, Observer};
 use baton::tree::CreateMode;
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Target, Variant};
-use std::sync::Arc;
-use std::time::Duration;
+
+use crate::common::election::election;
+use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
 
 /// An observer that has seen this leader.
 async fn observing(stage: &Stage, leader: &Leadership) -> Observer {

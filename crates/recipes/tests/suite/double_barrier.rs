@@ -1,14 +1,16 @@
 //! The double barrier, and its hazards (`docs/internals/hazards.md` §3.5).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, session, within};
+use std::time::Duration;
+
 use baton::barrier::{BarrierError, BarrierLayout, Entered, Left};
 use baton::tree::CreateMode;
 use baton::{Client, CountdownLatch, DoubleBarrier};
 use baton_client::OpCode;
 use baton_testkit::inspect;
 use baton_testkit::{Action, Match};
-use std::time::Duration;
 use tokio::task::JoinHandle;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, pass, plant, polled, session, within};
 
 /// Found dead after two thirds of this, before the patience of a test is at its end; long, since
 /// many tests run at once.

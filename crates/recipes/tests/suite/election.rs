@@ -1,16 +1,18 @@
 //! The election, and its hazards (`docs/internals/hazards.md` §3.5).
 
-use crate::common::election::{election, until};
-use crate::common::{SHORT, Stage, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use baton::LostReason;
 use baton::election::{ElectionError, Stage as Step};
 use baton::lock::LockError;
 use baton::naming::Dialect;
 use baton_client::CreateMode;
 use baton_testkit::Target;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+
+use crate::common::election::{election, until};
+use crate::common::{SHORT, Stage, session, within};
 
 #[tokio::test]
 async fn terms_are_numbered_one_by_one_and_their_tokens_grow() {

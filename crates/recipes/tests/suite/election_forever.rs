@@ -1,14 +1,16 @@
 //! Leading again and again: after a loss, after failed work, until the caller ends it.
 
-use crate::common::election::{election, until};
-use crate::common::{SHORT, Stage, session, within};
-use baton::LostReason;
-use baton::election::{ElectionError, Stage as Step, TermEnd};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use baton::LostReason;
+use baton::election::{ElectionError, Stage as Step, TermEnd};
+
+use crate::common::election::{election, until};
+use crate::common::{SHORT, Stage, session, within};
 
 #[tokio::test]
 async fn work_that_is_done_or_fails_is_followed_by_a_further_term() {

@@ -2,11 +2,13 @@
 //! stops answering, a restart.
 #![cfg(feature = "embedded")]
 
-use crate::common::within;
+use std::time::Duration;
+
 use baton::embedded::{Embedded, EmbeddedBuilder, EmbeddedError};
 use baton::tree::CreateMode;
 use baton::{Client, Guard, LostReason, Mutex};
-use std::time::Duration;
+
+use crate::common::within;
 
 fn quick() -> EmbeddedBuilder {
     Embedded::builder()

@@ -1,6 +1,7 @@
 //! Hazards of creating, finding again and cleaning up our node (`docs/internals/hazards.md` §3.1).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, mutex, plant, session, within};
+use std::time::Duration;
+
 use baton::LostReason;
 use baton::guard::{ReleaseError, TxnError};
 use baton::lock::LockError;
@@ -8,7 +9,8 @@ use baton::naming::Dialect;
 use baton::tree::CreateMode;
 use baton_client::{Acl, ErrorCode, Op, OpCode, Perms};
 use baton_testkit::{Action, FrameKind, Match, Variant};
-use std::time::Duration;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, mutex, plant, session, within};
 
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);

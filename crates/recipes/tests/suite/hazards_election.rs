@@ -1,15 +1,17 @@
 //! The hazards of the election (`docs/internals/hazards.md` §3.5).
 
-use crate::common::election::{election, until};
-use crate::common::{CUTS, LONG, Stage, plant, polled, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use baton::LostReason;
 use baton::election::Stage as Step;
 use baton::naming::Dialect;
 use baton_client::{Acl, CreateMode, OpCode, Perms};
 use baton_testkit::{Action, Match};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+
+use crate::common::election::{election, until};
+use crate::common::{CUTS, LONG, Stage, plant, polled, session, within};
 
 #[tokio::test]
 async fn h61_an_offer_for_leader_election_support_is_found_again_though_its_name_has_room_for_a_number_only()

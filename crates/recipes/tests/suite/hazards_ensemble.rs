@@ -4,11 +4,13 @@
 //! Where ZooKeeper is not installed they say so and pass.
 #![allow(clippy::print_stderr)]
 
-use crate::common::{TICK, within};
-use baton::{Client, Config, Mutex};
-use baton_testkit::{Ensemble, zookeeper_or_skip};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use baton::{Client, Config, Mutex};
+use baton_testkit::{Ensemble, zookeeper_or_skip};
+
+use crate::common::{TICK, within};
 
 async fn connect(addr: SocketAddr, timeout: Duration) -> Client {
     let config = Config::new(&addr.to_string())

@@ -1,15 +1,17 @@
 //! Hazards of losing the session, of leases and of pauses (`docs/internals/hazards.md` §3.3).
 
-use crate::common::{LAPSE, LONG, SHORT, SleptClock, Stage, elsewhere, mutex, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use baton::guard::{ReleaseError, Releasing, TxnError};
 use baton::lock::{LockError, OwnerId, SimpleMutex};
 use baton::tree::CreateMode;
 use baton::{LeaderElection, LostReason, MultiLock, ReentrantMutex, RwLock, Semaphore};
 use baton_client::{AddWatchMode, EventKind, OpCode, State};
 use baton_testkit::{Action, Match, Variant};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+
+use crate::common::{LAPSE, LONG, SHORT, SleptClock, Stage, elsewhere, mutex, session, within};
 
 fn is_over(reason: LostReason) -> bool {
     matches!(reason, LostReason::LeaseEnded | LostReason::SessionLost)

@@ -1,10 +1,11 @@
 //! Hazards of one path used by several libraries (`docs/internals/hazards.md` §2.1). Live groups
 //! with the libraries themselves are run by `cargo xtask interop`.
 
-use crate::common::{Stage, mutex, session, within};
 use baton::lock::LockError;
 use baton::naming::Dialect;
 use baton::tree::CreateMode;
+
+use crate::common::{Stage, mutex, session, within};
 
 /// A node as each library names it, before the number, and the dialect that can stand behind it.
 const HOLDERS: [(&str, Option<Dialect>); 8] = [

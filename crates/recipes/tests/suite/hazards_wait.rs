@@ -1,13 +1,15 @@
 //! Hazards of waiting, of numbers past their end, and of guards as values
 //! (`docs/internals/hazards.md` §3.2, §3.4, §3.7).
 
-use crate::common::{LONG, Stage, mutex, plant, session, within};
+use std::marker::PhantomData;
+use std::time::Duration;
+
 use baton::lock::LockError;
 use baton::{Guard, LostReason};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match, inspect};
-use std::marker::PhantomData;
-use std::time::Duration;
+
+use crate::common::{LONG, Stage, mutex, plant, session, within};
 
 #[tokio::test]
 async fn h19_h21_a_holder_at_the_end_of_the_numbers_keeps_the_lock() {

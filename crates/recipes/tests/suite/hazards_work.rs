@@ -1,15 +1,17 @@
 //! The work queue's hazards (`docs/internals/hazards.md` §3.6).
 
-use crate::common::work::{drain, queue};
-use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
 use baton::tree::CreateMode;
 use baton::work_queue::{WorkError, WorkItem};
 use baton::{Client, LostReason};
 use baton_client::{Acl, EventKind, OpCode, Perms};
 use baton_testkit::{Action, Fault, Match, Variant};
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
+
+use crate::common::work::{drain, queue};
+use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(5);

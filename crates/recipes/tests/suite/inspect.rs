@@ -1,7 +1,8 @@
 //! `baton::inspect`: what somebody sees of a recipe who takes no part in it, and the two changes
 //! that are bound to the node that was seen.
 
-use crate::common::{LONG, Stage, mutex, session, within};
+use std::time::Duration;
+
 use baton::barrier::BarrierLayout;
 use baton::inspect::{
     Inspector, LockKind, LockNode, LockSnapshot, NodeMode, QueueKind, RoundPhase,
@@ -16,7 +17,8 @@ use baton::{
 };
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::Match;
-use std::time::Duration;
+
+use crate::common::{LONG, Stage, mutex, session, within};
 
 /// 32 hex digits that begin with this one.
 fn hex(first: char) -> String {

@@ -1,15 +1,17 @@
 //! A session that lives under an application that does not (`docs/internals/hazards.md` H39).
 
-use crate::common::{LONG, Stage, connect, elsewhere, mutex, pass, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use baton::guard::ReleaseError;
 use baton::lock::SimpleMutex;
 use baton::{LostReason, Semaphore};
 use baton_client::EventKind;
 use baton_testkit::{Action, Match};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use tokio::sync::oneshot;
+
+use crate::common::{LONG, Stage, connect, elsewhere, mutex, pass, session, within};
 
 /// Long enough for a healthy application on a busy machine to answer in.
 const PERIOD: Duration = Duration::from_millis(700);

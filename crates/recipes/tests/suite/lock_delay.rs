@@ -3,15 +3,17 @@
 //!
 //! A delay that must not be waited for is longer than the patience of a test.
 
-use crate::common::{LONG, SHORT, Stage, mutex, session, until_quiet, within};
+use std::time::{Duration, Instant};
+
 use baton::lock::LockError;
 use baton::naming::Dialect;
 use baton::{Client, Guard, LostReason, MultiLock, Mutex};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::inspect::Znode;
 use baton_testkit::{Match, Proxy};
-use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+
+use crate::common::{LONG, SHORT, Stage, mutex, session, until_quiet, within};
 
 /// Waited out by these tests.
 const BRIEF: Duration = Duration::from_millis(1200);

@@ -1,14 +1,16 @@
 //! The queue whose items are locked first, in kazoo's and Curator's layouts, and its hazards
 //! (`docs/internals/hazards.md` §3.6).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, connect, session, within};
+use std::time::Duration;
+
 use baton::guard::TxnError;
 use baton::queue::{LockingQueue, QueueError};
 use baton::tree::CreateMode;
 use baton::{Client, LostReason};
 use baton_client::{Op, OpCode};
 use baton_testkit::{Action, Match, Proxy, Variant, inspect};
-use std::time::Duration;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, connect, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

@@ -1,6 +1,8 @@
 //! Groups, registrations, and their hazards (`docs/internals/hazards.md` §3.6).
 
-use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, plant, session, within};
+use std::sync::Arc;
+use std::time::Duration;
+
 use baton::membership::{
     GroupLayout, GroupUpdate, GroupView, MemberError, NodeState, PersistentNode,
 };
@@ -8,10 +10,10 @@ use baton::tree::CreateMode;
 use baton::{Client, Membership};
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::{Action, Match, Variant};
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
 use uuid::Uuid;
+
+use crate::common::{CUTS, LONG, SHORT, SleptClock, Stage, plant, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

@@ -1,7 +1,8 @@
 //! Several locks at once: all or none, in one order, under one deadline
 //! (`docs/internals/hazards.md` H49).
 
-use crate::common::{CUTS, LONG, Stage, mutex, plant, session, within};
+use std::time::Duration;
+
 use baton::guard::TxnError;
 use baton::lock::LockError;
 use baton::tree::CreateMode;
@@ -9,7 +10,8 @@ use baton::{Client, LostReason, MultiLock};
 use baton_client::OpCode;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, ExclusionChecker, FrameKind, Match};
-use std::time::Duration;
+
+use crate::common::{CUTS, LONG, Stage, mutex, plant, session, within};
 
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);

@@ -1,6 +1,7 @@
 //! The mutex where nothing goes wrong.
 
-use crate::common::{LONG, Stage, mutex, session, within};
+use std::time::Duration;
+
 use baton::guard::TxnError;
 use baton::lock::LockError;
 use baton::record::Record;
@@ -8,7 +9,8 @@ use baton::tree::CreateMode;
 use baton::{LostReason, Mutex};
 use baton_client::OpCode;
 use baton_testkit::{Action, ExclusionChecker, Match};
-use std::time::Duration;
+
+use crate::common::{LONG, Stage, mutex, session, within};
 
 #[tokio::test]
 async fn a_free_lock_is_acquired_and_released_and_leaves_nothing() {

@@ -1,9 +1,10 @@
 //! Watching who leads without competing, while leaders go (`docs/internals/hazards.md` H60).
 
-use crate::common::{LONG, Stage, within};
 use baton::LeaderElection;
 use baton_client::OpCode;
 use baton_testkit::{Action, Match};
+
+use crate::common::{LONG, Stage, within};
 
 #[tokio::test]
 async fn h60_an_observer_skips_a_leader_that_went_before_it_could_be_read() {

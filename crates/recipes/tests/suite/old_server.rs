@@ -1,13 +1,15 @@
 //! The recipes with a server that lacks an operation: one before ZooKeeper 3.5 knows no containers.
 
-use crate::common::{LONG, Stage, connect, mutex, session, within};
-use baton_client::OpCode;
-use baton_proto::ErrorCode;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+
+use baton_client::OpCode;
+use baton_proto::ErrorCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{LONG, Stage, connect, mutex, session, within};
 
 /// Forwards frames, each with what `change` makes of it.
 async fn relay(

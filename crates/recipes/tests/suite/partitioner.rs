@@ -1,15 +1,17 @@
 //! Items spread over members: each has one owner, moves are few, and nothing is had by two.
 
-use crate::common::{LONG, SHORT, Stage, plant, session, until_quiet, within};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use baton::membership::MemberError;
 use baton::partition::{PartitionError, PartitionEvent};
 use baton::tree::CreateMode;
 use baton::{Client, Guard, LostReason, Membership, Partitioner};
 use baton_testkit::{ExclusionChecker, Proxy, inspect};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::oneshot;
+
+use crate::common::{LONG, SHORT, Stage, plant, session, until_quiet, within};
 
 const ITEMS: usize = 10;
 

@@ -1,12 +1,14 @@
 //! The queue, and its hazards (`docs/internals/hazards.md` §3.6).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
+use std::time::Duration;
+
 use baton::queue::QueueError;
 use baton::tree::CreateMode;
 use baton::{Client, Config, DistributedQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
-use std::time::Duration;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

@@ -1,13 +1,15 @@
 //! The queues in other libraries' layouts: names, bytes, order, and what they do with what they
 //! cannot read.
 
-use crate::common::{CUTS, LONG, Stage, session, within};
+use std::time::{Duration, SystemTime};
+
 use baton::queue::{DelayQueue, IdQueue, PriorityQueue, QueueError, QueueLayout};
 use baton::tree::CreateMode;
 use baton::{Client, DistributedQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
-use std::time::{Duration, SystemTime};
+
+use crate::common::{CUTS, LONG, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

@@ -2,6 +2,8 @@
 //! it stands there, so that it compiles.
 #![allow(dead_code)]
 
+use std::collections::HashMap;
+
 use baton::inspect::Inspector;
 use baton::lock::{OwnerId, SimpleMutex};
 use baton::partition::PartitionEvent;
@@ -14,7 +16,6 @@ use baton::{
     LeaderElection, Membership, MultiLock, Mutex, Partitioner, ReentrantMutex, RwLock, Semaphore,
     SharedValue, TreeCache, WorkQueue,
 };
-use std::collections::HashMap;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -36,8 +37,9 @@ async fn once(client: &Client) -> Outcome {
 }
 
 async fn leading_forever(election: LeaderElection) {
-    use baton::election::{Term, TermEnd};
     use std::ops::ControlFlow;
+
+    use baton::election::{Term, TermEnd};
 
     async fn serve(_: Term) -> Result<(), String> {
         Ok(())
@@ -63,9 +65,10 @@ async fn restricted() -> Outcome {
 
 #[cfg(feature = "embedded")]
 async fn testing() -> Outcome {
+    use std::time::Duration;
+
     use baton::LostReason;
     use baton::embedded::Embedded;
-    use std::time::Duration;
 
     let server = Embedded::builder()
         .tick(Duration::from_millis(50))

@@ -1,12 +1,14 @@
 //! The reentrant mutex: who holds may take it again, and only who holds.
 
-use crate::common::{LONG, SHORT, Stage, mutex, session, within};
+use std::time::Duration;
+
 use baton::guard::ReleaseError;
 use baton::lock::{LockError, OwnerId};
 use baton::{LostReason, ReentrantMutex};
 use baton_client::OpCode;
 use baton_testkit::{Action, ExclusionChecker, Match};
-use std::time::Duration;
+
+use crate::common::{LONG, SHORT, Stage, mutex, session, within};
 
 #[tokio::test]
 async fn an_owner_takes_it_again_at_once_and_it_is_released_with_the_last() {

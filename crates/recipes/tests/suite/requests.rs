@@ -1,17 +1,19 @@
 //! What recipes ask of a server, in which order and how often: a read that must not be stale comes
 //! behind a sync, and what is known is not asked for again.
 
-use crate::common::work::queue;
-use crate::common::{LONG, Stage, mutex, session, until_quiet, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use baton::lock::LockError;
 use baton::tree::CreateMode;
 use baton::work_queue::{Claim, Settlement};
 use baton::{Client, Config, LostReason, MultiLock, Semaphore, WorkQueue};
 use baton_client::{Acl, BootInstant, BoxFuture, Clock, EventKind, OpCode, Perms, SystemClock};
 use baton_testkit::{Action, Match, Proxy, Variant, inspect};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+
+use crate::common::work::queue;
+use crate::common::{LONG, Stage, mutex, session, until_quiet, within};
 
 /// The requests that the proxy has seen since its frames were cleared, without pings.
 fn requests(proxy: &Proxy) -> Vec<OpCode> {

@@ -1,15 +1,17 @@
 //! The read/write lock: who may go together, who waits for whom, and the changes between reading
 //! and writing.
 
-use crate::common::{CUTS, LAPSE, LONG, Stage, plant, session, within};
+use std::time::Duration;
+
 use baton::lock::{LockError, ReadGuard, WriteGuard};
 use baton::naming::RwDialect;
 use baton::tree::CreateMode;
 use baton::{Client, LostReason, RwLock};
 use baton_client::{EventKind, OpCode};
 use baton_testkit::{Action, Match, Proxy};
-use std::time::Duration;
 use tokio::task::JoinHandle;
+
+use crate::common::{CUTS, LAPSE, LONG, Stage, plant, session, within};
 
 const DIALECTS: [RwDialect; 3] = [RwDialect::Curator, RwDialect::Kazoo, RwDialect::Host];
 

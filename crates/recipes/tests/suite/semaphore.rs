@@ -1,17 +1,19 @@
 //! The semaphore: its permits, its number, its wait queue (`docs/internals/hazards.md` H41, H42,
 //! H46–H48).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, plant, session, within};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use baton::lock::LockError;
 use baton::semaphore::SemaphoreError;
 use baton::{Client, Guard, LostReason, Semaphore};
 use baton_client::{Acl, OpCode, Perms};
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, Variant};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 use tokio::task::JoinHandle;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, plant, session, within};
 
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);

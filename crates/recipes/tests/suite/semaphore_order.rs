@@ -1,12 +1,14 @@
 //! The semaphore where its wait queue and its node change hands: tokens in the order of the grants,
 //! and a node that was made anew (`docs/internals/hazards.md` H48, §3.8).
 
-use crate::common::{LONG, Stage, session, within};
+use std::time::Duration;
+
 use baton::semaphore::SemaphoreError;
 use baton::{Client, Semaphore};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, inspect};
-use std::time::Duration;
+
+use crate::common::{LONG, Stage, session, within};
 
 /// Waits until this number waits in the queue of the mutex.
 async fn until_queued(stage: &Stage, count: usize) {

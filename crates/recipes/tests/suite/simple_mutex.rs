@@ -1,13 +1,15 @@
 //! The simple lock: it locks, and it wakes everybody.
 
-use crate::common::{CUTS, LONG, SHORT, Stage, mutex, session, within};
+use std::time::Duration;
+
 use baton::lock::{LockError, SimpleMutex};
 use baton::record::Record;
 use baton::tree::CreateMode;
 use baton::{Client, LostReason};
 use baton_client::{EventKind, Op, OpCode};
 use baton_testkit::{Action, Match, Variant};
-use std::time::Duration;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, mutex, session, within};
 
 /// Long enough for a client to notice a silent connection and come back on another.
 const ROOMY: Duration = Duration::from_secs(4);

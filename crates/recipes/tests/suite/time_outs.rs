@@ -1,7 +1,8 @@
 //! What a wait says whose time is up: who holds, or that no server answers (H50). A release whose
 //! answer was lost can be awaited until it is certain (H07).
 
-use crate::common::{CUTS, LONG, Stage, within};
+use std::time::Duration;
+
 use baton::barrier::BarrierError;
 use baton::election::ElectionError;
 use baton::error::WaitedFor;
@@ -16,7 +17,8 @@ use baton::{
 };
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Proxy, Variant};
-use std::time::Duration;
+
+use crate::common::{CUTS, LONG, Stage, within};
 
 /// Long enough for many answers of a server that runs.
 const LIMIT: Duration = Duration::from_millis(1500);

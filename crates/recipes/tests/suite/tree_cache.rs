@@ -1,15 +1,17 @@
 //! The cache of a subtree, and its hazards (`docs/internals/hazards.md` §3.6).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use baton::cache::{CacheError, CacheEvent, CacheEvents, CacheStatus, Change, Snapshot, Update};
 use baton::tree::CreateMode;
 use baton::{Client, TreeCache};
 use baton_client::{Acl, Op, OpCode, Perms, Session};
 use baton_testkit::{Match, Variant, inspect};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

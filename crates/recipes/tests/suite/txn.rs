@@ -1,11 +1,13 @@
 //! Guarded transactions whose answer is lost (`docs/internals/hazards.md` §6.1, rule 3).
 
-use crate::common::{CUTS, SHORT, Stage, mutex, session, within};
+use std::time::Duration;
+
 use baton::guard::TxnError;
 use baton::tree::CreateMode;
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
-use std::time::Duration;
+
+use crate::common::{CUTS, SHORT, Stage, mutex, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

@@ -1,13 +1,15 @@
 //! Counters and shared values, and their hazards (`docs/internals/hazards.md` §3.6).
 
-use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
+use std::time::Duration;
+
 use baton::tree::CreateMode;
 use baton::value::{CounterLayout, ValueError};
 use baton::{Client, Counter, SharedValue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
-use std::time::Duration;
 use tokio::task::JoinSet;
+
+use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(4);
 

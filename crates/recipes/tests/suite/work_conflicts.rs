@@ -1,14 +1,16 @@
 //! The work queue when another program changes a node between a read of it and the transaction that
 //! rests on that read: the transaction is refused, and what the other program has written stays.
 
-use crate::common::work::queue;
-use crate::common::{LONG, Stage, session, within};
+use std::time::Duration;
+
 use baton::WorkQueue;
 use baton::tree::CreateMode;
 use baton::work_queue::{WorkError, WorkItem};
 use baton_client::{OpCode, Session};
 use baton_testkit::{Action, Match, Proxy, Variant};
-use std::time::Duration;
+
+use crate::common::work::queue;
+use crate::common::{LONG, Stage, session, within};
 
 /// Holds back the first transaction of `work`, whose client is behind the proxy, until `meanwhile`
 /// is done.

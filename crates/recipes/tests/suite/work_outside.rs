@@ -1,12 +1,14 @@
 //! Claims of a work queue that another process settles, by their tokens.
 
-use crate::common::work::queue;
-use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
+use std::time::Duration;
+
 use baton::work_queue::{Claim, Settled, Settlement, WorkError, WorkItem};
 use baton::{Client, LostReason, WorkQueue};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant, inspect};
-use std::time::Duration;
+
+use crate::common::work::queue;
+use crate::common::{CUTS, LONG, SHORT, Stage, session, within};
 
 const ROOMY: Duration = Duration::from_secs(2);
 

@@ -1,12 +1,14 @@
 //! Emptying a work queue by hand: what goes, what stays, and what is free again afterwards.
 
-use crate::common::work::{drain, queue};
-use crate::common::{LONG, Stage, hide, session, within};
+use std::time::Duration;
+
 use baton::tree::CreateMode;
 use baton::work_queue::{WorkError, WorkItem};
 use baton_client::OpCode;
 use baton_testkit::{Action, Match, Variant};
-use std::time::Duration;
+
+use crate::common::work::{drain, queue};
+use crate::common::{LONG, Stage, hide, session, within};
 
 #[tokio::test]
 async fn a_purge_takes_all_that_nobody_has_claimed_and_frees_its_ids() {

@@ -1,13 +1,15 @@
 //! The work queue: what it does when nothing breaks, and what it refuses.
 
-use crate::common::work::{drain, queue};
-use crate::common::{LONG, Stage, connect, session, within};
+use std::time::Duration;
+
 use baton::WorkQueue;
 use baton::tree::CreateMode;
 use baton::work_queue::{WorkError, WorkItem};
 use baton_client::{OpCode, Session};
 use baton_testkit::{Match, Proxy};
-use std::time::Duration;
+
+use crate::common::work::{drain, queue};
+use crate::common::{LONG, Stage, connect, session, within};
 
 #[tokio::test]
 async fn items_come_out_by_priority_and_then_in_order_and_leave_nothing_behind() {

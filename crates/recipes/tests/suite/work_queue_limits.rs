@@ -1,15 +1,17 @@
 //! The work queue at its limits: items as large as they may be, delays without end, foreign nodes
 //! below items, and tasks of one process that ask while another waits.
 
-use crate::common::work::queue;
-use crate::common::{LONG, SHORT, Stage, hide, polled, session, until_quiet, within};
+use std::time::{Duration, Instant};
+
 use baton::tree::CreateMode;
 use baton::work_queue::{Settlement, WorkError};
 use baton::{Client, LostReason, WorkQueue};
 use baton_client::{Acl, Perms};
 use baton_testkit::{Action, Match, Proxy, Variant};
-use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+
+use crate::common::work::queue;
+use crate::common::{LONG, SHORT, Stage, hide, polled, session, until_quiet, within};
 
 /// Claims and acknowledges one item.
 async fn done(queue: &WorkQueue) -> Vec<u8> {

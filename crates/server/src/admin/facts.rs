@@ -266,8 +266,9 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
 
 /// ZooKeeper's name for the last operation of a connection.
 pub(crate) fn last_op(conn: &Conn) -> &'static str {
-    use baton_proto::OpCode;
     use std::sync::atomic::Ordering::Relaxed;
+
+    use baton_proto::OpCode;
     if conn.stats.last_response_ms.load(Relaxed) == 0 && conn.stats.sent.load(Relaxed) == 0 {
         return "NA";
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Wire, create, decode, get, in_memory, set, start};
 use baton_proto::{AuthPacket, ErrorCode, OpCode, Request, Response, frame};
 use baton_server::{Server, StartError};
+
+use crate::support::{PATIENCE, Wire, create, decode, get, in_memory, set, start};
 
 #[tokio::test]
 async fn garbage_before_the_handshake_closes_the_connection_without_an_answer() {

@@ -7,14 +7,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::gate::{Gate, GatedStorage};
-use crate::support::http;
-use crate::support::{PATIENCE, Wire, create, get, in_memory, no_session, set, watched};
 use baton_proto::{
     Acl, AuthPacket, ConnectRequest, Create, CreateOp, ErrorCode, MultiOp, Perms, Request, frame,
 };
 use baton_server::{Options, Server};
 use baton_wal::testing::FaultStorage;
+
+use crate::support::gate::{Gate, GatedStorage};
+use crate::support::http;
+use crate::support::{PATIENCE, Wire, create, get, in_memory, no_session, set, watched};
 
 const DOCS: &str = include_str!("../../../../docs/user/operations.md");
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched};
 use baton_proto::{EventKind, OpCode, Request, Response};
 use baton_server::{Options, Server, StartError};
 use baton_wal::Storage;
 use baton_wal::testing::{Fault, FaultStorage, Loss};
+
+use crate::support::{Frame, PATIENCE, Wire, create, http, in_memory, set, watched};
 
 fn options() -> Options {
     in_memory().options().clone()

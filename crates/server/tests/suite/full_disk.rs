@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Wire, in_memory};
 use baton_server::{Options, Server};
 use baton_wal::testing::FaultStorage;
 use baton_wal::{Access, LockError, LockGuard, MemoryStorage, Storage, StorageFile};
+
+use crate::support::{PATIENCE, Wire, in_memory};
 
 fn options(snapshot_every_entries: u64) -> Options {
     let mut options = in_memory().options().clone();

@@ -1,8 +1,9 @@
 //! Requests that are well formed and meant ill, or merely unusual: each is answered or refused,
 //! what it costs has a bound, and everybody else goes on.
 
-use crate::support::{Frame, PATIENCE, Wire, create, get, in_memory, no_session, set, start};
 use baton_proto::{ConnectRequest, ErrorCode, MultiOp, MultiResult, Request, Response, frame};
+
+use crate::support::{Frame, PATIENCE, Wire, create, get, in_memory, no_session, set, start};
 
 #[tokio::test]
 async fn many_large_reads_behind_a_write_are_answered_to_who_reads_them() {

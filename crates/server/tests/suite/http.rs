@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::support::http::{ask, get};
-use crate::support::{PATIENCE, Wire, in_memory, no_session, set, word};
 use baton_proto::{ConnectRequest, ErrorCode, Request};
 use baton_server::Server;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::http::{ask, get};
+use crate::support::{PATIENCE, Wire, in_memory, no_session, set, word};
 
 async fn serving() -> (Server, SocketAddr) {
     let server = in_memory()

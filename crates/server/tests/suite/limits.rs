@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_proto::{ErrorCode, Request, frame};
+use baton_server::Server;
+
 use crate::support::gate::{Gate, GatedStorage};
 use crate::support::http;
 use crate::support::{PATIENCE, Wire, get, in_memory, set, start, word};
-use baton_proto::{ErrorCode, Request, frame};
-use baton_server::Server;
 
 /// A metric of `mntr`.
 async fn metric(to: &str, name: &str) -> f64 {

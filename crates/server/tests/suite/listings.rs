@@ -4,12 +4,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::support::http::get;
-use crate::support::{PATIENCE, Wire, no_session, with_words, word};
 use baton_proto::{ConnectRequest, Request, Response};
 use baton_server::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+
+use crate::support::http::get;
+use crate::support::{PATIENCE, Wire, no_session, with_words, word};
 
 /// Sets `count` watches on paths that begin with `prefix`.
 async fn watch(wire: &mut Wire, prefix: &str, count: usize) {

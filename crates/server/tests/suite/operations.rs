@@ -4,11 +4,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Wire, in_memory, set, start, with_words, word};
 use baton_proto::{
     Create, CreateOp, ErrorCode, EventKind, MultiOp, MultiResult, Request, Response,
 };
 use baton_server::{Server, StartError};
+
+use crate::support::{PATIENCE, Wire, in_memory, set, start, with_words, word};
 
 #[tokio::test]
 async fn four_letter_words_are_answered_in_their_shapes() {

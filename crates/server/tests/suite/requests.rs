@@ -1,7 +1,8 @@
 //! Requests and their order, over loopback, frame by frame.
 
-use crate::support::{Frame, Wire, decode, get, set, start, watched};
 use baton_proto::{ErrorCode, EventKind, OpCode, Request, Response};
+
+use crate::support::{Frame, Wire, decode, get, set, start, watched};
 
 #[tokio::test]
 async fn a_znode_is_created_read_written_and_deleted() {

@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Wire};
 use baton_proto::{Request, Response};
 use baton_server::offline::read_data_folder;
 use baton_server::{Builder, Server};
+
+use crate::support::{PATIENCE, Wire};
 
 const SEQUENTIAL: i32 = 2;
 

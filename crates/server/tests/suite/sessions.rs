@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, Wire, create, in_memory, no_session, set, start, watched};
 use baton_proto::{ConnectRequest, ErrorCode, EventKind, Request, Response};
+
+use crate::support::{PATIENCE, Wire, create, in_memory, no_session, set, start, watched};
 
 #[tokio::test]
 async fn a_session_gets_an_id_a_password_and_a_timeout_within_the_limits() {

@@ -1,10 +1,11 @@
 //! Clients that do not read: what waits for all of them together is bounded, whoever reads goes on,
 //! and nobody who stays connected misses a reply or an event.
 
-use crate::support::{Frame, PATIENCE, Wire, get, in_memory, set, word};
 use baton_proto::{ErrorCode, EventKind, Request};
 use baton_server::{Server, StartError};
 use tempfile::TempDir;
+
+use crate::support::{Frame, PATIENCE, Wire, get, in_memory, set, word};
 
 /// The smallest bound that is allowed with the default for one connection.
 const IN_ALL: usize = 16 << 20;

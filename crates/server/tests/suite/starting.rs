@@ -3,10 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use crate::support::gate::{Gate, GatedStorage};
-use crate::support::{PATIENCE, Wire, http, in_memory};
 use baton_server::{Options, Server, StartError};
 use tokio::net::TcpStream;
+
+use crate::support::gate::{Gate, GatedStorage};
+use crate::support::{PATIENCE, Wire, http, in_memory};
 
 /// A port that was free a moment ago: only a started server shows what port 0 became.
 fn free_address() -> SocketAddr {

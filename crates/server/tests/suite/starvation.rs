@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support::{PATIENCE, Wire, create, in_memory, no_session, set, start, word};
 use baton_proto::{ConnectRequest, MultiOp, Request, frame};
 use baton_server::Server;
+
+use crate::support::{PATIENCE, Wire, create, in_memory, no_session, set, start, word};
 
 const CHILDREN: usize = 20_000;
 

@@ -1,9 +1,10 @@
 //! The shape of every four-letter word: what tools that were written for ZooKeeper 3.8 parse, line
 //! by line.
 
-use crate::support::{PATIENCE, Wire, start, with_words, word};
 use baton_proto::Request;
 use baton_server::{CHANGING_WORDS, HARMLESS_WORDS};
+
+use crate::support::{PATIENCE, Wire, start, with_words, word};
 
 /// The answer with every number replaced by N, every hexadecimal one by H, every date by DATE.
 fn shape(answer: &str) -> String {

@@ -1,14 +1,14 @@
 //! The two servers side by side: runs a program on both, says where they differ, and cuts the
 //! program down to what shows it. Decides nothing about who is right.
 
+use baton_proto::Request;
+
 use super::differences::Differences;
 use super::error::OracleError;
 use super::program::{Act, Program};
 use super::side::Side;
 use super::transcript::transcript;
 use crate::launch::Target;
-
-use baton_proto::Request;
 
 /// Where two servers answered differently.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! The tree against the naive model: the same outcomes, the same changes, the same stats, whatever
 //! the program.
 
-use crate::common::program::{Line, Machine, Reference, identity, program};
 use baton_proto::{ErrorCode, MultiResult, Response, path};
 use baton_tree::Tree;
 use proptest::prelude::*;
+
+use crate::common::program::{Line, Machine, Reference, identity, program};
 
 fn run_both(lines: &[Line]) {
     let mut machine = Machine::new();

@@ -1,8 +1,9 @@
 //! Answers recorded from Apache ZooKeeper 3.8.0, so that the model of these tests and the tree
 //! cannot agree on a mistake.
 
-use crate::common::{Driver, plain};
 use baton_proto::{Acl, Create, CreateMode, CreateOp, ErrorCode, Perms, Request};
+
+use crate::common::{Driver, plain};
 
 /// Recorded from Apache ZooKeeper 3.8.0 with `extendedTypesEnabled`, on a tree with `/a` and `/e`
 /// (ephemeral).

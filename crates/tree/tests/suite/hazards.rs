@@ -1,9 +1,10 @@
 //! Hazards that the server's state machine decides (docs/internals/hazards.md): numbers past their
 //! end.
 
-use crate::common::{Driver, drain, dump, restore};
 use baton_proto::{CreateMode, ErrorCode, MultiOp, MultiResult, Request, Response, path};
 use baton_tree::{MAX_SEQUENCE, SeedError, SeedNode, Tree};
+
+use crate::common::{Driver, drain, dump, restore};
 
 const I32_END: i64 = i32::MAX as i64;
 

@@ -1,9 +1,10 @@
 //! Quotas by hand, where the random programs do not reach: what is reported, nested ones, and what
 //! is free.
 
-use crate::common::{Driver, SESSION};
 use baton_proto::{Acl, Create, CreateMode, ErrorCode, MultiOp, MultiResult, Request, Response};
 use baton_tree::{Assembly, Change, Command, Effects, OverQuota, QuotaOf, Znode};
+
+use crate::common::{Driver, SESSION};
 
 /// What was reported of quotas: path, what, amount, limit, hard.
 type Reported = (String, QuotaOf, i64, i64, bool);

@@ -1,6 +1,5 @@
 //! The rules of the protocol that the tree decides, one by one (protocol.md §1.4–1.12).
 
-use crate::common::{Driver, SESSION, dump, password, plain};
 use baton_proto::{
     Acl, Create, CreateMode, CreateOp, ErrorCode, MultiOp, MultiResult, OpCode, Perms, Request,
     Response,
@@ -9,6 +8,8 @@ use baton_tree::{
     Change, ChangeKind, CloseReason, Command, Effects, EphemeralCursor, Identity, ReapCandidate,
     Tree,
 };
+
+use crate::common::{Driver, SESSION, dump, password, plain};
 
 #[test]
 fn the_fresh_tree_shows_the_stats_that_clients_expect() {

@@ -1,11 +1,12 @@
 //! Snapshots: exactly the state at one zxid, whatever is written while they are taken; and nothing
 //! but a whole snapshot is ever restored.
 
-use crate::common::program::{Line, Machine, program};
-use crate::common::{Driver, drain, dump, restore};
 use baton_proto::{Acl, CreateMode, Perms};
 use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SeedNode, SnapshotBusy, Tree};
 use proptest::prelude::*;
+
+use crate::common::program::{Line, Machine, program};
+use crate::common::{Driver, drain, dump, restore};
 
 fn whole(tree: &mut Tree) -> Vec<Vec<u8>> {
     tree.begin_snapshot().unwrap();

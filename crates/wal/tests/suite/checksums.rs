@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::support::{options, recovered, save_snapshot, segments};
 use baton_wal::testing::{FaultStorage, Loss};
 use baton_wal::{DumpItem, DumpRecord, Entry, HardState, Record, Wal, WalError, dump};
 use bytes::Bytes;
+
+use super::support::{options, recovered, save_snapshot, segments};
 
 /// Bytes of a record before its payload.
 const RECORD_HEADER_BYTES: u64 = 32;

@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::support::options;
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{Entry, HardState, Record, Recovered, SnapshotMeta, Wal, WalError};
 use bytes::Bytes;
+
+use super::support::options;
 
 /// What a log holds at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]

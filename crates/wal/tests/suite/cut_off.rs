@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use super::support::{self, all_files, open, recovered};
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
     DumpItem, Entry, FileReport, Record, RecoveryNote, Storage, Wal, WalError, WalOptions, dump,
     verify,
 };
 use bytes::Bytes;
+
+use super::support::{self, all_files, open, recovered};
 
 const FIRST: &str = "log-0000000000000001";
 const MARKS: &str = "SYNCED";

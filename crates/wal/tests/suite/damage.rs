@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::support::{all_files, open, options, recovered, save_snapshot, segments};
 use baton_wal::testing::{FaultStorage, Loss};
 use baton_wal::{
     DirStorage, Entry, FileReport, HardState, Record, RecoveryNote, Storage, Wal, WalError,
@@ -12,6 +11,8 @@ use baton_wal::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
+
+use super::support::{all_files, open, options, recovered, save_snapshot, segments};
 
 fn entry(index: u64, len: usize) -> Record {
     Record::Entry(Entry {

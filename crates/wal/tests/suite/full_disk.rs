@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use super::support;
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
     DirStorage, Entry, Record, SnapshotInfo, SnapshotMeta, Storage, Wal, WalError, WalOptions,
 };
 use bytes::Bytes;
+
+use super::support;
 
 const LIMITED_FOLDER: &str = "BATON_WAL_LIMITED_FOLDER";
 

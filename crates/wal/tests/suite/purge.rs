@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use super::support;
 use baton_wal::testing::{FaultStorage, Loss};
 use baton_wal::{
     DumpItem, Entry, HardState, Record, Recovered, SnapshotInfo, SnapshotMeta, Wal, WalError,
     WalOptions, dump,
 };
 use bytes::Bytes;
+
+use super::support;
 
 const ENTRIES: u64 = 40;
 

@@ -1,4 +1,4 @@
-//! What the command's tests share: a place of its own for each, processes that end with the test,
+//! What the command's tests share: a home of its own for each, processes that end with the test,
 //! and waiting for events.
 
 use std::io::{BufRead, BufReader, Read};
@@ -81,13 +81,13 @@ impl Drop for Home {
 
 /// A home, a server, and `baton` on it. On Baton's server, or with BATON_TEST_TARGET=zookeeper on
 /// Apache ZooKeeper.
-pub struct Place {
+pub struct ServedHome {
     pub home: Home,
     pub servers: String,
     pub server: TestServer,
 }
 
-impl Place {
+impl ServedHome {
     pub async fn new() -> Self {
         let server = TestServer::start(Target::from_env().unwrap())
             .await

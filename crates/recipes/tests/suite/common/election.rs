@@ -1,8 +1,9 @@
 //! What the tests of the election share: candidates, and the stages that they report.
 
-use super::within;
 use baton::election::Stage as Step;
 use baton::{Client, LeaderElection};
+
+use super::within;
 
 pub fn election(client: &Client, path: &str) -> LeaderElection {
     LeaderElection::new(client, path).unwrap()

@@ -5,6 +5,13 @@
 pub mod election;
 pub mod work;
 
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
 use baton::tree::CreateMode;
 use baton::{Client, Config, Mutex};
 use baton_client::{
@@ -14,12 +21,6 @@ use baton_client::{
 use baton_server::Server;
 use baton_testkit::inspect::{self, Znode};
 use baton_testkit::{Action, Match, Proxy, ServerOptions, Target, TestServer, Variant};
-use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 

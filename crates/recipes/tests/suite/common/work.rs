@@ -1,7 +1,8 @@
 //! What the tests of the work queue share.
 
-use super::within;
 use baton::{Client, WorkQueue};
+
+use super::within;
 
 pub fn queue(client: &Client, path: &str) -> WorkQueue {
     WorkQueue::new(client, path).unwrap()

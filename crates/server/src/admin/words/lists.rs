@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::text::line;
-use crate::admin::facts;
 use baton_proto::Escaped;
 
+use super::text::line;
+use crate::admin::facts;
 use crate::connections::conn::Conn;
 use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;

@@ -7,11 +7,10 @@ mod lists;
 mod server;
 mod text;
 
-use self::text::line;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use self::text::line;
 use crate::admin::facts;
 use crate::admin::metrics;
 use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
