@@ -14,7 +14,7 @@ use crate::{Result, root};
 #[derive(Debug, Clone)]
 pub(crate) struct Executable {
     pub(crate) package: String,
-    /// The package and the module, or the target: `baton-client/lifetime`.
+    /// The package and the module, or the target: `baton-locks-client/lifetime`.
     pub(crate) name: String,
     /// The tests of the module; empty: all that the executable has.
     pub(crate) tests: Vec<String>,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
+//! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
 //! | `process` | servers and other children, ended by their process id |
 //! | `java` | the Java peers and their jars |
@@ -15,6 +16,7 @@ mod command;
 mod coverage;
 mod diff;
 mod executables;
+mod fixture;
 mod flakes;
 mod hazards;
 mod interop;
@@ -50,6 +52,7 @@ enum Task {
     Bench(bench::Args),
     Coverage(coverage::Args),
     Diff(diff::Args),
+    Fixture(fixture::Args),
     Flakes(flakes::Args),
     Hazards(hazards::Args),
     Interop(interop::Args),
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
+        Task::Fixture(args) => fixture::run(&args),
         Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),
         Task::Interop(args) => interop::run(&args),

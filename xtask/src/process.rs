@@ -87,7 +87,13 @@ pub(crate) fn build_baton() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(
         Command::new(cargo)
-            .args(["build", "--quiet", "--release", "--package", "baton-cli"])
+            .args([
+                "build",
+                "--quiet",
+                "--release",
+                "--package",
+                "baton-locks-cli",
+            ])
             .current_dir(root()),
     )?;
     Ok(command::target_dir()?

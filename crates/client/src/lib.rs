@@ -23,7 +23,7 @@
 //! | `transport`, `values` | sockets; what operations take and yield |
 //! | `clock` | the clock that also runs while the machine sleeps |
 #![forbid(unsafe_code)]
-#![deny(missing_debug_implementations)]
+#![deny(missing_debug_implementations, unnameable_types)]
 
 pub mod testing;
 

@@ -1,7 +1,7 @@
 //! Measures what a proposal costs: in consensus alone, and with the log on a disk in memory and on
 //! a real one.
 //!
-//! `cargo run --release -p baton-consensus --example propose_cost [FOLDER]`; without FOLDER a
+//! `cargo run --release -p baton-locks-consensus --example propose_cost [FOLDER]`; without FOLDER a
 //! temporary one.
 #![allow(
     clippy::unwrap_used,

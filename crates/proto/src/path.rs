@@ -1,4 +1,4 @@
-//! Paths of znodes (protocol.md §1.10): what is legal, parent and name, the number of a sequential
+//! Paths of znodes: what is legal, parent and name, the number of a sequential
 //! znode, and the chroot of a connect string. Pure text; whether a znode exists is the tree's
 //! matter.
 

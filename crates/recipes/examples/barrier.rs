@@ -1,7 +1,7 @@
 //! Three workers that compute in step, a gate that lets them start, and a latch that opens when all
 //! have loaded.
 //!
-//! `cargo run -p baton --features embedded --example barrier`
+//! `cargo run -p baton-locks --features embedded --example barrier`
 
 use baton::{Barrier, Client, CountdownLatch, DoubleBarrier, embedded::Embedded};
 

@@ -1,7 +1,7 @@
 //! A counter from which ten tasks draw different numbers, and a value that is changed by whoever
 //! saw it last.
 //!
-//! `cargo run -p baton --features embedded --example counter`
+//! `cargo run -p baton-locks --features embedded --example counter`
 
 use baton::{Counter, SharedValue, embedded::Embedded};
 

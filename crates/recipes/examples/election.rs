@@ -1,7 +1,7 @@
 //! Three candidates, one leader at a time: each leads once, and the stages of one of them are
 //! printed.
 //!
-//! `cargo run -p baton --features embedded --example election`
+//! `cargo run -p baton-locks --features embedded --example election`
 
 use baton::{LeaderElection, embedded::Embedded};
 

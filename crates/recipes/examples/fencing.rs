@@ -4,7 +4,7 @@
 //! Shown with a store of one's own (`Fence`) and with an object store that knows compare-and-set by
 //! entity tag.
 //!
-//! `cargo run -p baton --features embedded --example fencing`
+//! `cargo run -p baton-locks --features embedded --example fencing`
 
 use baton::{Fence, Mutex, embedded::Embedded};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! An item stays in the queue until its consumer says that it is done: one that gives up leaves it
 //! to the next.
 //!
-//! `cargo run -p baton --features embedded --example locking_queue`
+//! `cargo run -p baton-locks --features embedded --example locking_queue`
 
 use baton::embedded::Embedded;
 use baton::queue::LockingQueue;

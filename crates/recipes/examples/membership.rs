@@ -1,6 +1,6 @@
 //! A group: two members, one of which loses its session and nobody notices.
 //!
-//! `cargo run -p baton --features embedded --example membership`
+//! `cargo run -p baton-locks --features embedded --example membership`
 
 use baton::{Client, Config, Membership, embedded::Embedded};
 

@@ -1,7 +1,7 @@
 //! Money moves between accounts: each transfer holds both accounts, and no two transfers wait for
 //! each other in a circle.
 //!
-//! `cargo run -p baton --features embedded --example multi_lock`
+//! `cargo run -p baton-locks --features embedded --example multi_lock`
 
 use baton::tree::CreateMode;
 use baton::{Client, MultiLock, embedded::Embedded};

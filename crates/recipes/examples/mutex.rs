@@ -1,7 +1,7 @@
 //! Two workers, one report: each writes it only while it holds the lock, and with its fencing
 //! token.
 //!
-//! `cargo run -p baton --features embedded --example mutex`
+//! `cargo run -p baton-locks --features embedded --example mutex`
 
 use baton::tree::CreateMode;
 use baton::{Client, Mutex, embedded::Embedded};

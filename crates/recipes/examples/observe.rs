@@ -1,6 +1,6 @@
 //! Watching who leads, without competing.
 //!
-//! `cargo run -p baton --features embedded --example observe`
+//! `cargo run -p baton-locks --features embedded --example observe`
 
 use baton::election::Departure;
 use baton::{LeaderElection, embedded::Embedded};

@@ -1,7 +1,7 @@
 //! Eight shards, indexed by whoever is there: one worker at first, then two, then the first one
 //! goes.
 //!
-//! `cargo run -p baton --features embedded --example partitioner`
+//! `cargo run -p baton-locks --features embedded --example partitioner`
 
 use baton::partition::PartitionEvent;
 use baton::{Client, Partitioner, embedded::Embedded};

@@ -1,6 +1,6 @@
 //! One producer, two consumers: each item goes to one of them, in order.
 //!
-//! `cargo run -p baton --features embedded --example queue`
+//! `cargo run -p baton-locks --features embedded --example queue`
 
 use baton::{DistributedQueue, embedded::Embedded};
 

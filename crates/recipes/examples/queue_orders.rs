@@ -1,7 +1,7 @@
 //! Queues in another order than that of arrival: by urgency, by time, and items that can be taken
 //! back by name.
 //!
-//! `cargo run -p baton --features embedded --example queue_orders`
+//! `cargo run -p baton-locks --features embedded --example queue_orders`
 
 use baton::embedded::Embedded;
 use baton::queue::{DelayQueue, IdQueue, PriorityQueue};

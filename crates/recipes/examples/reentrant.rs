@@ -1,7 +1,7 @@
 //! A lock that whoever holds it may take again: two functions, each of which locks, and one of
 //! which calls the other.
 //!
-//! `cargo run -p baton --features embedded --example reentrant`
+//! `cargo run -p baton-locks --features embedded --example reentrant`
 
 use baton::lock::OwnerId;
 use baton::{ReentrantMutex, embedded::Embedded};

@@ -1,6 +1,6 @@
 //! Many readers or one writer, and the changes between them.
 //!
-//! `cargo run -p baton --features embedded --example rw_lock`
+//! `cargo run -p baton-locks --features embedded --example rw_lock`
 
 use baton::lock::LockError;
 use baton::{RwLock, embedded::Embedded};

@@ -1,6 +1,6 @@
 //! Ten jobs, three at a time; a heavy one takes all three places at once.
 //!
-//! `cargo run -p baton --features embedded --example semaphore`
+//! `cargo run -p baton-locks --features embedded --example semaphore`
 
 use baton::{Client, Semaphore, embedded::Embedded};
 use std::time::Duration;

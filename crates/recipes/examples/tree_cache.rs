@@ -1,11 +1,10 @@
 //! Settings kept in memory: one multi of changes is one step of the view.
 //!
-//! `cargo run -p baton --features embedded --example tree_cache`
+//! `cargo run -p baton-locks --features embedded --example tree_cache`
 
 use baton::cache::CacheEvent;
-use baton::tree::CreateMode;
+use baton::tree::{CreateMode, Op};
 use baton::{TreeCache, embedded::Embedded};
-use baton_client::Op;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

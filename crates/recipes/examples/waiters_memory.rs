@@ -3,7 +3,7 @@
 //!
 //! The server is another process, so that its memory does not count.
 //!
-//! `cargo run --release -p baton --features embedded --example waiters_memory -- [WAITERS]`
+//! `cargo run --release -p baton-locks --features embedded --example waiters_memory -- [WAITERS]`
 
 use baton::lock::LockError;
 use baton::{Client, Config, Mutex, embedded::Embedded};

@@ -1,7 +1,7 @@
 //! A producer, and a consumer whose work fails now and then: what is not acknowledged comes back,
 //! and what never works is kept.
 //!
-//! `cargo run -p baton --features embedded --example work_queue`
+//! `cargo run -p baton-locks --features embedded --example work_queue`
 
 use baton::work_queue::WorkItem;
 use baton::{WorkQueue, embedded::Embedded};

@@ -46,13 +46,15 @@
 mod server_thread;
 
 use baton_client::{Client, Config, ConfigError, ConnectError};
-use baton_server::{MemoryStorage, Options, Server, ServerError, StartError, StorageChoice};
+use baton_server::{MemoryStorage, Options, Server, StorageChoice};
 use server_thread::ServerThread;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use baton_server::{ServerError, StartError};
 
 /// How long [`Embedded::shutdown`] waits for the session to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);

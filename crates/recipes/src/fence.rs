@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lets writes pass whose fencing token is not smaller than any before. For a store of one's own in
 /// one process; where the store is a database or an object store, keep the token beside the data
-/// there (`docs/user/guarantees.md`).
+/// there: see the [guarantees](crate::guide::guarantees#your-part-fencing).
 ///
 /// A fence belongs to one lock: tokens of different locks cannot be compared. Where what is
 /// protected outlives the process, so must the token: store [`Fence::newest`] with it, and go on

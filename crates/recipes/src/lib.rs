@@ -40,11 +40,17 @@
 //!
 //! - `embedded`: a server in this process, for tests of programs and for trials. Off by default. A
 //!   test can expire sessions of it, pause it, and restart it: `baton::embedded`.
+//!
+//! # Guides
+//!
+//! [`guide`] begins with a first program. [`guide::recipes`] helps to choose a recipe,
+//! [`guide::guarantees`] states what is promised, [`guide::hazards`] what can go wrong.
 
 // The modules of this crate, highest first: a module uses only modules below it.
 //
 // | module | owns |
 // |---|---|
+// | `guide` | the users' pages, as documentation |
 // | `error` | one error type for all recipes |
 // | `embedded` | a server in this process, with a client of it |
 // | `inspect` | recipes seen from outside: holders, waiters, claims; asking a holder to release |
@@ -75,7 +81,7 @@
 // | `session`, `tree`, `lease` | the client's types, for users |
 
 #![forbid(unsafe_code)]
-#![deny(missing_debug_implementations)]
+#![deny(missing_debug_implementations, unnameable_types)]
 
 mod acquire;
 mod backoff;
@@ -87,6 +93,7 @@ pub mod embedded;
 pub mod error;
 pub mod fence;
 pub mod guard;
+pub mod guide;
 pub mod inspect;
 pub mod lease;
 pub mod lock;

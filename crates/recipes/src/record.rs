@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use uuid::Uuid;
+
+/// The id of an attempt or of an instance.
+pub use uuid::Uuid;
 
 /// The owner of a waiter node, as its data states it. For people and consoles; never proof of
 /// ownership.

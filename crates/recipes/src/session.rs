@@ -17,8 +17,10 @@
 //! # }
 //! ```
 
+#[doc(inline)]
 pub use baton_client::{
     BoxFuture, BoxStream, Cleanup, CleanupError, Client, ClientInfo, CloseError, Config,
-    ConfigError, ConnectError, EndReason, Endpoint, Error, Host, Pending, PendingApplied, Reason,
-    Session, SessionExport, SessionLost, SocketTransport, State, StateStream, Stream, Transport,
+    ConfigError, ConnectError, DEFAULT_PORT, EndReason, Endpoint, Error, Host, Pending,
+    PendingApplied, Reason, Session, SessionExport, SessionLost, SocketTransport, State,
+    StateStream, Stream, Transport,
 };

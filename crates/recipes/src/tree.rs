@@ -4,8 +4,11 @@
 //! [`OpResult`] come back. [`Watch`] waits for one change, [`PersistentWatch`] yields all of them.
 //! [`path`] has the rules of paths.
 
+#[doc(inline)]
 pub use baton_client::{
     Acl, AddWatchMode, Applied, Children, CreateMode, Created, Data, DeleteOptions, Deletion,
     ErrorCode, EventKind, Op, OpCode, OpResult, Perms, PersistentEvent, PersistentWatch, Stat,
     Watch, WatchEvent, path,
 };
+/// The bytes of nodes.
+pub use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! A server in a process of its own, until Ctrl-C:
-//! `cargo run --release -p baton-server --example serve -- [FOLDER]`. Without a folder the state is
-//! in memory only.
+//! `cargo run --release -p baton-locks-server --example serve -- [FOLDER]`. Without a folder the
+//! state is in memory only.
 
 use baton_server::Server;
 

@@ -74,7 +74,7 @@ pub enum LaunchError {
     },
     /// The `baton` command is needed as a process and was not found.
     #[error(
-        "no `baton` binary at {0}; build it with `cargo build -p baton-cli`, or name one in BATON_BIN"
+        "no `baton` binary at {0}; build it with `cargo build -p baton-locks-cli`, or name one in BATON_BIN"
     )]
     NoBatonBinary(PathBuf),
     /// A file, socket or process failed.

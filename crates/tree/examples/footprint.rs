@@ -1,6 +1,6 @@
 //! What a znode costs: memory beyond its data, and processor time for each operation.
 //!
-//! `cargo run --release -p baton-tree --example footprint -- 1000000`
+//! `cargo run --release -p baton-locks-tree --example footprint -- 1000000`
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

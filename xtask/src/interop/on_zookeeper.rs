@@ -24,7 +24,7 @@ pub(super) fn run() -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["test", "--quiet", "--no-fail-fast"]);
-    for package in ["baton-client", "baton", "baton-cli"] {
+    for package in ["baton-locks-client", "baton-locks", "baton-locks-cli"] {
         command.args(["--package", package]);
     }
     // Every test starts a server of its own; a JVM for each core is enough.

@@ -149,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let own: BTreeSet<&str> = chosen.iter().map(|chosen| chosen.source.package).collect();
     let mut packages = if args.own_tests { own } else { packages };
     if args.with_command {
-        packages.insert("baton-cli");
+        packages.insert("baton-locks-cli");
     }
     let mut chosen = chosen;
     eprintln!(

@@ -29,39 +29,54 @@ pub(super) struct Source {
 }
 
 static CLIENT: Source = Source {
-    package: "baton-client",
+    package: "baton-locks-client",
     folder: "crates/client/src",
-    tests: &["baton-client", "baton", "baton-sim"],
+    tests: &["baton-locks-client", "baton-locks", "baton-sim"],
     instants: &["crate::BootInstant", "tokio::time::Instant"],
 };
 static RECIPES: Source = Source {
-    package: "baton",
+    package: "baton-locks",
     folder: "crates/recipes/src",
-    tests: &["baton", "baton-sim"],
+    tests: &["baton-locks", "baton-sim"],
     instants: &["baton_client::BootInstant", "tokio::time::Instant"],
 };
 static TREE: Source = Source {
-    package: "baton-tree",
+    package: "baton-locks-tree",
     folder: "crates/tree/src",
-    tests: &["baton-tree", "baton-zkdata", "baton-server", "baton-sim"],
+    tests: &[
+        "baton-locks-tree",
+        "baton-locks-zkdata",
+        "baton-locks-server",
+        "baton-sim",
+    ],
     instants: &[],
 };
 static WAL: Source = Source {
-    package: "baton-wal",
+    package: "baton-locks-wal",
     folder: "crates/wal/src",
-    tests: &["baton-wal", "baton-consensus", "baton-server", "baton-sim"],
+    tests: &[
+        "baton-locks-wal",
+        "baton-locks-consensus",
+        "baton-locks-server",
+        "baton-sim",
+    ],
     instants: &[],
 };
 static CONSENSUS: Source = Source {
-    package: "baton-consensus",
+    package: "baton-locks-consensus",
     folder: "crates/consensus/src",
-    tests: &["baton-consensus", "baton-server", "baton-sim"],
+    tests: &["baton-locks-consensus", "baton-locks-server", "baton-sim"],
     instants: &[],
 };
 static SERVER: Source = Source {
-    package: "baton-server",
+    package: "baton-locks-server",
     folder: "crates/server/src",
-    tests: &["baton-server", "baton-sim", "baton-client", "baton"],
+    tests: &[
+        "baton-locks-server",
+        "baton-sim",
+        "baton-locks-client",
+        "baton-locks",
+    ],
     instants: &["tokio::time::Instant"],
 };
 
@@ -140,7 +155,7 @@ impl Source {
 
     /// Whether the tests of this package may notice a mutant.
     pub(super) fn tests_count(&self, package: &str) -> bool {
-        package == "baton-cli" || self.tests.contains(&package)
+        package == "baton-locks-cli" || self.tests.contains(&package)
     }
 
     /// The file of the switch.

@@ -41,7 +41,7 @@ enum Ended {
 /// What became of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// A test failed: `baton-client/lifetime h26_...`.
+    /// A test failed: `baton-locks-client/lifetime h26_...`.
     Caught(String),
     /// An executable did not end.
     TimedOut(String),

@@ -8,6 +8,7 @@
     clippy::indexing_slicing
 )]
 
+mod facade;
 mod finding;
 mod modules;
 
@@ -395,7 +396,11 @@ fn links_of_pages_lead_to_files() {
     let mut problems = Vec::new();
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
-        for link in text.split("](").skip(1) {
+        let definitions = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+            .map(|(_, target)| target);
+        for link in text.split("](").skip(1).chain(definitions) {
             let target = link.split([')', '#']).next().unwrap_or("");
             if target.is_empty() || target.contains("://") || target.contains([' ', '=']) {
                 continue;

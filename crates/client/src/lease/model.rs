@@ -15,8 +15,8 @@
 //! The former rules are in both, and must be found wrong: a model that does not find them proves
 //! nothing.
 //!
-//! `cargo test -p baton-client --lib lease::model` runs the bounded form, `BATON_LEASE_MODEL=whole`
-//! with `--release` the whole.
+//! `cargo test -p baton-locks-client --lib lease::model` runs the bounded form,
+//! `BATON_LEASE_MODEL=whole` with `--release` the whole.
 
 mod former;
 mod grid;

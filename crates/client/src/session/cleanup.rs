@@ -261,8 +261,7 @@ impl Session {
     }
 
     /// Deletes whatever node of this session a create with this parent and name prefix has left, or
-    /// will yet have: for a create whose outcome is not known, and not wanted any more (`H05`,
-    /// `H10`).
+    /// will yet have: for a create whose outcome is not known, and not wanted any more.
     ///
     /// The prefix must be one that no other create has used: put a random marker in it.
     pub fn discard_create(&self, parent: &str, prefix: &str) -> Cleanup {

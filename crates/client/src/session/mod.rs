@@ -94,7 +94,7 @@ impl Drop for Handles {
     }
 }
 
-/// The instant until which a session is known to live, by this machine's clock (`hazards.md` §2.8):
+/// The instant until which a session is known to live, by this machine's clock:
 /// until then the servers cannot have given away what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
@@ -274,7 +274,7 @@ impl Session {
     }
 
     /// The state now. Once it was final, it stays so; a session whose time has run out is reported
-    /// expired even if its task was not scheduled since (`H25`).
+    /// expired even if its task was not scheduled since.
     #[must_use]
     pub fn state(&self) -> State {
         self.core.state()

@@ -17,7 +17,7 @@ impl Session {
     ///
     /// Only for ephemeral nodes, and for a prefix that no other create has used: put a random
     /// marker in it. A node with the prefix that belongs to another session is a leftover of this
-    /// process; it is ignored, and deleted in the background (`H03`).
+    /// process; it is ignored, and deleted in the background.
     ///
     /// # Errors
     /// As the reads that it consists of: `sync`, `children`, `exists`.

@@ -40,12 +40,13 @@ pub use releasing::{ReleaseError, Releasing};
 pub use status::GuardStatus;
 pub use txn::{Committed, Txn, TxnError};
 
-/// RAII guard of a lock: the lock is held as long as the guard exists and [`Guard::check`]
-/// succeeds.
+/// Proof of holding a lock: [`Guard::check`] says, at any instant and without waiting, whether the
+/// lock is still held.
 ///
-/// It belongs to one session and one node in the tree, and cannot be cloned. Dropping it releases
-/// the lock in the background, from anywhere, without blocking; [`Guard::release`] also waits for
-/// the server's answer.
+/// The lock is held as long as the guard exists and `check` succeeds. The guard belongs to one
+/// session and one node in the tree, and cannot be cloned. Dropping it releases the lock in the
+/// background, from anywhere, without blocking; [`Guard::release`] also waits for the server's
+/// answer.
 ///
 /// A guard that was lost stays lost. It has no claim on the lock any more, also while it is not
 /// dropped yet: if its session lives, the lock node is deleted in the background as soon as there

@@ -95,8 +95,7 @@ impl Mutex {
     ///
     /// It binds those who use this library and were waiting when the holder failed, each counting
     /// from when it saw that. Who joins later, or with another library, does not wait. Give all who
-    /// use a lock the same delay: only then does it outlast a first waiter that fails too. See
-    /// `docs/user/recipes.md`.
+    /// use a lock the same delay: only then does it outlast a first waiter that fails too.
     ///
     /// ```no_run
     /// # async fn example(client: baton::Client) -> Result<(), Box<dyn std::error::Error>> {

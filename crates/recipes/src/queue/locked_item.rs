@@ -178,7 +178,7 @@ impl LockedItem {
     }
 
     /// Puts the item back behind those of the same priority, under a new number. Its priority
-    /// stays, and its name does not grow (H71).
+    /// stays, and its name does not grow.
     ///
     /// # Errors
     /// As [`LockedItem::consume`].

@@ -3,8 +3,8 @@
 //! `fixtures/format-1-marked`. This build must read both, and must write the very same for the same
 //! work. A later format gets a folder of its own; these stay as they are.
 //!
-//! `BATON_WRITE_FIXTURE=1 cargo test -p baton-wal --test suite fixture::` writes the second folder
-//! where it is missing.
+//! `BATON_WRITE_FIXTURE=1 cargo test -p baton-locks-wal --test suite fixture::` writes the second
+//! folder where it is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! Each waiter has a connection of its own. A fault proxy in between, which here only counts, sees
 //! each watch event that the server sends to a waiter.
 //!
-//! `cargo run --release -p baton --features embedded --example herd -- [WAITERS] [RELEASES]`
+//! `cargo run --release -p xtask --example herd -- [WAITERS] [RELEASES]`
 
 use baton::lock::SimpleMutex;
 use baton::{Client, Config, Guard, Mutex, embedded::Embedded};
