@@ -17,8 +17,8 @@ const PRELUDE: &str = "
     use baton::embedded::Embedded;
     use baton::{barrier::*, cache::*, election::*, fence::*, guard::*, lock::*, membership::*};
     use baton::{partition::*, queue::*, semaphore::*, value::*, work_queue::*};
-    use baton::{inspect::Inspector, session::{Client, Config}, tree::CreateMode};
-    use std::collections::HashMap;
+    use baton::{inspect::Inspector, session::{Client, Config}, tree::{Acl, CreateMode}};
+    use std::{collections::HashMap, ops::ControlFlow};
     struct Log;
     impl Log {
         fn append(&mut self, _: &[u8]) -> std::result::Result<(), String> { Ok(()) }
@@ -28,7 +28,7 @@ const PRELUDE: &str = "
     async fn resize(_: &[u8]) -> std::result::Result<(), String> { Ok(()) }
     async fn update_report(_: &str, _: &str, _: u64) -> std::result::Result<u64, String> { Ok(1) }
     async fn snippet(
-        client: &Client, mutex: &Mutex, server: &Embedded, stop: std::future::Pending<()>,
+        client: &Client, mutex: &Mutex, election: &LeaderElection, server: &Embedded, stop: std::future::Pending<()>,
         db: &str, body: &str, newest_token_in_the_file: u64, token: u64, mut file: Log,
         record: &[u8],
     ) -> std::result::Result<(), Box<dyn std::error::Error>> {
