@@ -24,7 +24,7 @@ const PRELUDE: &str = "
         fn append(&mut self, _: &[u8]) -> std::result::Result<(), String> { Ok(()) }
     }
     async fn work(_: impl Sized) -> std::result::Result<(), String> { Ok(()) }
-    async fn serve(_: u64) -> std::result::Result<(), String> { Ok(()) }
+    async fn serve(_: impl Sized) -> std::result::Result<(), String> { Ok(()) }
     async fn resize(_: &[u8]) -> std::result::Result<(), String> { Ok(()) }
     async fn update_report(_: &str, _: &str, _: u64) -> std::result::Result<u64, String> { Ok(1) }
     async fn snippet(
