@@ -18,7 +18,7 @@ const PRELUDE: &str = "
     use baton::{barrier::*, cache::*, election::*, fence::*, guard::*, lock::*, membership::*};
     use baton::{partition::*, queue::*, semaphore::*, value::*, work_queue::*};
     use baton::{inspect::Inspector, session::{Client, Config}, tree::{Acl, CreateMode}};
-    use std::{collections::HashMap, ops::ControlFlow};
+    use std::{collections::HashMap, ops::ControlFlow, time::Duration};
     struct Log;
     impl Log {
         fn append(&mut self, _: &[u8]) -> std::result::Result<(), String> { Ok(()) }
