@@ -25,6 +25,15 @@ pub enum ConsensusError {
         /// The voters that the snapshot names.
         voters: Vec<u64>,
     },
+    /// The recovered log changes the membership, and this build runs a server alone.
+    #[error(
+        "log entry {index} changes the members of a cluster, but this server runs alone: run it as a member of \
+         its cluster"
+    )]
+    NotAlone {
+        /// The entry.
+        index: u64,
+    },
     /// Recovered entries do not join to the snapshot or to each other.
     #[error(
         "the recovered log has entry {found} where {expected} must follow: restore the data folder from a copy"
@@ -66,9 +75,27 @@ pub enum ConsensusError {
         /// What was handed out.
         high: u64,
     },
-    /// A membership record is malformed.
-    #[error("the membership record of the snapshot is malformed: use an older snapshot")]
+    /// A membership record, or the change that a configuration entry carries, is malformed.
+    #[error(
+        "a membership record is malformed: start with an older snapshot, or run the version that wrote it"
+    )]
     MalformedMembership,
+    /// A configuration entry was passed over, or another entry was applied as one.
+    #[error(
+        "configuration entry {expected:?} is to be applied next, not {given}: a defect of the caller"
+    )]
+    ConfigurationOrder {
+        /// The next configuration entry that was handed out.
+        expected: Option<u64>,
+        /// The index that was given.
+        given: u64,
+    },
+    /// The only voter cannot campaign while entries are on their way to the disk.
+    #[error("node {node_id} cannot campaign before its entries are durable: call persisted first")]
+    CampaignBeforeSync {
+        /// This node.
+        node_id: u64,
+    },
     /// The engine refused its own state.
     #[error("the raft engine refused to go on: {0}")]
     Engine(String),
@@ -94,6 +121,112 @@ pub enum ProposeError {
     TooMuchUncommitted {
         /// The limit in bytes.
         limit_bytes: u64,
+    },
+    /// Leadership is being handed over.
+    #[error("not proposed: leadership is being handed over to node {to}; propose again there")]
+    HandingOver {
+        /// The node that is to lead.
+        to: u64,
+    },
+}
+
+/// Why a change of the membership was not proposed. Nothing was appended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It could not be proposed, whatever it says.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    /// The leader has applied no entry of its own term, so it may not know the newest membership.
+    #[error(
+        "not changed: the leader has just been elected; try again when its first entry is applied"
+    )]
+    TooEarly,
+    /// Another change is under way.
+    #[error("not changed: another change is under way; try again when it is complete")]
+    InProgress,
+    /// There is no joint configuration to leave.
+    #[error("not changed: no change is under way that could be completed")]
+    NotJoint,
+    /// More than one voter would come, or go, at once.
+    #[error(
+        "not changed: {added} voters would be added and {removed} removed; change at most one of each at a time"
+    )]
+    TooMany {
+        /// Voters that would be added.
+        added: usize,
+        /// Voters that would be removed.
+        removed: usize,
+    },
+    /// No voter would be left.
+    #[error("not changed: no voter would be left; add another one first")]
+    LastVoter,
+    /// One node is named twice.
+    #[error("not changed: node {id} is named twice; name each node once")]
+    Twice {
+        /// The node.
+        id: u64,
+    },
+    /// A node has the id 0.
+    #[error("not changed: 0 is no id of a node; give each node its own id from 1 on")]
+    ZeroId,
+    /// The node votes already.
+    #[error("not changed: node {id} votes already")]
+    AlreadyVotes {
+        /// The node.
+        id: u64,
+    },
+    /// The node has received nothing of the log.
+    #[error(
+        "not changed: node {id} is no learner; add it as a learner, and let it catch up, first"
+    )]
+    NotALearner {
+        /// The node.
+        id: u64,
+    },
+    /// The node belongs to the cluster in no part.
+    #[error("not changed: node {id} is not a member")]
+    Unknown {
+        /// The node.
+        id: u64,
+    },
+}
+
+/// Why a message of a peer was not taken. The node is as it was before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// It is for another node, or from this one.
+    #[error("a message from node {from} to node {to} came to node {node_id}: check the addresses")]
+    Misdirected {
+        /// This node.
+        node_id: u64,
+        /// The sender that it names.
+        from: u64,
+        /// The receiver that it names.
+        to: u64,
+    },
+    /// Its parts do not fit together.
+    #[error("a message of a peer is malformed: {what}")]
+    Malformed {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An answer of a node that does not belong to the cluster.
+    #[error("node {from} answers and is no member of the cluster; it is ignored")]
+    UnknownSender {
+        /// The sender.
+        from: u64,
+    },
+    /// The leader has counted entries of this node that this node does not have.
+    #[error(
+        "the leader knows this node's log up to {commit}, but it ends at {last}: entries that this node          acknowledged are lost; replace its data folder with `baton server replace`"
+    )]
+    LostLog {
+        /// What the leader says is committed here.
+        commit: u64,
+        /// The end of the log.
+        last: u64,
     },
 }
 

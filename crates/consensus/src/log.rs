@@ -4,18 +4,31 @@
 //! It never decides what may be dropped: the node says so, and keeps the index and term before the
 //! first entry.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, StorageError};
+
+use crate::snapshot::{SnapshotPoint, snapshot_of};
 
 /// Entries after `(base_index, base_term)`.
 pub(crate) struct MemoryLog {
     base_index: u64,
     base_term: u64,
     entries: VecDeque<Entry>,
+    /// Bytes of the payloads.
+    bytes: u64,
     hard_state: HardState,
     conf_state: ConfState,
+    /// The newest snapshot that can be sent.
+    snapshot: Option<SnapshotPoint>,
+    /// Nodes that the engine wanted to send a snapshot to, and had none for.
+    wanted: RefCell<BTreeSet<u64>>,
+}
+
+fn payload_bytes(entry: &Entry) -> u64 {
+    (entry.data.len() + entry.context.len()) as u64
 }
 
 impl MemoryLog {
@@ -30,9 +43,12 @@ impl MemoryLog {
         MemoryLog {
             base_index,
             base_term,
+            bytes: entries.iter().map(payload_bytes).sum(),
             entries,
             hard_state,
             conf_state,
+            snapshot: None,
+            wanted: RefCell::default(),
         }
     }
 
@@ -40,19 +56,57 @@ impl MemoryLog {
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         if let Some(first) = entries.first() {
             let keep = first.index.saturating_sub(self.base_index + 1);
-            self.entries
-                .truncate(usize::try_from(keep).unwrap_or(usize::MAX));
-            self.entries.extend(entries.iter().cloned());
+            let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+            while self.entries.len() > keep {
+                if let Some(replaced) = self.entries.pop_back() {
+                    self.bytes -= payload_bytes(&replaced);
+                }
+            }
+            for entry in entries {
+                self.bytes += payload_bytes(entry);
+                self.entries.push_back(entry.clone());
+            }
         }
+    }
+
+    /// The state up to `point` has come as a snapshot: it takes the place of all entries.
+    pub(crate) fn install(&mut self, point: &SnapshotPoint) {
+        self.entries.clear();
+        self.bytes = 0;
+        self.base_index = point.index;
+        self.base_term = point.term;
+        self.conf_state = point.membership.to_engine();
+        self.snapshot = Some(point.clone());
+    }
+
+    /// A snapshot that can be sent from now on.
+    pub(crate) fn offer(&mut self, point: SnapshotPoint) {
+        self.wanted
+            .borrow_mut()
+            .retain(|id| !point.membership.contains(*id));
+        self.snapshot = Some(point);
+    }
+
+    /// Nodes that need a snapshot that is not there, each named once.
+    pub(crate) fn take_wanted(&mut self) -> Vec<u64> {
+        std::mem::take(self.wanted.get_mut()).into_iter().collect()
     }
 
     /// Drops entries up to and with `index`, which must be in the log.
     pub(crate) fn drop_up_to(&mut self, index: u64) {
         while self.entries.front().is_some_and(|e| e.index <= index) {
             if let Some(entry) = self.entries.pop_front() {
+                self.bytes -= payload_bytes(&entry);
                 self.base_index = entry.index;
                 self.base_term = entry.term;
             }
+        }
+    }
+
+    /// Drops the oldest entries up to `index` while the payloads are more than `bytes`.
+    pub(crate) fn drop_down_to(&mut self, bytes: u64, index: u64) {
+        while self.bytes > bytes && self.base_index < index {
+            self.drop_up_to(self.base_index + 1);
         }
     }
 
@@ -114,8 +168,19 @@ impl raft::Storage for MemoryLog {
         Ok(self.last())
     }
 
-    fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
-        Err(StorageError::SnapshotTemporarilyUnavailable.into())
+    /// A snapshot that lacks its receiver would be refused there for ever (R21), and one from
+    /// before the first entry here would leave a gap.
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<Snapshot> {
+        let fits = |point: &&SnapshotPoint| {
+            point.index >= request_index.max(self.base_index) && point.membership.contains(to)
+        };
+        match self.snapshot.as_ref().filter(fits) {
+            Some(point) => Ok(snapshot_of(point)),
+            None => {
+                self.wanted.borrow_mut().insert(to);
+                Err(StorageError::SnapshotTemporarilyUnavailable.into())
+            }
+        }
     }
 }
 

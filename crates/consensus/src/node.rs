@@ -6,15 +6,20 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use raft::eraftpb::{
-    ConfState, Entry as RaftEntry, HardState as RaftHardState, Message, MessageType,
+    Entry as RaftEntry, EntryType, HardState as RaftHardState, Message, MessageType,
 };
-use raft::{RawNode, StateRole};
+use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 
-use crate::error::{ConsensusError, ProposeError, ReadError};
+use crate::entry::{Entry, EntryKind, engine_change, from_raft, to_raft};
+use crate::error::{ChangeError, ConsensusError, ProposeError, ReadError, StepError};
 use crate::log::MemoryLog;
+use crate::membership::{Membership, MembershipChange};
+use crate::message::{MessageKind, PeerMessage};
+use crate::snapshot::{SnapshotPoint, point_of};
+use crate::timeouts::ElectionTimeouts;
 use crate::types::{
-    Config, Effects, Entry, EntryKind, HardState, Membership, PersistToken, Position, ReadId,
-    ReadReady, Recovered, Role, RoleChange, SnapshotPoint,
+    Config, Effects, HardState, PeerProgress, PersistToken, Position, ReadId, ReadReady, Recovered,
+    Role, RoleChange,
 };
 
 /// A node of the consensus group. See the crate's page for the loop that drives it.
@@ -27,10 +32,19 @@ pub struct Consensus {
     handed_out: u64,
     /// Index up to which the caller has applied entries.
     applied: u64,
+    /// Configuration entries that were handed out and are not applied, oldest first.
+    changes: VecDeque<u64>,
+    /// Effects that are not durable yet, oldest first; those with entries or a snapshot only.
+    syncing: VecDeque<PersistToken>,
+    window_bytes: u64,
+    timeouts: ElectionTimeouts,
+    /// Role, term and leader for which the election timeout was drawn.
+    timeout_of: Option<RoleChange>,
+    stale_rejects: u64,
     next_read_id: u64,
     stored: HardState,
-    told_commit: u64,
-    told_role: Option<RoleChange>,
+    reported_commit: u64,
+    reported_role: Option<RoleChange>,
 }
 
 impl std::fmt::Debug for Consensus {
@@ -55,12 +69,14 @@ impl Consensus {
         check_config(config)?;
         let membership = match &recovered.snapshot {
             Some(point) => point.membership.clone(),
-            None => Membership {
-                voters: vec![config.node_id],
-                learners: Vec::new(),
-            },
+            None if config.alone => Membership::sole_voter(config.node_id),
+            None => Membership::default(),
         };
-        if membership.voters != [config.node_id] || !membership.learners.is_empty() {
+        let alone = Membership {
+            members: membership.members.clone(),
+            ..Membership::sole_voter(config.node_id)
+        };
+        if config.alone && membership != alone {
             return Err(ConsensusError::Membership {
                 node_id: config.node_id,
                 voters: membership.voters,
@@ -80,9 +96,12 @@ impl Consensus {
                     found: entry.index,
                 });
             }
+            if config.alone && entry.kind == EntryKind::Configuration {
+                return Err(ConsensusError::NotAlone { index: entry.index });
+            }
             last = entry.index;
             newest_term = newest_term.max(entry.term);
-            entries.push_back(to_raft(entry));
+            entries.push_back(to_raft(entry)?);
         }
         if recovered.commit > last {
             return Err(ConsensusError::CommitBeyondLog {
@@ -103,45 +122,148 @@ impl Consensus {
             commit,
             ..Default::default()
         };
-        let conf_state = ConfState {
-            voters: membership.voters.clone(),
-            ..Default::default()
-        };
-        let log = MemoryLog::new(base_index, base_term, entries, hard_state, conf_state);
+        let conf_state = membership.to_engine();
+        let mut log = MemoryLog::new(base_index, base_term, entries, hard_state, conf_state);
+        if let Some(point) = recovered.snapshot {
+            log.offer(point);
+        }
         let node = RawNode::new(
             &engine_config(config, base_index),
             log,
             &crate::quiet::logger(),
         )
         .map_err(|error| ConsensusError::Engine(error.to_string()))?;
-        Ok(Consensus {
+        let (low, high) = config.campaign_ticks;
+        let mut consensus = Consensus {
             node,
             node_id: config.node_id,
             membership,
             max_uncommitted_bytes: config.max_uncommitted_bytes,
             handed_out: base_index,
             applied: base_index,
+            changes: VecDeque::new(),
+            syncing: VecDeque::new(),
+            window_bytes: config.window_bytes,
+            timeouts: ElectionTimeouts::new(config.seed, config.node_id, low, high),
+            timeout_of: None,
+            stale_rejects: 0,
             next_read_id: 1,
             stored: recovered.hard_state,
-            told_commit: recovered.commit,
-            told_role: None,
-        })
+            reported_commit: recovered.commit,
+            reported_role: None,
+        };
+        consensus.put_timeout(false);
+        Ok(consensus)
     }
 
     /// Time has moved on by one tick. How long a tick is, the caller decides.
     pub fn tick(&mut self) {
+        if self.must_sync_before_campaign() {
+            // The engine would campaign over entries that are not durable, and panic.
+            return;
+        }
+        let leads = self.node.raft.state == StateRole::Leader;
         self.node.tick();
+        let campaigned = !leads && self.node.raft.election_elapsed == 0;
+        self.put_timeout(campaigned);
+        self.leave_joint_when_due();
+        self.hand_over_when_removed();
     }
 
     /// Stand for election now. A sole voter wins at once and may propose; its first entry, a no-op,
     /// comes out of the next [`drain`](Consensus::drain).
     ///
     /// # Errors
-    /// [`ConsensusError::Engine`] when the engine refuses.
+    /// [`ConsensusError::CampaignBeforeSync`]; [`ConsensusError::Engine`] when the engine refuses.
     pub fn campaign(&mut self) -> Result<(), ConsensusError> {
-        self.node
-            .campaign()
-            .map_err(|error| ConsensusError::Engine(error.to_string()))
+        if self.must_sync_before_campaign() {
+            return Err(ConsensusError::CampaignBeforeSync {
+                node_id: self.node_id,
+            });
+        }
+        let outcome = self.node.campaign();
+        self.put_timeout(true);
+        outcome.map_err(|error| ConsensusError::Engine(error.to_string()))
+    }
+
+    /// The leader is known to be gone: its connections have ended and it refuses new ones. Without
+    /// this, votes are refused for `election_ticks` after its last message. The vote that was given
+    /// in this term stays given.
+    pub fn forget_leader(&mut self) {
+        if self.node.raft.state == StateRole::Follower && self.leader().is_some() {
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, raft::INVALID_ID);
+            self.put_timeout(false);
+        }
+    }
+
+    /// Hands leadership over to `to`, a voter. Proposals are refused until it leads, or until
+    /// `election_ticks` have passed; the status shows the outcome. Without effect on a node that
+    /// does not lead.
+    pub fn transfer_leader(&mut self, to: u64) {
+        if self.leads() && self.membership.votes(to) {
+            self.node.transfer_leader(to);
+        }
+    }
+
+    /// A message has come from a peer. Its effects come out of the next
+    /// [`drain`](Consensus::drain).
+    ///
+    /// # Errors
+    /// [`StepError`]: the message was dropped, and the node is as it was. Only
+    /// [`StepError::LostLog`] says that this node cannot go on.
+    pub fn step(&mut self, message: PeerMessage) -> Result<(), StepError> {
+        let (from, to) = (message.from, message.to);
+        if to != self.node_id || from == self.node_id || from == raft::INVALID_ID {
+            return Err(StepError::Misdirected {
+                node_id: self.node_id,
+                from,
+                to,
+            });
+        }
+        let last = self.last_index();
+        if message.kind == MessageKind::Heartbeat
+            && message.term >= self.node.raft.term
+            && message.commit > last
+        {
+            return Err(StepError::LostLog {
+                commit: message.commit,
+                last,
+            });
+        }
+        if self.is_stale_reject(&message) {
+            self.stale_rejects += 1;
+            return Ok(());
+        }
+        let message = message.into_engine()?;
+        let outcome = self.node.step(message);
+        self.put_timeout(false);
+        match outcome {
+            Err(raft::Error::StepPeerNotFound) => Err(StepError::UnknownSender { from }),
+            // What else the engine may say is about this node's own proposals.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// An append that was refused although the entries before it are known to match: an answer of
+    /// an earlier connection. The engine would go back behind them (R11).
+    fn is_stale_reject(&self, message: &PeerMessage) -> bool {
+        message.kind == MessageKind::AppendResponse
+            && message.reject
+            && message.request_snapshot == 0
+            && message.term == self.node.raft.term
+            && self.node.raft.state == StateRole::Leader
+            && self
+                .node
+                .raft
+                .prs()
+                .get(message.from)
+                .is_some_and(|progress| message.index <= progress.matched && progress.matched > 0)
+    }
+
+    /// How many refused appends were dropped because they came from an earlier connection.
+    pub fn stale_rejects(&self) -> u64 {
+        self.stale_rejects
     }
 
     /// Puts a payload at the end of the leader's log. It is not durable, let alone committed, by
@@ -150,11 +272,7 @@ impl Consensus {
     /// # Errors
     /// [`ProposeError`]; nothing was appended then.
     pub fn propose(&mut self, payload: Bytes) -> Result<Position, ProposeError> {
-        if self.node.raft.state != StateRole::Leader {
-            return Err(ProposeError::NotLeader {
-                leader: self.leader(),
-            });
-        }
+        self.may_propose()?;
         if payload.is_empty() {
             return Err(ProposeError::Empty);
         }
@@ -167,17 +285,86 @@ impl Consensus {
             data: payload,
             ..Default::default()
         });
-        // A sole voter that leads can only be refused for the bytes that wait.
+        // A leader that may propose can only be refused for the bytes that wait.
         self.node
             .raft
             .step(message)
             .map_err(|_| ProposeError::TooMuchUncommitted {
                 limit_bytes: self.max_uncommitted_bytes,
             })?;
-        Ok(Position {
-            index: self.node.raft.raft_log.last_index(),
-            term: self.node.raft.term,
-        })
+        Ok(self.end_of_log())
+    }
+
+    /// Proposes a change of the membership. It has effect once the entry is applied, by
+    /// [`apply_change`](Consensus::apply_change); a change that enters a joint configuration is
+    /// followed by the entry that leaves it, which whoever leads then proposes by itself.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing was appended then.
+    pub fn propose_change(&mut self, change: &MembershipChange) -> Result<Position, ChangeError> {
+        self.may_propose()?;
+        if !self.node.raft.apply_to_current_term() {
+            return Err(ChangeError::TooEarly);
+        }
+        if self.node.raft.has_pending_conf() {
+            return Err(ChangeError::InProgress);
+        }
+        self.membership.check(change)?;
+        let before = self.last_index();
+        self.node
+            .propose_conf_change(change.encode().to_vec(), engine_change(change))
+            .map_err(|_| ProposeError::TooMuchUncommitted {
+                limit_bytes: self.max_uncommitted_bytes,
+            })?;
+        // The engine swallows a change that it does not want, and appends a no-op (R13).
+        let appended = self
+            .node
+            .raft
+            .raft_log
+            .entries(before + 1, None, raft::GetEntriesContext::empty(false))
+            .unwrap_or_default();
+        let kept = |entry: &RaftEntry| entry.get_entry_type() == EntryType::EntryConfChangeV2;
+        if appended.first().is_some_and(kept) {
+            Ok(self.end_of_log())
+        } else {
+            Err(ChangeError::InProgress)
+        }
+    }
+
+    /// The configuration entry `index`, which was handed out as committed, is applied: the
+    /// membership changes if `accept` says so. Every node must decide alike.
+    ///
+    /// # Errors
+    /// [`ConsensusError::ConfigurationOrder`] when it is not the next one;
+    /// [`ConsensusError::Engine`] when the change does not fit the membership.
+    pub fn apply_change(
+        &mut self,
+        index: u64,
+        change: &MembershipChange,
+        accept: bool,
+    ) -> Result<&Membership, ConsensusError> {
+        let expected = self.changes.front().copied();
+        if expected != Some(index) {
+            return Err(ConsensusError::ConfigurationOrder {
+                expected,
+                given: index,
+            });
+        }
+        if accept {
+            let state = self
+                .node
+                .apply_conf_change(&engine_change(change))
+                .map_err(|error| ConsensusError::Engine(error.to_string()))?;
+            self.membership.note(change);
+            self.membership.take_over(state);
+        }
+        self.changes.pop_front();
+        Ok(&self.membership)
+    }
+
+    /// The members, as far as entries are applied.
+    pub fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     /// Asks for the index that must be applied before a read that begins now is linearizable. The
@@ -186,7 +373,7 @@ impl Consensus {
     /// # Errors
     /// [`ReadError`]; no answer will come then, ask again.
     pub fn read_index(&mut self) -> Result<ReadId, ReadError> {
-        if self.node.raft.state != StateRole::Leader {
+        if !self.leads() {
             return Err(ReadError::NotLeader {
                 leader: self.leader(),
             });
@@ -209,6 +396,15 @@ impl Consensus {
             return None;
         }
         let mut ready = self.node.ready();
+        let snapshot = point_of(ready.snapshot())
+            .ok()
+            .filter(|point| point.index > 0);
+        if let Some(point) = &snapshot {
+            self.node.mut_store().install(point);
+            self.membership = point.membership.clone();
+            self.handed_out = point.index;
+            self.changes.clear();
+        }
         let entries = ready.take_entries();
         self.node.mut_store().append(&entries);
         let hard_state = ready.hs().map(|hs| HardState {
@@ -227,6 +423,10 @@ impl Consensus {
         if let Some(last) = committed.last() {
             self.handed_out = last.index;
         }
+        let configurations = committed
+            .iter()
+            .filter(|entry| entry.kind == EntryKind::Configuration);
+        self.changes.extend(configurations.map(|entry| entry.index));
         let reads = ready
             .take_read_states()
             .into_iter()
@@ -239,19 +439,26 @@ impl Consensus {
             })
             .collect();
         let token = PersistToken(ready.number());
-        let must_sync = !entries.is_empty() || hard_state.is_some();
-        // One voter has no peer to write to.
-        drop(ready.take_messages());
-        drop(ready.take_persisted_messages());
+        let must_sync = !entries.is_empty() || hard_state.is_some() || snapshot.is_some();
+        if !entries.is_empty() || snapshot.is_some() {
+            self.syncing.push_back(token);
+        }
+        let ours = |messages: Vec<Message>| {
+            let messages = messages.into_iter();
+            messages.filter_map(PeerMessage::from_engine).collect()
+        };
+        let send_now = ours(ready.take_messages());
+        let send_after_sync = ours(ready.take_persisted_messages());
         self.node.advance_append_async(ready);
+        let wants_snapshot = self.node.mut_store().take_wanted();
 
         let status = self.status();
-        let role = (self.told_role != Some(status)).then_some(status);
-        self.told_role = Some(status);
+        let role = (self.reported_role != Some(status)).then_some(status);
+        self.reported_role = Some(status);
         let commit = self.commit_index();
-        let commit = (commit > self.told_commit).then_some(commit);
+        let commit = (commit > self.reported_commit).then_some(commit);
         if let Some(index) = commit {
-            self.told_commit = index;
+            self.reported_commit = index;
         }
         Some(Effects {
             token,
@@ -261,20 +468,27 @@ impl Consensus {
             must_sync,
             committed,
             reads,
+            send_now,
+            send_after_sync,
+            snapshot,
+            wants_snapshot,
             role,
         })
     }
 
     /// Everything in the effects with this token, and in all before them, is durable.
     pub fn persisted(&mut self, token: PersistToken) {
+        self.syncing.retain(|waiting| *waiting > token);
         self.node.on_persist_ready(token.0);
+        self.put_timeout(false);
     }
 
-    /// Everything up to `index` is applied; a sole voter forgets those entries.
+    /// Everything up to `index` is applied. What no other node lacks is forgotten.
     ///
     /// # Errors
     /// [`ConsensusError::AppliedOutOfRange`] when `index` was not handed out as committed or goes
-    /// back.
+    /// back; [`ConsensusError::ConfigurationOrder`] when a configuration entry up to it has not
+    /// been through [`apply_change`](Consensus::apply_change).
     pub fn applied(&mut self, index: u64) -> Result<(), ConsensusError> {
         if index < self.applied || index > self.handed_out {
             return Err(ConsensusError::AppliedOutOfRange {
@@ -283,10 +497,79 @@ impl Consensus {
                 high: self.handed_out,
             });
         }
+        if let Some(expected) = self.changes.front().copied().filter(|next| *next <= index) {
+            return Err(ConsensusError::ConfigurationOrder {
+                expected: Some(expected),
+                given: index,
+            });
+        }
         self.applied = index;
         self.node.advance_apply_to(index);
-        self.node.mut_store().drop_up_to(index);
+        self.forget_entries();
+        self.leave_joint_when_due();
         Ok(())
+    }
+
+    /// Applied entries are kept while another node lacks them, as far as the window goes. A node
+    /// that follows keeps the window full: it may lead next, and then has to serve the others.
+    fn forget_entries(&mut self) {
+        let lacked_from = self.progress().into_iter().map(|peer| peer.matched).min();
+        let alone = self.membership.voters == [self.node_id] && lacked_from.is_none();
+        let unneeded = if alone {
+            self.applied
+        } else {
+            lacked_from.unwrap_or(0)
+        };
+        let log = self.node.mut_store();
+        log.drop_up_to(unneeded.min(self.applied));
+        log.drop_down_to(self.window_bytes, self.applied);
+    }
+
+    /// A snapshot of this point can be sent from now on.
+    pub fn snapshot_saved(&mut self, point: SnapshotPoint) {
+        self.node.mut_store().offer(point);
+    }
+
+    /// How the sending of a snapshot has ended. To be called for each [`MessageKind::Snapshot`]
+    /// that was handed out, also when its connection has ended: the leader sends that node nothing
+    /// else until then.
+    pub fn report_snapshot(&mut self, to: u64, arrived: bool) {
+        let status = if arrived {
+            SnapshotStatus::Finish
+        } else {
+            SnapshotStatus::Failure
+        };
+        self.node.report_snapshot(to, status);
+    }
+
+    /// Messages to this node were lost.
+    pub fn report_unreachable(&mut self, to: u64) {
+        self.node.report_unreachable(to);
+    }
+
+    /// What the leader knows of the other nodes; nothing on a node that does not lead.
+    pub fn progress(&self) -> Vec<PeerProgress> {
+        if self.node.raft.state != StateRole::Leader {
+            return Vec::new();
+        }
+        let mut peers: Vec<_> = self
+            .node
+            .raft
+            .prs()
+            .iter()
+            .filter(|(id, _)| **id != self.node_id)
+            .map(|(id, progress)| PeerProgress {
+                id: *id,
+                matched: progress.matched,
+                active: progress.recent_active,
+                snapshot: match progress.state {
+                    ProgressState::Snapshot => progress.pending_snapshot,
+                    _ => 0,
+                },
+            })
+            .collect();
+        peers.sort_by_key(|peer| peer.id);
+        peers
     }
 
     /// The point that a snapshot taken of the state machine now stands for: the applied index.
@@ -329,6 +612,77 @@ impl Consensus {
     fn leader(&self) -> Option<u64> {
         Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
+
+    /// Whether this node leads and belongs to those who vote. A leader that was removed goes on in
+    /// the engine, and drops what is proposed (R16).
+    fn leads(&self) -> bool {
+        self.node.raft.state == StateRole::Leader && self.membership.votes(self.node_id)
+    }
+
+    fn may_propose(&self) -> Result<(), ProposeError> {
+        if !self.leads() {
+            let leader = self.leader().filter(|id| *id != self.node_id);
+            return Err(ProposeError::NotLeader { leader });
+        }
+        match self.node.raft.lead_transferee {
+            Some(to) => Err(ProposeError::HandingOver { to }),
+            None => Ok(()),
+        }
+    }
+
+    fn end_of_log(&self) -> Position {
+        Position {
+            index: self.last_index(),
+            term: self.node.raft.term,
+        }
+    }
+
+    /// A sole voter wins without a message, so nothing makes it wait for its own disk.
+    fn must_sync_before_campaign(&self) -> bool {
+        self.node.raft.state != StateRole::Leader
+            && !self.syncing.is_empty()
+            && self.membership.voters == [self.node_id]
+            && !self.membership.is_joint()
+    }
+
+    /// Puts the timeout that was drawn here in the place of the engine's own.
+    fn put_timeout(&mut self, campaigned: bool) {
+        let now = self.status();
+        if campaigned || self.timeout_of != Some(now) {
+            self.timeouts.draw();
+            self.timeout_of = Some(now);
+        }
+        let current = self.timeouts.current();
+        self.node.raft.set_randomized_election_timeout(current);
+    }
+
+    /// Whoever leads and sees a joint configuration leaves it, whoever entered it (R14).
+    fn leave_joint_when_due(&mut self) {
+        if self.node.raft.state == StateRole::Leader && self.membership.is_joint() {
+            // What forbids it now is asked again with the next tick.
+            let _ = self.propose_change(&MembershipChange::leave_joint());
+        }
+    }
+
+    /// A leader that was removed would go on in the engine (R16): it asks the best voter to
+    /// campaign, with each tick again, as one that has not applied its removal yet does not.
+    fn hand_over_when_removed(&mut self) {
+        let removed = self.node.raft.state == StateRole::Leader
+            && !self.membership.is_joint()
+            && !self.membership.votes(self.node_id);
+        if !removed {
+            return;
+        }
+        let best = self
+            .progress()
+            .into_iter()
+            .filter(|peer| self.membership.votes(peer.id))
+            .max_by_key(|peer| (peer.active, peer.matched));
+        if let Some(best) = best {
+            self.node.raft.abort_leader_transfer();
+            self.node.transfer_leader(best.id);
+        }
+    }
 }
 
 fn check_config(config: &Config) -> Result<(), ConsensusError> {
@@ -355,6 +709,14 @@ fn check_config(config: &Config) -> Result<(), ConsensusError> {
             "use more than heartbeat_ticks, ten times is usual",
         );
     }
+    let (low, high) = config.campaign_ticks;
+    if low < config.election_ticks || high < low {
+        return refuse(
+            "campaign_ticks",
+            u64::from(low),
+            "use a range that begins at election_ticks or later",
+        );
+    }
     Ok(())
 }
 
@@ -364,37 +726,15 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
         id: config.node_id,
         election_tick,
         heartbeat_tick: config.heartbeat_ticks as usize,
-        // One possible value: the engine's own random source never decides anything.
-        min_election_tick: election_tick,
-        max_election_tick: election_tick + 1,
+        // The engine's own random source never decides anything: see `timeouts`.
+        min_election_tick: config.campaign_ticks.0 as usize,
+        max_election_tick: config.campaign_ticks.1 as usize + 1,
         applied,
-        max_inflight_msgs: 256,
-        max_size_per_msg: config.max_uncommitted_bytes.min(1 << 20),
+        max_inflight_msgs: 128,
+        max_size_per_msg: config.max_uncommitted_bytes.min(256 << 10),
         check_quorum: true,
         pre_vote: true,
         max_uncommitted_size: config.max_uncommitted_bytes,
         ..Default::default()
-    }
-}
-
-fn to_raft(entry: Entry) -> RaftEntry {
-    RaftEntry {
-        index: entry.index,
-        term: entry.term,
-        data: entry.payload,
-        ..Default::default()
-    }
-}
-
-fn from_raft(entry: RaftEntry) -> Entry {
-    Entry {
-        index: entry.index,
-        term: entry.term,
-        kind: if entry.data.is_empty() {
-            EntryKind::Noop
-        } else {
-            EntryKind::Command
-        },
-        payload: entry.data,
     }
 }

@@ -1,71 +1,8 @@
-//! The facade's own vocabulary: what goes in, what comes out. Plain data, no behaviour of the
-//! engine.
+//! What goes into a node and what comes out of it, as plain data.
 
-use bytes::{BufMut, Bytes, BytesMut};
-
-use crate::error::ConsensusError;
-
-/// Kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EntryKind {
-    /// A new leader's first entry; it carries nothing and is applied as nothing.
-    Noop,
-    /// A payload that was proposed.
-    Command,
-}
-
-impl EntryKind {
-    /// The byte that stands for this kind on disk (`docs/internals/format.md`).
-    pub fn as_byte(self) -> u8 {
-        match self {
-            EntryKind::Noop => 0,
-            EntryKind::Command => 1,
-        }
-    }
-
-    /// The kind that a byte stands for; `None` when a later version wrote it.
-    pub fn from_byte(byte: u8) -> Option<EntryKind> {
-        match byte {
-            0 => Some(EntryKind::Noop),
-            1 => Some(EntryKind::Command),
-            _ => None,
-        }
-    }
-}
-
-/// One entry of the replicated log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its place in the log; the first entry ever is 1.
-    pub index: u64,
-    /// The term of the leader that made it.
-    pub term: u64,
-    /// What it carries.
-    pub kind: EntryKind,
-    /// The proposed bytes; shared, so that a clone costs a reference count.
-    pub payload: Bytes,
-}
-
-impl Entry {
-    /// An entry as the log gives it back; `kind` is what [`EntryKind::as_byte`] wrote.
-    ///
-    /// # Errors
-    /// [`ConsensusError::UnknownKind`] when a later version wrote it.
-    pub fn from_stored(
-        index: u64,
-        term: u64,
-        kind: u8,
-        payload: Bytes,
-    ) -> Result<Entry, ConsensusError> {
-        let kind = EntryKind::from_byte(kind).ok_or(ConsensusError::UnknownKind { index, kind })?;
-        Ok(Entry {
-            index,
-            term,
-            kind,
-            payload,
-        })
-    }
-}
+use crate::entry::Entry;
+use crate::message::PeerMessage;
+use crate::snapshot::SnapshotPoint;
 
 /// Position of a proposal in the log. It is committed when an entry with this index *and* this term
 /// is.
@@ -87,67 +24,6 @@ pub struct HardState {
     pub vote: u64,
 }
 
-/// Members of the cluster. Stored with every snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Membership {
-    /// Nodes that vote.
-    pub voters: Vec<u64>,
-    /// Nodes that only receive.
-    pub learners: Vec<u64>,
-}
-
-impl Membership {
-    const FORMAT: u8 = 1;
-
-    /// The bytes of a snapshot's membership field (`docs/internals/format.md`).
-    pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(8 + 8 * (self.voters.len() + self.learners.len()));
-        out.put_u8(Self::FORMAT);
-        out.put_bytes(0, 3);
-        out.put_u16_le(u16::try_from(self.voters.len()).unwrap_or(u16::MAX));
-        out.put_u16_le(u16::try_from(self.learners.len()).unwrap_or(u16::MAX));
-        for id in self.voters.iter().chain(&self.learners) {
-            out.put_u64_le(*id);
-        }
-        out.freeze()
-    }
-
-    /// Reads what [`Membership::encode`] wrote.
-    ///
-    /// # Errors
-    /// [`ConsensusError::MalformedMembership`] when the bytes are not that.
-    pub fn decode(bytes: &[u8]) -> Result<Membership, ConsensusError> {
-        let malformed = ConsensusError::MalformedMembership;
-        let (head, ids) = bytes.split_at_checked(8).ok_or(malformed.clone())?;
-        let [Self::FORMAT, 0, 0, 0, v0, v1, l0, l1] = *head else {
-            return Err(malformed);
-        };
-        let voters = usize::from(u16::from_le_bytes([v0, v1]));
-        let learners = usize::from(u16::from_le_bytes([l0, l1]));
-        let (ids, rest) = ids.as_chunks::<8>();
-        if !rest.is_empty() || ids.len() != voters + learners {
-            return Err(malformed);
-        }
-        let mut ids = ids.iter().map(|id| u64::from_le_bytes(*id));
-        let voters = ids.by_ref().take(voters).collect();
-        Ok(Membership {
-            voters,
-            learners: ids.collect(),
-        })
-    }
-}
-
-/// The point in the log that a snapshot stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnapshotPoint {
-    /// The last entry that the snapshot contains.
-    pub index: u64,
-    /// That entry's term.
-    pub term: u64,
-    /// The members at that entry.
-    pub membership: Membership,
-}
-
 /// Content of the log at start.
 #[derive(Debug, Clone, Default)]
 pub struct Recovered {
@@ -166,8 +42,14 @@ pub struct Recovered {
 pub struct Config {
     /// This node's id; not 0.
     pub node_id: u64,
-    /// Ticks without a leader after which a node campaigns; more than `heartbeat_ticks`.
+    /// Ticks within which a leader must have heard of a majority, and for which a node that hears
+    /// of a leader votes for no other; more than `heartbeat_ticks`.
     pub election_ticks: u32,
+    /// Ticks without a leader after which a node campaigns: from the first to the second, both
+    /// included, drawn anew for each attempt; the first is at least `election_ticks`.
+    pub campaign_ticks: (u32, u32),
+    /// Decides what is drawn. The same calls on nodes with the same seed have the same effects.
+    pub seed: u64,
     /// Ticks between a leader's heartbeats; at least 1.
     pub heartbeat_ticks: u32,
     /// Bytes of proposals that may wait to be committed before
@@ -175,6 +57,11 @@ pub struct Config {
     ///
     /// [`ProposeError::TooMuchUncommitted`]: crate::ProposeError::TooMuchUncommitted
     pub max_uncommitted_bytes: u64,
+    /// Bytes of applied entries that a leader keeps in memory for nodes that lag. A node that lags
+    /// by more needs a snapshot.
+    pub window_bytes: u64,
+    /// Whether a recovered membership of more than this node is refused.
+    pub alone: bool,
 }
 
 impl Config {
@@ -183,8 +70,27 @@ impl Config {
         Config {
             node_id,
             election_ticks: 10,
+            campaign_ticks: (10, 10),
+            seed: 0,
             heartbeat_ticks: 1,
             max_uncommitted_bytes: 256 << 20,
+            window_bytes: 0,
+            alone: true,
+        }
+    }
+
+    /// The settings of a node of several, for ticks of 25 ms: a leader that ends in silence is
+    /// replaced after 450 to 700 ms.
+    pub fn member(node_id: u64, seed: u64) -> Config {
+        Config {
+            node_id,
+            election_ticks: 16,
+            campaign_ticks: (18, 28),
+            seed,
+            heartbeat_ticks: 2,
+            max_uncommitted_bytes: 64 << 20,
+            window_bytes: 64 << 20,
+            alone: false,
         }
     }
 }
@@ -240,12 +146,38 @@ pub struct Effects {
     pub hard_state: Option<HardState>,
     /// A commit index worth storing as a hint, without a sync of its own.
     pub commit: Option<u64>,
-    /// Whether `append` and `hard_state` need a sync before `persisted`; when false both are empty.
+    /// Whether `append`, `hard_state` and `snapshot` need a sync before `persisted`; when false all
+    /// of them are empty.
     pub must_sync: bool,
     /// Entries to apply now, in order. Each is handed out once.
     pub committed: Vec<Entry>,
     /// Reads whose index is known.
     pub reads: Vec<ReadReady>,
+    /// Messages that may be sent at once, in parallel to the sync: a leader's.
+    pub send_now: Vec<PeerMessage>,
+    /// Messages that may be sent only when `append`, `hard_state` and `snapshot` are durable: they
+    /// promise that.
+    pub send_after_sync: Vec<PeerMessage>,
+    /// The state that replaces this node's own. The caller has the snapshot of this point already,
+    /// since it has given its message to [`Consensus::step`](crate::Consensus::step); it makes it
+    /// durable, then calls `persisted`, installs it and calls `applied`.
+    pub snapshot: Option<SnapshotPoint>,
+    /// Nodes that lag behind the window, for which no snapshot is at hand: save one that has them
+    /// in its membership, and call [`Consensus::snapshot_saved`](crate::Consensus::snapshot_saved).
+    pub wants_snapshot: Vec<u64>,
     /// Set when role, term or leader changed.
     pub role: Option<RoleChange>,
+}
+
+/// What a leader knows of another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerProgress {
+    /// The node.
+    pub id: u64,
+    /// The newest entry that it is known to have.
+    pub matched: u64,
+    /// Whether it has answered within the last round of `election_ticks`.
+    pub active: bool,
+    /// The point of the snapshot that it is being sent; 0 for none.
+    pub snapshot: u64,
 }

@@ -156,10 +156,7 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
         Record::Commit { index: FIRST },
     ])?;
     wal.sync()?;
-    let membership = Membership {
-        voters: vec![NODE_ID],
-        learners: Vec::new(),
-    };
+    let membership = Membership::sole_voter(NODE_ID);
     let mut writer = wal.snapshots().writer(SnapshotMeta {
         index: FIRST,
         term: FIRST,

@@ -1,4 +1,4 @@
-//! The facade over the `raft` crate, with one voter.
+//! The facade over the `raft` crate, with one voter and with several.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,5 +7,9 @@
     missing_docs
 )]
 
+mod cluster;
+mod membership;
 mod one_voter;
+mod several_voters;
+mod transcripts;
 mod with_log;

@@ -205,6 +205,7 @@ fn a_restart_goes_on_after_its_snapshot() {
         membership: Membership {
             voters: vec![1],
             learners: vec![],
+            ..Membership::default()
         },
     };
     let recovered = Recovered {
@@ -296,7 +297,8 @@ fn recovered_parts_that_do_not_fit_are_refused() {
                 term: 1,
                 membership: Membership {
                     voters: vec![1, 2, 3],
-                    learners: vec![]
+                    learners: vec![],
+                    ..Membership::default()
                 },
             }),
             ..base
@@ -357,6 +359,7 @@ fn a_membership_record_reads_back_and_every_other_length_is_refused() {
     let membership = Membership {
         voters: vec![1, u64::MAX],
         learners: vec![3],
+        ..Membership::default()
     };
     let bytes = membership.encode();
     assert_eq!(Membership::decode(&bytes), Ok(membership));

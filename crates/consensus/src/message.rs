@@ -1,0 +1,180 @@
+//! What nodes say to one another, as plain data, and its translation from and to the engine's
+//! messages.
+//!
+//! Owns the list of kinds that may cross the wire. The engine's own `step` also takes proposals and
+//! requests for a read index from a peer; those never come from here.
+
+use bytes::Bytes;
+use raft::eraftpb::{self, MessageType};
+
+use crate::entry::{Entry, from_raft, to_raft};
+use crate::error::StepError;
+use crate::snapshot::{SnapshotPoint, point_of, snapshot_of};
+
+/// Kind of a [`PeerMessage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MessageKind {
+    /// A leader's entries, and the position before them.
+    Append,
+    /// Up to where the sender's log now matches, or where it does not.
+    AppendResponse,
+    /// A candidate asks for a vote.
+    Vote,
+    /// The answer to that.
+    VoteResponse,
+    /// A snapshot is on its way in place of entries that the leader has no more.
+    Snapshot,
+    /// A leader is there; carries the round of a read index.
+    Heartbeat,
+    /// The answer to that.
+    HeartbeatResponse,
+    /// The receiver is to campaign at once: leadership is handed over to it.
+    TimeoutNow,
+    /// Would the receiver vote for the sender? Nothing changes by the answer.
+    PreVote,
+    /// The answer to that.
+    PreVoteResponse,
+}
+
+/// One message between two nodes. Which fields have a meaning depends on its kind; the others are
+/// 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerMessage {
+    /// What it is.
+    pub kind: MessageKind,
+    /// The sender's id.
+    pub from: u64,
+    /// The receiver's id.
+    pub to: u64,
+    /// The sender's term; of a pre-vote, the term that it would campaign for.
+    pub term: u64,
+    /// Term of the entry at `index`.
+    pub log_term: u64,
+    /// The position before `entries`, the one that matches, or the end of the sender's log.
+    pub index: u64,
+    /// The sender's commit index.
+    pub commit: u64,
+    /// Term of the entry at `commit`.
+    pub commit_term: u64,
+    /// The index from which a follower asks for a snapshot; 0 for none.
+    pub request_snapshot: u64,
+    /// The request is refused.
+    pub reject: bool,
+    /// With a refused append, where the sender's log may match.
+    pub reject_hint: u64,
+    /// The round of a read index; the reason of a campaign.
+    pub context: Bytes,
+    /// Entries after `index`, without a gap.
+    pub entries: Vec<Entry>,
+    /// The point of a [`MessageKind::Snapshot`].
+    pub snapshot: Option<SnapshotPoint>,
+}
+
+const KINDS: [(MessageKind, MessageType); 10] = [
+    (MessageKind::Append, MessageType::MsgAppend),
+    (MessageKind::AppendResponse, MessageType::MsgAppendResponse),
+    (MessageKind::Vote, MessageType::MsgRequestVote),
+    (
+        MessageKind::VoteResponse,
+        MessageType::MsgRequestVoteResponse,
+    ),
+    (MessageKind::Snapshot, MessageType::MsgSnapshot),
+    (MessageKind::Heartbeat, MessageType::MsgHeartbeat),
+    (
+        MessageKind::HeartbeatResponse,
+        MessageType::MsgHeartbeatResponse,
+    ),
+    (MessageKind::TimeoutNow, MessageType::MsgTimeoutNow),
+    (MessageKind::PreVote, MessageType::MsgRequestPreVote),
+    (
+        MessageKind::PreVoteResponse,
+        MessageType::MsgRequestPreVoteResponse,
+    ),
+];
+
+impl PeerMessage {
+    /// What the engine wants sent; `None` for a kind that never crosses the wire.
+    pub(crate) fn from_engine(message: eraftpb::Message) -> Option<PeerMessage> {
+        let kind = KINDS
+            .iter()
+            .find(|(_, theirs)| *theirs == message.get_msg_type())?
+            .0;
+        let snapshot = match kind {
+            MessageKind::Snapshot => Some(point_of(message.get_snapshot()).ok()?),
+            _ => None,
+        };
+        Some(PeerMessage {
+            kind,
+            from: message.from,
+            to: message.to,
+            term: message.term,
+            log_term: message.log_term,
+            index: message.index,
+            commit: message.commit,
+            commit_term: message.commit_term,
+            request_snapshot: message.request_snapshot,
+            reject: message.reject,
+            reject_hint: message.reject_hint,
+            context: message.context,
+            entries: message.entries.into_iter().map(from_raft).collect(),
+            snapshot,
+        })
+    }
+
+    /// The engine's form of a message that came from a peer, once its parts fit together: the
+    /// engine itself trusts them and may panic.
+    pub(crate) fn into_engine(self) -> Result<eraftpb::Message, StepError> {
+        let malformed = |what| StepError::Malformed { what };
+        if self.term == 0 {
+            return Err(malformed("its term is 0"));
+        }
+        let mut next = self.index;
+        let mut term = self.log_term;
+        for entry in &self.entries {
+            next += 1;
+            if entry.index != next {
+                return Err(malformed("its entries have a gap"));
+            }
+            if entry.term < term || entry.term > self.term {
+                return Err(malformed("the terms of its entries are out of order"));
+            }
+            term = entry.term;
+        }
+        if !self.entries.is_empty() && self.kind != MessageKind::Append {
+            return Err(malformed("it carries entries and is no append"));
+        }
+        let mut message = eraftpb::Message::default();
+        let theirs = KINDS.iter().find(|(ours, _)| *ours == self.kind);
+        if let Some((_, theirs)) = theirs {
+            message.set_msg_type(*theirs);
+        }
+        match (self.kind, self.snapshot) {
+            (MessageKind::Snapshot, Some(point)) => {
+                if point.index == 0 || point.term == 0 || point.membership.voters.is_empty() {
+                    return Err(malformed("its snapshot names no point or no voter"));
+                }
+                message.set_snapshot(snapshot_of(&point));
+            }
+            (MessageKind::Snapshot, None) => return Err(malformed("it has no snapshot")),
+            (_, Some(_)) => return Err(malformed("it has a snapshot and is none")),
+            (_, None) => {}
+        }
+        message.from = self.from;
+        message.to = self.to;
+        message.term = self.term;
+        message.log_term = self.log_term;
+        message.index = self.index;
+        message.commit = self.commit;
+        message.commit_term = self.commit_term;
+        message.request_snapshot = self.request_snapshot;
+        message.reject = self.reject;
+        message.reject_hint = self.reject_hint;
+        message.context = self.context;
+        for entry in self.entries {
+            let entry =
+                to_raft(entry).map_err(|_| malformed("a configuration entry cannot be read"))?;
+            message.mut_entries().push(entry);
+        }
+        Ok(message)
+    }
+}
