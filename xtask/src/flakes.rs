@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     let Some(executable) = executables.get(turn.executable) else {
                         continue;
                     };
-                    match one(args, executable, turn.run, &logs) {
+                    match one(args, executable, &turn, &logs) {
                         Ok((_, failed)) if failed.is_empty() => {}
                         Ok((log, failed)) => {
                             for test in failed {
@@ -160,12 +160,15 @@ fn take(turns: &Mutex<VecDeque<Turn>>) -> Option<Turn> {
 fn one(
     args: &Args,
     executable: &Executable,
-    run: usize,
+    turn: &Turn,
     logs: &Path,
 ) -> Result<(PathBuf, Vec<String>)> {
+    // The unit tests of a library and of a binary have one name.
     let path = logs.join(format!(
-        "{}-{run}.log",
-        executable.name.replace(['/', ' '], "-")
+        "{}-{}-{}.log",
+        executable.name.replace(['/', ' '], "-"),
+        turn.executable,
+        turn.run
     ));
     let log = File::create(&path)?;
     let mut command = Command::new(&executable.path);
