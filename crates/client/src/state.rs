@@ -12,6 +12,11 @@ use tokio::sync::Notify;
 
 /// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "state", rename_all = "snake_case")
+)]
 pub enum State {
     /// A server has the session; `epoch` counts its connections from 1.
     Connected {
@@ -44,8 +49,25 @@ impl State {
     }
 }
 
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { epoch } => write!(f, "connected (connection {epoch})"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Expired => f.write_str("expired"),
+            Self::Closed => f.write_str("closed"),
+            Self::AuthFailed => f.write_str("credentials refused"),
+        }
+    }
+}
+
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum EndReason {
     /// The server said that it has expired, or does not know it.
     ExpiredByServer,

@@ -1,12 +1,15 @@
 //! The 68-byte record that describes a znode (protocol.md §1.6). Layout only; the tree decides the
 //! values.
 
+use std::fmt;
+
 use bytes::BufMut;
 
 use crate::{DecodeError, Decoder};
 
 /// Metadata of a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stat {
     /// zxid of the write that created the znode.
     pub czxid: i64,
@@ -30,6 +33,21 @@ pub struct Stat {
     pub num_children: i32,
     /// zxid of the last write that added or removed a child.
     pub pzxid: i64,
+}
+
+/// One line: the version, the sizes, the zxids, and the owner of an ephemeral.
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "version {}, {} bytes, {} children, czxid 0x{:x}, mzxid 0x{:x}",
+            self.version, self.data_length, self.num_children, self.czxid, self.mzxid
+        )?;
+        if self.is_ephemeral() {
+            write!(f, ", of session 0x{:x}", self.ephemeral_owner)?;
+        }
+        Ok(())
+    }
 }
 
 impl Stat {

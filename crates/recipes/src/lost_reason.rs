@@ -4,8 +4,9 @@
 //! guard.
 
 /// Why a guard has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum LostReason {
     /// The session's lease ran out by our own clock: no server has answered for too long, or this
     /// process was paused. If the session outlives that, the lock node is deleted as soon as there

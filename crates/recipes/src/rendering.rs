@@ -23,8 +23,11 @@ pub(crate) fn text<T: Display, S: Serializer>(value: &T, serializer: S) -> Resul
 }
 
 /// Bytes as text; what is not UTF-8 is replaced.
-pub(crate) fn lossy<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&String::from_utf8_lossy(bytes))
+pub(crate) fn lossy<B: AsRef<[u8]>, S: Serializer>(
+    bytes: &B,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(bytes.as_ref()))
 }
 
 /// A duration as a number of milliseconds.

@@ -36,7 +36,7 @@ use crate::wait_queue::Step;
 pub struct WaitProgress(Arc<Mutex<Option<QueuePosition>>>);
 
 /// A position in a wait queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueuePosition {
     /// Full path of our waiter node.
@@ -46,6 +46,16 @@ pub struct QueuePosition {
     pub before: usize,
     /// Full path of the first of them: whoever holds what we wait for.
     pub head: Option<String>,
+}
+
+impl std::fmt::Display for QueuePosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} before {}", self.before, self.node)?;
+        match &self.head {
+            Some(head) => write!(f, ", the first of them {head}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl WaitProgress {

@@ -11,8 +11,9 @@ use super::Leader;
 use crate::wait_queue::{release_marker, signal};
 
 /// Why a leader went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
+#[serde(rename_all = "snake_case")]
 pub enum Departure {
     /// It resigned: it gave leadership up while it still had it, and has signalled that.
     Resigned,
@@ -25,6 +26,17 @@ pub enum Departure {
     /// It cannot be known: other libraries' leaders and those with data of their own give no
     /// signal, and one that was given while we were not connected is lost.
     Unknown,
+}
+
+impl std::fmt::Display for Departure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Resigned => "resigned",
+            Self::Removed => "deposed",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        })
+    }
 }
 
 /// The path of the marker that shows that the leader with this offer was deposed.

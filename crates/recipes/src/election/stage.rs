@@ -15,8 +15,9 @@ use super::term::Term;
 /// either the `Elected` pair, or the `Ready` pair and, each time the one before us goes, the
 /// `Determine` pair again. Losing the own node or the session leads back to `OfferStart`. It ends
 /// with the `Stop` pair, or with `Failed`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
+#[serde(tag = "stage", rename_all = "snake_case")]
 pub enum Stage {
     /// The participant enters the election.
     Start,
@@ -58,6 +59,25 @@ pub enum Stage {
     StopStart,
     /// Its offer is gone, or will be as soon as the server can be reached.
     StopComplete,
+}
+
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Start => f.write_str("entering the election"),
+            Self::OfferStart => f.write_str("creating its offer"),
+            Self::OfferComplete { node } => write!(f, "its offer is {node}"),
+            Self::DetermineStart => f.write_str("reading who leads"),
+            Self::DetermineComplete { position } => write!(f, "{position} offers before its own"),
+            Self::ElectedStart => f.write_str("first; taking its term"),
+            Self::ElectedComplete { term } => write!(f, "leading: {term}"),
+            Self::ReadyStart => f.write_str("not first; following"),
+            Self::ReadyComplete { following } => write!(f, "following {following}"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
+            Self::StopStart => f.write_str("withdrawing its offer"),
+            Self::StopComplete => f.write_str("withdrawn"),
+        }
+    }
 }
 
 /// The stages of one participant, in order, from the moment of subscription. Dropping it

@@ -10,7 +10,7 @@ use uuid::Uuid;
 ///
 /// Both numbers grow with every later term of the same election. `token` is the fencing token (the
 /// offer's `czxid`); `epoch` counts terms one by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[non_exhaustive]
 pub struct Term {
     /// Counts the terms of this election: 1, 2, 3 … A term that was claimed but never got to run
@@ -18,6 +18,12 @@ pub struct Term {
     pub epoch: u64,
     /// The fencing token: pass it along with every side effect.
     pub token: u64,
+}
+
+impl std::fmt::Display for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "term {}, fencing token {}", self.epoch, self.token)
+    }
 }
 
 /// What the term node holds: the newest term and who took it.

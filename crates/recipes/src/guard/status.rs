@@ -2,8 +2,11 @@
 //!
 //! Owns nothing of the guard: it can neither release it nor keep it from ending.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Serialize, Serializer};
 
 use super::claim_deadline::ClaimDeadline;
 use super::state::GuardState;
@@ -26,6 +29,41 @@ use crate::lost_reason::LostReason;
 pub struct GuardStatus {
     state: Arc<GuardState>,
     until: Option<Arc<ClaimDeadline>>,
+}
+
+/// Whether the guard is held at this instant, on one line.
+impl fmt::Display for GuardStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.check() {
+            Ok(()) => write!(
+                f,
+                "held, for {:.1?} more if no server answers",
+                self.remaining()
+            ),
+            Err(reason) => write!(f, "lost: {reason}"),
+        }
+    }
+}
+
+/// Whether the guard is held at this instant: `held`, `remaining_ms`, and `reason` once it is lost.
+impl Serialize for GuardStatus {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Printed {
+            held: bool,
+            #[serde(serialize_with = "crate::rendering::milliseconds")]
+            remaining_ms: Option<Duration>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            reason: Option<LostReason>,
+        }
+        let reason = self.check().err();
+        let printed = Printed {
+            held: reason.is_none(),
+            remaining_ms: Some(self.remaining()),
+            reason,
+        };
+        printed.serialize(to)
+    }
 }
 
 impl GuardStatus {

@@ -28,10 +28,11 @@ pub enum NodeState {
 }
 
 /// A registration that is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Registered {
     /// The session that owns the node.
+    #[serde(serialize_with = "crate::rendering::session_id")]
     pub session_id: i64,
     /// The change that created it. Grows with each registration.
     pub czxid: i64,

@@ -15,7 +15,7 @@ use super::error::{StepError, WorkError};
 use super::queue::WorkQueue;
 use super::shards::AT_ONCE;
 use crate::record::Record;
-use crate::rendering;
+use crate::rendering::{self, OneLine};
 
 /// A claim on an item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,6 +34,17 @@ pub struct ClaimInfo {
     pub session: i64,
     /// The claim's fencing token. Items that were claimed in one change share it.
     pub token: u64,
+}
+
+impl std::fmt::Display for ClaimInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: attempt {} by ", OneLine(&self.id), self.attempt)?;
+        match &self.record {
+            Some(record) => record.fmt(f)?,
+            None => write!(f, "session 0x{:x}", self.session)?,
+        }
+        write!(f, ", fencing token {}", self.token)
+    }
 }
 
 /// The claims on a queue's items.

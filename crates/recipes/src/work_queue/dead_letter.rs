@@ -17,7 +17,7 @@ use super::queue::WorkQueue;
 use super::read_ahead::ClaimableItem;
 use super::shards::AT_ONCE;
 use crate::receipt::Outcome;
-use crate::rendering;
+use crate::rendering::{self, OneLine};
 use crate::retry;
 
 /// An item that is not delivered any more.
@@ -37,6 +37,13 @@ pub struct DeadLetter {
     /// Its bytes, as they were put.
     #[serde(serialize_with = "rendering::lossy")]
     pub payload: Bytes,
+}
+
+impl std::fmt::Display for DeadLetter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (id, reason) = (OneLine(&self.id), OneLine(&self.reason));
+        write!(f, "{id}: {} attempts: {reason}", self.attempts)
+    }
 }
 
 /// A dead letter as it was read from the tree.

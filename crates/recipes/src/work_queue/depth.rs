@@ -32,6 +32,19 @@ pub struct Depth {
     pub capacity: Option<u64>,
 }
 
+impl std::fmt::Display for Depth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} items, {} of them delayed", self.items, self.delayed)?;
+        if let Some(capacity) = self.capacity {
+            write!(f, ", capacity {capacity}")?;
+        }
+        if let Some(oldest) = self.oldest {
+            write!(f, ", the oldest {oldest:.1?} old")?;
+        }
+        write!(f, "; {} dead letters", self.dead)
+    }
+}
+
 impl WorkQueue {
     /// How much is in the queue; `None` where there is no queue.
     ///

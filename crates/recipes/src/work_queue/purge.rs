@@ -18,7 +18,7 @@ use crate::retry;
 const AT_ONCE: usize = 32;
 
 /// How many items [`WorkQueue::purge`] has removed, and how many it has left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Purged {
     /// How many were removed; may be too small where the connection was lost meanwhile.
@@ -26,6 +26,12 @@ pub struct Purged {
     /// How many were left, because they are claimed or have changed meanwhile, or because this
     /// session may not read or remove them.
     pub left: u64,
+}
+
+impl std::fmt::Display for Purged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} removed, {} left", self.removed, self.left)
+    }
 }
 
 /// Outcome of the removal of one node.

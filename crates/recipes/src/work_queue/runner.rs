@@ -17,7 +17,7 @@ use super::error::WorkError;
 use super::queue::WorkQueue;
 
 /// How many items [`WorkQueue::run`] has processed, by the way they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct RunSummary {
     /// Items whose handler succeeded; they were acknowledged.
@@ -27,6 +27,17 @@ pub struct RunSummary {
     /// Claims that were lost before they were settled, or whose settlement failed. Another consumer
     /// gets the item, unless another process has settled it.
     pub lost: u64,
+}
+
+impl std::fmt::Display for RunSummary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            acked,
+            failed,
+            lost,
+        } = self;
+        write!(f, "{acked} acknowledged, {failed} failed, {lost} lost")
+    }
 }
 
 /// How the processing of one claim has ended.

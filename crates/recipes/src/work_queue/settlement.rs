@@ -73,6 +73,17 @@ pub enum Settled {
     DeadLettered,
 }
 
+impl std::fmt::Display for Settled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Acked => "acknowledged",
+            Self::Nacked => "failed, to come back",
+            Self::Released => "given back",
+            Self::DeadLettered => "moved to the dead letters",
+        })
+    }
+}
+
 /// Delay of an item after a failed attempt: doubles with each attempt, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RetryBackoff {

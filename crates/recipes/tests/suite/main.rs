@@ -38,6 +38,7 @@ mod mutex;
 mod observer;
 mod old_server;
 mod partitioner;
+mod printed;
 mod queue;
 mod queue_layouts;
 mod recipes_page;
