@@ -75,6 +75,7 @@
 // | `parents` | the directories above our nodes, made on demand |
 // | `retry` | when an operation may be repeated, and the loops that repeat one |
 // | `time_limit` | one deadline over a wait, and what the wait lacked |
+// | `spans` | names and fields of the spans for `tracing` |
 // | `lost_reason` | why something that was held is held no longer |
 // | `backoff` | growing pauses |
 // | `fence` | the receiver's side of fencing tokens |
@@ -110,6 +111,7 @@ mod retry;
 pub mod semaphore;
 mod server_clock;
 pub mod session;
+mod spans;
 mod time_limit;
 pub mod tree;
 pub mod value;

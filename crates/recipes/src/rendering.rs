@@ -6,7 +6,6 @@
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::Serializer;
 
 /// The longest text of another library that is shown on a line.

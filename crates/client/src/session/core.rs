@@ -246,6 +246,7 @@ impl Core {
         self.lease_nanos.store(0, Ordering::Release);
         self.expiry_nanos.store(0, Ordering::Release);
         self.states.publish(reason.state());
+        effects.state = Some((inner.identity.id, reason.state(), Some(reason)));
         let why = Reason::SessionEnded(reason);
         for entry in std::mem::take(&mut inner.in_flight) {
             let fate = entry.fate_when_lost();

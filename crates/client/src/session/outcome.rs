@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::error::Reason;
 use crate::session::watches::Fired;
-use crate::state::EndReason;
+use crate::state::{EndReason, State};
 
 /// A reply as it came.
 #[derive(Debug)]
@@ -65,12 +65,23 @@ pub(crate) struct Effects {
     pub(crate) fired: Vec<Fired>,
     pub(crate) wake: Option<Waker>,
     pub(crate) changed: bool,
+    /// The session's id and its new state, for the log.
+    pub(crate) state: Option<(i64, State, Option<EndReason>)>,
 }
 
 impl Effects {
     /// Delivers everything, in order, and leaves the lists empty for reuse. `changed` is notified
     /// if the session's state has changed.
     pub(crate) fn deliver(&mut self, changed: &Notify) {
+        if let Some((id, state, reason)) = self.state.take() {
+            let session = format_args!("0x{id:x}");
+            match reason {
+                Some(reason) => {
+                    tracing::info!(session, %state, %reason, "session state changed");
+                }
+                None => tracing::info!(session, %state, "session state changed"),
+            }
+        }
         for fired in self.fired.drain(..) {
             fired.deliver();
         }

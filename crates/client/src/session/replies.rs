@@ -67,7 +67,9 @@ impl Core {
             inner.probe_answered = false;
             inner.lease.connected(sent, inner.timeout, created);
             self.publish_lease(inner);
-            self.states.publish(State::Connected { epoch: inner.epoch });
+            let state = State::Connected { epoch: inner.epoch };
+            self.states.publish(state);
+            effects.state = Some((inner.identity.id, state, None));
             inner.send_credentials(now);
             inner.rearm_watches(now, inner.epoch > 1, &mut effects);
             let probe = Request::GetData {
@@ -95,6 +97,7 @@ impl Core {
             }
             inner.phase = Phase::Detached;
             self.states.publish(State::Suspended);
+            effects.state = Some((inner.identity.id, State::Suspended, None));
             unsent.append(&mut inner.out);
             inner.pings.clear();
             inner.credentials_in_flight.clear();

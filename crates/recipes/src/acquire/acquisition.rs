@@ -15,10 +15,12 @@ use super::{LockError, WaitProgress};
 use crate::guard::Guard;
 use crate::naming::{Dialect, LockMode, NamingScheme};
 use crate::record::{self, Record};
+use crate::spans;
 use crate::wait_queue::{
     self, AcquireError, Contention, DelayedUntil, GrantedNode, OwnNodeWatch, Position, Step,
     WaiterNode,
 };
+use tracing::Instrument;
 
 /// Pause between two checks of a lease that is not established yet.
 const LEASE_PAUSE: Duration = Duration::from_millis(5);
@@ -151,8 +153,15 @@ impl Acquisition {
         mode: AcquireMode,
         report: &mut (dyn FnMut(Report<'_>) + Send),
     ) -> Result<Option<Grant>, LockError> {
-        self.run_held_off(mode, DelayedUntil::default(), report)
-            .await
+        let span = spans::acquire(&self.path);
+        let outcome = self
+            .run_held_off(mode, DelayedUntil::default(), report)
+            .instrument(span.clone())
+            .await;
+        if let Ok(Some(grant)) = &outcome {
+            spans::granted(&span, grant.guard.token());
+        }
+        outcome
     }
 
     async fn run_held_off(
@@ -179,6 +188,19 @@ impl Acquisition {
     /// Releases `held` and acquires the lock again, behind all who wait now: in one change where
     /// `held` is one node of this wait queue.
     pub(crate) async fn acquire_again(
+        &self,
+        held: Guard,
+        report: &mut (dyn FnMut(Report<'_>) + Send),
+    ) -> Result<Grant, LockError> {
+        let span = spans::acquire(&self.path);
+        let outcome = self.requeue(held, report).instrument(span.clone()).await;
+        if let Ok(grant) = &outcome {
+            spans::granted(&span, grant.guard.token());
+        }
+        outcome
+    }
+
+    async fn requeue(
         &self,
         held: Guard,
         report: &mut (dyn FnMut(Report<'_>) + Send),

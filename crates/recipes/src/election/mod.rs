@@ -49,10 +49,12 @@ use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, Report, WaitPro
 use crate::guard::{Guard, LostReason, TxnError};
 use crate::naming::{Dialect, NamingScheme};
 use crate::retry;
+use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::Step;
 use stage::Announcer;
 use term::TermRecord;
+use tracing::Instrument;
 
 /// An election on a path of the tree.
 ///
@@ -280,8 +282,11 @@ impl LeaderElection {
     /// `None` where somebody else leads and that is not waited for.
     async fn run(&self, mode: AcquireMode) -> Result<Option<Leadership>, ElectionError> {
         let entered = Entered::new(&self.participant);
-        match self.elect(mode).await {
+        let span = spans::campaign(self.path());
+        match self.elect(mode).instrument(span.clone()).await {
             Ok(Some((guard, term))) => {
+                spans::granted(&span, term.token);
+                spans::elected(&span, term.epoch);
                 entered.left();
                 self.announce(&Stage::ElectedComplete { term });
                 let leadership = Leadership::new(guard, term, Arc::clone(&self.participant));

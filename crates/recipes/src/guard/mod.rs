@@ -27,6 +27,7 @@ mod status;
 mod txn;
 
 pub(crate) use self::state::GuardState;
+use crate::spans;
 use crate::wait_queue::{AcquireError, GrantedNode, NodeNotification, OwnNodeWatch, WaiterNode};
 use baton_client::{LeaseHold, Session};
 pub(crate) use claim_deadline::ClaimDeadline;
@@ -34,6 +35,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tracing::Instrument;
 
 pub use crate::lost_reason::LostReason;
 pub use releasing::{ReleaseError, Releasing};
@@ -222,7 +224,10 @@ impl Guard {
     /// # Errors
     /// Why the guard ended, if it did before the work was done.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
-        drive(|| self.check(), self.lost(), work).await
+        let span = spans::run(self.node(), self.token());
+        drive(|| self.check(), self.lost(), work)
+            .instrument(span)
+            .await
     }
 
     /// Replaces the only node of the guard by one called `name` with `data`, in one change. The

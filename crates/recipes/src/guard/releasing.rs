@@ -3,9 +3,11 @@
 //! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node
 //! that was gone before (H09).
 
+use crate::spans;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use tracing::{Instrument, Span};
 
 use baton_client::{CleanupError, Deletion, Error};
 
@@ -55,6 +57,7 @@ pub struct Releasing {
     deletions: Vec<(String, Deletion)>,
     /// The first error so far.
     error: Option<ReleaseError>,
+    span: Span,
 }
 
 impl Releasing {
@@ -65,6 +68,7 @@ impl Releasing {
             error: before
                 .err()
                 .map(|reason| ReleaseError::Lost { node, reason }),
+            span: Span::none(),
         }
     }
 
@@ -80,6 +84,12 @@ impl Releasing {
                 .map_or_else(String::new, |node| node.path().to_owned()),
             reason,
         });
+        let span = if nodes.is_empty() {
+            Span::none()
+        } else {
+            spans::release(state.path(), state.token())
+        };
+        let entered = span.enter();
         // A single node that is gone leaves nothing to delete; what is at its path now is not ours
         // (H09). What was given away at the loss is being deleted.
         let gone = before == Err(LostReason::NodeGone) && nodes.len() == 1;
@@ -100,7 +110,12 @@ impl Releasing {
                 deletions.push(deletion);
             }
         }
-        Self { deletions, error }
+        drop(entered);
+        Self {
+            deletions,
+            error,
+            span,
+        }
     }
 
     /// Waits until it is certain that the lock is released: over lost answers, reconnects and other
@@ -121,6 +136,11 @@ impl Releasing {
     /// where the session ended first; [`ReleaseError::Unknown`] where the server refuses the delete
     /// for good.
     pub async fn confirmed(mut self) -> Result<(), ReleaseError> {
+        let span = std::mem::replace(&mut self.span, Span::none());
+        self.all_gone().instrument(span).await
+    }
+
+    async fn all_gone(mut self) -> Result<(), ReleaseError> {
         // All at once: each is repeated by itself.
         let deletions = std::mem::take(&mut self.deletions).into_iter();
         let certain: Vec<_> = deletions
@@ -142,6 +162,8 @@ impl Future for Releasing {
     type Output = Result<(), ReleaseError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let span = self.span.clone();
+        let _entered = span.enter();
         while let Some((_, deletion)) = self.deletions.last_mut() {
             let answer = ready!(Pin::new(deletion).poll(cx));
             let answered = self.deletions.pop();

@@ -17,10 +17,12 @@ use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
 use crate::guard::{Guard, GuardStatus, LostReason, Releasing, Txn};
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::Record;
+use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{
     self, DelayedUntil, GrantedNode, NewNode, OwnNodeWatch, Position, WaiterNode,
 };
+use tracing::Instrument;
 
 /// The most locks that are tried for in one multi; more are taken one after the other.
 const MOST_IN_ONE_MULTI: usize = 64;
@@ -179,6 +181,19 @@ impl MultiLock {
 
     /// `at` is kept at the index of the lock that is being waited for.
     async fn run(
+        &self,
+        mode: AcquireMode,
+        at: &AtomicUsize,
+    ) -> Result<Option<MultiGuard>, LockError> {
+        let span = spans::acquire(&self.path_at(at));
+        let outcome = self.attempts(mode, at).instrument(span.clone()).await;
+        if let Ok(Some(guard)) = &outcome {
+            spans::granted(&span, guard.guard.token());
+        }
+        outcome
+    }
+
+    async fn attempts(
         &self,
         mode: AcquireMode,
         at: &AtomicUsize,

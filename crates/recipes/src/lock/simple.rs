@@ -18,8 +18,10 @@ use crate::naming::{Child, Dialect, NamingScheme, Refusal};
 use crate::parents::{Parents, ensure_parents};
 use crate::record::Record;
 use crate::retry;
+use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNode, until_gone};
+use tracing::Instrument;
 
 /// The name of the one node.
 const NODE: &str = "lock";
@@ -124,6 +126,15 @@ impl SimpleMutex {
     }
 
     async fn run(&self, mode: AcquireMode) -> Result<Option<Guard>, LockError> {
+        let span = spans::acquire(self.path());
+        let outcome = self.attempts(mode).instrument(span.clone()).await;
+        if let Ok(Some(guard)) = &outcome {
+            spans::granted(&span, guard.token());
+        }
+        outcome
+    }
+
+    async fn attempts(&self, mode: AcquireMode) -> Result<Option<Guard>, LockError> {
         loop {
             match self.attempt(mode).await {
                 Err(AttemptError::Again) => {}

@@ -9,11 +9,13 @@ use super::folder::Folder;
 use super::item_claim::{self, ClaimedItem};
 use crate::guard::{GuardState, GuardStatus, LostReason, Txn, drive};
 use crate::receipt::Outcome;
+use crate::spans;
 use baton_client::{CreateMode, Op, Session};
 use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Instrument;
 
 /// An item of a [`LockingQueue`](crate::queue::LockingQueue) that this consumer has locked: no
 /// other consumer gets it as long as [`LockedItem::check`] returns `Ok`.
@@ -138,7 +140,10 @@ impl LockedItem {
     /// # Errors
     /// How the lock was lost, if it was lost before the work was done.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
-        drive(|| self.check(), self.lost(), work).await
+        let span = spans::run(self.node(), self.token());
+        drive(|| self.check(), self.lost(), work)
+            .instrument(span)
+            .await
     }
 
     /// Conditions of a change under this claim: no other claim has both versions.

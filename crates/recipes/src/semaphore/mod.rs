@@ -25,10 +25,12 @@ use crate::guard::{Guard, LostReason};
 use crate::naming::Dialect;
 use crate::record::Record;
 use crate::retry;
+use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
 use leases::LeaseStatus;
 use maximum::{Agreed, Maximum};
+use tracing::Instrument;
 
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.
 const MOST_AT_ONCE: u32 = 500;
@@ -266,6 +268,19 @@ impl Semaphore {
     }
 
     async fn run(&self, permits: u32, mode: AcquireMode) -> Result<Option<Guard>, SemaphoreError> {
+        let span = spans::acquire(self.path());
+        let outcome = self.attempts(permits, mode).instrument(span.clone()).await;
+        if let Ok(Some(guard)) = &outcome {
+            spans::granted(&span, guard.token());
+        }
+        outcome
+    }
+
+    async fn attempts(
+        &self,
+        permits: u32,
+        mode: AcquireMode,
+    ) -> Result<Option<Guard>, SemaphoreError> {
         loop {
             match self.attempt(permits, mode).await {
                 Ok(outcome) => return Ok(outcome),

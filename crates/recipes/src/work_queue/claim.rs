@@ -15,6 +15,8 @@ use super::settle::settle_own;
 use super::settlement::{RetryBackoff, Settled, Settlement};
 use super::visibility;
 use crate::guard::{GuardStatus, LostReason, Txn, drive};
+use crate::spans;
+use tracing::Instrument;
 
 /// A claimed item: this consumer may work on it until it settles the item or loses the claim.
 ///
@@ -184,7 +186,10 @@ impl Claim {
     /// # Errors
     /// How the claim was lost, if it was lost before the work was done.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostReason> {
-        drive(|| self.check(), self.lost(), work).await
+        let span = spans::run(self.node(), self.token());
+        drive(|| self.check(), self.lost(), work)
+            .instrument(span)
+            .await
     }
 
     /// The item is done: removes it.

@@ -28,7 +28,9 @@ use crate::parents::{Parents, ensure_parents};
 use crate::receipt::task_gone;
 use crate::record::Record;
 use crate::retry;
+use crate::spans;
 use crate::wait_queue::{GrantedNode, OwnNodeWatch, WaiterNode};
+use tracing::Instrument;
 
 /// An attempt to claim one item.
 struct ClaimAttempt {
@@ -58,6 +60,23 @@ enum AttemptOutcome {
 impl QueueContext {
     /// Claims up to `want` items; none where no item can be claimed now. Must be driven to its end.
     pub(super) async fn claim(
+        &self,
+        session: &Session,
+        want: usize,
+        options: &ClaimOptions,
+    ) -> Result<Vec<HeldItem>, StepError> {
+        let span = spans::claim(&self.layout.root);
+        let outcome = self
+            .claim_free(session, want, options)
+            .instrument(span.clone())
+            .await;
+        if let Some(first) = outcome.as_ref().ok().and_then(|held| held.first()) {
+            spans::granted(&span, first.guard.token());
+        }
+        outcome
+    }
+
+    async fn claim_free(
         &self,
         session: &Session,
         want: usize,

@@ -25,6 +25,8 @@ use crate::guard::LostReason;
 use crate::receipt::{Outcome, task_gone};
 use crate::retry;
 use crate::server_clock::millis;
+use crate::spans;
+use tracing::Instrument;
 
 /// A claimed item, as it was read from the tree.
 #[derive(Debug)]
@@ -283,7 +285,8 @@ pub(super) async fn settle_own(
     settlement: Settlement,
 ) -> Result<(), WorkError> {
     let item = held.entry.clone();
-    let task = tokio::spawn(settle_held(context, held, settlement));
+    let span = spans::settle(&item, held.guard.token());
+    let task = tokio::spawn(settle_held(context, held, settlement).instrument(span));
     task.await.unwrap_or_else(|_| {
         Err(WorkError::SettleUnknown {
             source: task_gone(&item),
@@ -335,7 +338,8 @@ impl WorkQueue {
         settlement: Settlement,
     ) -> Result<Settled, WorkError> {
         let (queue, entry) = (self.clone(), item.to_owned());
-        let task = tokio::spawn(async move {
+        let span = spans::settle(item, token);
+        let settled = async move {
             loop {
                 let session = queue.context.session().await?;
                 match queue.settle_on(&session, &entry, token, &settlement).await {
@@ -343,7 +347,8 @@ impl WorkQueue {
                     Err(error) => queue.context.await_retry(&session, error).await?,
                 }
             }
-        });
+        };
+        let task = tokio::spawn(settled.instrument(span));
         task.await.unwrap_or_else(|_| {
             Err(WorkError::SettleUnknown {
                 item: item.to_owned(),

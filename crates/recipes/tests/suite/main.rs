@@ -48,6 +48,7 @@ mod rw_lock;
 mod semaphore;
 mod semaphore_order;
 mod simple_mutex;
+mod spans;
 mod task_pages;
 mod time_outs;
 mod tree_cache;

@@ -1,0 +1,159 @@
+//! The spans and events that a program may record: their names and fields are documented.
+
+use crate::common::{Stage, within};
+use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex as StdMutex};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// A span or an event: its name or message, and its fields.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    name: String,
+    level: Option<Level>,
+    fields: BTreeMap<String, String>,
+}
+
+impl Visit for Seen {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.name = format!("{value:?}");
+        } else {
+            let value = format!("{value:?}");
+            self.fields
+                .insert(field.name().to_owned(), value.trim_matches('"').to_owned());
+        }
+    }
+}
+
+/// Keeps the spans of the recipes and the events of sessions.
+#[derive(Clone, Default)]
+struct Recorder {
+    /// By id, which is given again once a span is closed.
+    open: Arc<StdMutex<BTreeMap<u64, Seen>>>,
+    closed: Arc<StdMutex<Vec<Seen>>>,
+    events: Arc<StdMutex<Vec<Seen>>>,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        if attributes.metadata().target() != "baton" {
+            return;
+        }
+        let mut seen = Seen {
+            name: attributes.metadata().name().to_owned(),
+            level: Some(*attributes.metadata().level()),
+            ..Seen::default()
+        };
+        attributes.record(&mut seen);
+        self.open.lock().unwrap().insert(id.into_u64(), seen);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        if let Some(seen) = self.open.lock().unwrap().get_mut(&id.into_u64()) {
+            values.record(seen);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut seen = Seen {
+            level: Some(*event.metadata().level()),
+            ..Seen::default()
+        };
+        event.record(&mut seen);
+        if seen.name == "session state changed" {
+            self.events.lock().unwrap().push(seen);
+        }
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        let closed = self.open.lock().unwrap().remove(&id.into_u64());
+        self.closed.lock().unwrap().extend(closed);
+    }
+}
+
+impl Recorder {
+    /// Records on this thread, on which a test's runtime runs all of its tasks.
+    fn start() -> (Self, DefaultGuard) {
+        let recorder = Self::default();
+        let subscriber = tracing_subscriber::registry().with(recorder.clone());
+        (recorder, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The span of this name whose fields hold `path` and `token`.
+    fn expect(&self, name: &str, path: &str, token: u64) {
+        let (open, closed) = (self.open.lock().unwrap(), self.closed.lock().unwrap());
+        let token = token.to_string();
+        let found = open.values().chain(&*closed).any(|seen| {
+            seen.name == name
+                && seen.level == Some(Level::INFO)
+                && seen.fields.get("path").is_some_and(|at| at == path)
+                && seen.fields.get("token") == Some(&token)
+        });
+        assert!(found, "{name} {path} {token}: {open:#?} {closed:#?}");
+    }
+}
+
+#[tokio::test]
+async fn each_step_of_a_recipe_has_a_span_with_path_and_token() {
+    let stage = Stage::new("spans").await;
+    let (recorder, _recording) = Recorder::start();
+    let client = stage.client().await;
+    let at = |name: &str| format!("{}/{name}", stage.path);
+
+    let guard = within(Mutex::new(&client, &at("mutex")).unwrap().acquire()).await;
+    let guard = guard.unwrap();
+    let (node, token) = (guard.node().to_owned(), guard.token());
+    within(guard.run(async {})).await.unwrap();
+    within(guard.release()).await.unwrap();
+    recorder.expect("acquire", &at("mutex"), token);
+    recorder.expect("run", &node, token);
+    recorder.expect("release", &node, token);
+
+    let semaphore = Semaphore::new(&client, &at("semaphore"), 2).unwrap();
+    let guard = within(semaphore.acquire(1)).await.unwrap();
+    recorder.expect("acquire", &at("semaphore"), guard.token());
+    within(guard.release()).await.unwrap();
+
+    let election = LeaderElection::new(&client, &at("election")).unwrap();
+    let leadership = within(election.campaign()).await.unwrap();
+    recorder.expect("campaign", &at("election"), leadership.token());
+    within(leadership.resign()).await.unwrap();
+
+    let queue = WorkQueue::new(&client, &at("work")).unwrap();
+    within(queue.offer("item")).await.unwrap();
+    let claim = within(queue.take()).await.unwrap();
+    let (item, token) = (claim.item().to_owned(), claim.token());
+    recorder.expect("claim", &at("work"), token);
+    within(claim.ack()).await.unwrap();
+    recorder.expect("settle", &item, token);
+}
+
+#[tokio::test]
+async fn each_change_of_a_sessions_state_is_an_event() {
+    let stage = Stage::new("events").await;
+    let (recorder, _recording) = Recorder::start();
+    let client = stage.client().await;
+    let session = within(client.session()).await.unwrap();
+    within(client.close(std::time::Duration::from_secs(5)))
+        .await
+        .unwrap();
+    let events = recorder.events.lock().unwrap().clone();
+    let id = format!("0x{:x}", session.id());
+    assert!(
+        events
+            .iter()
+            .all(|event| event.level == Some(Level::INFO) && event.fields["session"] == id),
+        "{events:?}"
+    );
+    let states: Vec<_> = events.iter().map(|event| &*event.fields["state"]).collect();
+    assert_eq!(states, ["connected (connection 1)", "closed"]);
+    assert_eq!(events[1].fields["reason"], "the session is closed");
+}
