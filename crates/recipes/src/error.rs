@@ -1,9 +1,13 @@
 //! Errors: [`Error`] is any error of this library, for functions that use several recipes.
 //!
 //! Each recipe has an error type of its own, in its module, which says more. [`WaitedFor`] is part
-//! of those that report a time-out.
+//! of those that report a time-out. [`RecipeError`] yields what the errors of all recipes have in
+//! common.
+
+// Owns the rules by which a recipe's variant counts as a common one. The texts are the recipes'.
 
 use baton_client::{CloseError, ConfigError, ConnectError, LeaseError};
+use std::time::Duration;
 
 use crate::acquire::LockError;
 use crate::barrier::BarrierError;
@@ -101,6 +105,337 @@ pub enum Error {
     Partition(#[from] PartitionError),
 }
 
+/// What an error of any recipe says where it is one that recipes have in common: see
+/// [`RecipeError::common`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommonError<'a> {
+    /// A path was refused before anything was sent. Correct the path.
+    BadPath {
+        /// The path as given.
+        path: &'a str,
+        /// What is wrong with it.
+        why: &'a str,
+    },
+    /// The time was up.
+    TimedOut {
+        /// The recipe's path.
+        path: &'a str,
+        /// The time that was allowed.
+        limit: Duration,
+        /// What was still lacking: other participants, or an answer of the servers.
+        waited_for: &'a WaitedFor,
+    },
+    /// No session could be opened.
+    Connect {
+        /// The recipe's path.
+        path: &'a str,
+        /// Why not.
+        source: &'a ConnectError,
+    },
+    /// The server refused an operation, or the client could not send it.
+    Client {
+        /// The recipe's path.
+        path: &'a str,
+        /// What the client says.
+        source: &'a baton_client::Error,
+    },
+    /// It is not known whether a change was applied. Read before deciding.
+    OutcomeUnknown {
+        /// The path of what was to be changed.
+        path: &'a str,
+        /// Why there is no answer.
+        source: &'a baton_client::Error,
+    },
+    /// The session's lease cannot be kept soundly.
+    Lease {
+        /// The recipe's path.
+        path: &'a str,
+        /// Why not.
+        source: &'a LeaseError,
+    },
+    /// What was held is held no longer.
+    Lost {
+        /// The path of what was held.
+        path: &'a str,
+        /// How it ended.
+        reason: LostReason,
+    },
+}
+
+/// Implemented by the errors of all recipes, and by [`Error`].
+///
+/// ```
+/// use baton::error::{CommonError, RecipeError};
+///
+/// /// Whether the caller may try again, whatever recipe has failed.
+/// fn is_transient(error: &impl RecipeError) -> bool {
+///     matches!(
+///         error.common(),
+///         Some(CommonError::TimedOut { .. } | CommonError::Connect { .. } | CommonError::Lost { .. })
+///     )
+/// }
+/// ```
+pub trait RecipeError: std::error::Error {
+    /// What the error says, where it is one that recipes have in common; `None` for what only this
+    /// recipe can say.
+    fn common(&self) -> Option<CommonError<'_>>;
+}
+
+/// The variant of a client's error: an operation whose outcome is open counts as that.
+fn client<'a>(path: &'a str, source: &'a baton_client::Error) -> CommonError<'a> {
+    if source.is_maybe_applied() {
+        CommonError::OutcomeUnknown { path, source }
+    } else {
+        CommonError::Client { path, source }
+    }
+}
+
+impl RecipeError for LockError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+            } => CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            Self::Lease { path, source } => CommonError::Lease { path, source },
+            Self::Lost { path, reason } => CommonError::Lost {
+                path,
+                reason: *reason,
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for SemaphoreError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Lock(error) => error.common(),
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+                ..
+            } => Some(CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl RecipeError for ElectionError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Lock(error) => error.common(),
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+            } => Some(CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            }),
+            Self::TermEnded { path, reason, .. } => Some(CommonError::Lost {
+                path,
+                reason: *reason,
+            }),
+            Self::Client { path, source } => Some(client(path, source)),
+            _ => None,
+        }
+    }
+}
+
+impl RecipeError for BarrierError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+            } => CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for QueueError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+            } => CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            Self::Lease { path, source } => CommonError::Lease { path, source },
+            Self::OfferUnknown { path, source }
+            | Self::TakeUnknown {
+                node: path, source, ..
+            }
+            | Self::Unknown { node: path, source } => CommonError::OutcomeUnknown { path, source },
+            Self::ClaimLost { node, reason } => CommonError::Lost {
+                path: node,
+                reason: *reason,
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for WorkError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+            } => CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            Self::Lease { path, source } => CommonError::Lease { path, source },
+            Self::Line { source, .. } => return source.common(),
+            Self::OfferUnknown { path, source } | Self::SettleUnknown { item: path, source } => {
+                CommonError::OutcomeUnknown { path, source }
+            }
+            Self::ClaimLost { item, reason } => CommonError::Lost {
+                path: item,
+                reason: *reason,
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for ValueError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            Self::Unknown { path, source } => CommonError::OutcomeUnknown { path, source },
+            Self::View(error) => return error.common(),
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for CacheError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for MemberError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        Some(match self {
+            Self::BadPath { path, why } => CommonError::BadPath { path, why },
+            Self::Connect { path, source } => CommonError::Connect { path, source },
+            Self::Client { path, source } => client(path, source),
+            Self::View(error) => return error.common(),
+            _ => return None,
+        })
+    }
+}
+
+impl RecipeError for PartitionError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Members(error) => error.common(),
+            _ => None,
+        }
+    }
+}
+
+impl RecipeError for ReleaseError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Lost { node, reason } => Some(CommonError::Lost {
+                path: node,
+                reason: *reason,
+            }),
+            Self::Unknown { node, source } => {
+                Some(CommonError::OutcomeUnknown { path: node, source })
+            }
+            Self::SessionEnded { .. } => None,
+        }
+    }
+}
+
+impl RecipeError for InspectError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Client(source) => Some(client(source.path(), source)),
+            Self::Work(error) => error.common(),
+            // Of no path.
+            Self::Connect(_) => None,
+        }
+    }
+}
+
+impl RecipeError for Error {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Operation(source) => Some(client(source.path(), source)),
+            Self::Lock(error) => error.common(),
+            Self::Release(error) => error.common(),
+            Self::Semaphore(error) => error.common(),
+            Self::Election(error) => error.common(),
+            Self::Barrier(error) => error.common(),
+            Self::Queue(error) => error.common(),
+            Self::Work(error) => error.common(),
+            Self::Value(error) => error.common(),
+            Self::Member(error) => error.common(),
+            Self::Cache(error) => error.common(),
+            Self::Partition(error) => error.common(),
+            Self::Inspect(error) => error.common(),
+            // Of no path, or of no recipe: their variants say all.
+            Self::Connect(_)
+            | Self::Config(_)
+            | Self::Close(_)
+            | Self::Lease(_)
+            | Self::Lost(_)
+            | Self::Txn(_)
+            | Self::StaleToken(_) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +451,108 @@ mod tests {
         let source = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
         assert!(source(&error).is_some());
         assert_eq!(source(&error), source(&inside()));
+    }
+
+    fn connect() -> ConnectError {
+        ConnectError::NoRuntime
+    }
+
+    #[test]
+    fn what_recipes_have_in_common_is_found_in_every_family_and_through_every_layer() {
+        let path = || "/x".to_owned();
+        let families: Vec<Error> = vec![
+            LockError::Connect {
+                path: path(),
+                source: connect(),
+            }
+            .into(),
+            SemaphoreError::from(LockError::Connect {
+                path: path(),
+                source: connect(),
+            })
+            .into(),
+            ElectionError::from(LockError::Connect {
+                path: path(),
+                source: connect(),
+            })
+            .into(),
+            BarrierError::Connect {
+                path: path(),
+                source: connect(),
+            }
+            .into(),
+            QueueError::Connect {
+                path: path(),
+                source: connect(),
+            }
+            .into(),
+            WorkError::Connect {
+                path: path(),
+                source: connect(),
+            }
+            .into(),
+            ValueError::Connect {
+                path: path(),
+                source: connect(),
+            }
+            .into(),
+            PartitionError::from(MemberError::from(CacheError::Connect {
+                path: path(),
+                source: connect(),
+            }))
+            .into(),
+        ];
+        for error in &families {
+            let common = CommonError::Connect {
+                path: "/x",
+                source: &connect(),
+            };
+            assert_eq!(error.common(), Some(common), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_whose_answer_was_lost_is_an_unknown_outcome_in_every_family() {
+        let source = baton_client::Error::MaybeApplied {
+            op: baton_client::OpCode::Create2,
+            path: "/x".to_owned(),
+            reason: baton_client::Reason::ConnectionLost,
+        };
+        let (path, item) = (|| "/x".to_owned(), || "/x".to_owned());
+        let families: Vec<Error> = vec![
+            source.clone().into(),
+            LockError::Client {
+                path: path(),
+                source: source.clone(),
+            }
+            .into(),
+            QueueError::OfferUnknown {
+                path: path(),
+                source: source.clone(),
+            }
+            .into(),
+            WorkError::SettleUnknown {
+                item: item(),
+                source: source.clone(),
+            }
+            .into(),
+            ValueError::Unknown {
+                path: path(),
+                source: source.clone(),
+            }
+            .into(),
+            ReleaseError::Unknown {
+                node: path(),
+                source: source.clone(),
+            }
+            .into(),
+        ];
+        for error in &families {
+            let common = CommonError::OutcomeUnknown {
+                path: "/x",
+                source: &source,
+            };
+            assert_eq!(error.common(), Some(common), "{error:?}");
+        }
     }
 }
