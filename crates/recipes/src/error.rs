@@ -170,9 +170,10 @@ pub enum CommonError<'a> {
 ///
 /// /// Whether the caller may try again, whatever recipe has failed.
 /// fn is_transient(error: &impl RecipeError) -> bool {
+///     use CommonError::{Connect, Lost, TimedOut};
 ///     matches!(
 ///         error.common(),
-///         Some(CommonError::TimedOut { .. } | CommonError::Connect { .. } | CommonError::Lost { .. })
+///         Some(TimedOut { .. } | Connect { .. } | Lost { .. })
 ///     )
 /// }
 /// ```
