@@ -6,8 +6,9 @@
 
 // Owns the rules by which a recipe's variant counts as a common one. The texts are the recipes'.
 
-use baton_client::{CloseError, ConfigError, ConnectError, LeaseError};
 use std::time::Duration;
+
+use baton_client::{CloseError, ConfigError, ConnectError, LeaseError};
 
 use crate::acquire::LockError;
 use crate::barrier::BarrierError;

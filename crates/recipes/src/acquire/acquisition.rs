@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_client::{Client, LeaseError, LeaseHold, Session};
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{LockError, WaitProgress};
@@ -20,7 +21,6 @@ use crate::wait_queue::{
     self, AcquireError, Contention, DelayedUntil, GrantedNode, OwnNodeWatch, Position, Step,
     WaiterNode,
 };
-use tracing::Instrument;
 
 /// Pause between two checks of a lease that is not established yet.
 const LEASE_PAUSE: Duration = Duration::from_millis(5);

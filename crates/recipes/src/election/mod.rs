@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use baton_client::{Acl, Client, CreateMode, Error};
 use tokio::time::Instant;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, Report, WaitProgress};
@@ -54,7 +55,6 @@ use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::Step;
 use stage::Announcer;
 use term::TermRecord;
-use tracing::Instrument;
 
 /// An election on a path of the tree.
 ///

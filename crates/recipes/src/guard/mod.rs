@@ -27,14 +27,16 @@ mod status;
 mod txn;
 
 pub(crate) use self::state::GuardState;
+use baton_client::{LeaseHold, Session};
+
 use crate::spans;
 use crate::wait_queue::{AcquireError, GrantedNode, NodeNotification, OwnNodeWatch, WaiterNode};
-use baton_client::{LeaseHold, Session};
 pub(crate) use claim_deadline::ClaimDeadline;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+
 use tracing::Instrument;
 
 pub use crate::lost_reason::LostReason;

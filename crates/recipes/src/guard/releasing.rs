@@ -3,16 +3,16 @@
 //! Owns the deletes of the guard's nodes from the call of `release` on. Must never delete a node
 //! that was gone before (H09).
 
-use crate::spans;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tracing::{Instrument, Span};
 
 use baton_client::{CleanupError, Deletion, Error};
+use tracing::{Instrument, Span};
 
 use super::state::GuardState;
 use crate::lost_reason::LostReason;
+use crate::spans;
 use crate::wait_queue::WaiterNode;
 
 /// The release could not be confirmed, or there was nothing left to release.

@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use baton_client::{Acl, Client, Session};
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
@@ -22,7 +23,6 @@ use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{
     self, DelayedUntil, GrantedNode, NewNode, OwnNodeWatch, Position, WaiterNode,
 };
-use tracing::Instrument;
 
 /// The most locks that are tried for in one multi; more are taken one after the other.
 const MOST_IN_ONE_MULTI: usize = 64;

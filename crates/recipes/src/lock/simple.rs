@@ -10,6 +10,7 @@ use std::time::Duration;
 use baton_client::{Acl, Client, CreateMode, Error, Session};
 use baton_proto::Stat;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError};
@@ -21,7 +22,6 @@ use crate::retry;
 use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, OwnNodeWatch, WaiterNode, until_gone};
-use tracing::Instrument;
 
 /// The name of the one node.
 const NODE: &str = "lock";

@@ -4,18 +4,20 @@
 //! Each is one change under the claim. Must never delete an item whose claim another consumer has
 //! (H67).
 
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{CreateMode, Op, Session};
+use bytes::Bytes;
+use tracing::Instrument;
+
 use super::error::QueueError;
 use super::folder::Folder;
 use super::item_claim::{self, ClaimedItem};
 use crate::guard::{GuardState, GuardStatus, LostReason, Txn, drive};
 use crate::receipt::Outcome;
 use crate::spans;
-use baton_client::{CreateMode, Op, Session};
-use bytes::Bytes;
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
-use tracing::Instrument;
 
 /// An item of a [`LockingQueue`](crate::queue::LockingQueue) that this consumer has locked: no
 /// other consumer gets it as long as [`LockedItem::check`] returns `Ok`.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_client::{Acl, Client, Error, Op, Session};
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::acquire::{AcquireMode, Acquisition, AttemptError, LockError, WaitProgress};
@@ -30,7 +31,6 @@ use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
 use leases::LeaseStatus;
 use maximum::{Agreed, Maximum};
-use tracing::Instrument;
 
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.
 const MOST_AT_ONCE: u32 = 500;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use baton_client::Session;
 use bytes::Bytes;
+use tracing::Instrument;
 
 use super::context::QueueContext;
 use super::error::WorkError;
@@ -16,7 +17,6 @@ use super::settlement::{RetryBackoff, Settled, Settlement};
 use super::visibility;
 use crate::guard::{GuardStatus, LostReason, Txn, drive};
 use crate::spans;
-use tracing::Instrument;
 
 /// A claimed item: this consumer may work on it until it settles the item or loses the claim.
 ///

@@ -12,6 +12,7 @@ use baton_client::{
     BootInstant, CreateMode, Error, LeaseHold, Op, OpResult, Pending, Reason, Session,
 };
 use bytes::Bytes;
+use tracing::Instrument;
 
 use super::context::QueueContext;
 use super::envelope::Envelope;
@@ -30,7 +31,6 @@ use crate::record::Record;
 use crate::retry;
 use crate::spans;
 use crate::wait_queue::{GrantedNode, OwnNodeWatch, WaiterNode};
-use tracing::Instrument;
 
 /// An attempt to claim one item.
 struct ClaimAttempt {

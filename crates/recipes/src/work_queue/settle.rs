@@ -10,6 +10,7 @@ use std::sync::Arc;
 use baton_client::{CreateMode, Error, Op, Session};
 use baton_proto::path;
 use bytes::Bytes;
+use tracing::Instrument;
 
 use super::claims::ReadClaim;
 use super::context::{QueueContext, refused_part};
@@ -26,7 +27,6 @@ use crate::receipt::{Outcome, task_gone};
 use crate::retry;
 use crate::server_clock::millis;
 use crate::spans;
-use tracing::Instrument;
 
 /// A claimed item, as it was read from the tree.
 #[derive(Debug)]

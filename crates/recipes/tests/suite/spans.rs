@@ -1,10 +1,10 @@
 //! The spans and events that a program may record: their names and fields are documented.
 
-use crate::common::{Stage, within};
-use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex as StdMutex};
+
+use baton::{LeaderElection, Mutex, Semaphore, WorkQueue};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -12,6 +12,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+
+use crate::common::{Stage, within};
 
 /// A span or an event: its name or message, and its fields.
 #[derive(Clone, Debug, Default)]
