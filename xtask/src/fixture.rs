@@ -14,11 +14,12 @@ const PATH_OF_USERS: &str = "../baton/crates/recipes";
 
 /// Types and variables that a snippet of the users' pages uses without defining them.
 const PRELUDE: &str = "
+    use std::{collections::HashMap, ops::ControlFlow, time::Duration};
+
     use baton::embedded::Embedded;
     use baton::{barrier::*, cache::*, election::*, fence::*, guard::*, lock::*, membership::*};
     use baton::{partition::*, queue::*, semaphore::*, value::*, work_queue::*};
     use baton::{inspect::Inspector, session::{Client, Config}, tree::{Acl, CreateMode}};
-    use std::{collections::HashMap, ops::ControlFlow, time::Duration};
     struct Log;
     impl Log {
         fn append(&mut self, _: &[u8]) -> std::result::Result<(), String> { Ok(()) }

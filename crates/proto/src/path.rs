@@ -138,20 +138,7 @@ pub fn is_at_or_below(path: &str, ancestor: &str) -> bool {
 /// characters, zero-padded, a minus sign counted among them.
 #[must_use]
 pub fn format_sequence(number: i64) -> String {
-    format!("{number:010}")
-}
-
-/// The server's number in a name whose creator chose exactly `prefix`; `None` if the name is not of
-/// that form. Longer numbers than [`SEQUENCE_DIGITS`] are read, up to what 64 bits hold.
-#[must_use]
-pub fn sequence_after(name: &str, prefix: &str) -> Option<i64> {
-    let number = name.strip_prefix(prefix)?;
-    let digits = number.strip_prefix('-').unwrap_or(number);
-    if number.len() >= SEQUENCE_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        number.parse().ok()
-    } else {
-        None
-    }
+    format!("{number:0SEQUENCE_DIGITS$}")
 }
 
 /// The server's path for a client's path under `chroot`, which is empty, `/`, or a legal path.

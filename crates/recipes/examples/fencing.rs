@@ -6,8 +6,9 @@
 //!
 //! `cargo run -p baton-locks --features embedded --example fencing`
 
-use baton::{Fence, Mutex, embedded::Embedded};
 use std::collections::HashMap;
+
+use baton::{Fence, Mutex, embedded::Embedded};
 
 /// What an object store gives: the object with its tag, and a write on the condition that the tag
 /// has not changed.

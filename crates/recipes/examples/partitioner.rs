@@ -3,10 +3,11 @@
 //!
 //! `cargo run -p baton-locks --features embedded --example partitioner`
 
-use baton::partition::PartitionEvent;
-use baton::{Client, Partitioner, embedded::Embedded};
 use std::collections::HashMap;
 use std::time::Duration;
+
+use baton::partition::PartitionEvent;
+use baton::{Client, Partitioner, embedded::Embedded};
 use tokio::sync::oneshot;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

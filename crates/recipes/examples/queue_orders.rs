@@ -3,9 +3,10 @@
 //!
 //! `cargo run -p baton-locks --features embedded --example queue_orders`
 
+use std::time::{Duration, Instant};
+
 use baton::embedded::Embedded;
 use baton::queue::{DelayQueue, IdQueue, PriorityQueue};
-use std::time::{Duration, Instant};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -2,8 +2,9 @@
 //!
 //! `cargo run -p baton-locks --features embedded --example semaphore`
 
-use baton::{Client, Semaphore, embedded::Embedded};
 use std::time::Duration;
+
+use baton::{Client, Semaphore, embedded::Embedded};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -5,11 +5,12 @@
 //!
 //! `cargo run --release -p baton-locks --features embedded --example waiters_memory -- [WAITERS]`
 
-use baton::lock::LockError;
-use baton::{Client, Config, Mutex, embedded::Embedded};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use baton::lock::LockError;
+use baton::{Client, Config, Mutex, embedded::Embedded};
 use tokio::task::JoinSet;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;

@@ -3,9 +3,10 @@
 //!
 //! `cargo run -p baton-locks --features embedded --example work_queue`
 
+use std::time::Duration;
+
 use baton::work_queue::WorkItem;
 use baton::{WorkQueue, embedded::Embedded};
-use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -45,14 +45,16 @@
 
 mod server_thread;
 
-use baton_client::{Client, Config, ConfigError, ConnectError};
-use baton_server::{MemoryStorage, Options, Server, StorageChoice};
-use server_thread::ServerThread;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use baton_client::{Client, Config, ConfigError, ConnectError};
+use baton_server::{MemoryStorage, Options, Server, StorageChoice};
+
+use server_thread::ServerThread;
 
 pub use baton_server::{ServerError, StartError};
 

@@ -93,9 +93,11 @@ impl Fence {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

@@ -3,11 +3,13 @@
 // Owns its JSON form. Other libraries ignore the data, so it must never decide anything about
 // ownership except together with the session that owns the node (H06).
 
-use crate::rendering::OneLine;
-use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::rendering::OneLine;
 
 /// The id of an attempt or of an instance.
 pub use uuid::Uuid;

@@ -522,3 +522,75 @@ fn a_phrase_is_found_in_whole_words_only() {
         " are told\nof "
     );
 }
+
+/// The group of an import: 0 for the standard library, 1 for other crates, 2 for this crate and
+/// `own`, the modules that the file declares.
+fn import_group(import: &str, own: &[&str]) -> u8 {
+    let path = import.split("use ").nth(1).unwrap_or("");
+    let path = path.trim_start_matches("::").trim_start_matches("r#");
+    let end = path.find(|char: char| !char.is_alphanumeric() && char != '_');
+    match &path[..end.unwrap_or(path.len())] {
+        "std" | "core" | "alloc" => 0,
+        "crate" | "super" | "self" => 2,
+        module if own.contains(&module) => 2,
+        _ => 1,
+    }
+}
+
+/// Imports that are not in the order of their groups, or whose groups no blank line parts.
+fn wrong_imports(text: &str) -> Vec<usize> {
+    let own: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.trim_end_matches([';', '{', ' ']).rsplit_once("mod "))
+        .map(|(_, name)| name)
+        .collect();
+    let mut wrong = Vec::new();
+    // The group of the import before, and whether a blank line has come since.
+    let mut before: Option<(u8, bool)> = None;
+    let mut is_open = false;
+    // What is exported with `pub use` has an order of its own.
+    for (number, line) in text.lines().enumerate() {
+        if is_open {
+            is_open = !line.ends_with(';');
+            continue;
+        }
+        let code = line.trim_start();
+        if code.starts_with("use ") {
+            let group = import_group(code, &own);
+            if before.is_some_and(|(last, parted)| group < last || (group > last) != parted) {
+                wrong.push(number + 1);
+            }
+            before = Some((group, false));
+            is_open = !line.ends_with(';');
+        } else if code.is_empty() {
+            before = before.map(|(group, _)| (group, true));
+        } else if !code.starts_with("#[") {
+            before = None;
+        }
+    }
+    wrong
+}
+
+#[test]
+fn imports_are_in_three_groups_std_other_crates_and_this_crate() {
+    let mut problems = Vec::new();
+    for below in ["crates", "xtask"] {
+        for (name, text) in sources(below) {
+            let wrong = wrong_imports(&text);
+            problems.extend(wrong.iter().map(|number| {
+                format!("{name}:{number}: imports: first std, then other crates, then this crate")
+            }));
+        }
+    }
+    refuse(&problems);
+}
+
+#[test]
+fn an_import_in_the_wrong_group_is_found() {
+    let good = "use std::fs;\n\nuse bytes::Bytes;\nuse tokio::{\n    io,\n};\n\nuse crate::a;\n";
+    assert!(wrong_imports(good).is_empty());
+    assert_eq!(wrong_imports("use crate::a;\nuse std::fs;\n"), [2]);
+    assert_eq!(wrong_imports("use bytes::Bytes;\nuse crate::a;\n"), [2]);
+    assert_eq!(wrong_imports("use std::fs;\n\nuse std::io;\n"), [3]);
+    assert!(wrong_imports("use bytes::Bytes;\n\nmod a;\n\nuse std::fs;\n").is_empty());
+}

@@ -22,9 +22,10 @@ mod former;
 mod grid;
 mod world;
 
+use std::time::Duration;
+
 use super::{LeaseBook, WriteProof};
 use crate::clock::BootInstant;
-use std::time::Duration;
 
 /// Whether the whole model is to run: some minutes in a release build.
 fn whole() -> bool {

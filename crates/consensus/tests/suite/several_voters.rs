@@ -1,12 +1,13 @@
 //! Several voters, driven by hand: what is sent when, what a crash may forget, which changes of the
 //! membership are taken.
 
-use crate::cluster::{Cluster, member};
 use baton_consensus::{
     Change, ChangeError, Config, Consensus, ConsensusError, EntryKind, MembershipChange,
     MessageKind, PeerMessage, ProposeError, ReadError, Recovered, Role, StepError,
 };
 use bytes::Bytes;
+
+use crate::cluster::{Cluster, member};
 
 fn change(changes: Vec<Change>) -> MembershipChange {
     MembershipChange {

@@ -279,27 +279,6 @@ fn sequence_numbers_keep_their_sign_and_their_length() {
         (i64::MAX, "9223372036854775807"),
     ] {
         assert_eq!(path::format_sequence(number), text);
-        assert_eq!(
-            path::sequence_after(&format!("lock-{text}"), "lock-"),
-            Some(number),
-            "{text}"
-        );
-    }
-    assert_eq!(path::sequence_after("lock--000000012", "lock-"), Some(-12));
-    assert_eq!(path::sequence_after("0000000012", ""), Some(12));
-    for none in ["", "lock", "lock-123", "\u{e4}00000001"] {
-        assert_eq!(path::sequence_after(none, ""), None, "{none}");
-    }
-    for none in [
-        "lock-123",
-        "lock-+000000001",
-        "lock-00000000x1",
-        "lock-",
-        "other-0000000001",
-        "lock-0000000001x",
-        "lock-99999999999999999999",
-    ] {
-        assert_eq!(path::sequence_after(none, "lock-"), None, "{none}");
     }
 }
 
@@ -315,7 +294,6 @@ proptest! {
     fn no_text_makes_the_path_rules_panic(text in any::<String>(), other in any::<String>()) {
         let _ = path::validate(&text);
         let _ = path::validate_sequential(&text);
-        let _ = path::sequence_after(&text, &other);
         let _ = (path::parent(&text), path::name(&text), path::strip_chroot(&other, &text));
     }
 }

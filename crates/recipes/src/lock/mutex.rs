@@ -3,14 +3,16 @@
 //! Owns the handle: its options, and the errors of its callers. The acquisition itself is in
 //! `acquire`.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_client::{Acl, Client};
+
 use crate::acquire::{AcquireMode, Acquisition, LockError, WaitProgress};
 use crate::guard::Guard;
 use crate::naming::{Dialect, NamingScheme};
 use crate::record::LONGEST_LOCK_DELAY;
 use crate::time_limit::at_most;
-use baton_client::{Acl, Client};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// A lock on a path of the tree, for one holder at a time, in order of arrival.
 ///
