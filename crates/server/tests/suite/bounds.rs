@@ -76,16 +76,18 @@ fn quoted(cell: &'static str) -> impl Iterator<Item = &'static str> {
 
 fn rows() -> Vec<Row> {
     let (_, section) = DOCS.split_once("### What a peer can use up").unwrap();
+    let section = section.split("\n#").next().unwrap();
     let table = section.lines().filter(|line| line.starts_with("| "));
     let cells = table.map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>());
-    // The first is the head; the table ends where a row has another number of cells.
-    let rows = cells.skip(1).take_while(|cells| cells.len() == 4);
-    rows.map(|cells| Row {
-        resource: cells[0].trim(),
-        bound: cells[1],
-        metrics: quoted(cells[3]).collect(),
-    })
-    .collect()
+    // The first is the head.
+    cells
+        .skip(1)
+        .map(|cells| Row {
+            resource: cells[0].trim(),
+            bound: cells[1],
+            metrics: quoted(cells[3]).collect(),
+        })
+        .collect()
 }
 
 #[test]
