@@ -135,9 +135,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let seconds = begin.elapsed().as_secs();
         summary.push(format!("interop {name}: {outcome} ({seconds} s)"));
     }
-    if summary.len() > 1 {
-        println!("{}", summary.join("\n"));
-    }
+    println!("{}", summary.join("\n"));
     match failed.as_slice() {
         [] => Ok(()),
         some => Err(some.join("; ").into()),
