@@ -80,6 +80,11 @@ impl Membership {
         self.voters.contains(&id) || self.outgoing.contains(&id)
     }
 
+    /// Whether this node decides by itself.
+    pub fn is_sole_voter(&self, id: u64) -> bool {
+        self.voters == [id] && !self.is_joint()
+    }
+
     /// Whether this node belongs to the cluster in any part.
     pub fn contains(&self, id: u64) -> bool {
         self.votes(id) || self.learners.contains(&id) || self.learners_next.contains(&id)

@@ -72,11 +72,10 @@ impl Consensus {
             None if config.alone => Membership::sole_voter(config.node_id),
             None => Membership::default(),
         };
-        let alone = Membership {
-            members: membership.members.clone(),
-            ..Membership::sole_voter(config.node_id)
-        };
-        if config.alone && membership != alone {
+        let is_alone = membership.is_sole_voter(config.node_id)
+            && membership.learners.is_empty()
+            && membership.learners_next.is_empty();
+        if config.alone && !is_alone {
             return Err(ConsensusError::Membership {
                 node_id: config.node_id,
                 voters: membership.voters,
@@ -396,9 +395,10 @@ impl Consensus {
             return None;
         }
         let mut ready = self.node.ready();
-        let snapshot = point_of(ready.snapshot())
-            .ok()
-            .filter(|point| point.index > 0);
+        let snapshot = match ready.snapshot() {
+            none if none.is_empty() => None,
+            some => point_of(some).ok(),
+        };
         if let Some(point) = &snapshot {
             self.node.mut_store().install(point);
             self.membership = point.membership.clone();
@@ -513,16 +513,24 @@ impl Consensus {
     /// Applied entries are kept while another node lacks them, as far as the window goes. A node
     /// that follows keeps the window full: it may lead next, and then has to serve the others.
     fn forget_entries(&mut self) {
-        let lacked_from = self.progress().into_iter().map(|peer| peer.matched).min();
-        let alone = self.membership.voters == [self.node_id] && lacked_from.is_none();
-        let unneeded = if alone {
+        let unneeded = self.needed_by_nobody().min(self.applied);
+        let log = self.node.mut_store();
+        log.drop_up_to(unneeded);
+        log.drop_down_to(self.window_bytes, self.applied);
+    }
+
+    /// The newest index that every other node has, as far as this one knows.
+    fn needed_by_nobody(&self) -> u64 {
+        if self.node.raft.state == StateRole::Leader {
+            let peers = self.node.raft.prs().iter();
+            let others = peers.filter(|(id, _)| **id != self.node_id);
+            let matched = others.map(|(_, progress)| progress.matched);
+            matched.min().unwrap_or(self.applied)
+        } else if self.membership.is_sole_voter(self.node_id) {
             self.applied
         } else {
-            lacked_from.unwrap_or(0)
-        };
-        let log = self.node.mut_store();
-        log.drop_up_to(unneeded.min(self.applied));
-        log.drop_down_to(self.window_bytes, self.applied);
+            0
+        }
     }
 
     /// A snapshot of this point can be sent from now on.
@@ -641,8 +649,7 @@ impl Consensus {
     fn must_sync_before_campaign(&self) -> bool {
         self.node.raft.state != StateRole::Leader
             && !self.syncing.is_empty()
-            && self.membership.voters == [self.node_id]
-            && !self.membership.is_joint()
+            && self.membership.is_sole_voter(self.node_id)
     }
 
     /// Puts the timeout that was drawn here in the place of the engine's own.

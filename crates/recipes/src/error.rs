@@ -193,28 +193,57 @@ fn client<'a>(path: &'a str, source: &'a baton_client::Error) -> CommonError<'a>
     }
 }
 
+fn lost(path: &str, reason: LostReason) -> CommonError<'_> {
+    CommonError::Lost { path, reason }
+}
+
+/// The common error of a variant that recipes spell alike, for those of the named variants that the
+/// enum has.
+macro_rules! shared {
+    ($error:expr, $($variant:ident),+) => {
+        None$(.or(shared!(@one $error, $variant)))+
+    };
+    (@one $error:expr, BadPath) => {
+        match $error {
+            Self::BadPath { path, why } => Some(CommonError::BadPath { path, why }),
+            _ => None,
+        }
+    };
+    (@one $error:expr, TimedOut) => {
+        match $error {
+            Self::TimedOut { path, limit, waited_for, .. } => {
+                let limit = *limit;
+                Some(CommonError::TimedOut { path, limit, waited_for })
+            }
+            _ => None,
+        }
+    };
+    (@one $error:expr, Connect) => {
+        match $error {
+            Self::Connect { path, source } => Some(CommonError::Connect { path, source }),
+            _ => None,
+        }
+    };
+    (@one $error:expr, Client) => {
+        match $error {
+            Self::Client { path, source } => Some(client(path, source)),
+            _ => None,
+        }
+    };
+    (@one $error:expr, Lease) => {
+        match $error {
+            Self::Lease { path, source } => Some(CommonError::Lease { path, source }),
+            _ => None,
+        }
+    };
+}
+
 impl RecipeError for LockError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::TimedOut {
-                path,
-                limit,
-                waited_for,
-            } => CommonError::TimedOut {
-                path,
-                limit: *limit,
-                waited_for,
-            },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            Self::Lease { path, source } => CommonError::Lease { path, source },
-            Self::Lost { path, reason } => CommonError::Lost {
-                path,
-                reason: *reason,
-            },
-            _ => return None,
-        })
+        match self {
+            Self::Lost { path, reason } => Some(lost(path, *reason)),
+            _ => shared!(self, BadPath, TimedOut, Connect, Client, Lease),
+        }
     }
 }
 
@@ -222,17 +251,7 @@ impl RecipeError for SemaphoreError {
     fn common(&self) -> Option<CommonError<'_>> {
         match self {
             Self::Lock(error) => error.common(),
-            Self::TimedOut {
-                path,
-                limit,
-                waited_for,
-                ..
-            } => Some(CommonError::TimedOut {
-                path,
-                limit: *limit,
-                waited_for,
-            }),
-            _ => None,
+            _ => shared!(self, TimedOut),
         }
     }
 }
@@ -241,137 +260,69 @@ impl RecipeError for ElectionError {
     fn common(&self) -> Option<CommonError<'_>> {
         match self {
             Self::Lock(error) => error.common(),
-            Self::TimedOut {
-                path,
-                limit,
-                waited_for,
-            } => Some(CommonError::TimedOut {
-                path,
-                limit: *limit,
-                waited_for,
-            }),
-            Self::TermEnded { path, reason, .. } => Some(CommonError::Lost {
-                path,
-                reason: *reason,
-            }),
-            Self::Client { path, source } => Some(client(path, source)),
-            _ => None,
+            Self::TermEnded { path, reason, .. } => Some(lost(path, *reason)),
+            _ => shared!(self, TimedOut, Client),
         }
     }
 }
 
 impl RecipeError for BarrierError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::TimedOut {
-                path,
-                limit,
-                waited_for,
-            } => CommonError::TimedOut {
-                path,
-                limit: *limit,
-                waited_for,
-            },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            _ => return None,
-        })
+        shared!(self, BadPath, TimedOut, Connect, Client)
     }
 }
 
 impl RecipeError for QueueError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::TimedOut {
-                path,
-                limit,
-                waited_for,
-            } => CommonError::TimedOut {
-                path,
-                limit: *limit,
-                waited_for,
-            },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            Self::Lease { path, source } => CommonError::Lease { path, source },
+        match self {
             Self::OfferUnknown { path, source }
             | Self::TakeUnknown {
                 node: path, source, ..
             }
-            | Self::Unknown { node: path, source } => CommonError::OutcomeUnknown { path, source },
-            Self::ClaimLost { node, reason } => CommonError::Lost {
-                path: node,
-                reason: *reason,
-            },
-            _ => return None,
-        })
+            | Self::Unknown { node: path, source } => {
+                Some(CommonError::OutcomeUnknown { path, source })
+            }
+            Self::ClaimLost { node, reason } => Some(lost(node, *reason)),
+            _ => shared!(self, BadPath, TimedOut, Connect, Client, Lease),
+        }
     }
 }
 
 impl RecipeError for WorkError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::TimedOut {
-                path,
-                limit,
-                waited_for,
-            } => CommonError::TimedOut {
-                path,
-                limit: *limit,
-                waited_for,
-            },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            Self::Lease { path, source } => CommonError::Lease { path, source },
-            Self::Line { source, .. } => return source.common(),
+        match self {
+            Self::Line { source, .. } => source.common(),
             Self::OfferUnknown { path, source } | Self::SettleUnknown { item: path, source } => {
-                CommonError::OutcomeUnknown { path, source }
+                Some(CommonError::OutcomeUnknown { path, source })
             }
-            Self::ClaimLost { item, reason } => CommonError::Lost {
-                path: item,
-                reason: *reason,
-            },
-            _ => return None,
-        })
+            Self::ClaimLost { item, reason } => Some(lost(item, *reason)),
+            _ => shared!(self, BadPath, TimedOut, Connect, Client, Lease),
+        }
     }
 }
 
 impl RecipeError for ValueError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            Self::Unknown { path, source } => CommonError::OutcomeUnknown { path, source },
-            Self::View(error) => return error.common(),
-            _ => return None,
-        })
+        match self {
+            Self::Unknown { path, source } => Some(CommonError::OutcomeUnknown { path, source }),
+            Self::View(error) => error.common(),
+            _ => shared!(self, BadPath, Connect, Client),
+        }
     }
 }
 
 impl RecipeError for CacheError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            _ => return None,
-        })
+        shared!(self, BadPath, Connect, Client)
     }
 }
 
 impl RecipeError for MemberError {
     fn common(&self) -> Option<CommonError<'_>> {
-        Some(match self {
-            Self::BadPath { path, why } => CommonError::BadPath { path, why },
-            Self::Connect { path, source } => CommonError::Connect { path, source },
-            Self::Client { path, source } => client(path, source),
-            Self::View(error) => return error.common(),
-            _ => return None,
-        })
+        match self {
+            Self::View(error) => error.common(),
+            _ => shared!(self, BadPath, Connect, Client),
+        }
     }
 }
 
@@ -387,10 +338,7 @@ impl RecipeError for PartitionError {
 impl RecipeError for ReleaseError {
     fn common(&self) -> Option<CommonError<'_>> {
         match self {
-            Self::Lost { node, reason } => Some(CommonError::Lost {
-                path: node,
-                reason: *reason,
-            }),
+            Self::Lost { node, reason } => Some(lost(node, *reason)),
             Self::Unknown { node, source } => {
                 Some(CommonError::OutcomeUnknown { path: node, source })
             }

@@ -11,6 +11,7 @@ use super::children::{Candidate, Children, NodeMode};
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::lock_node::{LockNode, rank, read_in_order};
+use crate::semaphore::LEASES;
 use crate::wait_queue::order::{self, SequentialChild};
 
 /// The part of a wait queue before one node.
@@ -45,7 +46,7 @@ impl Inspector {
 async fn read(session: &Session, path: &str, node: &str) -> Result<Option<Ahead>, Error> {
     let dir = parent(node);
     let is_semaphore = dir != path;
-    let leases = join(path, "leases");
+    let leases = join(path, LEASES);
     let permits = is_semaphore.then(|| session.children(&leases));
     let names = match session.children(dir).await {
         Ok(children) => children.names,

@@ -2,13 +2,13 @@
 //!
 //! Owns what a barrier's nodes say to somebody who takes no part.
 
-use baton_client::{Data, Error, Session};
+use baton_client::{Error, Session};
 use baton_proto::path::{join, name};
 use serde::Serialize;
 
 use super::error::InspectError;
 use super::inspector::Inspector;
-use super::node_info::{NodeInfo, Unreadable, children, read_all, readable};
+use super::node_info::{NodeInfo, Unreadable, children, data, read_all, readable};
 use crate::barrier::{
     BarrierLayout, Count, DONE_PREFIX, MEMBER_PREFIX, Newest, Phase, READY, Round, round_name,
 };
@@ -92,7 +92,7 @@ impl Inspector {
     /// [`InspectError`].
     pub async fn gate(&self, path: &str) -> Result<Option<NodeInfo>, InspectError> {
         self.run(|session| async move {
-            let read = latest(&session, path).await?;
+            let read = data(&session, path).await?;
             Ok(read.map(|read| NodeInfo::new(path, &read)))
         })
         .await
@@ -111,7 +111,7 @@ impl Inspector {
         path: &str,
     ) -> Result<Option<DoubleBarrierSnapshot>, InspectError> {
         self.run(|session| async move {
-            let Some(own) = latest(&session, path).await? else {
+            let Some(own) = data(&session, path).await? else {
                 return Ok(None);
             };
             match Newest::from_bytes(&own.data) {
@@ -129,7 +129,7 @@ impl Inspector {
     /// [`InspectError`].
     pub async fn latch(&self, path: &str) -> Result<Option<LatchSnapshot>, InspectError> {
         self.run(|session| async move {
-            let Some(own) = latest(&session, path).await? else {
+            let Some(own) = data(&session, path).await? else {
                 return Ok(None);
             };
             let Some(count) = Count::from_bytes(&own.data) else {
@@ -150,18 +150,6 @@ impl Inspector {
             }))
         })
         .await
-    }
-}
-
-/// A node's data, not older than this call; `None` where there is no node.
-async fn latest(session: &Session, path: &str) -> Result<Option<Data>, Error> {
-    let read = retry::read(session, || {
-        session.read_latest(path, |session| session.get_data(path))
-    });
-    match read.await {
-        Ok(read) => Ok(Some(read)),
-        Err(error) if error.is_no_node() => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

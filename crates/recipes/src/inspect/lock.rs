@@ -14,11 +14,8 @@ use super::lock_node::{LockNode, read_in_order};
 use super::node_info::{NodeInfo, Unreadable, answer, children, readable};
 use crate::naming::{Refusal, is_kazoo_lease};
 use crate::rendering::OneLine;
+use crate::semaphore::{LEASES, LOCKS};
 
-/// The folder of a semaphore's permits.
-const LEASES: &str = "leases";
-/// The folder of those who wait for permits.
-const LOCKS: &str = "locks";
 /// What kazoo appends to a semaphore's path for the folder of those who wait.
 const KAZOO_WAITERS: &str = "-__lock__";
 

@@ -72,6 +72,7 @@ mod node_info;
 mod queue;
 mod work_queue;
 
+pub use crate::queue::QueueKind;
 pub use ahead::Ahead;
 pub use barrier::{DoubleBarrierSnapshot, LatchSnapshot, RoundPhase};
 pub use children::{ForeignChild, NodeMode, Scheme};
@@ -81,5 +82,5 @@ pub use inspector::Inspector;
 pub use lock::{Folder, LockKind, LockSnapshot};
 pub use lock_node::LockNode;
 pub use node_info::{NodeInfo, Unreadable};
-pub use queue::{ItemClaim, LockingQueueSnapshot, QueueKind, QueueSnapshot};
+pub use queue::{ItemClaim, LockingQueueSnapshot, QueueSnapshot};
 pub use work_queue::WorkQueueSnapshot;

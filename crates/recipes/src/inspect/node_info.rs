@@ -181,11 +181,22 @@ pub(super) fn readable<T>(
 
 /// The names of a node's children, not older than this call; `None` where there is no node.
 pub(super) async fn children(session: &Session, path: &str) -> Result<Option<Vec<String>>, Error> {
-    let listed = retry::read(session, || {
-        session.read_latest(path, |session| session.children(path))
-    });
-    match listed.await {
-        Ok(children) => Ok(Some(children.names)),
+    let listed = latest(session, path, |session| session.children(path)).await?;
+    Ok(listed.map(|children| children.names))
+}
+
+/// A node's data, not older than this call; `None` where there is no node.
+pub(super) async fn data(session: &Session, path: &str) -> Result<Option<Data>, Error> {
+    latest(session, path, |session| session.get_data(path)).await
+}
+
+async fn latest<T>(
+    session: &Session,
+    path: &str,
+    read: impl Fn(&Session) -> Pending<T>,
+) -> Result<Option<T>, Error> {
+    match retry::read(session, || session.read_latest(path, &read)).await {
+        Ok(read) => Ok(Some(read)),
         Err(error) if error.is_no_node() => Ok(None),
         Err(error) => Err(error),
     }

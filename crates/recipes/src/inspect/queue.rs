@@ -12,46 +12,11 @@ use serde::Serialize;
 use super::error::InspectError;
 use super::inspector::Inspector;
 use super::node_info::{NodeInfo, Unreadable, answer, children, read_all};
-use crate::queue::Format;
+use crate::queue::QueueKind;
 use crate::wait_queue::order::{self, SequentialChild};
 
 /// How many items are asked for at once where the first may be taken meanwhile.
 const FIRST: usize = 8;
-
-/// The names of a queue's items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum QueueKind {
-    /// `qn-#`: [`DistributedQueue`](crate::DistributedQueue), zookeeper-recipes'
-    /// `DistributedQueue`, Curator's `SimpleDistributedQueue`.
-    #[default]
-    Recipes,
-    /// `queue-#`: Curator's `DistributedQueue`.
-    Curator,
-    /// `queue-<priority>#`: [`PriorityQueue`](crate::queue::PriorityQueue), Curator's
-    /// `DistributedPriorityQueue`.
-    CuratorPriority,
-    /// `queue-|<time>|#`: [`DelayQueue`](crate::queue::DelayQueue), Curator's
-    /// `DistributedDelayQueue`.
-    CuratorDelay,
-    /// `queue-|<id>|#`: [`IdQueue`](crate::queue::IdQueue), Curator's `DistributedIdQueue`.
-    CuratorId,
-    /// `entry-<priority>-#`: kazoo's `Queue`.
-    Kazoo,
-}
-
-impl QueueKind {
-    fn format(self) -> Format {
-        match self {
-            Self::Recipes => Format::Recipes,
-            Self::Curator => Format::Curator,
-            Self::CuratorPriority => Format::CuratorPriority,
-            Self::CuratorDelay => Format::CuratorDelay,
-            Self::CuratorId => Format::CuratorId,
-            Self::Kazoo => Format::Kazoo,
-        }
-    }
-}
 
 /// A queue, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -105,7 +70,7 @@ impl Inspector {
     /// [`InspectError`].
     pub async fn queue(&self, path: &str, kind: QueueKind) -> Result<QueueSnapshot, InspectError> {
         self.run(|session| async move {
-            let (snapshot, _) = read(&session, path, kind.format()).await?;
+            let (snapshot, _) = read(&session, path, kind).await?;
             Ok(snapshot)
         })
         .await
@@ -122,8 +87,8 @@ impl Inspector {
         lock_path: Option<&str>,
     ) -> Result<LockingQueueSnapshot, InspectError> {
         let (items, claims, format) = match lock_path {
-            Some(claims) => (path.to_owned(), claims.to_owned(), Format::Curator),
-            None => (join(path, "entries"), join(path, "taken"), Format::Kazoo),
+            Some(claims) => (path.to_owned(), claims.to_owned(), QueueKind::Curator),
+            None => (join(path, "entries"), join(path, "taken"), QueueKind::Kazoo),
         };
         let (items, claims) = (&*items, &*claims);
         self.run(|session| async move {
@@ -158,7 +123,7 @@ impl Inspector {
 async fn read(
     session: &Session,
     path: &str,
-    format: Format,
+    format: QueueKind,
 ) -> Result<(QueueSnapshot, HashMap<String, i64>), Error> {
     let mut others = Vec::new();
     let mut classes = HashMap::new();

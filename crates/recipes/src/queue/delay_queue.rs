@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::error::QueueError;
 use super::folder::Folder;
-use super::layout::{Format, curator_delay_prefix};
+use super::layout::{QueueKind, curator_delay_prefix};
 use crate::server_clock::millis;
 
 /// A queue whose items can be taken once they are due, the earliest due time first.
@@ -46,7 +46,7 @@ impl DelayQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        let folder = Folder::new(client, path, Format::CuratorDelay)?;
+        let folder = Folder::new(client, path, QueueKind::CuratorDelay)?;
         Ok(Self { folder })
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::error::QueueError;
 use super::folder::Folder;
-use super::layout::{Format, QueueLayout, plain_prefix};
+use super::layout::{QueueKind, QueueLayout, plain_prefix};
 
 /// A queue at a path of the tree: first in, first out, each item taken by one consumer.
 ///
@@ -43,7 +43,7 @@ impl DistributedQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        let folder = Folder::new(client, path, Format::Recipes)?;
+        let folder = Folder::new(client, path, QueueKind::Recipes)?;
         Ok(Self { folder })
     }
 
@@ -54,9 +54,9 @@ impl DistributedQueue {
     #[must_use]
     pub fn layout(self, layout: QueueLayout) -> Self {
         let format = match layout {
-            QueueLayout::Recipes => Format::Recipes,
-            QueueLayout::Curator => Format::Curator,
-            QueueLayout::Kazoo => Format::Kazoo,
+            QueueLayout::Recipes => QueueKind::Recipes,
+            QueueLayout::Curator => QueueKind::Curator,
+            QueueLayout::Kazoo => QueueKind::Kazoo,
         };
         Self {
             folder: self.folder.with_format(format),

@@ -1,6 +1,6 @@
 //! A folder of items: what the at-most-once queues of all layouts have in common.
 //!
-//! Owns listing, offering and taking, under the names of one [`Format`]. Must never offer an item
+//! Owns listing, offering and taking, under the names of one [`QueueKind`]. Must never offer an item
 //! twice because an outcome was unknown (H66), nor lose one that it has deleted (H65), nor delete
 //! one that it cannot read (H72).
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::error::QueueError;
 use super::folder_state::{FolderState, Item, Relist, Returned};
-use super::layout::{Format, Key};
+use super::layout::{Key, QueueKind};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, folder_of_receipts};
 use crate::retry;
@@ -29,7 +29,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 pub(super) struct Folder {
     pub(super) client: Client,
     path: Arc<str>,
-    format: Format,
+    format: QueueKind,
     state: Arc<FolderState>,
     clock: Arc<ServerClock>,
 }
@@ -42,7 +42,7 @@ enum Found {
 }
 
 impl Folder {
-    pub(super) fn new(client: &Client, path: &str, format: Format) -> Result<Self, QueueError> {
+    pub(super) fn new(client: &Client, path: &str, format: QueueKind) -> Result<Self, QueueError> {
         check_path(path)?;
         Ok(Self {
             client: client.clone(),
@@ -54,14 +54,14 @@ impl Folder {
     }
 
     /// The same folder under other names.
-    pub(super) fn with_format(self, format: Format) -> Self {
+    pub(super) fn with_format(self, format: QueueKind) -> Self {
         let path = Arc::clone(&self.path);
         self.moved(&path, format)
     }
 
     /// Another folder of the same server. Items that were taken for cancelled callers stay with the
     /// old handle.
-    pub(super) fn moved(self, path: &Arc<str>, format: Format) -> Self {
+    pub(super) fn moved(self, path: &Arc<str>, format: QueueKind) -> Self {
         Self {
             path: Arc::clone(path),
             format,
@@ -74,7 +74,7 @@ impl Folder {
         &self.path
     }
 
-    pub(super) fn format(&self) -> Format {
+    pub(super) fn format(&self) -> QueueKind {
         self.format
     }
 
@@ -410,7 +410,7 @@ impl Folder {
 
     /// The server's time where the format needs it.
     async fn now(&self, session: &Session) -> Result<Option<i64>, Error> {
-        if self.format != Format::CuratorDelay {
+        if self.format != QueueKind::CuratorDelay {
             return Ok(None);
         }
         let dir = folder_of_receipts(&self.path);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::error::QueueError;
 use super::folder::Folder;
 use super::folder_state::Item;
-use super::layout::{Format, curator_id_prefix, id_of, written_id};
+use super::layout::{QueueKind, curator_id_prefix, id_of, written_id};
 
 /// A queue, first in, first out, whose items carry an id. Ids need not be unique.
 ///
@@ -53,7 +53,7 @@ impl IdQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        let folder = Folder::new(client, path, Format::CuratorId)?;
+        let folder = Folder::new(client, path, QueueKind::CuratorId)?;
         Ok(Self { folder })
     }
 

@@ -43,14 +43,25 @@ impl std::fmt::Display for QueueLayout {
     }
 }
 
-/// A layout, with the fields that its names have besides the number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+/// The names of a queue's items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum QueueKind {
+    /// `qn-#`: [`DistributedQueue`](crate::DistributedQueue), zookeeper-recipes'
+    /// `DistributedQueue`, Curator's `SimpleDistributedQueue`.
+    #[default]
     Recipes,
+    /// `queue-#`: Curator's `DistributedQueue`.
     Curator,
+    /// `queue-<priority>#`: [`PriorityQueue`](crate::queue::PriorityQueue), Curator's
+    /// `DistributedPriorityQueue`.
     CuratorPriority,
+    /// `queue-|<time>|#`: [`DelayQueue`](crate::queue::DelayQueue), Curator's
+    /// `DistributedDelayQueue`.
     CuratorDelay,
+    /// `queue-|<id>|#`: [`IdQueue`](crate::queue::IdQueue), Curator's `DistributedIdQueue`.
     CuratorId,
+    /// `entry-<priority>-#`: kazoo's `Queue`.
     Kazoo,
 }
 
@@ -71,7 +82,7 @@ pub(super) const KAZOO_LEAST: i32 = 999;
 
 const CURATOR: &str = "queue-";
 
-impl Format {
+impl QueueKind {
     pub(super) fn layout(self) -> QueueLayout {
         match self {
             Self::Recipes => QueueLayout::Recipes,
@@ -231,16 +242,16 @@ fn until_bar(name: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    const ALL: [Format; 6] = [
-        Format::Recipes,
-        Format::Curator,
-        Format::CuratorPriority,
-        Format::CuratorDelay,
-        Format::CuratorId,
-        Format::Kazoo,
+    const ALL: [QueueKind; 6] = [
+        QueueKind::Recipes,
+        QueueKind::Curator,
+        QueueKind::CuratorPriority,
+        QueueKind::CuratorDelay,
+        QueueKind::CuratorId,
+        QueueKind::Kazoo,
     ];
 
-    fn key(format: Format, name: &str) -> Option<(i64, i64)> {
+    fn key(format: QueueKind, name: &str) -> Option<(i64, i64)> {
         format.key(name).map(|key| (key.class, key.number))
     }
 
@@ -268,17 +279,17 @@ mod tests {
     #[test]
     fn each_format_reads_what_it_emits_and_h71_makes_the_same_name_again() {
         for (format, stem, class) in [
-            (Format::Recipes, plain_prefix(QueueLayout::Recipes), 0),
-            (Format::Curator, plain_prefix(QueueLayout::Curator), 0),
-            (Format::CuratorPriority, curator_priority_prefix(-3), -3),
-            (Format::CuratorPriority, curator_priority_prefix(12), 12),
+            (QueueKind::Recipes, plain_prefix(QueueLayout::Recipes), 0),
+            (QueueKind::Curator, plain_prefix(QueueLayout::Curator), 0),
+            (QueueKind::CuratorPriority, curator_priority_prefix(-3), -3),
+            (QueueKind::CuratorPriority, curator_priority_prefix(12), 12),
             (
-                Format::CuratorDelay,
+                QueueKind::CuratorDelay,
                 curator_delay_prefix(1_700_000_000_123),
                 1_700_000_000_123,
             ),
-            (Format::CuratorId, curator_id_prefix("a-0000000001"), 0),
-            (Format::Kazoo, kazoo_prefix(999), 999),
+            (QueueKind::CuratorId, curator_id_prefix("a-0000000001"), 0),
+            (QueueKind::Kazoo, kazoo_prefix(999), 999),
         ] {
             for (digits, number) in [("0000000042", 42), ("-2147483648", -2_147_483_648)] {
                 let name = format!("{stem}{digits}");
@@ -304,21 +315,24 @@ mod tests {
                 assert_eq!(key(format, name), None, "{format:?} {name}");
             }
         }
-        assert_eq!(key(Format::Recipes, "queue-0000000007"), None);
-        assert_eq!(key(Format::Curator, "qn-0000000007"), None);
-        assert_eq!(key(Format::Curator, "queue-|id|0000000007"), None);
-        assert_eq!(key(Format::CuratorPriority, "queue-0000000007"), None);
+        assert_eq!(key(QueueKind::Recipes, "queue-0000000007"), None);
+        assert_eq!(key(QueueKind::Curator, "qn-0000000007"), None);
+        assert_eq!(key(QueueKind::Curator, "queue-|id|0000000007"), None);
+        assert_eq!(key(QueueKind::CuratorPriority, "queue-0000000007"), None);
         assert_eq!(
-            key(Format::CuratorPriority, "queue-2000000050000000007"),
+            key(QueueKind::CuratorPriority, "queue-2000000050000000007"),
             None
         );
-        assert_eq!(key(Format::CuratorDelay, "queue-|soon|0000000007"), None);
-        assert_eq!(key(Format::Kazoo, "entry-7-0000000007"), None);
-        assert_eq!(key(Format::Kazoo, "entry-1000-0000000007"), None);
-        assert_eq!(key(Format::Kazoo, "entry-+10-0000000007"), None);
+        assert_eq!(key(QueueKind::CuratorDelay, "queue-|soon|0000000007"), None);
+        assert_eq!(key(QueueKind::Kazoo, "entry-7-0000000007"), None);
+        assert_eq!(key(QueueKind::Kazoo, "entry-1000-0000000007"), None);
+        assert_eq!(key(QueueKind::Kazoo, "entry-+10-0000000007"), None);
         // Curator hands these out too.
-        assert_eq!(key(Format::CuratorDelay, "queue-0000000007"), Some((0, 7)));
-        assert_eq!(key(Format::CuratorId, "queue-0000000007"), Some((0, 7)));
+        assert_eq!(
+            key(QueueKind::CuratorDelay, "queue-0000000007"),
+            Some((0, 7))
+        );
+        assert_eq!(key(QueueKind::CuratorId, "queue-0000000007"), Some((0, 7)));
     }
 
     #[test]
@@ -326,7 +340,7 @@ mod tests {
         let mut priorities = [3, -1, i32::MIN, 0, i32::MAX, -100, 70];
         let class = |priority: &i32| {
             let name = format!("{}0000000001", curator_priority_prefix(*priority));
-            key(Format::CuratorPriority, &name)
+            key(QueueKind::CuratorPriority, &name)
         };
         priorities.sort_by_key(|priority| curator_priority_prefix(*priority));
         assert!(priorities.is_sorted_by_key(class));

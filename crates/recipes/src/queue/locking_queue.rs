@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::error::QueueError;
 use super::folder::{Folder, check_path};
 use super::item_claim::{ClaimOutcome, claim_item};
-use super::layout::{Format, KAZOO_PRIORITY, QueueLayout, kazoo_stem, plain_prefix};
+use super::layout::{KAZOO_PRIORITY, QueueKind, QueueLayout, kazoo_stem, plain_prefix};
 use super::locked_item::LockedItem;
 use crate::parents::{Parents, ensure_parents};
 use crate::time_limit::at_most;
@@ -64,7 +64,7 @@ impl LockingQueue {
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
         check_path(path)?;
-        let folder = Folder::new(client, &format!("{path}/entries"), Format::Kazoo)?;
+        let folder = Folder::new(client, &format!("{path}/entries"), QueueKind::Kazoo)?;
         Ok(Self {
             path: Arc::from(path),
             folder,
@@ -86,7 +86,7 @@ impl LockingQueue {
             });
         }
         Ok(Self {
-            folder: self.folder.moved(&self.path, Format::Curator),
+            folder: self.folder.moved(&self.path, QueueKind::Curator),
             claims: Arc::from(lock_path),
             path: self.path,
         })

@@ -44,7 +44,7 @@ pub use delay_queue::DelayQueue;
 pub use distributed_queue::DistributedQueue;
 pub use error::QueueError;
 pub use id_queue::{IdItem, IdQueue};
-pub(crate) use layout::Format;
+pub use layout::QueueKind;
 pub use layout::QueueLayout;
 pub use locked_item::LockedItem;
 pub use locking_queue::LockingQueue;

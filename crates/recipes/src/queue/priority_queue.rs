@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::error::QueueError;
 use super::folder::Folder;
-use super::layout::{Format, QueueLayout, curator_priority_prefix, kazoo_stem};
+use super::layout::{QueueKind, QueueLayout, curator_priority_prefix, kazoo_stem};
 
 /// A queue whose lowest number comes first; of equal numbers, the item that was offered first.
 ///
@@ -39,7 +39,7 @@ impl PriorityQueue {
     /// # Errors
     /// [`QueueError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError> {
-        let folder = Folder::new(client, path, Format::CuratorPriority)?;
+        let folder = Folder::new(client, path, QueueKind::CuratorPriority)?;
         Ok(Self { folder })
     }
 
@@ -50,8 +50,8 @@ impl PriorityQueue {
     /// [`QueueError::BadArgument`] for [`QueueLayout::Recipes`], whose names hold no priority.
     pub fn layout(self, layout: QueueLayout) -> Result<Self, QueueError> {
         let format = match layout {
-            QueueLayout::Curator => Format::CuratorPriority,
-            QueueLayout::Kazoo => Format::Kazoo,
+            QueueLayout::Curator => QueueKind::CuratorPriority,
+            QueueLayout::Kazoo => QueueKind::Kazoo,
             QueueLayout::Recipes => {
                 return Err(QueueError::BadArgument {
                     path: self.path().to_owned(),

@@ -11,6 +11,11 @@ use crate::naming::{self, Child, Dialect};
 use crate::wait_queue::WaiterNode;
 use crate::wait_queue::order::{self, SequentialChild};
 
+/// The folder of a semaphore's permits.
+pub(crate) const LEASES: &str = "leases";
+/// The folder of those who wait for permits.
+pub(crate) const LOCKS: &str = "locks";
+
 /// Whether leases of ours count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStatus {

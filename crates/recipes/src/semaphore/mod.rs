@@ -30,6 +30,7 @@ use crate::spans;
 use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::{self, AcquireError, GrantedNode, NewNode, OwnNodeWatch, Step, WaiterNode};
 use leases::LeaseStatus;
+pub(crate) use leases::{LEASES, LOCKS};
 use maximum::{Agreed, Maximum};
 
 /// The most permits that one acquire can have: each is a node, and all are created in one multi.
@@ -117,8 +118,8 @@ impl Semaphore {
     fn with(client: &Client, path: &str, permits: Option<u32>) -> Result<Self, SemaphoreError> {
         let base = Acquisition::new(client, path, Dialect::Curator)?;
         Ok(Self {
-            locks: Arc::from(format!("{path}/locks")),
-            leases: Arc::from(format!("{path}/leases")),
+            locks: Arc::from(format!("{path}/{LOCKS}")),
+            leases: Arc::from(format!("{path}/{LEASES}")),
             maximum: Arc::new(Maximum::new(&base.path, permits)),
             base,
         })
