@@ -135,7 +135,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let seconds = begin.elapsed().as_secs();
         summary.push(format!("interop {name}: {outcome} ({seconds} s)"));
     }
-    println!("{}", summary.join("\n"));
+    // To stderr: stdout is the table, which is read line by line.
+    eprintln!("{}", summary.join("\n"));
     match failed.as_slice() {
         [] => Ok(()),
         some => Err(some.join("; ").into()),
