@@ -1,8 +1,8 @@
 //! A folder of items: what the at-most-once queues of all layouts have in common.
 //!
-//! Owns listing, offering and taking, under the names of one [`QueueKind`]. Must never offer an item
-//! twice because an outcome was unknown (H66), nor lose one that it has deleted (H65), nor delete
-//! one that it cannot read (H72).
+//! Owns listing, offering and taking, under the names of one [`QueueKind`]. Must never offer an
+//! item twice because an outcome was unknown (H66), nor lose one that it has deleted (H65), nor
+//! delete one that it cannot read (H72).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
