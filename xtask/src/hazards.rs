@@ -1,13 +1,53 @@
-//! `cargo xtask hazards`: which hazards of `docs/internals/hazards.md` have a test, read from the
-//! tests' names. It reads sources; it never runs a test.
+//! `cargo xtask hazards`: which hazards have a test, read from the tests' names: those of the
+//! recipes (`docs/internals/hazards.md`) and those of replication
+//! (`docs/internals/replication.md`). It reads sources; it never runs a test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Result, root};
 
 const REQUIRED: &str = "xtask/hazards-required.txt";
+
+/// The letter that the hazards' IDs of a page begin with, and the page.
+const SERIES: [(char, &str); 2] = [
+    ('H', "docs/internals/hazards.md"),
+    ('R', "docs/internals/replication.md"),
+];
+
+/// The ID of a hazard, like H01.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Hazard {
+    series: char,
+    number: u8,
+}
+
+impl Hazard {
+    /// Whether it is one of the recipes' hazards.
+    pub(crate) fn is_of_recipes(self) -> bool {
+        self.series == 'H'
+    }
+
+    /// Reads `H01`, and `h01` too.
+    fn parse(text: &str) -> Option<Hazard> {
+        let mut letters = text.chars();
+        let series = letters.next()?.to_ascii_uppercase();
+        let digits = letters.as_str();
+        let is_id = SERIES.iter().any(|(letter, _)| *letter == series)
+            && digits.len() == 2
+            && digits.chars().all(|digit| digit.is_ascii_digit());
+        let number = digits.parse().ok()?;
+        is_id.then_some(Hazard { series, number })
+    }
+}
+
+impl fmt::Display for Hazard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:02}", self.series, self.number)
+    }
+}
 
 /// List the hazards that have a test, and those that have none.
 #[derive(Debug, clap::Args)]
@@ -20,22 +60,22 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-/// Hazard to the tests that carry its number: (name, file).
-type Covered = BTreeMap<u8, Vec<(String, PathBuf)>>;
+/// Hazard to the tests that carry its ID: (name, file).
+type Covered = BTreeMap<Hazard, Vec<(String, PathBuf)>>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let covered = covered(&root())?;
     let known = known()?;
     if args.verbose {
         for (id, tests) in &covered {
-            println!("H{id:02}");
+            println!("{id}");
             for (name, file) in tests {
                 println!("    {name}  {}", file.display());
             }
         }
     }
     let with = known.iter().filter(|id| covered.contains_key(id));
-    let without: BTreeSet<u8> = known
+    let without: BTreeSet<Hazard> = known
         .iter()
         .filter(|id| !covered.contains_key(id))
         .copied()
@@ -53,10 +93,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         show(without.iter().copied())
     );
     if let Some(unknown) = covered.keys().find(|id| !known.contains(id)) {
-        return Err(format!(
-            "a test is named for H{unknown:02}, which is not in docs/internals/hazards.md"
-        )
-        .into());
+        let pages = SERIES.map(|(_, page)| page).join(" nor in ");
+        return Err(format!("a test is named for {unknown}, which is not in {pages}").into());
     }
     let Some(list) = &args.check else {
         return Ok(());
@@ -66,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         list.clone()
     };
-    let missing: BTreeSet<u8> = parse(&required)?
+    let missing: BTreeSet<Hazard> = parse(&required)?
         .into_iter()
         .filter(|id| !covered.contains_key(id))
         .collect();
@@ -106,7 +144,7 @@ pub(crate) fn covered(root: &Path) -> Result<Covered> {
 }
 
 /// The hazards and the name of the test function that a line declares: `fn h01_h15_name(`.
-fn test_in(line: &str) -> Option<(Vec<u8>, String)> {
+fn test_in(line: &str) -> Option<(Vec<Hazard>, String)> {
     let line = line
         .trim_start()
         .trim_start_matches("pub ")
@@ -114,9 +152,10 @@ fn test_in(line: &str) -> Option<(Vec<u8>, String)> {
     let name = line.strip_prefix("fn ")?.split(['(', '<']).next()?;
     let mut ids = Vec::new();
     let mut rest = name;
-    while let Some((id, after)) = rest.strip_prefix('h').and_then(|r| r.split_once('_')) {
-        match id.parse::<u8>() {
-            Ok(id) if after.len() < rest.len() && rest.len() - after.len() == 4 => ids.push(id),
+    while let Some((id, after)) = rest.split_once('_') {
+        // A function's name is in small letters.
+        match Hazard::parse(id) {
+            Some(hazard) if id.starts_with(char::is_lowercase) => ids.push(hazard),
             _ => break,
         }
         rest = after;
@@ -124,38 +163,34 @@ fn test_in(line: &str) -> Option<(Vec<u8>, String)> {
     (!ids.is_empty()).then(|| (ids, name.to_owned()))
 }
 
-/// The hazards that `docs/internals/hazards.md` lists in its tables.
-fn known() -> Result<BTreeSet<u8>> {
-    let file = root().join("docs/internals/hazards.md");
-    let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let ids: BTreeSet<u8> = text
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix('|')?
-                .trim_start()
-                .strip_prefix('H')?
-                .get(..2)?
-                .parse()
-                .ok()
-        })
-        .collect();
-    if ids.is_empty() {
-        return Err(format!(
-            "{} has no table row that begins with an ID like H01",
-            file.display()
-        )
-        .into());
+/// The hazards that the pages list in their tables.
+fn known() -> Result<BTreeSet<Hazard>> {
+    let mut ids = BTreeSet::new();
+    for (series, page) in SERIES {
+        let file = root().join(page);
+        let text =
+            fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let before = ids.len();
+        ids.extend(text.lines().filter_map(|line| {
+            let id = Hazard::parse(line.strip_prefix('|')?.trim_start().get(..3)?)?;
+            (id.series == series).then_some(id)
+        }));
+        if ids.len() == before {
+            return Err(format!(
+                "{} has no table row that begins with an ID like {series}01",
+                file.display()
+            )
+            .into());
+        }
     }
     Ok(ids)
 }
 
-/// Reads `H01,H03-H16 H20` with `#` comments.
-fn parse(list: &str) -> Result<BTreeSet<u8>> {
-    let id = |text: &str| -> Result<u8> {
-        let digits = text
-            .strip_prefix('H')
-            .and_then(|digits| digits.parse().ok());
-        digits.ok_or_else(|| format!("'{text}' is no hazard; write H01 or H03-H16").into())
+/// Reads `H01,H03-H16 R20` with `#` comments.
+fn parse(list: &str) -> Result<BTreeSet<Hazard>> {
+    let id = |text: &str| -> Result<Hazard> {
+        Hazard::parse(text)
+            .ok_or_else(|| format!("'{text}' is no hazard; write H01 or H03-H16").into())
     };
     let words = list
         .lines()
@@ -164,25 +199,31 @@ fn parse(list: &str) -> Result<BTreeSet<u8>> {
     let mut ids = BTreeSet::new();
     for word in words.filter(|word| !word.is_empty()) {
         let (from, to) = word.split_once('-').unwrap_or((word, word));
-        ids.extend(id(from)?..=id(to)?);
+        let (from, to) = (id(from)?, id(to)?);
+        if from.series != to.series {
+            return Err(format!("'{word}' goes from one series to another; write H03-H16").into());
+        }
+        ids.extend((from.number..=to.number).map(|number| Hazard { number, ..from }));
     }
     Ok(ids)
 }
 
-/// Shows numbers as `H01-H03 H07`.
-fn show(ids: impl IntoIterator<Item = u8>) -> String {
-    let mut runs: Vec<(u8, u8)> = Vec::new();
+/// Shows IDs as `H01-H03 H07`.
+fn show(ids: impl IntoIterator<Item = Hazard>) -> String {
+    let mut runs: Vec<(Hazard, Hazard)> = Vec::new();
     for id in ids {
         match runs.last_mut() {
-            Some((_, last)) if *last + 1 == id => *last = id,
+            Some((_, last)) if last.series == id.series && last.number + 1 == id.number => {
+                *last = id;
+            }
             _ => runs.push((id, id)),
         }
     }
-    let words = runs.iter().map(|(a, b)| {
-        if a == b {
-            format!("H{a:02}")
+    let words = runs.iter().map(|(from, to)| {
+        if from == to {
+            from.to_string()
         } else {
-            format!("H{a:02}-H{b:02}")
+            format!("{from}-{to}")
         }
     });
     words.collect::<Vec<_>>().join(" ")
@@ -194,10 +235,9 @@ mod tests {
 
     #[test]
     fn a_test_carries_one_or_several_numbers() {
-        assert_eq!(
-            test_in("    async fn h01_h15_reply_lost() {").unwrap().0,
-            [1, 15]
-        );
+        let ids = |line: &str| show(test_in(line).unwrap().0);
+        assert_eq!(ids("    async fn h01_h15_reply_lost() {"), "H01 H15");
+        assert_eq!(ids("fn r17_an_empty_folder() {"), "R17");
         assert_eq!(
             test_in("fn h91_follower_cut_off() {").unwrap().1,
             "h91_follower_cut_off"
@@ -206,6 +246,8 @@ mod tests {
             "fn hash_of() {",
             "fn h1_x() {",
             "fn h001_x() {",
+            "fn H01_x() {",
+            "fn s01_x() {",
             "// fn h01_x",
             "let h01_x = 1;",
         ] {
@@ -215,9 +257,10 @@ mod tests {
 
     #[test]
     fn lists_have_ranges_and_comments() {
-        let ids = parse("# ours\nH01, H03-H05\nH09").unwrap();
-        assert_eq!(show(ids), "H01 H03-H05 H09");
+        let ids = parse("# ours\nH01, H03-H05\nH09 R10").unwrap();
+        assert_eq!(show(ids), "H01 H03-H05 H09 R10");
         assert!(parse("31").is_err());
+        assert!(parse("H03-R05").is_err());
     }
 
     #[test]

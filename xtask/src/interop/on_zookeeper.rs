@@ -13,9 +13,9 @@ const TAIL_LINES: usize = 25;
 
 pub(super) fn run() -> Result<()> {
     let mut names: Vec<String> = hazards::covered(&root())?
-        .into_values()
-        .flatten()
-        .map(|(name, _)| name)
+        .into_iter()
+        .filter(|(id, _)| id.is_of_recipes())
+        .flat_map(|(_, tests)| tests.into_iter().map(|(name, _)| name))
         .collect();
     names.sort();
     names.dedup();

@@ -8,6 +8,7 @@
     clippy::indexing_slicing
 )]
 
+mod commands;
 mod facade;
 mod finding;
 mod modules;

@@ -2,8 +2,9 @@
 //! or a change of the membership message by message; a change of the behaviour shows as a
 //! difference of the text.
 //!
-//! `BATON_WRITE_TRANSCRIPTS=1 cargo test -p baton-consensus --test suite transcripts::` writes what
-//! comes of the commands in the place of what stands there. Read the difference before it is kept.
+//! `BATON_WRITE_TRANSCRIPTS=1 cargo test -p baton-locks-consensus --test suite transcripts::`
+//! writes what comes of the commands in the place of what stands there. Read the difference before
+//! it is kept.
 //!
 //! A block is one command a line, then `----`, then the outcome, then an empty line:
 //!
