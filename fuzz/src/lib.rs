@@ -1,8 +1,9 @@
 //! Fuzz targets for every parser that meets the network or the disk. The targets themselves are in
-//! [`targets`], [`wal_targets`] and [`zkdata_targets`], where the smoke fuzz tests of
-//! `crates/proto`, `crates/wal` and `crates/zkdata` find them too.
+//! [`targets`], [`peers_targets`], [`wal_targets`] and [`zkdata_targets`], where the smoke fuzz tests
+//! of `crates/proto`, `crates/peers`, `crates/wal` and `crates/zkdata` find them too.
 #![forbid(unsafe_code)]
 
+pub mod peers_targets;
 pub mod targets;
 pub mod wal_targets;
 pub mod zkdata_targets;

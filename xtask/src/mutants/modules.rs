@@ -68,6 +68,12 @@ static CONSENSUS: Source = Source {
     tests: &["baton-locks-consensus", "baton-locks-server", "baton-sim"],
     instants: &[],
 };
+static PEERS: Source = Source {
+    package: "baton-locks-peers",
+    folder: "crates/peers/src",
+    tests: &["baton-locks-peers"],
+    instants: &["tokio::time::Instant"],
+};
 static SERVER: Source = Source {
     package: "baton-locks-server",
     folder: "crates/server/src",
@@ -127,6 +133,11 @@ pub(super) static MODULES: &[Module] = &[
         name: "consensus",
         paths: &[],
         source: &CONSENSUS,
+    },
+    Module {
+        name: "peers",
+        paths: &[],
+        source: &PEERS,
     },
     Module {
         name: "server::core",

@@ -1,0 +1,428 @@
+//! The start of a cluster from a static list, without two clusters from one list (R18). Sans-I/O.
+//!
+//! Each server starts with the same list of voters and an empty data folder, which has drawn an
+//! *incarnation*. The server with the lowest id gives birth to the cluster: it draws the cluster id
+//! and stores the first membership, then sends it to the others, which store it too.
+//!
+//! The rule that keeps two clusters apart is the *promise*. A data folder promises once in its
+//! life, and durably, to accept a first membership from one incarnation of the lowest server only.
+//! The lowest server gives birth when it has the promise of every other voter of the list. So no
+//! data folder belongs to two births: each birth has the promise of all its folders, and a folder
+//! that was emptied has another incarnation, which no earlier membership names.
+//!
+//! An empty folder that meets a cluster waits to be admitted. It never gives birth and never votes.
+//! The owner stores what a decision asks for, and sends what the calls return.
+
+mod list;
+
+use std::collections::BTreeMap;
+
+use baton_consensus::{Member, Membership};
+
+pub use list::{ListError, StaticList};
+
+use crate::codec::{Birth, BirthReport, Frame};
+
+/// What a server knows when it starts.
+#[derive(Debug, Clone)]
+pub struct BootstrapStart {
+    /// The voters of its configuration.
+    pub list: StaticList,
+    /// Its id.
+    pub id: u64,
+    /// The incarnation of its data folder, on disk.
+    pub incarnation: u128,
+    /// The promise of its data folder, on disk; 0 for none.
+    pub promised: u128,
+    /// The cluster of its data folder; 0: the folder is empty.
+    pub cluster: u64,
+    /// The first membership of that cluster, while the data folder still has it.
+    pub birth: Option<Birth>,
+    /// The id that a cluster would get. Drawn by chance; not 0.
+    pub new_cluster: u64,
+}
+
+/// What the owner has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing but to wait.
+    Wait(Wait),
+    /// Store this promise in the data folder, then call [`Bootstrap::promise_stored`].
+    Promise {
+        /// The incarnation of the lowest server.
+        to: u128,
+    },
+    /// Store this membership as the first snapshot, then call [`Bootstrap::birth_stored`].
+    Store(Birth),
+    /// A cluster exists, of which this server is not a member: it waits to be admitted. It must not
+    /// vote.
+    Join {
+        /// The cluster.
+        cluster: u64,
+    },
+    /// This server is a member. Start the consensus.
+    Member {
+        /// The cluster.
+        cluster: u64,
+    },
+    /// No cluster can start until the operator has changed something.
+    Refuse(Refuse),
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Servers that have not been reached. The very first start needs all of them.
+    #[error(
+        "waiting for servers {0:?}: the first start of a cluster needs every server of the list"
+    )]
+    Unreached(Vec<u64>),
+    /// Servers that have not promised yet.
+    #[error("waiting for the promise of servers {0:?}")]
+    Promises(Vec<u64>),
+    /// The lowest server has not sent the membership yet.
+    #[error("waiting for server {0} to start the cluster")]
+    Birth(u64),
+}
+
+/// Why no cluster can start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refuse {
+    /// A server has another list.
+    #[error("server {0} was started with another list of servers: compare both configurations")]
+    OtherList(u64),
+    /// The lowest server has another data folder than the one that this server has promised to
+    /// follow.
+    #[error(
+        "server {lowest} has another data folder than when this server, which is still empty, promised to follow it: \
+         stop this server, remove its data folder, and start it again"
+    )]
+    PromiseOutdated {
+        /// The lowest server.
+        lowest: u64,
+    },
+    /// Servers have promised to follow an earlier data folder of this one.
+    #[error(
+        "servers {0:?} are still empty and have promised to follow an earlier data folder of this server: stop them, \
+         remove their data folders, and start them again"
+    )]
+    PromisedElsewhere(Vec<u64>),
+    /// The servers of the list belong to different clusters.
+    #[error(
+        "the servers of the list belong to different clusters, {one:016x} and {other:016x}: correct the list, or start \
+         each server with the data folder of its cluster"
+    )]
+    TwoClusters {
+        /// One cluster.
+        one: u64,
+        /// The other one.
+        other: u64,
+    },
+}
+
+/// What is known of another server of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// It is connected and has reported.
+    Report(BirthReport),
+    /// It belongs to a cluster and refuses this server.
+    Cluster(u64),
+}
+
+/// Frames to send, each with its receiver.
+pub type Outgoing = Vec<(u64, Frame)>;
+
+/// The start of one server. See the module's page.
+#[derive(Debug, Clone)]
+pub struct Bootstrap {
+    list: StaticList,
+    id: u64,
+    incarnation: u128,
+    promised: u128,
+    cluster: u64,
+    birth: Option<Birth>,
+    new_cluster: u64,
+    seen: BTreeMap<u64, Seen>,
+    /// A promise that is to be stored.
+    promising: u128,
+    /// A membership that is to be stored. It is never taken back: it may be on disk already.
+    storing: Option<Birth>,
+}
+
+impl Bootstrap {
+    /// A server that starts.
+    ///
+    /// # Errors
+    /// [`ListError::LacksThisServer`].
+    pub fn new(start: BootstrapStart) -> Result<Bootstrap, ListError> {
+        let id = start.id;
+        if !start.list.servers().contains_key(&id) {
+            return Err(ListError::LacksThisServer { id });
+        }
+        let mut bootstrap = Bootstrap {
+            list: start.list,
+            id,
+            incarnation: start.incarnation,
+            promised: start.promised,
+            cluster: start.cluster,
+            birth: start.birth,
+            new_cluster: start.new_cluster,
+            seen: BTreeMap::new(),
+            promising: 0,
+            storing: None,
+        };
+        bootstrap.give_birth_when_due();
+        Ok(bootstrap)
+    }
+
+    /// A server is connected, in the direction in which this one sends.
+    pub fn connected(&mut self, peer: u64) -> Outgoing {
+        vec![(peer, Frame::BirthReport(self.report()))]
+    }
+
+    /// The connection on which a server reported has ended.
+    pub fn disconnected(&mut self, peer: u64) {
+        if let Some(Seen::Report(_)) = self.seen.get(&peer) {
+            self.seen.remove(&peer);
+        }
+    }
+
+    /// A server belongs to a cluster and refuses this one, or is refused by it.
+    pub fn met_cluster(&mut self, peer: u64, cluster: u64) {
+        if cluster != 0 && self.list.servers().contains_key(&peer) {
+            self.seen.insert(peer, Seen::Cluster(cluster));
+        }
+    }
+
+    /// A server has reported.
+    pub fn reported(&mut self, peer: u64, report: BirthReport) -> Outgoing {
+        if peer == self.id || !self.list.servers().contains_key(&peer) {
+            return Vec::new();
+        }
+        self.seen.insert(peer, Seen::Report(report));
+        let may_promise = self.cluster == 0
+            && self.storing.is_none()
+            && self.promised == 0
+            && self.promising == 0
+            && peer == self.list.lowest()
+            && report.cluster == 0
+            && report.list == self.list.fingerprint()
+            && self.clusters().is_empty();
+        if may_promise {
+            self.promising = report.incarnation;
+        }
+        self.give_birth_when_due();
+        self.birth_for(peer).into_iter().collect()
+    }
+
+    /// A server has sent a first membership.
+    pub fn received(&mut self, birth: Birth) {
+        if self.cluster == 0 && self.storing.is_none() && self.accepts(&birth) {
+            self.storing = Some(birth);
+        }
+    }
+
+    /// The promise of the decision is on disk.
+    pub fn promise_stored(&mut self) -> Outgoing {
+        if self.promising != 0 {
+            self.promised = std::mem::take(&mut self.promising);
+        }
+        self.report_to_all()
+    }
+
+    /// The membership of the decision is on disk.
+    pub fn birth_stored(&mut self) -> Outgoing {
+        if let Some(birth) = self.storing.take() {
+            self.cluster = birth.cluster;
+            self.birth = Some(birth);
+            self.promising = 0;
+        }
+        let mut out = self.report_to_all();
+        let others: Vec<u64> = self.seen.keys().copied().collect();
+        out.extend(others.into_iter().filter_map(|peer| self.birth_for(peer)));
+        out
+    }
+
+    /// What the owner has to do now.
+    pub fn decision(&self) -> Decision {
+        if self.cluster != 0 {
+            return Decision::Member {
+                cluster: self.cluster,
+            };
+        }
+        if let Some(birth) = &self.storing {
+            return Decision::Store(birth.clone());
+        }
+        if self.promising != 0 {
+            return Decision::Promise { to: self.promising };
+        }
+        match *self.clusters() {
+            [] => {}
+            [cluster] => return Decision::Join { cluster },
+            [one, other, ..] => return Decision::Refuse(Refuse::TwoClusters { one, other }),
+        }
+        match self.obstacle() {
+            Ok(wait) => Decision::Wait(wait),
+            Err(refuse) => Decision::Refuse(refuse),
+        }
+    }
+
+    /// Why there is no cluster yet, on a server that has met none.
+    fn obstacle(&self) -> Result<Wait, Refuse> {
+        let fingerprint = self.list.fingerprint();
+        let reports = || {
+            self.seen.iter().filter_map(|(peer, seen)| match seen {
+                Seen::Report(report) => Some((*peer, report)),
+                Seen::Cluster(_) => None,
+            })
+        };
+        if let Some((peer, _)) = reports().find(|(_, report)| report.list != fingerprint) {
+            return Err(Refuse::OtherList(peer));
+        }
+        let lowest = self.list.lowest();
+        let outdated = |(peer, report): (u64, &BirthReport)| {
+            peer == lowest && self.promised != 0 && report.incarnation != self.promised
+        };
+        if reports().any(outdated) {
+            return Err(Refuse::PromiseOutdated { lowest });
+        }
+        let unreached = self.others().filter(|id| !self.seen.contains_key(id));
+        let unreached: Vec<u64> = unreached.collect();
+        if !unreached.is_empty() {
+            return Ok(Wait::Unreached(unreached));
+        }
+        if self.id != lowest {
+            return Ok(Wait::Birth(lowest));
+        }
+        let promised_to = |is_meant: &dyn Fn(u128) -> bool| -> Vec<u64> {
+            let meant = reports().filter(|(_, report)| is_meant(report.promised));
+            meant.map(|(peer, _)| peer).collect()
+        };
+        let elsewhere = promised_to(&|to| to != 0 && to != self.incarnation);
+        if !elsewhere.is_empty() {
+            return Err(Refuse::PromisedElsewhere(elsewhere));
+        }
+        Ok(Wait::Promises(promised_to(&|to| to == 0)))
+    }
+
+    /// The lowest server gives birth when every other one is connected, empty, has the same list
+    /// and has promised.
+    fn give_birth_when_due(&mut self) {
+        if self.cluster != 0 || self.storing.is_some() || self.id != self.list.lowest() {
+            return;
+        }
+        let fingerprint = self.list.fingerprint();
+        let mut members = Vec::new();
+        for (id, address) in self.list.servers() {
+            let incarnation = match self.seen.get(id) {
+                _ if *id == self.id => self.incarnation,
+                Some(Seen::Report(report))
+                    if report.cluster == 0
+                        && report.list == fingerprint
+                        && report.promised == self.incarnation =>
+                {
+                    report.incarnation
+                }
+                _ => return,
+            };
+            members.push(Member {
+                id: *id,
+                incarnation,
+                address: address.clone(),
+            });
+        }
+        self.storing = Some(Birth {
+            cluster: self.new_cluster,
+            membership: Membership {
+                voters: self.list.servers().keys().copied().collect(),
+                members,
+                ..Membership::default()
+            },
+        });
+    }
+
+    /// Whether an empty folder stores this membership: it is of the list, it names this folder, and
+    /// it comes from the one that this folder has promised to follow.
+    fn accepts(&self, birth: &Birth) -> bool {
+        let membership = &birth.membership;
+        let lowest = self.list.lowest();
+        let is_of_the_list = membership.voters.iter().eq(self.list.servers().keys())
+            && membership.outgoing.is_empty()
+            && membership.learners.is_empty()
+            && membership.learners_next.is_empty()
+            && membership
+                .members
+                .iter()
+                .map(|member| (&member.id, &member.address))
+                .eq(self.list.servers());
+        let has = |id, incarnation| {
+            membership
+                .members
+                .iter()
+                .any(|member| member.id == id && member.incarnation == incarnation)
+        };
+        birth.cluster != 0
+            && is_of_the_list
+            && self.promised != 0
+            && self.id != lowest
+            && has(lowest, self.promised)
+            && has(self.id, self.incarnation)
+    }
+
+    /// The first membership, for a server that waits for it.
+    fn birth_for(&self, peer: u64) -> Option<(u64, Frame)> {
+        let birth = self.birth.as_ref().filter(|_| self.cluster != 0)?;
+        let Some(Seen::Report(report)) = self.seen.get(&peer) else {
+            return None;
+        };
+        let waits = report.cluster == 0
+            && birth
+                .membership
+                .members
+                .iter()
+                .any(|member| member.id == peer && member.incarnation == report.incarnation);
+        waits.then(|| (peer, Frame::Birth(birth.clone())))
+    }
+
+    fn report(&self) -> BirthReport {
+        BirthReport {
+            list: self.list.fingerprint(),
+            cluster: self.cluster,
+            incarnation: self.incarnation,
+            promised: self.promised,
+        }
+    }
+
+    fn report_to_all(&self) -> Outgoing {
+        let report = self.report();
+        self.others()
+            .map(|peer| (peer, Frame::BirthReport(report)))
+            .collect()
+    }
+
+    fn others(&self) -> impl Iterator<Item = u64> {
+        let ids = self.list.servers().keys().copied();
+        ids.filter(|id| *id != self.id)
+    }
+
+    /// The clusters of the servers that were met, each once.
+    fn clusters(&self) -> Vec<u64> {
+        let mut clusters: Vec<u64> = self
+            .seen
+            .values()
+            .map(|seen| match seen {
+                Seen::Report(report) => report.cluster,
+                Seen::Cluster(cluster) => *cluster,
+            })
+            .filter(|cluster| *cluster != 0)
+            .collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        clusters
+    }
+}
+
+#[cfg(test)]
+mod tests;

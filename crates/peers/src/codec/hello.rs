@@ -1,0 +1,168 @@
+//! The first frames of a connection: the connecting server says who it is, the accepting one too,
+//! and the connecting one repeats the number that it received. So a recorded hello that somebody
+//! sends again opens nothing.
+
+use crate::codec::input::{Input, Malformed};
+use crate::codec::lane::Lane;
+use crate::codec::pieces::Body;
+
+/// The versions of the protocol between servers that a build speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtocolRange {
+    /// The oldest.
+    pub oldest: u16,
+    /// The newest.
+    pub newest: u16,
+}
+
+impl ProtocolRange {
+    /// The versions that this build speaks.
+    pub const THIS: ProtocolRange = ProtocolRange {
+        oldest: 1,
+        newest: 1,
+    };
+
+    /// The newest version that both speak.
+    pub fn common(self, other: ProtocolRange) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+}
+
+impl std::fmt::Display for ProtocolRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} to {}", self.oldest, self.newest)
+    }
+}
+
+/// What a server says of itself, and of the server that it believes to talk to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The versions of the protocol that it speaks. Later versions keep the place of this field.
+    pub protocol: ProtocolRange,
+    /// What the connection is for.
+    pub lane: Lane,
+    /// A number that was drawn for this connection.
+    pub nonce: u64,
+    /// The cluster that it belongs to; 0: none yet, its data folder is empty.
+    pub cluster: u64,
+    /// Its id.
+    pub from: u64,
+    /// The id of the server that it wants to talk to.
+    pub to: u64,
+    /// The incarnation of its data folder; never 0.
+    pub incarnation: u128,
+    /// The incarnation that the member `to` has, as far as it knows; 0 when it does not.
+    pub to_incarnation: u128,
+    /// Its term.
+    pub term: u64,
+    /// The log entry of the newest membership that it has applied; 0 for none.
+    pub membership_index: u64,
+    /// The newest entry of its log that is on disk.
+    pub last_index: u64,
+    /// Its wall clock, in milliseconds since 1970.
+    pub wall_ms: i64,
+    /// The highest format level that it can read.
+    pub level: u32,
+}
+
+impl Hello {
+    pub(crate) fn write(&self, out: &mut Body) {
+        out.u16(self.protocol.oldest);
+        out.u16(self.protocol.newest);
+        out.u8(self.lane.as_byte());
+        out.zeros(3);
+        out.u64(self.nonce);
+        out.u64(self.cluster);
+        out.u64(self.from);
+        out.u64(self.to);
+        out.u128(self.incarnation);
+        out.u128(self.to_incarnation);
+        out.u64(self.term);
+        out.u64(self.membership_index);
+        out.u64(self.last_index);
+        out.i64(self.wall_ms);
+        out.u32(self.level);
+        out.zeros(4);
+    }
+
+    pub(crate) fn read(input: &mut Input) -> Result<Hello, Malformed> {
+        let protocol = ProtocolRange {
+            oldest: input.u16()?,
+            newest: input.u16()?,
+        };
+        if protocol.oldest == 0 || protocol.newest < protocol.oldest {
+            return Err("its protocol versions are out of order");
+        }
+        let lane = Lane::from_byte(input.u8()?).ok_or("its lane is unknown")?;
+        input.zeros(3)?;
+        let hello = Hello {
+            protocol,
+            lane,
+            nonce: input.u64()?,
+            cluster: input.u64()?,
+            from: input.u64()?,
+            to: input.u64()?,
+            incarnation: input.u128()?,
+            to_incarnation: input.u128()?,
+            term: input.u64()?,
+            membership_index: input.u64()?,
+            last_index: input.u64()?,
+            wall_ms: input.i64()?,
+            level: input.u32()?,
+        };
+        input.zeros(4)?;
+        if hello.incarnation == 0 {
+            return Err("its incarnation is 0");
+        }
+        Ok(hello)
+    }
+
+    /// Reads the protocol versions alone, from the body of a hello or of a welcome of any version.
+    pub(crate) fn peek_protocol(input: &mut Input) -> Result<ProtocolRange, Malformed> {
+        Ok(ProtocolRange {
+            oldest: input.u16()?,
+            newest: input.u16()?,
+        })
+    }
+}
+
+/// The accepting server's answer to a [`Hello`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// Who it is.
+    pub hello: Hello,
+    /// The number that the hello had.
+    pub echo: u64,
+}
+
+impl Welcome {
+    pub(crate) fn write(&self, out: &mut Body) {
+        self.hello.write(out);
+        out.u64(self.echo);
+    }
+
+    pub(crate) fn read(input: &mut Input) -> Result<Welcome, Malformed> {
+        Ok(Welcome {
+            hello: Hello::read(input)?,
+            echo: input.u64()?,
+        })
+    }
+}
+
+/// The connecting server's answer to a [`Welcome`], after which both send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirm {
+    /// The number that the welcome had.
+    pub echo: u64,
+}
+
+impl Confirm {
+    pub(crate) fn write(&self, out: &mut Body) {
+        out.u64(self.echo);
+    }
+
+    pub(crate) fn read(input: &mut Input) -> Result<Confirm, Malformed> {
+        Ok(Confirm { echo: input.u64()? })
+    }
+}

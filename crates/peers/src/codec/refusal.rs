@@ -1,0 +1,315 @@
+//! Why a server refuses a connection of another one. The refusing server sends it, so that the logs
+//! of both have the same text.
+
+use crate::codec::hello::ProtocolRange;
+use crate::codec::input::{Input, Malformed};
+use crate::codec::pieces::Body;
+use crate::codec::preface::Foreign;
+
+/// The most bytes of a text from a peer.
+const MAX_TEXT_BYTES: usize = 512;
+
+/// Why a connection between two servers is refused. The texts name both servers' facts, so they
+/// read the same on both sides.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The first bytes are not those of a server of Baton. Never sent: the other side would not
+    /// understand it.
+    #[error("the first bytes are not those of a Baton server; {0}")]
+    Foreign(Foreign),
+    /// There is no version of the protocol that both speak.
+    #[error(
+        "the refusing server speaks versions {this} of the protocol between servers, the other one versions {other}: \
+         run releases of Baton that have a version in common"
+    )]
+    Protocol {
+        /// The versions of the refusing server.
+        this: ProtocolRange,
+        /// The versions of the other one.
+        other: ProtocolRange,
+    },
+    /// The servers belong to different clusters.
+    #[error(
+        "the refusing server belongs to cluster {this:016x}, the other one to cluster {other:016x}: correct the \
+         list of servers, or start each server with the data folder of its cluster"
+    )]
+    OtherCluster {
+        /// The cluster of the refusing server.
+        this: u64,
+        /// The cluster of the other one.
+        other: u64,
+    },
+    /// The address belongs to another server than the one that was meant.
+    #[error(
+        "the address that is listed for server {expected} belongs to server {found}: correct the list of servers"
+    )]
+    WrongServer {
+        /// The server that was meant.
+        expected: u64,
+        /// The server that was reached.
+        found: u64,
+    },
+    /// Both servers have the same id.
+    #[error("both servers have the id {id}: give each server an id of its own")]
+    SameId {
+        /// The id.
+        id: u64,
+    },
+    /// An id that no server can have.
+    #[error("{id} is not an id of a server: use 1 to 127")]
+    BadId {
+        /// The id.
+        id: u64,
+    },
+    /// The data folder of a server is not the one with which it became a member (R17).
+    #[error(
+        "server {id} has a data folder of incarnation {found:032x}, but it is a member of cluster {cluster:016x} \
+         with incarnation {member:032x}: its data was lost or exchanged. Start it with its own data folder, or \
+         admit it anew with `baton server replace {id}`"
+    )]
+    OtherIncarnation {
+        /// The server.
+        id: u64,
+        /// The cluster.
+        cluster: u64,
+        /// The incarnation in the membership.
+        member: u128,
+        /// The incarnation of the data folder.
+        found: u128,
+    },
+    /// The log of a server ends before what it has acknowledged (R19).
+    #[error(
+        "the log of server {id} ends at entry {last}, but the server has acknowledged entry {acknowledged}: its data \
+         folder is an older copy. Start it with its newest data folder, or admit it anew with \
+         `baton server replace {id}`"
+    )]
+    OlderCopy {
+        /// The server.
+        id: u64,
+        /// The newest committed entry that it has acknowledged.
+        acknowledged: u64,
+        /// The end of its log.
+        last: u64,
+    },
+    /// A server does not belong to the cluster.
+    #[error(
+        "server {id} is not a member of cluster {cluster:016x} as of log entry {membership_index}: add it with \
+         `baton server add`"
+    )]
+    NotAMember {
+        /// The server.
+        id: u64,
+        /// The cluster.
+        cluster: u64,
+        /// The log entry of the membership that says so.
+        membership_index: u64,
+    },
+    /// The number in a welcome or a confirmation is not the one that was sent.
+    #[error(
+        "the handshake repeats another number than the one that was sent: it may be a recording"
+    )]
+    NotConfirmed,
+    /// The handshake took too long.
+    #[error(
+        "the handshake was not complete after {after_ms} ms: check the network and the load of both servers"
+    )]
+    Late {
+        /// The limit in milliseconds.
+        after_ms: u32,
+    },
+    /// Too many connections are in their handshake.
+    #[error(
+        "more than {limit} connections wait for their handshake: check who connects to this port"
+    )]
+    Busy {
+        /// The limit.
+        limit: u32,
+    },
+    /// The refusing server stops.
+    #[error("the refusing server stops: it is tried again")]
+    Stopping,
+    /// A frame of the handshake cannot be read.
+    #[error("the handshake cannot be read: {0}")]
+    BadFrame(String),
+    /// A reason that this version does not know.
+    #[error("refused for reason {code}, which a later version knows: {text}")]
+    Other {
+        /// The reason.
+        code: u8,
+        /// Its text.
+        text: String,
+    },
+}
+
+impl Refusal {
+    const PROTOCOL: u8 = 1;
+    const OTHER_CLUSTER: u8 = 2;
+    const WRONG_SERVER: u8 = 3;
+    const SAME_ID: u8 = 4;
+    const BAD_ID: u8 = 5;
+    const OTHER_INCARNATION: u8 = 6;
+    const OLDER_COPY: u8 = 7;
+    const NOT_A_MEMBER: u8 = 8;
+    const NOT_CONFIRMED: u8 = 9;
+    const LATE: u8 = 10;
+    const BUSY: u8 = 11;
+    const STOPPING: u8 = 12;
+    const BAD_FRAME: u8 = 13;
+
+    /// A frame of the handshake that cannot be read.
+    pub fn bad_frame(error: &impl std::fmt::Display) -> Refusal {
+        Refusal::BadFrame(printable(&error.to_string()))
+    }
+
+    /// The byte on the wire.
+    pub fn code(&self) -> u8 {
+        match self {
+            Refusal::Protocol { .. } => Refusal::PROTOCOL,
+            Refusal::OtherCluster { .. } => Refusal::OTHER_CLUSTER,
+            Refusal::WrongServer { .. } => Refusal::WRONG_SERVER,
+            Refusal::SameId { .. } => Refusal::SAME_ID,
+            Refusal::BadId { .. } => Refusal::BAD_ID,
+            Refusal::OtherIncarnation { .. } => Refusal::OTHER_INCARNATION,
+            Refusal::OlderCopy { .. } => Refusal::OLDER_COPY,
+            Refusal::NotAMember { .. } => Refusal::NOT_A_MEMBER,
+            Refusal::NotConfirmed => Refusal::NOT_CONFIRMED,
+            Refusal::Late { .. } => Refusal::LATE,
+            Refusal::Busy { .. } => Refusal::BUSY,
+            Refusal::Stopping => Refusal::STOPPING,
+            Refusal::Foreign(_) | Refusal::BadFrame(_) => Refusal::BAD_FRAME,
+            Refusal::Other { code, .. } => *code,
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Body) {
+        out.u8(self.code());
+        out.zeros(7);
+        match self {
+            Refusal::Protocol { this, other } => {
+                for version in [this.oldest, this.newest, other.oldest, other.newest] {
+                    out.u16(version);
+                }
+            }
+            Refusal::OtherCluster { this, other } => {
+                out.u64(*this);
+                out.u64(*other);
+            }
+            Refusal::WrongServer { expected, found } => {
+                out.u64(*expected);
+                out.u64(*found);
+            }
+            Refusal::SameId { id } | Refusal::BadId { id } => out.u64(*id),
+            Refusal::OtherIncarnation {
+                id,
+                cluster,
+                member,
+                found,
+            } => {
+                out.u64(*id);
+                out.u64(*cluster);
+                out.u128(*member);
+                out.u128(*found);
+            }
+            Refusal::OlderCopy {
+                id,
+                acknowledged,
+                last,
+            } => {
+                out.u64(*id);
+                out.u64(*acknowledged);
+                out.u64(*last);
+            }
+            Refusal::NotAMember {
+                id,
+                cluster,
+                membership_index,
+            } => {
+                out.u64(*id);
+                out.u64(*cluster);
+                out.u64(*membership_index);
+            }
+            Refusal::NotConfirmed | Refusal::Stopping => {}
+            Refusal::Late { after_ms } => out.u32(*after_ms),
+            Refusal::Busy { limit } => out.u32(*limit),
+            Refusal::Foreign(foreign) => out.slice(printable(&foreign.to_string()).as_bytes()),
+            Refusal::BadFrame(text) | Refusal::Other { text, .. } => {
+                out.slice(printable(text).as_bytes());
+            }
+        }
+    }
+
+    pub(crate) fn read(input: &mut Input) -> Result<Refusal, Malformed> {
+        let code = input.u8()?;
+        input.zeros(7)?;
+        Ok(match code {
+            Refusal::PROTOCOL => Refusal::Protocol {
+                this: Self::range(input)?,
+                other: Self::range(input)?,
+            },
+            Refusal::OTHER_CLUSTER => Refusal::OtherCluster {
+                this: input.u64()?,
+                other: input.u64()?,
+            },
+            Refusal::WRONG_SERVER => Refusal::WrongServer {
+                expected: input.u64()?,
+                found: input.u64()?,
+            },
+            Refusal::SAME_ID => Refusal::SameId { id: input.u64()? },
+            Refusal::BAD_ID => Refusal::BadId { id: input.u64()? },
+            Refusal::OTHER_INCARNATION => Refusal::OtherIncarnation {
+                id: input.u64()?,
+                cluster: input.u64()?,
+                member: input.u128()?,
+                found: input.u128()?,
+            },
+            Refusal::OLDER_COPY => Refusal::OlderCopy {
+                id: input.u64()?,
+                acknowledged: input.u64()?,
+                last: input.u64()?,
+            },
+            Refusal::NOT_A_MEMBER => Refusal::NotAMember {
+                id: input.u64()?,
+                cluster: input.u64()?,
+                membership_index: input.u64()?,
+            },
+            Refusal::NOT_CONFIRMED => Refusal::NotConfirmed,
+            Refusal::LATE => Refusal::Late {
+                after_ms: input.u32()?,
+            },
+            Refusal::BUSY => Refusal::Busy {
+                limit: input.u32()?,
+            },
+            Refusal::STOPPING => Refusal::Stopping,
+            Refusal::BAD_FRAME => Refusal::BadFrame(Self::text(input)),
+            code => Refusal::Other {
+                code,
+                text: Self::text(input),
+            },
+        })
+    }
+
+    fn range(input: &mut Input) -> Result<ProtocolRange, Malformed> {
+        Ok(ProtocolRange {
+            oldest: input.u16()?,
+            newest: input.u16()?,
+        })
+    }
+
+    fn text(input: &mut Input) -> String {
+        printable(&String::from_utf8_lossy(&input.rest()))
+    }
+}
+
+/// The text as a log may have it: on one line, and not long.
+fn printable(text: &str) -> String {
+    let mut out = String::new();
+    for char in text.chars() {
+        let char = if char.is_control() { ' ' } else { char };
+        if out.len() + char.len_utf8() > MAX_TEXT_BYTES {
+            break;
+        }
+        out.push(char);
+    }
+    out
+}

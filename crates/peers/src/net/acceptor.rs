@@ -1,0 +1,164 @@
+//! Accepts connections of other servers. How many wait for their handshake, and how long, is
+//! limited: a further connection takes the place of the one that has waited longest, so strangers
+//! cannot keep a server out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::codec::{Hello, Refusal};
+use crate::net::connection;
+use crate::net::counters::add;
+use crate::net::events::{Direction, PeerEvent, RefusedBy};
+use crate::net::exchange::{self, HandshakeError};
+use crate::net::shared::Shared;
+use crate::net::stream::Acceptor;
+
+/// How long to wait when the system has no connection to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that wait for their handshake, the oldest first.
+#[derive(Default)]
+struct Handshakes {
+    next: u64,
+    waiting: VecDeque<(u64, oneshot::Sender<()>)>,
+}
+
+/// Place of one connection among those that wait. It is given up when this is dropped.
+struct Place {
+    number: u64,
+    handshakes: Arc<Mutex<Handshakes>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut handshakes = self.handshakes.lock();
+        handshakes
+            .waiting
+            .retain(|(number, _)| *number != self.number);
+    }
+}
+
+/// Takes a place, that of the oldest when there is no other. The receiver ends when somebody else
+/// takes this one.
+fn take_place(handshakes: &Arc<Mutex<Handshakes>>, limit: usize) -> (Place, oneshot::Receiver<()>) {
+    let (sender, receiver) = oneshot::channel();
+    let mut state = handshakes.lock();
+    state.next += 1;
+    let number = state.next;
+    while state.waiting.len() >= limit.max(1) {
+        state.waiting.pop_front();
+    }
+    state.waiting.push_back((number, sender));
+    drop(state);
+    let place = Place {
+        number,
+        handshakes: Arc::clone(handshakes),
+    };
+    (place, receiver)
+}
+
+/// Accepts until the transport stops. Each task holds a clone of `token` while it runs.
+pub(crate) async fn accept<A: Acceptor>(
+    shared: Arc<Shared>,
+    acceptor: Arc<A>,
+    token: mpsc::Sender<()>,
+) {
+    let handshakes = Arc::default();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shared.stopped() => return,
+            accepted = acceptor.accept() => accepted,
+        };
+        match accepted {
+            Ok((incoming, remote)) => {
+                add(&shared.counters.accepted, 1);
+                let (place, crowded_out) =
+                    take_place(&handshakes, shared.options.limits.handshakes);
+                let serve = serve(
+                    Arc::clone(&shared),
+                    Arc::clone(&acceptor),
+                    incoming,
+                    remote,
+                    (place, crowded_out),
+                );
+                let token = token.clone();
+                tokio::spawn(async move {
+                    serve.await;
+                    drop(token);
+                });
+            }
+            Err(error) => {
+                shared.events.event(PeerEvent::AcceptFailed {
+                    error: error.to_string(),
+                });
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The whole life of one accepted connection.
+async fn serve<A: Acceptor>(
+    shared: Arc<Shared>,
+    acceptor: Arc<A>,
+    incoming: A::Incoming,
+    remote: String,
+    (place, crowded_out): (Place, oneshot::Receiver<()>),
+) {
+    let limit = shared.options.timing.handshake_timeout;
+    let handshake = async {
+        let stream = acceptor.secure(incoming).await?;
+        exchange::accept(&shared, stream).await
+    };
+    let outcome = tokio::select! {
+        biased;
+        () = shared.stopped() => return,
+        outcome = timeout(limit, handshake) => outcome,
+        _ = crowded_out => {
+            add(&shared.counters.crowded_out, 1);
+            let limit = u32::try_from(shared.options.limits.handshakes).unwrap_or(u32::MAX);
+            refused(&shared, remote, RefusedBy::Us, Refusal::Busy { limit }, None);
+            return;
+        }
+    };
+    drop(place);
+    match outcome {
+        Ok(Ok(opened)) => {
+            let peer = shared.peer(opened.hello.from);
+            connection::run(&shared, &peer, opened, Direction::Inbound).await;
+        }
+        Ok(Err(HandshakeError::ByUs(refusal, hello))) => {
+            refused(&shared, remote, RefusedBy::Us, refusal, hello);
+        }
+        Ok(Err(HandshakeError::ByThem(refusal))) => {
+            refused(&shared, remote, RefusedBy::Them, refusal, None);
+        }
+        // Whoever looks whether the port is open closes it without a word.
+        Ok(Err(HandshakeError::Ended(_))) => {}
+        Err(_) => {
+            let after_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            let refusal = Refusal::Late { after_ms };
+            refused(&shared, remote, RefusedBy::Us, refusal, None);
+        }
+    }
+}
+
+fn refused(shared: &Shared, remote: String, by: RefusedBy, refusal: Refusal, hello: Option<Hello>) {
+    add(&shared.counters.refused, 1);
+    if matches!(refusal, Refusal::Foreign(_)) {
+        add(&shared.counters.foreign, 1);
+    }
+    shared.events.event(PeerEvent::Refused {
+        peer: hello.as_ref().map(|hello| hello.from),
+        remote,
+        by,
+        refusal,
+        hello,
+    });
+}

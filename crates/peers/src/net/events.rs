@@ -1,0 +1,176 @@
+//! What the owner of a transport is notified of.
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::codec::{Bye, Frame, FrameError, Hello, Lane, Refusal};
+use crate::net::stream::DialFailure;
+
+/// Receives what happens on the connections.
+pub trait PeerEvents: Send + Sync + 'static {
+    /// Takes one event. Called by the tasks of connections, in the order of what happens to one
+    /// peer; must not block. Of the transport it may call only what sends.
+    fn event(&self, event: PeerEvent);
+}
+
+/// Who has opened a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// This server: it sends frames.
+    Outbound,
+    /// The peer: it sends frames.
+    Inbound,
+}
+
+/// One connection to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Link {
+    /// The peer.
+    pub peer: u64,
+    /// What the connection is for.
+    pub lane: Lane,
+    /// Who has opened it.
+    pub direction: Direction,
+    /// Grows with each connection to this peer.
+    pub generation: u64,
+}
+
+/// Counts received bytes against the limit of what the owner may hold; drop it when the frame has
+/// been handled.
+#[derive(Debug)]
+pub struct Held {
+    /// Held for its drop.
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Which side refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RefusedBy {
+    /// This server.
+    Us,
+    /// The other one.
+    Them,
+}
+
+/// Why a connection has ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndCause {
+    /// The peer's end was closed.
+    #[error("the peer has closed the connection")]
+    Closed,
+    /// The peer's system has reset the connection.
+    #[error("the connection was reset")]
+    Reset,
+    /// Nothing arrived for too long.
+    #[error("nothing arrived in time")]
+    Silent,
+    /// The peer has said why it ends the connection.
+    #[error("the peer has ended the connection: {0}")]
+    Bye(Bye),
+    /// A newer connection has taken its place.
+    #[error("a newer connection has taken its place")]
+    Superseded,
+    /// A frame was refused.
+    #[error("{0}")]
+    BadFrame(#[from] FrameError),
+    /// This server has ended the connection.
+    #[error("this server has ended the connection: {0}")]
+    Ended(Bye),
+    /// Another error of the stream.
+    #[error("the connection failed: {0}")]
+    Failed(String),
+}
+
+impl EndCause {
+    /// Whether a connection ends like this when the peer's process does.
+    pub fn is_end_of_process(&self) -> bool {
+        matches!(
+            self,
+            EndCause::Closed | EndCause::Reset | EndCause::Bye(Bye::Stopping)
+        )
+    }
+}
+
+impl From<std::io::Error> for EndCause {
+    fn from(error: std::io::Error) -> EndCause {
+        use std::io::ErrorKind;
+        match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::WriteZero => EndCause::Closed,
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::NotConnected => EndCause::Reset,
+            ErrorKind::TimedOut => EndCause::Silent,
+            _ => EndCause::Failed(error.to_string()),
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PeerEvent {
+    /// A connection is established.
+    Connected {
+        /// The connection.
+        link: Link,
+        /// What the peer says of itself.
+        hello: Hello,
+        /// The peer's wall clock minus this server's, in milliseconds.
+        clock_offset_ms: i64,
+    },
+    /// A frame has arrived.
+    Frame {
+        /// The connection.
+        link: Link,
+        /// The frame; never one of the handshake, a sign of life or a bye.
+        frame: Frame,
+        /// To be dropped when the frame has been handled.
+        held: Held,
+    },
+    /// A connection has ended.
+    Disconnected {
+        /// The connection.
+        link: Link,
+        /// Why.
+        cause: EndCause,
+        /// Frames that waited to be sent, and are dropped.
+        dropped: usize,
+    },
+    /// An attempt to connect has failed, in another way than the one before it.
+    DialFailed {
+        /// The peer.
+        peer: u64,
+        /// What the connection would have been for.
+        lane: Lane,
+        /// Its address, as it was configured.
+        address: String,
+        /// Why.
+        failure: DialFailure,
+    },
+    /// A handshake was refused. On an outbound connection, only if it is another reason than
+    /// before.
+    Refused {
+        /// The peer, as far as it is known: it has not proved anything.
+        peer: Option<u64>,
+        /// The address, as it was configured or as the system shows it.
+        remote: String,
+        /// Who refused.
+        by: RefusedBy,
+        /// Why.
+        refusal: Refusal,
+        /// What the peer said of itself, if it did.
+        hello: Option<Hello>,
+    },
+    /// The peer's process has certainly ended: all connections, in both directions, were ended by
+    /// its system, and a new one was refused.
+    Gone {
+        /// The peer.
+        peer: u64,
+    },
+    /// The system cannot give a connection that waits; it is tried again.
+    AcceptFailed {
+        /// What the system says.
+        error: String,
+    },
+}

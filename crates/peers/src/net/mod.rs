@@ -1,0 +1,51 @@
+//! Connections between servers: dialling, accepting, the handshake, reading and writing.
+//!
+//! Each server opens one connection per [`Lane`](crate::codec::Lane) to each other server. Each
+//! connection has a reader task, a writer task and a generation: what a connection still delivers
+//! after a newer one has taken its place is dropped (R11). Every queue has a limit. The tasks are
+//! generic over the stream, and take the time from tokio's clock, so that a test decides both.
+//!
+//! Never logs: the owner receives events with texts and decides how many lines they may cause.
+//!
+//! A module uses only those below it:
+//!
+//! | module | owns |
+//! |---|---|
+//! | `transport` | the owner's handle: start, send, stop |
+//! | `dialler`, `acceptor` | opening connections, again and again; accepting them, with a limit |
+//! | `connection` | one connection after its handshake: its reader and its writer |
+//! | `exchange` | the handshake over a stream |
+//! | `shared` | what all tasks of a transport share |
+//! | `peer` | one other server: its connections and their generations, its queues |
+//! | `outbound` | frames that wait for one lane of one peer |
+//! | `presence` | when a server is certainly gone |
+//! | `events` | what the owner is notified of |
+//! | `plain` | TCP without encryption, and where it may listen |
+//! | `stream` | what opens and accepts streams |
+//! | `backoff` | pauses between attempts |
+//! | `options` | times and limits |
+//! | `counters` | counters for metrics |
+
+mod acceptor;
+mod backoff;
+mod connection;
+mod counters;
+mod dialler;
+mod events;
+mod exchange;
+mod options;
+mod outbound;
+mod peer;
+mod plain;
+mod presence;
+mod shared;
+mod stream;
+mod transport;
+
+pub use counters::{PeerCounters, TransportCounters};
+pub use events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents, RefusedBy};
+pub use options::{Limits, Options, Timing};
+pub use outbound::SendError;
+pub use plain::{BindError, Exposure, TcpAcceptor, TcpConnector};
+pub use stream::{Acceptor, Connector, DialFailure};
+pub use transport::{Peers, Unsent};

@@ -1,0 +1,287 @@
+//! One other server: its connections and their generations, the queues to it, the bytes of it that
+//! the owner holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+use crate::codec::{Bye, Frame, Hello, Lane};
+use crate::net::counters::{PeerCounters, add};
+use crate::net::events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents};
+use crate::net::options::Limits;
+use crate::net::outbound::{Outbound, SendError};
+use crate::net::presence::Presence;
+
+/// Received bytes are counted in units of this many.
+const INBOUND_UNIT_BYTES: usize = 1 << 10;
+
+pub(crate) struct Peer {
+    pub(crate) id: u64,
+    pub(crate) counters: Arc<PeerCounters>,
+    events: Arc<dyn PeerEvents>,
+    slots: Mutex<Slots>,
+    urgent: Outbound,
+    log: Outbound,
+    snapshot: Outbound,
+    urgent_bytes: AtomicUsize,
+    bulk_bytes: AtomicUsize,
+    limits: Limits,
+    inbound_urgent: Inbound,
+    inbound_bulk: Inbound,
+    /// Wakes the diallers: the peer has just connected, so it can be reached.
+    redial: [Notify; 3],
+}
+
+/// Received bytes that the owner may hold.
+struct Inbound {
+    semaphore: Arc<Semaphore>,
+    units: u32,
+}
+
+impl Inbound {
+    fn new(bytes: usize) -> Inbound {
+        let units = u32::try_from(bytes.div_ceil(INBOUND_UNIT_BYTES))
+            .unwrap_or(u32::MAX)
+            .clamp(1, u32::MAX / 8);
+        Inbound {
+            semaphore: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(1))),
+            units,
+        }
+    }
+
+    async fn hold(&self, bytes: usize) -> Held {
+        let units = u32::try_from(bytes.div_ceil(INBOUND_UNIT_BYTES)).unwrap_or(u32::MAX);
+        let semaphore = Arc::clone(&self.semaphore);
+        let permit = semaphore.acquire_many_owned(units.min(self.units)).await;
+        Held {
+            _permit: permit.ok(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Slots {
+    next_generation: u64,
+    current: Vec<Slot>,
+    presence: Presence,
+}
+
+/// A connection that is established.
+struct Slot {
+    link: Link,
+    hello: Hello,
+    end: Option<oneshot::Sender<Bye>>,
+}
+
+/// What a connection has when it is established.
+pub(crate) struct Established {
+    pub(crate) link: Link,
+    /// Says that the connection is to end, and why.
+    pub(crate) end: oneshot::Receiver<Bye>,
+    /// Wakes the writer.
+    pub(crate) wake: Arc<Notify>,
+}
+
+impl Peer {
+    pub(crate) fn new(id: u64, limits: &Limits, events: Arc<dyn PeerEvents>) -> Peer {
+        Peer {
+            id,
+            counters: Arc::default(),
+            events,
+            slots: Mutex::default(),
+            urgent: Outbound::default(),
+            log: Outbound::default(),
+            snapshot: Outbound::default(),
+            urgent_bytes: AtomicUsize::new(0),
+            bulk_bytes: AtomicUsize::new(0),
+            limits: limits.clone(),
+            inbound_urgent: Inbound::new(limits.inbound_urgent_bytes),
+            inbound_bulk: Inbound::new(limits.inbound_bytes),
+            redial: Default::default(),
+        }
+    }
+
+    pub(crate) fn outbound(&self, lane: Lane) -> &Outbound {
+        match lane {
+            Lane::Urgent => &self.urgent,
+            Lane::Log => &self.log,
+            Lane::Snapshot => &self.snapshot,
+        }
+    }
+
+    /// Wakes when the dialler of this lane should try again at once.
+    pub(crate) fn redial(&self, lane: Lane) -> &Notify {
+        let [urgent, log, snapshot] = &self.redial;
+        match lane {
+            Lane::Urgent => urgent,
+            Lane::Log => log,
+            Lane::Snapshot => snapshot,
+        }
+    }
+
+    /// A connection is established. One that was there of the same lane and direction ends.
+    pub(crate) fn connected(
+        &self,
+        direction: Direction,
+        hello: Hello,
+        clock_offset_ms: i64,
+    ) -> Established {
+        let (end, end_signal) = oneshot::channel();
+        let wake = Arc::new(Notify::new());
+        let mut slots = self.slots.lock();
+        slots.next_generation += 1;
+        let link = Link {
+            peer: self.id,
+            lane: hello.lane,
+            direction,
+            generation: slots.next_generation,
+        };
+        let older = slots
+            .current
+            .iter()
+            .position(|slot| slot.link.lane == link.lane && slot.link.direction == direction);
+        if let Some(older) = older {
+            let older = slots.current.swap_remove(older);
+            if let Some(end) = older.end {
+                let _ = end.send(Bye::Superseded);
+            }
+            self.leave(&mut slots, older.link, EndCause::Superseded);
+        }
+        slots.current.push(Slot {
+            link,
+            hello: hello.clone(),
+            end: Some(end),
+        });
+        slots.presence.connected();
+        if direction == Direction::Outbound {
+            self.outbound(link.lane)
+                .open(link.generation, Arc::clone(&wake));
+        } else {
+            self.redial(link.lane).notify_one();
+        }
+        add(&self.counters.connections, 1);
+        self.counters
+            .clock_offset_ms
+            .store(clock_offset_ms, Relaxed);
+        self.events.event(PeerEvent::Connected {
+            link,
+            hello,
+            clock_offset_ms,
+        });
+        Established {
+            link,
+            end: end_signal,
+            wake,
+        }
+    }
+
+    /// Gives a frame to the owner; `false`: the connection is no longer the one, and the frame is
+    /// dropped (R11).
+    pub(crate) fn deliver(&self, link: Link, frame: Frame, held: Held) -> bool {
+        let slots = self.slots.lock();
+        if !slots.current.iter().any(|slot| slot.link == link) {
+            add(&self.counters.stale, 1);
+            return false;
+        }
+        add(&self.counters.frames_in, 1);
+        self.events.event(PeerEvent::Frame { link, frame, held });
+        true
+    }
+
+    /// A connection has ended.
+    pub(crate) fn ended(&self, link: Link, cause: EndCause) {
+        let mut slots = self.slots.lock();
+        let before = slots.current.len();
+        slots.current.retain(|slot| slot.link != link);
+        if slots.current.len() < before {
+            self.leave(&mut slots, link, cause);
+        }
+    }
+
+    fn leave(&self, slots: &mut Slots, link: Link, cause: EndCause) {
+        let mut dropped = 0;
+        if link.direction == Direction::Outbound {
+            let (frames, bytes) = self.outbound(link.lane).close(link.generation);
+            self.release(link.lane, bytes);
+            add(&self.counters.dropped, frames);
+            dropped = frames;
+        }
+        let is_gone = slots.presence.ended(&cause);
+        self.events.event(PeerEvent::Disconnected {
+            link,
+            cause,
+            dropped,
+        });
+        if is_gone {
+            self.events.event(PeerEvent::Gone { peer: self.id });
+        }
+    }
+
+    /// An attempt to connect was refused by the peer's system.
+    pub(crate) fn dial_refused(&self) {
+        let mut slots = self.slots.lock();
+        if slots.presence.refused() {
+            self.events.event(PeerEvent::Gone { peer: self.id });
+        }
+    }
+
+    /// Ends each connection that `is_meant` selects.
+    pub(crate) fn end_where(&self, bye: Bye, is_meant: impl Fn(Link, &Hello) -> bool) {
+        let mut slots = self.slots.lock();
+        for slot in &mut slots.current {
+            if is_meant(slot.link, &slot.hello)
+                && let Some(end) = slot.end.take()
+            {
+                let _ = end.send(bye);
+            }
+        }
+    }
+
+    /// Queues a frame.
+    pub(crate) fn send(&self, frame: Frame) -> Result<(), SendError> {
+        if frame.check_limits().is_err() {
+            add(&self.counters.dropped, 1);
+            return Err(SendError::TooLarge);
+        }
+        let lane = frame.lane();
+        let (queued, limit) = match lane {
+            Lane::Urgent => (&self.urgent_bytes, self.limits.urgent_bytes),
+            Lane::Log | Lane::Snapshot => (&self.bulk_bytes, self.limits.outbound_bytes),
+        };
+        let outcome = self.outbound(lane).push(frame, |bytes| {
+            let waiting = queued.load(Relaxed);
+            if waiting > 0 && waiting + bytes > limit {
+                return false;
+            }
+            queued.fetch_add(bytes, Relaxed);
+            add(&self.counters.queued_bytes, bytes);
+            true
+        });
+        if outcome.is_err() {
+            add(&self.counters.dropped, 1);
+        }
+        outcome
+    }
+
+    /// Bytes that waited were written or dropped.
+    pub(crate) fn release(&self, lane: Lane, bytes: usize) {
+        let queued = match lane {
+            Lane::Urgent => &self.urgent_bytes,
+            Lane::Log | Lane::Snapshot => &self.bulk_bytes,
+        };
+        queued.fetch_sub(bytes, Relaxed);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.counters.queued_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Waits until the owner may hold this many bytes more. Small frames do not wait for large
+    /// ones.
+    pub(crate) async fn hold(&self, lane: Lane, bytes: usize) -> Held {
+        match lane {
+            Lane::Urgent => self.inbound_urgent.hold(bytes).await,
+            Lane::Log | Lane::Snapshot => self.inbound_bulk.hold(bytes).await,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What all tasks of a transport share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::handshake::LocalServer;
+use crate::net::counters::TransportCounters;
+use crate::net::events::PeerEvents;
+use crate::net::options::Options;
+use crate::net::peer::Peer;
+
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) local: Mutex<LocalServer>,
+    pub(crate) events: Arc<dyn PeerEvents>,
+    pub(crate) counters: Arc<TransportCounters>,
+    /// Whether the transport stops.
+    pub(crate) stop: watch::Sender<bool>,
+    /// The beginning of the numbers in signs of life.
+    started: Instant,
+    peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
+    rng: Mutex<fastrand::Rng>,
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options, local: LocalServer, events: Arc<dyn PeerEvents>) -> Shared {
+        Shared {
+            rng: Mutex::new(fastrand::Rng::with_seed(options.seed)),
+            options,
+            local: Mutex::new(local),
+            events,
+            counters: Arc::default(),
+            stop: watch::Sender::new(false),
+            started: Instant::now(),
+            peers: Mutex::default(),
+        }
+    }
+
+    /// The peer of an id that the handshake has admitted; there are at most as many as ids.
+    pub(crate) fn peer(&self, id: u64) -> Arc<Peer> {
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(id).or_insert_with(|| {
+            Arc::new(Peer::new(
+                id,
+                &self.options.limits,
+                Arc::clone(&self.events),
+            ))
+        });
+        Arc::clone(peer)
+    }
+
+    pub(crate) fn known_peer(&self, id: u64) -> Option<Arc<Peer>> {
+        self.peers.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn all_peers(&self) -> Vec<Arc<Peer>> {
+        self.peers.lock().values().cloned().collect()
+    }
+
+    /// Microseconds since the start, from 1 on.
+    pub(crate) fn now_us(&self) -> u64 {
+        let passed = self.started.elapsed().as_micros();
+        u64::try_from(passed).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// Waits until the transport stops.
+    pub(crate) async fn stopped(&self) {
+        // An error says that the sender is gone, which `self` has.
+        let _ = self.stop.subscribe().wait_for(|stops| *stops).await;
+    }
+
+    pub(crate) fn stops(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// A number for a handshake, or a seed.
+    pub(crate) fn draw(&self) -> u64 {
+        self.rng.lock().u64(1..)
+    }
+}

@@ -1,0 +1,66 @@
+//! What opens and accepts streams. Plain TCP is one, a simulated network another; TLS will be a
+//! third.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Opens streams to other servers.
+pub trait Connector: Send + Sync + 'static {
+    /// A stream of bytes in both directions.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Opens a stream to the server `peer`, whose address is resolved anew each time. The caller
+    /// bounds the time.
+    fn connect(
+        &self,
+        peer: u64,
+        address: &str,
+    ) -> impl Future<Output = Result<Self::Stream, DialFailure>> + Send;
+}
+
+/// Accepts streams from other servers.
+pub trait Acceptor: Send + Sync + 'static {
+    /// A connection whose stream is not ready yet.
+    type Incoming: Send + 'static;
+    /// A stream of bytes in both directions.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// The next connection, and a text that names its origin. Must return at once when one is
+    /// there: what depends on the other side belongs into [`Acceptor::secure`].
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Incoming, String)>> + Send;
+
+    /// Makes the stream of a connection ready. Counts towards the time of the handshake.
+    fn secure(
+        &self,
+        incoming: Self::Incoming,
+    ) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// Why a stream could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialFailure {
+    /// Nobody listens there: the process has ended, or was never started.
+    #[error("connection refused: nobody listens there")]
+    Refused,
+    /// No answer in time.
+    #[error("no answer in time: check the network")]
+    TimedOut,
+    /// The host's name could not be resolved.
+    #[error("the name could not be resolved: {0}")]
+    Unresolved(String),
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<io::Error> for DialFailure {
+    fn from(error: io::Error) -> DialFailure {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => DialFailure::Refused,
+            io::ErrorKind::TimedOut => DialFailure::TimedOut,
+            _ => DialFailure::Other(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The wire between servers: bytes of frames, limits, the handshake, connections.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod connections;
+mod examples;
+mod frames;
+mod fuzz_smoke;
+mod handshake;
+mod memory;
+mod page;
+mod raw;
+mod strangers;
+mod tcp;

@@ -1,0 +1,98 @@
+//! A server's side of a connection, byte by byte, for tests that say what a server never says.
+
+use std::time::Duration;
+
+use baton_peers::codec::{
+    Confirm, Frame, Hello, Lane, PREFACE, Pieces, Stage, Welcome, check_preface, take_frame,
+};
+use baton_peers::handshake::LocalServer;
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::memory::{Network, Wire, incarnation, name};
+
+pub struct Raw {
+    pub wire: Wire,
+    buffer: BytesMut,
+    stage: Stage,
+    has_preface: bool,
+}
+
+pub fn encoded(frame: &Frame) -> Vec<u8> {
+    let mut pieces = Pieces::new();
+    frame.encode(&mut pieces).unwrap();
+    pieces.take().concat()
+}
+
+/// The hello of a server with an empty data folder.
+pub fn hello(from: u64, to: u64, lane: Lane) -> Hello {
+    LocalServer::new(from, incarnation(from)).hello(to, lane, 77, 0)
+}
+
+impl Raw {
+    pub fn open(network: &Network, to: u64) -> Raw {
+        Raw {
+            wire: network.open(&name(to)),
+            buffer: BytesMut::new(),
+            stage: Stage::Handshake,
+            has_preface: false,
+        }
+    }
+
+    /// A connection of server `from` to server `to` after its handshake.
+    pub async fn connect(network: &Network, from: u64, to: u64, lane: Lane) -> Raw {
+        let mut raw = Raw::open(network, to);
+        let welcome = raw.greet(&hello(from, to, lane)).await;
+        let echo = welcome.hello.nonce;
+        raw.send(&Frame::Confirm(Confirm { echo })).await;
+        raw.stage = Stage::Lane(lane);
+        raw
+    }
+
+    /// Sends a hello and receives the welcome.
+    pub async fn greet(&mut self, hello: &Hello) -> Welcome {
+        self.write(&PREFACE).await;
+        self.send(&Frame::Hello(hello.clone())).await;
+        match self.frame().await {
+            Some(Frame::Welcome(welcome)) => welcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) {
+        self.wire.write_all(bytes).await.unwrap();
+    }
+
+    pub async fn send(&mut self, frame: &Frame) {
+        self.write(&encoded(frame)).await;
+    }
+
+    /// The next frame but signs of life; `None`: the connection has ended.
+    pub async fn frame(&mut self) -> Option<Frame> {
+        loop {
+            if !self.has_preface && self.buffer.len() >= PREFACE.len() {
+                assert_eq!(
+                    check_preface(&self.buffer),
+                    baton_peers::codec::Preface::Baton
+                );
+                let _ = self.buffer.split_to(PREFACE.len());
+                self.has_preface = true;
+            }
+            if self.has_preface
+                && let Some((kind, body)) = take_frame(&mut self.buffer, self.stage).unwrap()
+            {
+                match Frame::decode(kind, body).unwrap() {
+                    Frame::Alive(_) => continue,
+                    frame => return Some(frame),
+                }
+            }
+            let limit = Duration::from_secs(600);
+            let read = timeout(limit, self.wire.read_buf(&mut self.buffer));
+            match read.await.unwrap() {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Whoever may reach the port: garbage, other protocols, recordings, connections that say nothing.
+//! None of them keeps a server out, takes memory, or ends a connection that is established.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use baton_consensus::MessageKind;
+use baton_peers::codec::{Confirm, Foreign, Frame, FrameType, Lane, PREFACE, Refusal, Welcome};
+use baton_peers::net::{BindError, Exposure, PeerEvent, RefusedBy, TcpAcceptor};
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep};
+
+use crate::examples;
+use crate::memory::{Network, Server, pair};
+use crate::raw::{Raw, encoded, hello};
+
+fn refused(event: PeerEvent) -> Option<Refusal> {
+    match event {
+        PeerEvent::Refused { refusal, by, .. } => {
+            assert_eq!(by, RefusedBy::Us);
+            Some(refusal)
+        }
+        _ => None,
+    }
+}
+
+/// Another protocol is named in the log, and gets no answer.
+#[tokio::test(start_paused = true)]
+async fn other_protocols_are_named() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    let cases: [(&[u8], Foreign); 6] = [
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            Foreign::Tls,
+        ),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", Foreign::Http),
+        (b"ruok", Foreign::FourLetterWord),
+        (
+            b"\xff\xff\xff\xff\xff\xff\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02",
+            Foreign::ZooKeeperElection,
+        ),
+        (
+            b"\x00\x00\x00\x0b\x00\x00\x00\x00\x00\x00\x00\x01",
+            Foreign::ZooKeeperQuorum,
+        ),
+        (b"\x01\x02\x03\x04\x05\x06\x07\x08", Foreign::Unknown),
+    ];
+    for (bytes, foreign) in cases {
+        let mut raw = Raw::open(&network, 1);
+        raw.write(bytes).await;
+        let mut answer = Vec::new();
+        raw.wire.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.is_empty());
+        assert_eq!(one.until(refused).await, Refusal::Foreign(foreign));
+    }
+    assert_eq!(one.peers.counters().foreign.load(Relaxed), 6);
+}
+
+/// The answer says what is wrong, to whoever speaks the protocol.
+#[tokio::test(start_paused = true)]
+async fn frames_that_must_not_come_first_are_refused_at_their_head() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    let raft = Frame::Raft(vec![examples::message(MessageKind::Heartbeat)]);
+    let mut huge = vec![0xff; 4];
+    huge.extend([FrameType::Hello.code(), 0, 0, 0, 0, 0, 0, 0]);
+    let mut damaged = encoded(&Frame::Hello(hello(2, 1, Lane::Urgent)));
+    damaged[50] ^= 1;
+    let confirm = Frame::Confirm(Confirm { echo: 1 });
+    for bytes in [
+        encoded(&raft)[..12].to_vec(),
+        huge,
+        damaged,
+        encoded(&confirm),
+    ] {
+        let mut raw = Raw::open(&network, 1);
+        raw.write(&PREFACE).await;
+        raw.write(&bytes).await;
+        let Some(Frame::Refused(refusal)) = raw.frame().await else {
+            panic!("no answer to {bytes:?}");
+        };
+        assert!(matches!(refusal, Refusal::BadFrame(_)));
+        assert_eq!(raw.frame().await, None);
+        assert_eq!(one.until(refused).await, refusal);
+    }
+}
+
+/// A recorded handshake opens nothing, and ends nothing.
+#[tokio::test(start_paused = true)]
+async fn r17_a_recorded_handshake_opens_nothing() {
+    let network = Network::default();
+    let (mut one, mut two) = pair(&network).await;
+    let mut honest = Raw::open(&network, 1);
+    let recorded = hello(2, 1, Lane::Urgent);
+    let Welcome { hello: theirs, .. } = honest.greet(&recorded).await;
+    drop(honest);
+    let mut replay = Raw::open(&network, 1);
+    let again = replay.greet(&recorded).await;
+    assert_ne!(again.hello.nonce, theirs.nonce);
+    let echo = theirs.nonce;
+    replay.send(&Frame::Confirm(Confirm { echo })).await;
+    let answer = replay.frame().await;
+    assert_eq!(answer, Some(Frame::Refused(Refusal::NotConfirmed)));
+    assert_eq!(one.until(refused).await, Refusal::NotConfirmed);
+    sleep(Duration::from_secs(2)).await;
+    for event in one.so_far().into_iter().chain(two.so_far()) {
+        assert!(
+            !matches!(event, PeerEvent::Disconnected { .. }),
+            "{event:?}"
+        );
+    }
+}
+
+/// Bytes that come one by one, or never, hold a place for a second at most.
+#[tokio::test(start_paused = true)]
+async fn a_slow_handshake_is_given_up() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    let before = Instant::now();
+    let mut slow = Raw::open(&network, 1);
+    let mut bytes = PREFACE.to_vec();
+    bytes.extend(encoded(&Frame::Hello(hello(2, 1, Lane::Urgent))));
+    let dribble = tokio::spawn(async move {
+        for byte in bytes {
+            slow.write(&[byte]).await;
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let refusal = one.until(refused).await;
+    assert_eq!(refusal, Refusal::Late { after_ms: 1000 });
+    assert_eq!(before.elapsed().as_millis(), 1000);
+    assert!(dribble.await.is_err(), "the connection was closed under it");
+}
+
+/// Thousands of silent connections keep no server out.
+#[tokio::test(start_paused = true)]
+async fn many_silent_connections_keep_no_server_out() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    let mut silent = Vec::new();
+    for _ in 0..2000 {
+        silent.push(Raw::open(&network, 1));
+    }
+    let mut raw = Raw::connect(&network, 2, 1, Lane::Urgent).await;
+    let message = baton_consensus::PeerMessage {
+        from: 2,
+        to: 1,
+        ..examples::message(MessageKind::Heartbeat)
+    };
+    raw.send(&Frame::Raft(vec![message])).await;
+    one.until(|event| matches!(event, PeerEvent::Frame { .. }).then_some(()))
+        .await;
+    let crowded_out = one.peers.counters().crowded_out.load(Relaxed);
+    assert!(crowded_out >= 2000 - 64, "{crowded_out}");
+}
+
+/// Whoever only looks whether the port is open causes no event.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_closed_at_once_is_not_reported() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    drop(Raw::open(&network, 1));
+    sleep(Duration::from_secs(5)).await;
+    assert!(one.so_far().is_empty());
+}
+
+#[tokio::test]
+async fn the_port_for_servers_is_bound_to_loopback_unless_the_network_is_allowed() {
+    let bind = TcpAcceptor::bind;
+    for address in ["127.0.0.1:0", "localhost:0"] {
+        let acceptor = bind(address, Exposure::LoopbackOnly).await.unwrap();
+        assert!(acceptor.local_addr().unwrap().ip().is_loopback());
+    }
+    for address in ["0.0.0.0:0", "[::]:0", "*:0", "192.0.2.1:0"] {
+        let error = bind(address, Exposure::LoopbackOnly).await.unwrap_err();
+        assert!(matches!(error, BindError::Exposed { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("neither encrypted nor authenticated"),
+            "{text}"
+        );
+        assert!(!text.contains("  "), "{text}");
+    }
+    let acceptor = bind("*:0", Exposure::PlaintextNetwork).await.unwrap();
+    assert!(acceptor.local_addr().unwrap().ip().is_unspecified());
+    let error = bind("127.0.0.1:x", Exposure::LoopbackOnly)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, BindError::Unresolved { .. }));
+}

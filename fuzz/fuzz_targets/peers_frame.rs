@@ -1,0 +1,4 @@
+//! See `baton_fuzz::peers_targets::frame`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| baton_fuzz::peers_targets::frame(bytes));
