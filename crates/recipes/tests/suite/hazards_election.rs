@@ -281,11 +281,16 @@ async fn h55_under_flaps_of_all_members_one_term_is_valid_at_a_time_and_terms_gr
             }
         }));
     }
-    for nth in 0..25 {
+    let mut nth = 0;
+    while nth < 25 || held.lock().unwrap().1.len() <= 5 {
+        assert!(nth < 500, "{:?}", held.lock().unwrap().1);
         for (member, proxy) in proxies.iter().enumerate() {
             proxy.cut_all(CUTS[(nth + member) % CUTS.len()]);
         }
-        tokio::time::sleep(Duration::from_millis(60 + 40 * (nth as u64 % 4))).await;
+        // On a busy machine the members need longer to come to a term.
+        let pause = (60 + 40 * (nth as u64 % 4)) * (1 + nth as u64 / 25);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        nth += 1;
     }
     stop.store(true, Ordering::Relaxed);
     for member in members {
@@ -293,7 +298,6 @@ async fn h55_under_flaps_of_all_members_one_term_is_valid_at_a_time_and_terms_gr
     }
     stage.until_children(0).await;
     let terms = &held.lock().unwrap().1;
-    assert!(terms.len() > 5, "only {} terms", terms.len());
     for (earlier, later) in terms.iter().zip(terms.iter().skip(1)) {
         assert!(
             later.epoch > earlier.epoch && later.token > earlier.token,
