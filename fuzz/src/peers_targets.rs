@@ -27,7 +27,7 @@ pub fn frame(bytes: &[u8]) {
     };
     assert_eq!(frame.kind(), kind);
     if let Frame::Hello(hello) = &frame {
-        let mut here = LocalServer::new(hello.to, 1);
+        let mut here = LocalServer::new(hello.to, 1, 1);
         let _ = here.check(hello);
         here.cluster = hello.cluster;
         here.members.push(KnownMember {

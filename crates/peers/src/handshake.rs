@@ -30,6 +30,9 @@ pub struct LocalServer {
     pub id: u64,
     /// The incarnation of its data folder; never 0.
     pub incarnation: u128,
+    /// A number that is drawn when the process starts, so that two processes have different ones;
+    /// never 0.
+    pub run: u64,
     /// Its cluster; 0: none yet, the data folder is empty.
     pub cluster: u64,
     /// Its term.
@@ -46,11 +49,12 @@ pub struct LocalServer {
 
 impl LocalServer {
     /// A server with an empty data folder.
-    pub fn new(id: u64, incarnation: u128) -> LocalServer {
+    pub fn new(id: u64, incarnation: u128, run: u64) -> LocalServer {
         LocalServer {
             protocol: ProtocolRange::THIS,
             id,
             incarnation,
+            run,
             cluster: 0,
             term: 0,
             membership_index: 0,
@@ -66,6 +70,7 @@ impl LocalServer {
             protocol: self.protocol,
             lane,
             nonce,
+            run: self.run,
             cluster: self.cluster,
             from: self.id,
             to,
@@ -159,12 +164,12 @@ impl LocalServer {
         if member == self.incarnation {
             return Ok(());
         }
-        Err(Refusal::OtherIncarnation {
-            id: self.id,
+        Err(Refusal::other_incarnation(
+            self.id,
             cluster,
             member,
-            found: self.incarnation,
-        })
+            self.incarnation,
+        ))
     }
 
     fn check_their_incarnation(&self, hello: &Hello, cluster: u64) -> Result<(), Refusal> {
@@ -177,12 +182,12 @@ impl LocalServer {
             Some(member) if member.incarnation == hello.incarnation => Ok(()),
             // A member of the time before incarnations; an empty folder is not one of those.
             Some(member) if member.incarnation == 0 && hello.cluster != 0 => Ok(()),
-            Some(member) => Err(Refusal::OtherIncarnation {
-                id: hello.from,
+            Some(member) => Err(Refusal::other_incarnation(
+                hello.from,
                 cluster,
-                member: member.incarnation,
-                found: hello.incarnation,
-            }),
+                member.incarnation,
+                hello.incarnation,
+            )),
         }
     }
 

@@ -12,11 +12,13 @@
 //! | `bootstrap` | the start of a cluster from a static list |
 //! | `net` | connections: dialling, accepting, reading, writing, their events |
 //! | `handshake` | which server may connect: what a hello must say |
+//! | `credit` | how much a follower may have on its way to the leader |
 //! | `codec` | the bytes of frames (`docs/internals/peers.md`) |
 
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
 pub mod codec;
+pub mod credit;
 pub mod handshake;
 pub mod net;

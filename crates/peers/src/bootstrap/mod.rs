@@ -21,7 +21,8 @@ use baton_consensus::{Member, Membership};
 
 pub use list::{ListError, StaticList};
 
-use crate::codec::{Birth, BirthReport, Frame};
+use crate::codec::{Birth, BirthReport, Frame, Lane};
+use crate::net::{Direction, Link, PeerEvent};
 
 /// What a server knows when it starts.
 #[derive(Debug, Clone)]
@@ -175,6 +176,38 @@ impl Bootstrap {
         };
         bootstrap.give_birth_when_due();
         Ok(bootstrap)
+    }
+
+    /// An event of the transport; returns what is to be sent.
+    pub fn event(&mut self, event: &PeerEvent) -> Outgoing {
+        match event {
+            PeerEvent::Connected { link, .. } if is_of(link, Direction::Outbound) => {
+                self.connected(link.peer)
+            }
+            PeerEvent::Disconnected { link, .. } if is_of(link, Direction::Inbound) => {
+                self.disconnected(link.peer);
+                Outgoing::new()
+            }
+            PeerEvent::Frame { link, frame, .. } => match frame {
+                Frame::BirthReport(report) => self.reported(link.peer, *report),
+                Frame::Birth(birth) => {
+                    self.received(birth.clone());
+                    Outgoing::new()
+                }
+                _ => Outgoing::new(),
+            },
+            PeerEvent::Refused {
+                peer: Some(peer),
+                refusal,
+                ..
+            } => {
+                if let Some(cluster) = refusal.cluster() {
+                    self.met_cluster(*peer, cluster);
+                }
+                Outgoing::new()
+            }
+            _ => Outgoing::new(),
+        }
     }
 
     /// A server is connected, in the direction in which this one sends.
@@ -422,6 +455,11 @@ impl Bootstrap {
         clusters.dedup();
         clusters
     }
+}
+
+/// Whether reports travel on this connection, in this direction.
+fn is_of(link: &Link, direction: Direction) -> bool {
+    link.lane == Lane::Urgent && link.direction == direction
 }
 
 #[cfg(test)]

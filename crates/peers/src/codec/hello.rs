@@ -44,6 +44,8 @@ pub struct Hello {
     pub lane: Lane,
     /// A number that was drawn for this connection.
     pub nonce: u64,
+    /// A number that was drawn when its process started; never 0.
+    pub run: u64,
     /// The cluster that it belongs to; 0: none yet, its data folder is empty.
     pub cluster: u64,
     /// Its id.
@@ -73,6 +75,7 @@ impl Hello {
         out.u8(self.lane.as_byte());
         out.zeros(3);
         out.u64(self.nonce);
+        out.u64(self.run);
         out.u64(self.cluster);
         out.u64(self.from);
         out.u64(self.to);
@@ -100,6 +103,7 @@ impl Hello {
             protocol,
             lane,
             nonce: input.u64()?,
+            run: input.u64()?,
             cluster: input.u64()?,
             from: input.u64()?,
             to: input.u64()?,
@@ -114,6 +118,9 @@ impl Hello {
         input.zeros(4)?;
         if hello.incarnation == 0 {
             return Err("its incarnation is 0");
+        }
+        if hello.run == 0 {
+            return Err("the number of its process is 0");
         }
         Ok(hello)
     }

@@ -64,8 +64,8 @@ pub enum Refusal {
     },
     /// The data folder of a server is not the one with which it became a member (R17).
     #[error(
-        "server {id} has a data folder of incarnation {found:032x}, but it is a member of cluster {cluster:016x} \
-         with incarnation {member:032x}: its data was lost or exchanged. Start it with its own data folder, or \
+        "server {id} has a data folder of incarnation {found:08x}…, but it is a member of cluster {cluster:016x} \
+         with incarnation {member:08x}…: its data was lost or exchanged. Start it with its own data folder, or \
          admit it anew with `baton server replace {id}`"
     )]
     OtherIncarnation {
@@ -73,10 +73,11 @@ pub enum Refusal {
         id: u64,
         /// The cluster.
         cluster: u64,
-        /// The incarnation in the membership.
-        member: u128,
-        /// The incarnation of the data folder.
-        found: u128,
+        /// The first 32 bits of the incarnation in the membership. Whoever is refused does not
+        /// receive the whole.
+        member: u32,
+        /// The first 32 bits of the incarnation of the data folder.
+        found: u32,
     },
     /// The log of a server ends before what it has acknowledged (R19).
     #[error(
@@ -126,6 +127,15 @@ pub enum Refusal {
         /// The limit.
         limit: u32,
     },
+    /// Another process runs, or ran later, with the id.
+    #[error(
+        "another process has connected as server {id} since this one did: stop one of the two, and give each server \
+         an id of its own"
+    )]
+    RunsTwice {
+        /// The id.
+        id: u64,
+    },
     /// The refusing server stops.
     #[error("the refusing server stops: it is tried again")]
     Stopping,
@@ -156,6 +166,28 @@ impl Refusal {
     const BUSY: u8 = 11;
     const STOPPING: u8 = 12;
     const BAD_FRAME: u8 = 13;
+    const RUNS_TWICE: u8 = 14;
+
+    /// The data folder of a server is of another incarnation than the member.
+    pub(crate) fn other_incarnation(id: u64, cluster: u64, member: u128, found: u128) -> Refusal {
+        let first_bits = |incarnation: u128| u32::try_from(incarnation >> 96).unwrap_or(u32::MAX);
+        Refusal::OtherIncarnation {
+            id,
+            cluster,
+            member: first_bits(member),
+            found: first_bits(found),
+        }
+    }
+
+    /// The cluster that somebody in this refusal belongs to, as a server without one sees it.
+    pub fn cluster(&self) -> Option<u64> {
+        match self {
+            Refusal::OtherIncarnation { cluster, .. } | Refusal::NotAMember { cluster, .. } => {
+                Some(*cluster)
+            }
+            _ => None,
+        }
+    }
 
     /// A frame of the handshake that cannot be read.
     pub fn bad_frame(error: &impl std::fmt::Display) -> Refusal {
@@ -177,6 +209,7 @@ impl Refusal {
             Refusal::Late { .. } => Refusal::LATE,
             Refusal::Busy { .. } => Refusal::BUSY,
             Refusal::Stopping => Refusal::STOPPING,
+            Refusal::RunsTwice { .. } => Refusal::RUNS_TWICE,
             Refusal::Foreign(_) | Refusal::BadFrame(_) => Refusal::BAD_FRAME,
             Refusal::Other { code, .. } => *code,
         }
@@ -199,7 +232,9 @@ impl Refusal {
                 out.u64(*expected);
                 out.u64(*found);
             }
-            Refusal::SameId { id } | Refusal::BadId { id } => out.u64(*id),
+            Refusal::SameId { id } | Refusal::BadId { id } | Refusal::RunsTwice { id } => {
+                out.u64(*id);
+            }
             Refusal::OtherIncarnation {
                 id,
                 cluster,
@@ -208,8 +243,8 @@ impl Refusal {
             } => {
                 out.u64(*id);
                 out.u64(*cluster);
-                out.u128(*member);
-                out.u128(*found);
+                out.u32(*member);
+                out.u32(*found);
             }
             Refusal::OlderCopy {
                 id,
@@ -260,8 +295,8 @@ impl Refusal {
             Refusal::OTHER_INCARNATION => Refusal::OtherIncarnation {
                 id: input.u64()?,
                 cluster: input.u64()?,
-                member: input.u128()?,
-                found: input.u128()?,
+                member: input.u32()?,
+                found: input.u32()?,
             },
             Refusal::OLDER_COPY => Refusal::OlderCopy {
                 id: input.u64()?,
@@ -281,6 +316,7 @@ impl Refusal {
                 limit: input.u32()?,
             },
             Refusal::STOPPING => Refusal::Stopping,
+            Refusal::RUNS_TWICE => Refusal::RunsTwice { id: input.u64()? },
             Refusal::BAD_FRAME => Refusal::BadFrame(Self::text(input)),
             code => Refusal::Other {
                 code,

@@ -67,8 +67,10 @@ pub(crate) async fn run<S>(
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let Established { link, end, wake } =
-        peer.connected(direction, opened.hello, opened.clock_offset_ms);
+    let established = peer.connected(direction, opened.hello, opened.clock_offset_ms);
+    let Some(Established { link, end, wake }) = established else {
+        return;
+    };
     let line = Arc::new(Line {
         shared: Arc::clone(shared),
         peer: Arc::clone(peer),

@@ -128,7 +128,8 @@ pub enum PeerEvent {
         /// To be dropped when the frame has been handled.
         held: Held,
     },
-    /// A connection has ended.
+    /// A connection has ended. Of an outbound one, the consensus wants to know that the peer may
+    /// have lost messages.
     Disconnected {
         /// The connection.
         link: Link,

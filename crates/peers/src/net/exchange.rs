@@ -60,12 +60,12 @@ pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<Opened<S>, HandshakeError> {
     let mut exchange = Exchange::new(shared, stream);
     let nonce = shared.draw();
-    let wall_ms = (shared.options.wall_clock)();
+    let wall_ms = shared.options.wall_clock.now_ms();
     let hello = shared.local.lock().hello(peer, lane, nonce, wall_ms);
     exchange.send(&Frame::Hello(hello)).await?;
     let welcome = exchange.welcome().await?;
     let hello = &welcome.hello;
-    let mut outcome = shared.local.lock().check(hello);
+    let mut outcome = shared.check(hello);
     if outcome.is_ok() && hello.from != peer {
         outcome = Err(Refusal::WrongServer {
             expected: peer,
@@ -101,12 +101,12 @@ pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         }
         Err(refusal) => return exchange.refuse(refusal, None).await,
     };
-    let outcome = shared.local.lock().check(&hello);
+    let outcome = shared.check(&hello);
     if let Err(refusal) = outcome {
         return exchange.refuse(refusal, Some(hello)).await;
     }
     let nonce = shared.draw();
-    let wall_ms = (shared.options.wall_clock)();
+    let wall_ms = shared.options.wall_clock.now_ms();
     let ours = shared
         .local
         .lock()
@@ -137,7 +137,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Exchange<'a, S> {
     }
 
     fn opened(self, hello: Hello) -> Opened<S> {
-        let now = (self.shared.options.wall_clock)();
+        let now = self.shared.options.wall_clock.now_ms();
         Opened {
             clock_offset_ms: hello.wall_ms.saturating_sub(now),
             stream: self.stream,

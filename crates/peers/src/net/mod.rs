@@ -44,7 +44,7 @@ mod transport;
 
 pub use counters::{PeerCounters, TransportCounters};
 pub use events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents, RefusedBy};
-pub use options::{Limits, Options, Timing};
+pub use options::{Limits, Options, Timing, WallClock};
 pub use outbound::SendError;
 pub use plain::{BindError, Exposure, TcpAcceptor, TcpConnector};
 pub use stream::{Acceptor, Connector, DialFailure};

@@ -1,5 +1,6 @@
 //! Times and limits of a transport.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Times. The defaults fit servers of one data centre.
@@ -75,13 +76,35 @@ pub struct Options {
     /// Decides the pauses between attempts and the numbers of handshakes. Draw it anew for each
     /// start of a server.
     pub seed: u64,
-    /// The wall clock, in milliseconds since 1970.
-    pub wall_clock: fn() -> i64,
+    /// The wall clock.
+    pub wall_clock: WallClock,
+}
+
+/// A wall clock, in milliseconds since 1970.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> i64 + Send + Sync>);
+
+impl WallClock {
+    /// A clock that this function reads.
+    pub fn new(now_ms: impl Fn() -> i64 + Send + Sync + 'static) -> WallClock {
+        WallClock(Arc::new(now_ms))
+    }
+
+    /// The time.
+    pub fn now_ms(&self) -> i64 {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("WallClock").field(&self.now_ms()).finish()
+    }
 }
 
 impl Options {
     /// The default times and limits.
-    pub fn new(seed: u64, wall_clock: fn() -> i64) -> Options {
+    pub fn new(seed: u64, wall_clock: WallClock) -> Options {
         Options {
             timing: Timing::default(),
             limits: Limits::default(),

@@ -1,13 +1,14 @@
 //! One other server: its connections and their generations, the queues to it, the bytes of it that
 //! the owner holds.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use crate::codec::{Bye, Frame, Hello, Lane};
+use crate::codec::{Bye, Frame, Hello, Lane, Refusal};
 use crate::net::counters::{PeerCounters, add};
 use crate::net::events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents};
 use crate::net::options::Limits;
@@ -16,6 +17,8 @@ use crate::net::presence::Presence;
 
 /// Received bytes are counted in units of this many.
 const INBOUND_UNIT_BYTES: usize = 1 << 10;
+/// Earlier processes of a peer that are remembered.
+const FORMER_RUNS: usize = 64;
 
 pub(crate) struct Peer {
     pub(crate) id: u64,
@@ -66,6 +69,18 @@ struct Slots {
     next_generation: u64,
     current: Vec<Slot>,
     presence: Presence,
+    /// The process that the peer runs as; 0 before it has connected.
+    run: u64,
+    /// Processes that it ran as before, the oldest first.
+    former_runs: VecDeque<u64>,
+}
+
+impl Slots {
+    /// Whether a process may connect. Of two processes with one id the later one stays, and the
+    /// other one does not come back.
+    fn admits(&self, run: u64) -> bool {
+        run == self.run || !self.former_runs.contains(&run)
+    }
 }
 
 /// A connection that is established.
@@ -121,16 +136,39 @@ impl Peer {
         }
     }
 
-    /// A connection is established. One that was there of the same lane and direction ends.
+    /// Whether the process that says this may connect.
+    ///
+    /// # Errors
+    /// [`Refusal::RunsTwice`].
+    pub(crate) fn check_run(&self, hello: &Hello) -> Result<(), Refusal> {
+        if self.slots.lock().admits(hello.run) {
+            Ok(())
+        } else {
+            Err(Refusal::RunsTwice { id: self.id })
+        }
+    }
+
+    /// A connection is established. One that was there of the same lane and direction ends, and so
+    /// do all those of an earlier process. `None`: it is of an earlier process itself.
     pub(crate) fn connected(
         &self,
         direction: Direction,
         hello: Hello,
         clock_offset_ms: i64,
-    ) -> Established {
+    ) -> Option<Established> {
         let (end, end_signal) = oneshot::channel();
         let wake = Arc::new(Notify::new());
         let mut slots = self.slots.lock();
+        if !slots.admits(hello.run) {
+            return None;
+        }
+        if slots.run != hello.run {
+            let former = std::mem::replace(&mut slots.run, hello.run);
+            slots.former_runs.push_back(former);
+            if slots.former_runs.len() > FORMER_RUNS {
+                slots.former_runs.pop_front();
+            }
+        }
         slots.next_generation += 1;
         let link = Link {
             peer: self.id,
@@ -138,12 +176,12 @@ impl Peer {
             direction,
             generation: slots.next_generation,
         };
-        let older = slots
-            .current
-            .iter()
-            .position(|slot| slot.link.lane == link.lane && slot.link.direction == direction);
-        if let Some(older) = older {
-            let older = slots.current.swap_remove(older);
+        let is_older = |slot: &mut Slot| {
+            let same = slot.link.lane == link.lane && slot.link.direction == direction;
+            same || slot.hello.run != hello.run
+        };
+        let older: Vec<Slot> = slots.current.extract_if(.., is_older).collect();
+        for older in older {
             if let Some(end) = older.end {
                 let _ = end.send(Bye::Superseded);
             }
@@ -170,11 +208,11 @@ impl Peer {
             hello,
             clock_offset_ms,
         });
-        Established {
+        Some(Established {
             link,
             end: end_signal,
             wake,
-        }
+        })
     }
 
     /// Gives a frame to the owner; `false`: the connection is no longer the one, and the frame is

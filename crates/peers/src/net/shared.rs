@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::codec::{Hello, Refusal};
 use crate::handshake::LocalServer;
 use crate::net::counters::TransportCounters;
 use crate::net::events::PeerEvents;
@@ -51,6 +52,15 @@ impl Shared {
             ))
         });
         Arc::clone(peer)
+    }
+
+    /// Whether the server that says this may connect, or may be connected to.
+    pub(crate) fn check(&self, hello: &Hello) -> Result<(), Refusal> {
+        self.local.lock().check(hello)?;
+        match self.known_peer(hello.from) {
+            Some(peer) => peer.check_run(hello),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn known_peer(&self, id: u64) -> Option<Arc<Peer>> {

@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use baton_consensus::{Entry, EntryKind, MessageKind, PeerMessage};
-use baton_peers::codec::{Bye, Forward, Frame, FrameError, Lane, Refusal, SnapshotDone, Touch};
+use baton_peers::codec::{
+    Bye, Forward, Frame, FrameError, Lane, PREFACE, Refusal, SnapshotDone, Touch,
+};
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
-    DialFailure, Direction, EndCause, Link, PeerEvent, RefusedBy, SendError, Unsent,
+    DialFailure, Direction, EndCause, Link, PeerEvent, RefusedBy, SendError, Unsent, WallClock,
 };
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
@@ -146,8 +148,8 @@ async fn the_round_trip_and_the_clock_of_a_peer_are_measured() {
     assert!(counters.round_trip_us.load(Relaxed) > 0);
     assert_eq!(counters.clock_offset_ms.load(Relaxed), 0);
     let mut ahead = options(3);
-    ahead.wall_clock = || 1_795_000_060_000;
-    let local = LocalServer::new(3, incarnation(3));
+    ahead.wall_clock = WallClock::new(|| 1_795_000_060_000);
+    let local = LocalServer::new(3, incarnation(3), 1);
     let _three = Server::start_as(&network, local, ahead, 3);
     let offset = two
         .until(|event| match event {
@@ -219,6 +221,41 @@ async fn r11_a_new_connection_supersedes_its_own_lane_only() {
     }
     let expected = BTreeSet::from([(2, Lane::Log), (3, Lane::Urgent)]);
     assert_eq!(from, expected);
+}
+
+/// Of two processes with one id the later one stays connected. The earlier one is refused, and both
+/// logs say so.
+#[tokio::test(start_paused = true)]
+async fn r11_an_earlier_process_of_a_server_does_not_come_back() {
+    let network = Network::default();
+    let mut one = Server::start(&network, 1, 0);
+    let mut earlier = Vec::new();
+    for lane in [Lane::Urgent, Lane::Log] {
+        earlier.push(Raw::connect(&network, 2, 1, lane).await);
+    }
+    let mut later = crate::raw::hello(2, 1, Lane::Urgent);
+    later.run += 1;
+    let mut process = Raw::connect_as(&network, &later).await;
+    process.send(&Frame::Raft(vec![heartbeat(2, 1, 7)])).await;
+    for mut raw in earlier {
+        assert_eq!(raw.frame().await, Some(Frame::Bye(Bye::Superseded)));
+    }
+    let mut again = Raw::open(&network, 1);
+    again.write(&PREFACE).await;
+    let hello = crate::raw::hello(2, 1, Lane::Urgent);
+    again.send(&Frame::Hello(hello)).await;
+    let refusal = Refusal::RunsTwice { id: 2 };
+    assert_eq!(again.frame().await, Some(Frame::Refused(refusal.clone())));
+    assert_eq!(one.until(refused).await, (RefusedBy::Us, refusal));
+    process.send(&Frame::Raft(vec![heartbeat(2, 1, 8)])).await;
+    one.until(frame).await;
+    assert!(
+        one.so_far()
+            .into_iter()
+            .filter_map(disconnected)
+            .next()
+            .is_none()
+    );
 }
 
 /// A server whose process ends is known to be gone at once: its system ends the connections and
@@ -511,7 +548,7 @@ fn member(id: u64) -> LocalServer {
                 acknowledged_index: 0,
             })
             .collect(),
-        ..LocalServer::new(id, incarnation(id))
+        ..LocalServer::new(id, incarnation(id), 1)
     }
 }
 
@@ -531,7 +568,7 @@ async fn both_refuse(network: &Network, one: LocalServer, other: LocalServer) ->
 #[tokio::test(start_paused = true)]
 async fn r17_an_emptied_folder_is_refused_with_the_same_text_on_both_sides() {
     let network = Network::default();
-    let emptied = LocalServer::new(2, 0xdead);
+    let emptied = LocalServer::new(2, 0xdead, 1);
     let refusal = both_refuse(&network, member(1), emptied.clone()).await;
     assert!(matches!(refusal, Refusal::OtherIncarnation { id: 2, .. }));
     // And when it is the one that connects.

@@ -15,6 +15,7 @@ pub fn hello() -> Hello {
         protocol: ProtocolRange::THIS,
         lane: Lane::Log,
         nonce: 0x1112_1314_1516_1718,
+        run: 0x8182_8384_8586_8788,
         cluster: 0x0123_4567_89ab_cdef,
         from: 1,
         to: 2,
@@ -260,6 +261,7 @@ pub fn refusals() -> Vec<Refusal> {
         Refusal::Late { after_ms: 1000 },
         Refusal::Busy { limit: 64 },
         Refusal::Stopping,
+        Refusal::RunsTwice { id: 3 },
         Refusal::BadFrame("why".to_owned()),
         Refusal::Other {
             code: 99,

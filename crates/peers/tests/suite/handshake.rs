@@ -6,7 +6,7 @@ use baton_peers::handshake::{KnownMember, LocalServer};
 const CLUSTER: u64 = 0xc1;
 
 fn incarnation(id: u64) -> u128 {
-    u128::from(id) + 0x1000
+    u128::from(id + 0x1000) << 96
 }
 
 /// A member of a cluster of servers 1 to 3.
@@ -22,7 +22,7 @@ fn member(id: u64) -> LocalServer {
                 acknowledged_index: 0,
             })
             .collect(),
-        ..LocalServer::new(id, incarnation(id))
+        ..LocalServer::new(id, incarnation(id), 1)
     }
 }
 
@@ -43,7 +43,7 @@ fn members_of_one_cluster_connect() {
 
 #[test]
 fn servers_without_a_cluster_connect() {
-    let empty = |id| LocalServer::new(id, incarnation(id));
+    let empty = |id| LocalServer::new(id, incarnation(id), 1);
     assert_eq!(both(&empty(1), &empty(2)), [Ok(()), Ok(())]);
 }
 
@@ -100,7 +100,7 @@ fn ids_must_be_those_that_were_meant() {
     let hello = member(2).hello(2, Lane::Urgent, 1, 0);
     assert_eq!(member(2).check(&hello), Err(Refusal::SameId { id: 2 }));
     for id in [0, 128, u64::MAX] {
-        let hello = LocalServer::new(id, 1).hello(2, Lane::Urgent, 1, 0);
+        let hello = LocalServer::new(id, 1, 1).hello(2, Lane::Urgent, 1, 0);
         assert_eq!(member(2).check(&hello), Err(Refusal::BadId { id }));
     }
 }
@@ -108,14 +108,14 @@ fn ids_must_be_those_that_were_meant() {
 /// The data folder of a member was emptied: it does not come back as the member that it was.
 #[test]
 fn r17_an_empty_folder_is_refused_as_the_member_it_was() {
-    let emptied = LocalServer::new(2, 0xdead);
+    let emptied = LocalServer::new(2, 0xdead << 96, 1);
     for outcome in both(&emptied, &member(1)) {
         assert_eq!(
             outcome,
             Err(Refusal::OtherIncarnation {
                 id: 2,
                 cluster: CLUSTER,
-                member: incarnation(2),
+                member: 0x1002,
                 found: 0xdead,
             })
         );
@@ -130,7 +130,7 @@ fn r17_an_empty_folder_is_refused_where_its_incarnation_is_not_known() {
     let mut here = member(1);
     here.members[1].incarnation = 0;
     assert_eq!(both(&member(2), &here), [Ok(()), Ok(())]);
-    let emptied = LocalServer::new(2, 0xdead);
+    let emptied = LocalServer::new(2, 0xdead << 96, 1);
     assert!(connect(&emptied, &here).is_err());
     assert!(connect(&here, &emptied).is_err());
 }
@@ -148,13 +148,13 @@ fn r17_a_folder_of_another_incarnation_is_refused_although_it_has_the_cluster() 
 /// A server that was admitted again has an empty folder and the incarnation that the members know.
 #[test]
 fn a_server_that_was_admitted_connects_with_an_empty_folder() {
-    let admitted = LocalServer::new(2, incarnation(2));
+    let admitted = LocalServer::new(2, incarnation(2), 1);
     assert_eq!(both(&admitted, &member(1)), [Ok(()), Ok(())]);
 }
 
 #[test]
 fn a_server_that_is_not_a_member_is_refused() {
-    let stranger = LocalServer::new(4, incarnation(4));
+    let stranger = LocalServer::new(4, incarnation(4), 1);
     for outcome in both(&stranger, &member(1)) {
         assert_eq!(
             outcome,
@@ -213,7 +213,7 @@ fn r19_an_older_copy_of_a_folder_is_refused() {
         })
     );
     // A copy of the time before it had anything.
-    let empty = LocalServer::new(2, incarnation(2));
+    let empty = LocalServer::new(2, incarnation(2), 1);
     assert!(matches!(
         connect(&empty, &here),
         Err(Refusal::OlderCopy { .. })

@@ -7,6 +7,7 @@
     missing_docs
 )]
 
+mod bootstrap;
 mod connections;
 mod examples;
 mod frames;

@@ -13,6 +13,7 @@ use baton_peers::codec::Lane;
 use baton_peers::handshake::LocalServer;
 use baton_peers::net::{
     Acceptor, Connector, DialFailure, Direction, Link, Options, PeerEvent, PeerEvents, Peers,
+    WallClock,
 };
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
@@ -80,6 +81,8 @@ struct State {
     /// When which name was dialled.
     dialled: Vec<(Instant, String)>,
     frozen: BTreeMap<String, Arc<AtomicBool>>,
+    /// Processes that were started.
+    runs: u64,
 }
 
 /// The network of one test.
@@ -124,6 +127,13 @@ impl Network {
             .send((wire(other), from.to_owned()))
             .map_err(|_| DialFailure::Refused)?;
         Ok(wire(one))
+    }
+
+    /// A number for a process that starts.
+    fn next_run(&self) -> u64 {
+        let mut state = self.0.lock().unwrap();
+        state.runs += 1;
+        state.runs
     }
 
     /// When a name was dialled.
@@ -192,22 +202,23 @@ pub fn incarnation(id: u64) -> u128 {
 }
 
 pub fn options(id: u64) -> Options {
-    Options::new(id, || 1_795_000_000_000)
+    Options::new(id, WallClock::new(|| 1_795_000_000_000))
 }
 
 impl Server {
     /// A server with an empty data folder that connects to servers 1 to `servers`.
     pub fn start(network: &Network, id: u64, servers: u64) -> Server {
-        let local = LocalServer::new(id, incarnation(id));
+        let local = LocalServer::new(id, incarnation(id), 1);
         Server::start_as(network, local, options(id), servers)
     }
 
     pub fn start_as(
         network: &Network,
-        local: LocalServer,
+        mut local: LocalServer,
         options: Options,
         servers: u64,
     ) -> Server {
+        local.run = network.next_run();
         let acceptor = network.listen(&name(local.id));
         let (sender, events) = mpsc::unbounded_channel();
         let events_to = Arc::new(Channel(sender));

@@ -25,9 +25,9 @@ pub fn encoded(frame: &Frame) -> Vec<u8> {
     pieces.take().concat()
 }
 
-/// The hello of a server with an empty data folder.
+/// The hello of a server with an empty data folder, always of the same process.
 pub fn hello(from: u64, to: u64, lane: Lane) -> Hello {
-    LocalServer::new(from, incarnation(from)).hello(to, lane, 77, 0)
+    LocalServer::new(from, incarnation(from), 5000 + from).hello(to, lane, 77, 0)
 }
 
 impl Raw {
@@ -42,11 +42,16 @@ impl Raw {
 
     /// A connection of server `from` to server `to` after its handshake.
     pub async fn connect(network: &Network, from: u64, to: u64, lane: Lane) -> Raw {
-        let mut raw = Raw::open(network, to);
-        let welcome = raw.greet(&hello(from, to, lane)).await;
+        Raw::connect_as(network, &hello(from, to, lane)).await
+    }
+
+    /// A connection after its handshake, with this hello.
+    pub async fn connect_as(network: &Network, hello: &Hello) -> Raw {
+        let mut raw = Raw::open(network, hello.to);
+        let welcome = raw.greet(hello).await;
         let echo = welcome.hello.nonce;
         raw.send(&Frame::Confirm(Confirm { echo })).await;
-        raw.stage = Stage::Lane(lane);
+        raw.stage = Stage::Lane(hello.lane);
         raw
     }
 

@@ -28,7 +28,7 @@ async fn servers_connect_over_tcp_and_notice_the_end_of_a_process() {
             .unwrap();
         addresses.insert(id, acceptor.local_addr().unwrap().to_string());
         let (sender, events) = mpsc::unbounded_channel();
-        let local = LocalServer::new(id, incarnation(id));
+        let local = LocalServer::new(id, incarnation(id), id);
         let events_to = Arc::new(Channel(sender));
         let peers = Peers::start(options(id), local, TcpConnector, acceptor, events_to);
         servers.push((peers, events));
