@@ -1,15 +1,17 @@
-//! Applies the commands of the log. Owns what each does to sessions and the zxid, and that every
-//! command but a re-attachment takes one zxid, failed or not. A write is decided here, against the
-//! state that it finds.
+//! Applies the commands of the log. Owns what each does to sessions, to the zxid, to time and to
+//! the format level. Every command takes one zxid, failed or not, except a re-attachment, a change
+//! of the level, and what is not applied at all because of its stamp. A write is decided here,
+//! against the state that it finds.
 
 use baton_proto::{ErrorCode, Limits, OpCode, Request, Response};
 
 use crate::arena::NodeId;
-use crate::batch::{Batch, CloseReason, Command};
-use crate::digest;
+use crate::attachment::{Admission, Attachment, Stamp, Unapplied};
+use crate::batch::{Batch, BatchItem, CloseReason, Command};
 use crate::effects::{Effects, Outcome};
 use crate::identity::Identity;
 use crate::kind::is_session_id;
+use crate::level::FormatLevel;
 use crate::recorder::{Context, Direct};
 use crate::tree::Tree;
 
@@ -18,11 +20,12 @@ use crate::tree::Tree;
 const APPLY_LIMITS: Limits = Limits::with_max_frame_bytes(i32::MAX as usize);
 
 impl Tree {
-    /// Applies one command.
+    /// Applies one command, whatever attachment the session has.
     ///
-    /// Every command but a re-attachment takes one zxid, failed or not. `time_ms` is the batch's.
-    /// `session` gave the command, 0 for the server itself; `identity` is who its connection is.
-    /// Changes go to `effects` when the command has succeeded, before this returns.
+    /// Every command but a re-attachment and a change of the level takes one zxid, failed or not.
+    /// `time_ms` is the batch's. `session` gave the command, 0 for the server itself; `identity` is
+    /// who its connection is. Changes go to `effects` when the command has succeeded, before this
+    /// returns.
     pub fn apply(
         &mut self,
         time_ms: i64,
@@ -31,13 +34,82 @@ impl Tree {
         command: Command<'_>,
         effects: &mut impl Effects,
     ) -> Outcome {
-        if !matches!(command, Command::ReattachSession { .. }) {
+        let item = BatchItem {
+            session,
+            cxid: 0,
+            identity: 0,
+            stamp: None,
+            command,
+        };
+        let is_open = self.sessions.get(session).is_some();
+        self.execute(time_ms, &item, identity, is_open, effects)
+    }
+
+    /// Applies one command of a batch, as [`Tree::apply`] does, if its stamp permits that.
+    ///
+    /// # Errors
+    /// [`Unapplied`]: nothing has changed, except that a gap breaks the attachment.
+    pub fn apply_item(
+        &mut self,
+        time_ms: i64,
+        item: &BatchItem<'_>,
+        identity: &Identity,
+        effects: &mut impl Effects,
+    ) -> Result<Outcome, Unapplied> {
+        let is_open = match item.command {
+            Command::Write { .. }
+            | Command::CloseSession {
+                reason: CloseReason::Client,
+                ..
+            } if self.level >= FormatLevel::Attachments => self.admit(item.session, item.stamp)?,
+            _ => self.sessions.get(item.session).is_some(),
+        };
+        Ok(self.execute(time_ms, item, identity, is_open, effects))
+    }
+
+    /// Counts a client's command of this stamp, and returns whether the session is open. If it is
+    /// not, the command fails for that.
+    fn admit(&mut self, id: i64, stamp: Option<Stamp>) -> Result<bool, Unapplied> {
+        let level = self.level;
+        let Some(session) = self.sessions.get_mut(id) else {
+            return Ok(false);
+        };
+        match session.attachment.admission(stamp) {
+            Admission::Next => {
+                self.digest.add(session.attachment.advance());
+                Ok(true)
+            }
+            Admission::Unstamped => Ok(true),
+            Admission::Gap => {
+                self.digest.remove(session.digest_term(id, level));
+                session.attachment.break_off();
+                self.digest.add(session.digest_term(id, level));
+                Err(Unapplied::AfterGap)
+            }
+            Admission::Refused(why) => Err(why),
+        }
+    }
+
+    fn execute(
+        &mut self,
+        time_ms: i64,
+        item: &BatchItem<'_>,
+        identity: &Identity,
+        is_open: bool,
+        effects: &mut impl Effects,
+    ) -> Outcome {
+        let time_ms = self.advance_time(time_ms);
+        let command = item.command;
+        if !matches!(
+            command,
+            Command::ReattachSession { .. } | Command::SetLevel(_)
+        ) {
             self.zxid += 1;
         }
         let context = Context {
             time_ms,
             zxid: self.zxid,
-            session,
+            session: item.session,
             identity,
             birth: 0,
         };
@@ -46,20 +118,28 @@ impl Tree {
                 session_id,
                 password,
                 timeout_ms,
-            } => self.open_session(session_id, password, timeout_ms),
+            } => {
+                let attachment = self.attachment(session_id, item.stamp);
+                self.open_session(session_id, password, timeout_ms, attachment)
+            }
             Command::ReattachSession {
                 session_id,
                 password,
                 timeout_ms,
-            } => self.reattach_session(session_id, &password, timeout_ms),
+            } => {
+                let attachment = self.attachment(session_id, item.stamp);
+                self.reattach_session(session_id, &password, timeout_ms, attachment)
+            }
             Command::CloseSession {
                 session_id,
                 reason: CloseReason::Client | CloseReason::Expired,
             } => self.close_session(&context, session_id, effects),
+            Command::Write { .. } if !is_open => Err(ErrorCode::SessionExpired),
             Command::Write { op, body } => self.write(&context, op, body, effects),
             Command::DeleteContainer { path, czxid } => {
                 self.reap(&context, path, czxid, &mut Direct(effects))
             }
+            Command::SetLevel(level) => self.set_level(&context, level),
         };
         Outcome {
             zxid: self.zxid,
@@ -72,13 +152,47 @@ impl Tree {
         &mut self,
         batch: &Batch<'_>,
         effects: &mut impl Effects,
-        mut outcome: impl FnMut(usize, Outcome),
+        mut outcome: impl FnMut(usize, Result<Outcome, Unapplied>),
     ) {
         for (place, (item, identity)) in batch.iter().enumerate() {
-            let command = item.command;
-            let applied = self.apply(batch.time_ms(), item.session, identity, command, effects);
+            let applied = self.apply_item(batch.time_ms(), item, identity, effects);
             outcome(place, applied);
         }
+    }
+
+    /// The time of a command of a batch of `time_ms`: never earlier than the one before, whatever
+    /// the clocks of successive leaders read (R39).
+    fn advance_time(&mut self, time_ms: i64) -> i64 {
+        if self.level == FormatLevel::Initial {
+            return time_ms;
+        }
+        self.time_ms = self.time_ms.max(time_ms);
+        self.time_ms
+    }
+
+    fn set_level(
+        &mut self,
+        context: &Context<'_>,
+        level: FormatLevel,
+    ) -> Result<Response, ErrorCode> {
+        if level < self.level {
+            return Err(ErrorCode::BadArguments);
+        }
+        if level > self.level {
+            for (id, session) in self.sessions.iter() {
+                self.digest.remove(session.digest_term(id, self.level));
+                self.digest.add(session.digest_term(id, level));
+            }
+            self.level = level;
+            self.time_ms = context.time_ms;
+        }
+        Ok(Response::Empty)
+    }
+
+    /// The attachment that a command of this stamp gives the session.
+    fn attachment(&self, session: i64, stamp: Option<Stamp>) -> Attachment {
+        let stamp = stamp.filter(|_| self.level >= FormatLevel::Attachments);
+        Attachment::new(session, stamp.map(|stamp| stamp.nonce))
     }
 
     fn open_session(
@@ -86,12 +200,14 @@ impl Tree {
         id: i64,
         password: [u8; 16],
         timeout_ms: i32,
+        attachment: Attachment,
     ) -> Result<Response, ErrorCode> {
-        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms) {
+        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms, attachment) {
             return Err(ErrorCode::BadArguments);
         }
-        self.digest
-            .add(digest::session_term(id, &password, timeout_ms));
+        if let Some(session) = self.sessions.get(id) {
+            self.digest.add(session.digest_term(id, self.level));
+        }
         Ok(Response::Empty)
     }
 
@@ -100,17 +216,18 @@ impl Tree {
         id: i64,
         password: &[u8; 16],
         timeout_ms: i32,
+        attachment: Attachment,
     ) -> Result<Response, ErrorCode> {
+        let level = self.level;
         let session = self
             .sessions
             .get_mut(id)
             .filter(|session| session.password == *password)
             .ok_or(ErrorCode::SessionExpired)?;
-        let before = std::mem::replace(&mut session.timeout_ms, timeout_ms);
-        self.digest
-            .remove(digest::session_term(id, password, before));
-        self.digest
-            .add(digest::session_term(id, password, timeout_ms));
+        self.digest.remove(session.digest_term(id, level));
+        session.timeout_ms = timeout_ms;
+        session.attachment = attachment;
+        self.digest.add(session.digest_term(id, level));
         Ok(Response::Empty)
     }
 
@@ -121,11 +238,7 @@ impl Tree {
         effects: &mut impl Effects,
     ) -> Result<Response, ErrorCode> {
         let session = self.sessions.close(id).ok_or(ErrorCode::SessionExpired)?;
-        self.digest.remove(digest::session_term(
-            id,
-            &session.password,
-            session.timeout_ms,
-        ));
+        self.digest.remove(session.digest_term(id, self.level));
         let mut doomed: Vec<(String, NodeId)> = session
             .ephemerals
             .iter()
@@ -145,9 +258,6 @@ impl Tree {
         body: &[u8],
         effects: &mut impl Effects,
     ) -> Result<Response, ErrorCode> {
-        if self.sessions.get(context.session).is_none() {
-            return Err(ErrorCode::SessionExpired);
-        }
         let request =
             Request::decode(op, body, &APPLY_LIMITS).map_err(|_| ErrorCode::MarshallingError)?;
         let recorder = &mut Direct(effects);

@@ -1,39 +1,54 @@
 //! The payload of one log entry: what the leader decided to do, in order, and when
 //! (`docs/internals/format.md`, "Log entry payload"). Owns the bytes; the reader is total, refuses
 //! what it does not know, and checks the whole payload before anything of it is applied, so that no
-//! replica stops in the middle of an entry.
+//! replica stops in the middle of an entry. A tree of format level 1 gets version 1, any other
+//! version 2; both are read.
 //!
 //! ```text
-//! payload  := version:u8=1  time_ms:zigzag  identities  commands
+//! payload    := version:u8  time_ms:zigzag  identities  n:varint  record × n
 //! identities := n:varint  { m:varint  { scheme:string  id:string } × m } × n
-//! commands := n:varint  { kind:u8  session:i64le  cxid:zigzag  identity:varint  body } × n
+//! version 1
+//!   record   := kind:u8  session:i64le  cxid:zigzag  identity:varint  body
+//! version 2
+//!   record   := command | group
+//!   command  := kind:u8  cxid:zigzag  body              (of the group before it)
+//!   group    := kind:u8=7  session:i64le  identity:varint  nonce:u64le
+//!               [nonce != 0: sequence:varint]           (of the group's first command)
 //! body 1 open      := session_id:i64le  password:16 bytes  timeout_ms:zigzag
 //! body 2 re-attach := as open
 //! body 3 close     := session_id:i64le  reason:u8 (0 client, 1 expired)
 //! body 4 write     := op:zigzag  request:bytes    (the request's body as the client sent it)
 //! body 5 reap      := path:string  czxid:i64le
+//! body 6 set level := level:varint                (version 2)
 //! string, bytes := len:varint  len × byte
 //! ```
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use baton_proto::{OpCode, PASSWORD_BYTES};
 use bytes::Bytes;
 
+use crate::attachment::Stamp;
 use crate::identity::Identity;
+use crate::level::FormatLevel;
 use crate::varint::{ReadError, Reader, put_bytes, put_i64, put_u64};
 
-/// The format that this version writes, and the only one that it reads.
-pub const BATCH_VERSION: u8 = 1;
+/// The newest format; all since 1 are read.
+pub const BATCH_VERSION: u8 = 2;
 
 const OPEN: u8 = 1;
 const REATTACH: u8 = 2;
 const CLOSE: u8 = 3;
 const WRITE: u8 = 4;
 const REAP: u8 = 5;
+const SET_LEVEL: u8 = 6;
+const GROUP: u8 = 7;
 
-/// Fewest bytes that a command takes.
-const MIN_COMMAND_BYTES: usize = 12;
+/// Fewest bytes of a record of version 1 and of version 2.
+const MIN_RECORD_BYTES: [usize; 2] = [12, 3];
+/// Bytes of a short write. Room is reserved for no more commands than the payload has of these.
+const SHORT_WRITE_BYTES: usize = 12;
 
 /// Why a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,6 +103,8 @@ pub enum Command<'a> {
         /// The zxid of its creation: a later znode of the same name is left alone.
         czxid: i64,
     },
+    /// Raises the format level of the tree. Refused if the tree is at a higher one. Takes no zxid.
+    SetLevel(FormatLevel),
 }
 
 /// A command and who gave it.
@@ -100,6 +117,9 @@ pub struct BatchItem<'a> {
     pub cxid: i32,
     /// The place of the session's identity in [`Batch::identities`].
     pub identity: u32,
+    /// The attachment that the command comes from; for an opening or a re-attachment the one that
+    /// it begins. `None` for the server itself, and in batches of version 1.
+    pub stamp: Option<Stamp>,
     /// What to do.
     pub command: Command<'a>,
 }
@@ -110,9 +130,15 @@ pub struct BatchItem<'a> {
 pub enum BatchError {
     /// A format of another version of Baton.
     #[error(
-        "the log entry has payload format {0}, this version reads {BATCH_VERSION}: start the version of Baton that wrote it"
+        "the log entry has payload format {0}, this version reads formats up to {BATCH_VERSION}: start the version of Baton that wrote it"
     )]
     UnknownVersion(u8),
+    /// The entry raises the format level to one of a newer version of Baton.
+    #[error(
+        "the log entry raises the format level to {0}, this version knows levels up to {newest}: start a newer version of Baton",
+        newest = FormatLevel::NEWEST.number()
+    )]
+    UnknownLevel(u64),
     /// The payload ends too early.
     #[error(
         "the log entry's payload ends inside the value at byte {offset}: verify the log with `baton wal verify`"
@@ -164,9 +190,10 @@ impl<'a> Batch<'a> {
     pub fn decode(payload: &'a [u8]) -> Result<Self, BatchError> {
         let mut from = Reader::new(payload);
         let version = from.u8()?;
-        if version != BATCH_VERSION {
-            return Err(BatchError::UnknownVersion(version));
-        }
+        let min_record_bytes = usize::from(version)
+            .checked_sub(1)
+            .and_then(|known| MIN_RECORD_BYTES.get(known))
+            .ok_or(BatchError::UnknownVersion(version))?;
         let time_ms = from.i64()?;
         let count = from.count()?;
         let mut identities = Vec::with_capacity(count.min(64));
@@ -175,12 +202,18 @@ impl<'a> Batch<'a> {
         }
         let start = from.offset();
         let count = from.count()?;
-        if count > from.remaining() / MIN_COMMAND_BYTES {
+        if count > from.remaining() / min_record_bytes {
             return Err(BatchError::Truncated { offset: start });
         }
-        let mut items = Vec::with_capacity(count);
+        let likely = count.min(from.remaining() / SHORT_WRITE_BYTES);
+        let mut items = Vec::with_capacity(likely);
+        let mut group = None;
         for _ in 0..count {
-            items.push(read_item(&mut from, identities.len())?);
+            if version == 1 {
+                items.push(read_item(&mut from, identities.len())?);
+            } else if let Some(item) = read_record(&mut from, identities.len(), &mut group)? {
+                items.push(item);
+            }
         }
         if from.remaining() > 0 {
             return Err(BatchError::TrailingBytes {
@@ -233,18 +266,87 @@ fn read_identity(from: &mut Reader<'_>) -> Result<Identity, BatchError> {
     Ok(identity)
 }
 
+/// A record of version 1.
 fn read_item<'a>(from: &mut Reader<'a>, identities: usize) -> Result<BatchItem<'a>, BatchError> {
     let kind_at = from.offset();
     let kind = from.u8()?;
+    if kind >= SET_LEVEL {
+        return Err(BatchError::Invalid { offset: kind_at });
+    }
     let session = from.fixed_i64()?;
     let cxid = from.i32()?;
+    let identity = read_place(from, identities)?;
+    Ok(BatchItem {
+        session,
+        cxid,
+        identity,
+        stamp: None,
+        command: read_body(from, kind, kind_at)?,
+    })
+}
+
+/// What the commands of a group have in common, and the number of its next one.
+struct Group {
+    session: i64,
+    identity: u32,
+    nonce: Option<NonZeroU64>,
+    sequence: u64,
+}
+
+/// A record of version 2; `None` if it begins a group, which is then `group`.
+fn read_record<'a>(
+    from: &mut Reader<'a>,
+    identities: usize,
+    group: &mut Option<Group>,
+) -> Result<Option<BatchItem<'a>>, BatchError> {
+    let kind_at = from.offset();
+    let kind = from.u8()?;
+    if kind == GROUP {
+        let session = from.fixed_i64()?;
+        let identity = read_place(from, identities)?;
+        let nonce = NonZeroU64::new(u64::from_le_bytes(from.array()?));
+        let sequence = nonce.map_or(Ok(0), |_| from.u64())?;
+        *group = Some(Group {
+            session,
+            identity,
+            nonce,
+            sequence,
+        });
+        return Ok(None);
+    }
+    let Some(group) = group else {
+        return Err(BatchError::Invalid { offset: kind_at });
+    };
+    let sequence = group.sequence;
+    group.sequence = sequence
+        .checked_add(1)
+        .ok_or(BatchError::Invalid { offset: kind_at })?;
+    Ok(Some(BatchItem {
+        session: group.session,
+        cxid: from.i32()?,
+        identity: group.identity,
+        stamp: group.nonce.map(|nonce| Stamp { nonce, sequence }),
+        command: read_body(from, kind, kind_at)?,
+    }))
+}
+
+/// The place of an identity among `identities` ones.
+fn read_place(from: &mut Reader<'_>, identities: usize) -> Result<u32, BatchError> {
     let offset = from.offset();
-    let identity = from.u32()?;
-    if identity as usize >= identities {
+    let place = from.u32()?;
+    if place as usize >= identities {
         return Err(BatchError::Invalid { offset });
     }
+    Ok(place)
+}
+
+fn read_body<'a>(
+    from: &mut Reader<'a>,
+    kind: u8,
+    kind_at: usize,
+) -> Result<Command<'a>, BatchError> {
     let offset = from.offset();
-    let command = match kind {
+    Ok(match kind {
         OPEN => Command::OpenSession {
             session_id: from.fixed_i64()?,
             password: from.array()?,
@@ -271,88 +373,105 @@ fn read_item<'a>(from: &mut Reader<'a>, identities: usize) -> Result<BatchItem<'
             path: from.str()?,
             czxid: from.fixed_i64()?,
         },
+        SET_LEVEL => {
+            let number = from.u64()?;
+            let level = FormatLevel::from_number(number);
+            Command::SetLevel(level.ok_or(BatchError::UnknownLevel(number))?)
+        }
         _ => return Err(BatchError::Invalid { offset: kind_at }),
-    };
-    Ok(BatchItem {
-        session,
-        cxid,
-        identity,
-        command,
     })
 }
 
-/// Collects the commands of one log entry.
+/// Collects the commands of one log entry, in groups of one session each.
 #[derive(Debug)]
 pub struct BatchBuilder {
+    level: FormatLevel,
     time_ms: i64,
     identities: BTreeMap<Identity, u32>,
     identity_bytes: Vec<u8>,
     last_identity: Option<(Identity, u32)>,
-    commands: Vec<u8>,
+    /// Session and place of the identity of the present group; `None` before the first.
+    group: Option<(i64, u32)>,
+    record_bytes: Vec<u8>,
+    records: usize,
     len: usize,
 }
 
 impl BatchBuilder {
-    /// An empty batch, made at this time by the leader's wall clock, in milliseconds since the Unix
-    /// epoch.
+    /// An empty batch for a tree of this level, made at this time by the leader's wall clock, in
+    /// milliseconds since the Unix epoch.
     #[must_use]
-    pub const fn new(time_ms: i64) -> Self {
+    pub const fn new(level: FormatLevel, time_ms: i64) -> Self {
         Self {
+            level,
             time_ms,
             identities: BTreeMap::new(),
             identity_bytes: Vec::new(),
             last_identity: None,
-            commands: Vec::new(),
+            group: None,
+            record_bytes: Vec::new(),
+            records: 0,
             len: 0,
         }
     }
 
-    /// Adds a command of `session`, with the client's number for it and the identity of the
-    /// connection.
-    pub fn push(&mut self, session: i64, cxid: i32, identity: &Identity, command: Command<'_>) {
+    /// A batch that raises the level of a tree to `level`, and is written in the format of that
+    /// level: a version of Baton that does not know the level does not read the batch either.
+    #[must_use]
+    pub fn raising(level: FormatLevel, time_ms: i64) -> Self {
+        let mut builder = Self::new(level, time_ms);
+        builder.push(0, Command::SetLevel(level));
+        builder
+    }
+
+    /// Begins a group: the commands pushed next are given by `session`, through a connection of
+    /// this identity. `first` is the stamp of the first of them, and each next one has the next
+    /// number; `None` for what the server does by itself. A tree of level 1 stores no stamps.
+    pub fn begin(&mut self, session: i64, identity: &Identity, first: Option<Stamp>) {
         let identity = self.intern(identity);
-        let out = &mut self.commands;
+        self.group = Some((session, identity));
+        if self.level >= FormatLevel::Attachments {
+            let out = &mut self.record_bytes;
+            out.push(GROUP);
+            out.extend_from_slice(&session.to_le_bytes());
+            put_u64(out, identity.into());
+            let nonce = first.map_or(0, |first| first.nonce.get());
+            out.extend_from_slice(&nonce.to_le_bytes());
+            if let Some(first) = first {
+                put_u64(out, first.sequence);
+            }
+            self.records += 1;
+        }
+    }
+
+    /// Adds a command to the present group, with the client's number for it. Without a group, it is
+    /// the server's own.
+    pub fn push(&mut self, cxid: i32, command: Command<'_>) {
+        let (session, identity) = match self.group {
+            Some(group) => group,
+            None => {
+                self.begin(0, &Identity::anonymous(), None);
+                (0, 0)
+            }
+        };
+        let out = &mut self.record_bytes;
         out.push(match command {
             Command::OpenSession { .. } => OPEN,
             Command::ReattachSession { .. } => REATTACH,
             Command::CloseSession { .. } => CLOSE,
             Command::Write { .. } => WRITE,
             Command::DeleteContainer { .. } => REAP,
+            Command::SetLevel(_) => SET_LEVEL,
         });
-        out.extend_from_slice(&session.to_le_bytes());
-        put_i64(out, cxid.into());
-        put_u64(out, identity.into());
-        match command {
-            Command::OpenSession {
-                session_id,
-                password,
-                timeout_ms,
-            }
-            | Command::ReattachSession {
-                session_id,
-                password,
-                timeout_ms,
-            } => {
-                out.extend_from_slice(&session_id.to_le_bytes());
-                out.extend_from_slice(&password);
-                put_i64(out, timeout_ms.into());
-            }
-            Command::CloseSession { session_id, reason } => {
-                out.extend_from_slice(&session_id.to_le_bytes());
-                out.push(match reason {
-                    CloseReason::Client => 0,
-                    CloseReason::Expired => 1,
-                });
-            }
-            Command::Write { op, body } => {
-                put_i64(out, op.code().into());
-                put_bytes(out, body);
-            }
-            Command::DeleteContainer { path, czxid } => {
-                put_bytes(out, path.as_bytes());
-                out.extend_from_slice(&czxid.to_le_bytes());
-            }
+        if self.level == FormatLevel::Initial {
+            out.extend_from_slice(&session.to_le_bytes());
+            put_i64(out, cxid.into());
+            put_u64(out, identity.into());
+        } else {
+            put_i64(out, cxid.into());
         }
+        put_body(out, command);
+        self.records += 1;
         self.len += 1;
     }
 
@@ -388,23 +507,58 @@ impl BatchBuilder {
         self.len == 0
     }
 
-    /// Size of the commands so far, in bytes: nearly that of the payload.
+    /// Size of the records so far, in bytes: nearly that of the payload.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.commands.len()
+        self.record_bytes.len()
     }
 
     /// The payload.
     #[must_use]
     pub fn finish(self) -> Bytes {
-        let size = self.identity_bytes.len() + self.commands.len() + 32;
+        let size = self.identity_bytes.len() + self.record_bytes.len() + 32;
         let mut out = Vec::with_capacity(size);
-        out.push(BATCH_VERSION);
+        out.push(self.level.batch_version());
         put_i64(&mut out, self.time_ms);
         put_u64(&mut out, self.identities.len() as u64);
         out.extend_from_slice(&self.identity_bytes);
-        put_u64(&mut out, self.len as u64);
-        out.extend_from_slice(&self.commands);
+        put_u64(&mut out, self.records as u64);
+        out.extend_from_slice(&self.record_bytes);
         out.into()
+    }
+}
+
+fn put_body(out: &mut Vec<u8>, command: Command<'_>) {
+    match command {
+        Command::OpenSession {
+            session_id,
+            password,
+            timeout_ms,
+        }
+        | Command::ReattachSession {
+            session_id,
+            password,
+            timeout_ms,
+        } => {
+            out.extend_from_slice(&session_id.to_le_bytes());
+            out.extend_from_slice(&password);
+            put_i64(out, timeout_ms.into());
+        }
+        Command::CloseSession { session_id, reason } => {
+            out.extend_from_slice(&session_id.to_le_bytes());
+            out.push(match reason {
+                CloseReason::Client => 0,
+                CloseReason::Expired => 1,
+            });
+        }
+        Command::Write { op, body } => {
+            put_i64(out, op.code().into());
+            put_bytes(out, body);
+        }
+        Command::DeleteContainer { path, czxid } => {
+            put_bytes(out, path.as_bytes());
+            out.extend_from_slice(&czxid.to_le_bytes());
+        }
+        Command::SetLevel(level) => put_u64(out, level.number()),
     }
 }

@@ -24,9 +24,14 @@ impl Digest {
         self.0 = self.0.wrapping_sub(term);
     }
 
-    /// The digest of the state after `zxid`.
+    /// The digest of a state of level 1 after `zxid`.
     pub(crate) fn value(self, zxid: i64) -> u64 {
         hash_words(&[self.0, zxid as u64], 0)
+    }
+
+    /// The digest of a state of a later level after `zxid`, whose last entry has that time.
+    pub(crate) fn value_at_level(self, zxid: i64, level: u64, time_ms: i64) -> u64 {
+        hash_words(&[self.0, zxid as u64, level, time_ms as u64], 0)
     }
 }
 
@@ -66,12 +71,38 @@ pub(crate) fn family_term(path_hash: u64, node: &Node, family: &Family, acl_hash
     )
 }
 
-/// The term of a session.
+/// The term of a session in a tree of level 1.
 pub(crate) fn session_term(id: i64, password: &[u8; PASSWORD_BYTES], timeout_ms: i32) -> u64 {
     hash_words(
         &[id as u64, u64::from(timeout_ms as u32), xxh3_64(password)],
         1,
     )
+}
+
+/// The term of a session that stores its attachment, without what its sequence adds.
+pub(crate) fn attached_session_term(
+    id: i64,
+    password: &[u8; PASSWORD_BYTES],
+    timeout_ms: i32,
+    nonce: u64,
+    is_broken: bool,
+) -> u64 {
+    hash_words(
+        &[
+            id as u64,
+            u64::from(timeout_ms as u32),
+            xxh3_64(password),
+            nonce,
+            u64::from(is_broken),
+        ],
+        2,
+    )
+}
+
+/// What each applied command of an attachment adds to the digest. It is odd, so that no two numbers
+/// of a sequence add the same. A sum and not a hash: every write adds to it.
+pub(crate) fn sequence_step(session: i64, nonce: u64) -> u64 {
+    hash_words(&[session as u64, nonce], 3) | 1
 }
 
 fn hash_words(words: &[u64], seed: u64) -> u64 {

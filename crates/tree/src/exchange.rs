@@ -8,6 +8,7 @@ use baton_proto::{Acl, PASSWORD_BYTES, path};
 
 use crate::acl_table::{AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
+use crate::attachment::Attachment;
 use crate::kind::{Kind, is_session_id};
 use crate::restore::{RestoreError, quota_root, take_stock};
 use crate::sessions::Sessions;
@@ -147,7 +148,8 @@ impl Assembly {
         password: [u8; PASSWORD_BYTES],
         timeout_ms: i32,
     ) -> Result<(), AssembleError> {
-        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms) {
+        let attachment = Attachment::new(id, None);
+        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms, attachment) {
             return Err(AssembleError::BadSession(id));
         }
         Ok(())

@@ -21,16 +21,18 @@
 //! | `snapshot_content` | a snapshot's bytes |
 //! | `batch` | the payload of a log entry |
 //! | `sessions`, `walk` | sessions and their ephemerals; a walk over all znodes |
+//! | `attachment` | **which connection writes for a session, and which command is the next** |
 //! | `digest` | the digest of the whole tree |
 //! | `effects` | what a command reports |
 //! | `arena`, `acl_table`, `identity` | znodes in memory; ACLs stored once each; who a client is |
-//! | `kind`, `varint` | persistent, ephemeral, container, TTL; encoded numbers |
+//! | `kind`, `level`, `varint` | kinds of znodes; format levels; encoded numbers |
 
 #![forbid(unsafe_code)]
 
 mod acl_table;
 mod apply;
 mod arena;
+mod attachment;
 mod batch;
 mod change;
 mod digest;
@@ -38,6 +40,7 @@ mod effects;
 mod exchange;
 mod identity;
 mod kind;
+mod level;
 mod multi;
 mod quota;
 mod read;
@@ -54,10 +57,12 @@ mod walk;
 mod write;
 
 pub use acl_table::AclList;
+pub use attachment::{Stamp, Unapplied};
 pub use batch::{BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, CloseReason, Command};
 pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};
+pub use level::FormatLevel;
 pub use quota::QuotaState;
 pub use read::ChildNames;
 pub use reap::ReapCandidate;

@@ -9,8 +9,10 @@ use baton_proto::{Acl, Perms};
 
 use crate::acl_table::{AclId, AclTable, OPEN};
 use crate::arena::{Arena, NewNode, NodeId, ROOT};
+use crate::attachment::Attachment;
 use crate::digest::{self, Digest};
 use crate::kind::{Kind, is_session_id};
+use crate::level::FormatLevel;
 use crate::quota::QUOTA_PATH;
 use crate::sessions::Sessions;
 use crate::snapshot_content::{
@@ -29,9 +31,15 @@ const MAX_SLOTS: u64 = 1 << 30;
 pub enum RestoreError {
     /// A format of another version of Baton.
     #[error(
-        "the snapshot has content format {0}, this version reads {SNAPSHOT_VERSION}: start the version of Baton that wrote it"
+        "the snapshot has content format {0}, this version reads formats up to {SNAPSHOT_VERSION}: start the version of Baton that wrote it"
     )]
     UnknownVersion(u8),
+    /// A format level of a newer version of Baton.
+    #[error(
+        "the snapshot has format level {0}, this version knows levels up to {newest}: start a newer version of Baton",
+        newest = FormatLevel::NEWEST.number()
+    )]
+    UnknownLevel(u64),
     /// The chunk does not say what it should.
     #[error(
         "chunk {chunk} of the snapshot is broken at byte {offset}: remove this snapshot and start from an older one"
@@ -66,6 +74,8 @@ struct Head {
     nodes: u64,
     sessions: u64,
     digest: u64,
+    level: FormatLevel,
+    time_ms: i64,
 }
 
 /// A tree in the making. Feed it the chunks in the order in which they were handed out, then finish
@@ -162,7 +172,7 @@ impl Restore {
 
     fn read_head(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
         let version = from.u8()?;
-        if version != SNAPSHOT_VERSION {
+        if !(1..=SNAPSHOT_VERSION).contains(&version) {
             return Err(ChunkError::Other(RestoreError::UnknownVersion(version)));
         }
         let zxid = from.i64()?;
@@ -172,14 +182,22 @@ impl Restore {
         if nodes > slots || slots > MAX_SLOTS {
             return Err(ReadError::Invalid(offset).into());
         }
+        let sessions = from.u64()?;
+        let digest = u64::from_le_bytes(from.array()?);
+        let (level, time_ms) = match version {
+            1 => (FormatLevel::Initial, 0),
+            _ => (read_level(from, version)?, from.i64()?),
+        };
         self.renumbered = vec![0; slots as usize];
         // A head that lies about the count costs no more than this.
         self.arena.reserve((nodes as usize).min(1 << 24));
         self.head = Some(Head {
             zxid,
             nodes,
-            sessions: from.u64()?,
-            digest: u64::from_le_bytes(from.array()?),
+            sessions,
+            digest,
+            level,
+            time_ms,
         });
         Ok(())
     }
@@ -189,10 +207,32 @@ impl Restore {
         let id = from.fixed_i64()?;
         let password = from.array()?;
         let timeout_ms = from.i32()?;
-        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms) {
+        let attachment = self.read_attachment(from, id)?;
+        let attachment = attachment.ok_or(ReadError::Invalid(offset))?;
+        if !is_session_id(id) || !self.sessions.open(id, password, timeout_ms, attachment) {
             return Err(ReadError::Invalid(offset).into());
         }
         Ok(())
+    }
+
+    /// The attachment of session `id`; `None` if it contradicts itself.
+    fn read_attachment(
+        &self,
+        from: &mut Reader<'_>,
+        id: i64,
+    ) -> Result<Option<Attachment>, ReadError> {
+        let level = self.head.as_ref().map(|head| head.level);
+        if level.is_none_or(|level| level < FormatLevel::Attachments) {
+            return Ok(Some(Attachment::new(id, None)));
+        }
+        let nonce = u64::from_le_bytes(from.array()?);
+        let last_sequence = from.u64()?;
+        let is_broken = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Ok(None),
+        };
+        Ok(Attachment::restored(id, nonce, last_sequence, is_broken))
     }
 
     fn read_acl(&mut self, from: &mut Reader<'_>) -> Result<(), ChunkError> {
@@ -285,6 +325,8 @@ impl Restore {
         self.renumber_acls()?;
         let quotas = quota_root(&self.arena)?;
         let mut tree = Tree::of_parts(self.arena, self.acls, self.sessions, quotas, head.zxid);
+        tree.level = head.level;
+        tree.time_ms = head.time_ms;
         let reached = take_stock(&mut tree)?;
         if reached != head.nodes {
             return Err(RestoreError::Inconsistent("a znode hangs below itself"));
@@ -377,14 +419,22 @@ pub(crate) fn take_stock(tree: &mut Tree) -> Result<u64, RestoreError> {
         tree.note_kind(kind, id);
     }
     for (id, session) in tree.sessions.iter() {
-        sum.add(digest::session_term(
-            id,
-            &session.password,
-            session.timeout_ms,
-        ));
+        sum.add(session.digest_term(id, tree.level));
     }
     tree.digest = sum;
     Ok(reached)
+}
+
+/// The level in a head of this version, which is that of a tree written in it.
+fn read_level(from: &mut Reader<'_>, version: u8) -> Result<FormatLevel, ChunkError> {
+    let offset = from.offset();
+    let number = from.u64()?;
+    let level = FormatLevel::from_number(number)
+        .ok_or(ChunkError::Other(RestoreError::UnknownLevel(number)))?;
+    if level.snapshot_version() != version {
+        return Err(ReadError::Invalid(offset).into());
+    }
+    Ok(level)
 }
 
 enum ChunkError {

@@ -7,12 +7,16 @@ use std::ops::Bound;
 use baton_proto::PASSWORD_BYTES;
 
 use crate::arena::NodeId;
+use crate::attachment::Attachment;
+use crate::digest;
+use crate::level::FormatLevel;
 
 /// An open session.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) password: [u8; PASSWORD_BYTES],
     pub(crate) timeout_ms: i32,
+    pub(crate) attachment: Attachment,
     pub(crate) ephemerals: BTreeSet<NodeId>,
 }
 
@@ -27,6 +31,12 @@ pub struct SessionInfo {
     pub timeout_ms: i32,
     /// Number of its ephemerals.
     pub ephemerals: usize,
+    /// Nonce of the attachment that may write for it; 0 if it has none.
+    pub nonce: u64,
+    /// Number of the last applied command of that attachment.
+    pub last_sequence: u64,
+    /// Whether a command of that attachment was lost, so that its later ones are refused.
+    pub is_broken: bool,
 }
 
 /// How far a walk over all ephemerals has come; see
@@ -51,6 +61,7 @@ impl Sessions {
         id: i64,
         password: [u8; PASSWORD_BYTES],
         timeout_ms: i32,
+        attachment: Attachment,
     ) -> bool {
         if self.open.contains_key(&id) {
             return false;
@@ -58,6 +69,7 @@ impl Sessions {
         let session = Session {
             password,
             timeout_ms,
+            attachment,
             ephemerals: BTreeSet::new(),
         };
         self.open.insert(id, session);
@@ -120,6 +132,25 @@ impl Session {
             password: self.password,
             timeout_ms: self.timeout_ms,
             ephemerals: self.ephemerals.len(),
+            nonce: self.attachment.nonce(),
+            last_sequence: self.attachment.last_sequence(),
+            is_broken: self.attachment.is_broken(),
+        }
+    }
+
+    /// What session `id` adds to the digest of a tree of this level.
+    pub(crate) fn digest_term(&self, id: i64, level: FormatLevel) -> u64 {
+        let attachment = &self.attachment;
+        match level {
+            FormatLevel::Initial => digest::session_term(id, &self.password, self.timeout_ms),
+            FormatLevel::Attachments => digest::attached_session_term(
+                id,
+                &self.password,
+                self.timeout_ms,
+                attachment.nonce(),
+                attachment.is_broken(),
+            )
+            .wrapping_add(attachment.digest_steps()),
         }
     }
 }

@@ -11,9 +11,8 @@ use std::collections::VecDeque;
 
 use crate::acl_table::OPEN;
 use crate::arena::{NodeId, ROOT};
-use crate::snapshot_content::{
-    ACLS, END, HEAD, MAX_CHUNK_BYTES, NODES, SESSIONS, SNAPSHOT_VERSION, Walk,
-};
+use crate::level::FormatLevel;
+use crate::snapshot_content::{ACLS, END, HEAD, MAX_CHUNK_BYTES, NODES, SESSIONS, Walk};
 use crate::tree::Tree;
 use crate::varint::{put_bytes, put_i64, put_u64};
 
@@ -33,12 +32,17 @@ impl Tree {
             return Err(SnapshotBusy);
         }
         self.epoch += 1;
-        let mut head = vec![HEAD, SNAPSHOT_VERSION];
+        let has_attachments = self.level >= FormatLevel::Attachments;
+        let mut head = vec![HEAD, self.level.snapshot_version()];
         put_i64(&mut head, self.zxid);
         put_u64(&mut head, self.arena.len() as u64);
         put_u64(&mut head, self.arena.slots().into());
         put_u64(&mut head, self.sessions.iter().len() as u64);
         head.extend_from_slice(&self.digest().to_le_bytes());
+        if has_attachments {
+            put_u64(&mut head, self.level.number());
+            put_i64(&mut head, self.time_ms);
+        }
         let mut walk = Walk {
             next: ROOT + 1,
             end: self.arena.slots(),
@@ -53,6 +57,12 @@ impl Tree {
             chunk.extend_from_slice(&id.to_le_bytes());
             chunk.extend_from_slice(&session.password);
             put_i64(&mut chunk, session.timeout_ms.into());
+            if has_attachments {
+                let attachment = &session.attachment;
+                chunk.extend_from_slice(&attachment.nonce().to_le_bytes());
+                put_u64(&mut chunk, attachment.last_sequence());
+                chunk.push(attachment.is_broken().into());
+            }
             if chunk.len() >= MAX_CHUNK_BYTES {
                 walk.ready
                     .push_back(std::mem::replace(&mut chunk, vec![SESSIONS]));

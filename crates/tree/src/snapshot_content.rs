@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! chunk    := kind:u8  record*                    (to the end of the chunk)
-//! 1 head   := version:u8=1  zxid:zigzag  nodes:varint  slots:varint  sessions:varint  digest:u64le
+//! 1 head   := version:u8  zxid:zigzag  nodes:varint  slots:varint  sessions:varint  digest:u64le
+//!             [version 2: level:varint  time_ms:zigzag]
 //! 2 session:= id:i64le  password:16 bytes  timeout_ms:zigzag
+//!             [version 2: nonce:u64le  last_sequence:varint  is_broken:u8]
 //! 3 acl    := number:varint  n:varint  { perms:zigzag  scheme:string  id:string } × n
 //! 4 node   := number:varint  parent:varint  flags:u8  name:string
 //!             czxid:varint  mzxid-czxid:varint  ctime:zigzag  mtime-ctime:zigzag  birth:varint
@@ -19,8 +21,9 @@ use crate::acl_table::{AclId, OPEN};
 use crate::arena::{Family, Node, NodeId, ROOT};
 use crate::varint::{put_bytes, put_i64, put_u64};
 
-/// The content format that this version writes, and the only one that it reads.
-pub const SNAPSHOT_VERSION: u8 = 1;
+/// The newest content format; all since 1 are read. The format level of the tree decides which one
+/// is written.
+pub const SNAPSHOT_VERSION: u8 = 2;
 
 /// A chunk is handed out as soon as it is as long as this; it is longer only by a part of its last
 /// record.

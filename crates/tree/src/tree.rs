@@ -11,6 +11,7 @@ use crate::arena::{Arena, NewNode, Node, NodeId, ROOT};
 use crate::digest::{self, Digest};
 use crate::identity::Identity;
 use crate::kind::Kind;
+use crate::level::FormatLevel;
 use crate::sessions::Sessions;
 use crate::snapshot_content::Walk;
 
@@ -29,6 +30,9 @@ pub struct Tree {
     /// The znode above all quotas.
     pub(crate) quotas: NodeId,
     pub(crate) zxid: i64,
+    pub(crate) level: FormatLevel,
+    /// Time of the newest command. Kept from level 2 on; 0 before.
+    pub(crate) time_ms: i64,
     pub(crate) digest: Digest,
     /// Counts snapshots: a znode with an older epoch is as it was when the current snapshot began.
     pub(crate) epoch: u32,
@@ -89,6 +93,8 @@ impl Tree {
             reaped: BTreeSet::new(),
             quotas,
             zxid,
+            level: FormatLevel::Initial,
+            time_ms: 0,
             digest: Digest::default(),
             epoch: 0,
             walk: None,
@@ -105,7 +111,18 @@ impl Tree {
     /// time.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.digest.value(self.zxid)
+        match self.level {
+            FormatLevel::Initial => self.digest.value(self.zxid),
+            level => self
+                .digest
+                .value_at_level(self.zxid, level.number(), self.time_ms),
+        }
+    }
+
+    /// The format level: which formats the log's writer may use.
+    #[must_use]
+    pub const fn level(&self) -> FormatLevel {
+        self.level
     }
 
     pub(crate) fn family_term(&self, path_hash: u64, node: &Node) -> u64 {

@@ -2,13 +2,13 @@
 //! the program.
 
 use baton_proto::{ErrorCode, MultiResult, Response, path};
-use baton_tree::Tree;
+use baton_tree::{FormatLevel, Tree};
 use proptest::prelude::*;
 
-use crate::common::program::{Line, Machine, Reference, identity, program};
+use crate::common::program::{Line, Machine, Reference, identity, level, program};
 
-fn run_both(lines: &[Line]) {
-    let mut machine = Machine::new();
+fn run_both(level: FormatLevel, lines: &[Line]) {
+    let mut machine = Machine::new(level);
     let mut reference = Reference::new();
     for line in lines {
         let (outcome, seen) = machine.take(line);
@@ -81,14 +81,16 @@ proptest! {
     #![proptest_config(crate::common::cases(600))]
 
     #[test]
-    fn every_program_ends_as_in_the_model(lines in program(60)) {
-        run_both(&lines);
+    fn every_program_ends_as_in_the_model(level in level(), lines in program(60)) {
+        run_both(level, &lines);
     }
 
     #[test]
-    fn replicas_that_apply_the_same_have_the_same_digest_and_order(lines in program(60)) {
-        let mut one = Machine::new();
-        let mut two = Machine::new();
+    fn replicas_that_apply_the_same_have_the_same_digest_and_order(
+        level in level(), lines in program(60),
+    ) {
+        let mut one = Machine::new(level);
+        let mut two = Machine::new(level);
         for line in &lines {
             one.take(line);
             two.take(line);

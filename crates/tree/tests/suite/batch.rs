@@ -1,9 +1,12 @@
 //! The payload of a log entry: it reads back as it was written, and nothing but a whole one reads
 //! at all.
 
+use std::num::NonZeroU64;
+
 use baton_proto::OpCode;
 use baton_tree::{
-    BATCH_VERSION, Batch, BatchBuilder, BatchError, CloseReason, Command, Identity, Tree,
+    BATCH_VERSION, Batch, BatchBuilder, BatchError, CloseReason, Command, FormatLevel, Identity,
+    Stamp, Tree,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,6 +18,8 @@ enum Made {
     Close(i64, bool),
     Write(OpCode, Vec<u8>),
     Reap(String, i64),
+    /// Version 2 only.
+    SetLevel(FormatLevel),
 }
 
 impl Made {
@@ -43,13 +48,14 @@ impl Made {
                 path,
                 czxid: *czxid,
             },
+            Self::SetLevel(level) => Command::SetLevel(*level),
         }
     }
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn made(level: FormatLevel) -> BoxedStrategy<Made> {
     let session = || (any::<i64>(), any::<[u8; 16]>(), any::<i32>());
-    prop_oneof![
+    let of_version_1 = prop_oneof![
         session().prop_map(|(id, password, timeout)| Made::Open(id, password, timeout)),
         session().prop_map(|(id, password, timeout)| Made::Reattach(id, password, timeout)),
         (any::<i64>(), any::<bool>()).prop_map(|(id, expired)| Made::Close(id, expired)),
@@ -59,7 +65,17 @@ fn made() -> impl Strategy<Value = Made> {
         )
             .prop_map(|(op, body)| Made::Write(op, body)),
         (".{0,20}", any::<i64>()).prop_map(|(path, czxid)| Made::Reap(path, czxid)),
-    ]
+    ];
+    match level {
+        FormatLevel::Initial => of_version_1.boxed(),
+        FormatLevel::Attachments => {
+            prop_oneof![9 => of_version_1, 1 => levels().prop_map(Made::SetLevel)].boxed()
+        }
+    }
+}
+
+fn levels() -> impl Strategy<Value = FormatLevel> {
+    crate::common::program::level()
 }
 
 fn identities() -> impl Strategy<Value = Vec<Identity>> {
@@ -73,19 +89,45 @@ fn identities() -> impl Strategy<Value = Vec<Identity>> {
     vec(identity, 1..4)
 }
 
-type Pushed = Vec<(i64, i32, usize, Made)>;
+/// A group: session, identity, first stamp, commands.
+type Group = (i64, usize, Option<Stamp>, Vec<(i32, Made)>);
 
-fn pushed() -> impl Strategy<Value = Pushed> {
-    vec((any::<i64>(), any::<i32>(), 0..4_usize, made()), 0..20)
+#[derive(Debug, Clone)]
+struct Plan {
+    level: FormatLevel,
+    groups: Vec<Group>,
 }
 
-fn build(time_ms: i64, identities: &[Identity], pushed: &Pushed) -> bytes::Bytes {
-    let mut builder = BatchBuilder::new(time_ms);
-    for (session, cxid, identity, made) in pushed {
+fn stamp() -> impl Strategy<Value = Option<Stamp>> {
+    let sequence = prop_oneof![0..5_u64, any::<u64>().prop_map(|number| number >> 1)];
+    let stamp = (1..=u64::MAX, sequence).prop_map(|(nonce, sequence)| Stamp {
+        nonce: NonZeroU64::new(nonce).unwrap(),
+        sequence,
+    });
+    prop::option::weighted(0.8, stamp)
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    levels().prop_flat_map(|level| {
+        let commands = vec((any::<i32>(), made(level)), 0..6);
+        let group = (any::<i64>(), 0..4_usize, stamp(), commands);
+        vec(group, 0..6).prop_map(move |groups| Plan { level, groups })
+    })
+}
+
+fn build(time_ms: i64, identities: &[Identity], plan: &Plan) -> bytes::Bytes {
+    let mut builder = BatchBuilder::new(plan.level, time_ms);
+    let mut len = 0;
+    for (session, identity, first, commands) in &plan.groups {
         let identity = &identities[identity % identities.len()];
-        builder.push(*session, *cxid, identity, made.command());
+        builder.begin(*session, identity, *first);
+        for (cxid, made) in commands {
+            builder.push(*cxid, made.command());
+        }
+        len += commands.len();
     }
-    assert_eq!(builder.len(), pushed.len());
+    assert_eq!(builder.len(), len);
+    assert_eq!(builder.is_empty(), len == 0);
     builder.finish()
 }
 
@@ -94,26 +136,36 @@ proptest! {
 
     #[test]
     fn a_batch_reads_back_as_it_was_written(
-        time_ms in any::<i64>(), identities in identities(), pushed in pushed(),
+        time_ms in any::<i64>(), identities in identities(), plan in plan(),
     ) {
-        let payload = build(time_ms, &identities, &pushed);
+        let payload = build(time_ms, &identities, &plan);
         let batch = Batch::decode(&payload).unwrap();
         prop_assert_eq!(batch.time_ms(), time_ms);
-        prop_assert_eq!(batch.items().len(), pushed.len());
         prop_assert!(batch.identities().len() <= identities.len());
-        for ((item, identity), (session, cxid, wanted, made)) in batch.iter().zip(&pushed) {
-            prop_assert_eq!(item.session, *session);
-            prop_assert_eq!(item.cxid, *cxid);
-            prop_assert_eq!(identity, &identities[wanted % identities.len()]);
-            prop_assert_eq!(item.command, made.command());
+        let mut items = batch.iter();
+        for (session, wanted, first, commands) in &plan.groups {
+            for (place, (cxid, made)) in commands.iter().enumerate() {
+                let (item, identity) = items.next().unwrap();
+                let stamp = first.filter(|_| plan.level == FormatLevel::Attachments);
+                let stamp = stamp.map(|first| Stamp {
+                    sequence: first.sequence + place as u64,
+                    ..first
+                });
+                prop_assert_eq!(item.session, *session);
+                prop_assert_eq!(item.cxid, *cxid);
+                prop_assert_eq!(item.stamp, stamp);
+                prop_assert_eq!(identity, &identities[wanted % identities.len()]);
+                prop_assert_eq!(item.command, made.command());
+            }
         }
+        prop_assert!(items.next().is_none());
     }
 
     #[test]
     fn a_batch_cut_anywhere_or_with_bytes_added_is_refused(
-        identities in identities(), pushed in pushed(),
+        identities in identities(), plan in plan(),
     ) {
-        let payload = build(1, &identities, &pushed).to_vec();
+        let payload = build(1, &identities, &plan).to_vec();
         for end in 0..payload.len() {
             let refused = matches!(Batch::decode(&payload[..end]), Err(BatchError::Truncated { .. }));
             prop_assert!(refused, "cut at {}", end);
@@ -129,11 +181,46 @@ proptest! {
     #[test]
     fn no_bytes_make_decoding_panic(mut bytes in vec(any::<u8>(), 0..300)) {
         drop(Batch::decode(&bytes));
-        if let Some(first) = bytes.first_mut() {
-            *first = BATCH_VERSION;
+        for version in 1..=BATCH_VERSION {
+            if let Some(first) = bytes.first_mut() {
+                *first = version;
+            }
+            if let Ok(batch) = Batch::decode(&bytes) {
+                Tree::new().apply_batch(&batch, &mut (), |_, _| {});
+            }
         }
-        if let Ok(batch) = Batch::decode(&bytes) {
-            Tree::new().apply_batch(&batch, &mut (), |_, _| {});
+    }
+
+    /// Almost a batch: much more of it decodes than of random bytes.
+    #[test]
+    fn no_damaged_batch_makes_decoding_or_applying_panic(
+        identities in identities(),
+        plan in plan(),
+        flips in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut payload = build(1, &identities, &plan).to_vec();
+        for (place, mask) in flips {
+            let place = place.index(payload.len());
+            payload[place] ^= mask;
+        }
+        if let Ok(batch) = Batch::decode(&payload) {
+            for level in [FormatLevel::Initial, FormatLevel::Attachments] {
+                crate::common::tree_at(level).apply_batch(&batch, &mut (), |_, _| {});
+            }
+        }
+    }
+}
+
+/// A payload of a few bytes that claims to have many of something.
+#[test]
+fn a_count_that_the_payload_cannot_have_is_refused_where_it_stands() {
+    for version in 1..=BATCH_VERSION {
+        let identities = [version, 0, 0xff, 0xff, 0x03, 1, 1];
+        let ids = [version, 0, 1, 0xff, 0xff, 0x03, 1];
+        let records = [version, 0, 1, 0, 0xff, 0xff, 0x03];
+        for (payload, offset) in [(identities, 2), (ids, 3), (records, 4)] {
+            let error = Batch::decode(&payload).unwrap_err();
+            assert_eq!(error, BatchError::Truncated { offset }, "{payload:?}");
         }
     }
 }
@@ -142,14 +229,15 @@ proptest! {
 fn equal_identities_are_stored_once() {
     let someone = Identity::from_ip("127.0.0.1".parse().unwrap());
     let other = Identity::from_ip("127.0.0.2".parse().unwrap());
-    let mut builder = BatchBuilder::new(0);
+    let mut builder = BatchBuilder::new(FormatLevel::Initial, 0);
     for place in 0..100 {
         let identity = if place % 2 == 0 { &someone } else { &other };
         let command = Command::Write {
             op: OpCode::Delete,
             body: b"",
         };
-        builder.push(1, place, identity, command);
+        builder.begin(1, identity, None);
+        builder.push(place, command);
     }
     let payload = builder.finish();
     assert_eq!(Batch::decode(&payload).unwrap().identities().len(), 2);
@@ -161,27 +249,70 @@ fn each_refusal_says_what_to_do() {
     let version = Batch::decode(&[9]).unwrap_err();
     assert_eq!(version, BatchError::UnknownVersion(9));
     assert!(version.to_string().contains("start the version"));
-    let mut unknown_kind = vec![BATCH_VERSION, 0, 1, 0, 1, 77];
-    unknown_kind.extend([0; 11]);
-    let error = Batch::decode(&unknown_kind).unwrap_err();
-    assert_eq!(error, BatchError::Invalid { offset: 5 });
-    assert!(!error.to_string().contains('\n'));
+    // Kinds 6 and 7 belong to version 2; a command of version 2 belongs to a group.
+    for (version, kind) in [(1, 77), (1, 6), (1, 7), (2, 77), (2, 4)] {
+        let mut unknown_kind = vec![version, 0, 1, 0, 1, kind];
+        unknown_kind.extend([0; 11]);
+        let error = Batch::decode(&unknown_kind).unwrap_err();
+        assert_eq!(error, BatchError::Invalid { offset: 5 });
+        assert!(!error.to_string().contains('\n'));
+    }
+}
+
+/// A sequence number that no integer holds.
+#[test]
+fn a_sequence_past_its_end_is_refused() {
+    let nonce = NonZeroU64::MIN;
+    for (sequence, fits) in [(u64::MAX - 1, true), (u64::MAX, false)] {
+        let mut builder = BatchBuilder::new(FormatLevel::Attachments, 0);
+        builder.begin(7, &Identity::anonymous(), Some(Stamp { nonce, sequence }));
+        builder.push(
+            0,
+            Command::Write {
+                op: OpCode::Delete,
+                body: b"",
+            },
+        );
+        let payload = builder.finish();
+        let refused = matches!(Batch::decode(&payload), Err(BatchError::Invalid { .. }));
+        assert_eq!(refused, !fits);
+    }
 }
 
 #[test]
 fn an_unknown_reason_to_close_a_session_is_refused_at_its_place() {
-    let mut builder = BatchBuilder::new(0);
+    let mut builder = BatchBuilder::new(FormatLevel::NEWEST, 0);
     let close = Command::CloseSession {
         session_id: 7,
         reason: CloseReason::Expired,
     };
-    builder.push(7, 0, &Identity::anonymous(), close);
+    builder.begin(7, &Identity::anonymous(), None);
+    builder.push(0, close);
     let mut payload = builder.finish().to_vec();
     let place = payload.len() - 1;
     assert_eq!(payload[place], 1, "the reason is the last byte");
     payload[place] = 2;
     let error = Batch::decode(&payload).unwrap_err();
     assert_eq!(error, BatchError::Invalid { offset: place });
+}
+
+#[test]
+fn a_command_without_a_group_is_the_servers_own() {
+    for level in [FormatLevel::Initial, FormatLevel::Attachments] {
+        let mut builder = BatchBuilder::new(level, 0);
+        builder.push(
+            0,
+            Command::DeleteContainer {
+                path: "/c",
+                czxid: 3,
+            },
+        );
+        let payload = builder.finish();
+        let batch = Batch::decode(&payload).unwrap();
+        let (item, identity) = batch.iter().next().unwrap();
+        assert_eq!((item.session, item.stamp), (0, None));
+        assert_eq!(*identity, Identity::anonymous());
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -194,7 +325,7 @@ fn hex(bytes: &[u8]) -> String {
 fn the_bytes_of_version_1_stay_as_they_are() {
     let mut identity = Identity::anonymous();
     identity.add("ip", "10.0.0.1");
-    let mut builder = BatchBuilder::new(1_700_000_000_000);
+    let mut builder = BatchBuilder::new(FormatLevel::Initial, 1_700_000_000_000);
     let session_id = 0x0102_0304_0506_0708;
     let password = [0xaa; 16];
     let timeout_ms = 10_000;
@@ -223,7 +354,8 @@ fn the_bytes_of_version_1_stay_as_they_are() {
         },
     ];
     for (cxid, command) in commands.into_iter().enumerate() {
-        builder.push(session_id, cxid as i32 - 1, &identity, command);
+        builder.begin(session_id, &identity, None);
+        builder.push(cxid as i32 - 1, command);
     }
     let expected = concat!(
         "01",
@@ -239,6 +371,69 @@ fn the_bytes_of_version_1_stay_as_they_are() {
         "050807060504030201",
         "0400022f630300000000000000",
         "0308070605040302010600080706050403020101",
+    );
+    assert_eq!(hex(&builder.finish()), expected);
+}
+
+/// As above, for version 2. The level is raised by a batch of that version, so that a reader of
+/// version 1 alone refuses it by its first byte.
+#[test]
+fn the_bytes_of_version_2_stay_as_they_are() {
+    let raising = BatchBuilder::raising(FormatLevel::Attachments, 1_700_000_000_000);
+    let expected = "0280a0abfef962010002070000000000000000000000000000000000060002";
+    assert_eq!(hex(&raising.finish()), expected);
+
+    let mut identity = Identity::anonymous();
+    identity.add("ip", "10.0.0.1");
+    let mut builder = BatchBuilder::new(FormatLevel::Attachments, 1_700_000_000_000);
+    let session_id = 0x0102_0304_0506_0708;
+    let stamp = |sequence| {
+        let nonce = NonZeroU64::new(0x1112_1314_1516_1718).unwrap();
+        Some(Stamp { nonce, sequence })
+    };
+    builder.begin(session_id, &identity, stamp(0));
+    let open = Command::OpenSession {
+        session_id,
+        password: [0xaa; 16],
+        timeout_ms: 10_000,
+    };
+    builder.push(0, open);
+    builder.begin(session_id, &identity, stamp(200));
+    let write = |body| Command::Write {
+        op: OpCode::SetData,
+        body,
+    };
+    builder.push(1, write(b"xyz"));
+    builder.push(2, write(b""));
+    let close = |reason| Command::CloseSession { session_id, reason };
+    builder.push(3, close(CloseReason::Client));
+    builder.begin(session_id, &Identity::anonymous(), None);
+    builder.push(0, close(CloseReason::Expired));
+    builder.push(
+        0,
+        Command::DeleteContainer {
+            path: "/c",
+            czxid: 3,
+        },
+    );
+    let expected = concat!(
+        "02",
+        "80a0abfef962",
+        "02",
+        "01",
+        "026970",
+        "0831302e302e302e31",
+        "00",
+        "09",
+        "07080706050403020100181716151413121100",
+        "01000807060504030201aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa09c01",
+        "070807060504030201001817161514131211c801",
+        "04020a0378797a",
+        "04040a00",
+        "0306080706050403020100",
+        "070807060504030201010000000000000000",
+        "0300080706050403020101",
+        "0500022f630300000000000000",
     );
     assert_eq!(hex(&builder.finish()), expected);
 }

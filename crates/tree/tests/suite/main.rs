@@ -9,8 +9,10 @@
 
 mod against_model;
 mod as_zookeeper;
+mod attachments;
 mod batch;
 mod common;
+mod fuzz_smoke;
 mod hazards;
 mod quota;
 mod rules;

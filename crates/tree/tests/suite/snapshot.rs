@@ -5,7 +5,7 @@ use baton_proto::{Acl, CreateMode, Perms};
 use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SeedNode, SnapshotBusy, Tree};
 use proptest::prelude::*;
 
-use crate::common::program::{Line, Machine, program};
+use crate::common::program::{Line, Machine, level, program};
 use crate::common::{Driver, drain, dump, restore};
 
 fn whole(tree: &mut Tree) -> Vec<Vec<u8>> {
@@ -24,14 +24,15 @@ proptest! {
 
     #[test]
     fn a_snapshot_taken_during_writes_is_the_state_at_its_beginning(
+        level in level(),
         before in program(60),
         during in program(60),
         slice_bytes in 1..200_usize,
         writes_per_slice in 0..8_usize,
     ) {
-        let mut machine = Machine::new();
+        let mut machine = Machine::new(level);
         run(&mut machine, &before);
-        let mut twin = Machine::new();
+        let mut twin = Machine::new(level);
         run(&mut twin, &before);
 
         machine.tree.begin_snapshot().unwrap();
@@ -57,8 +58,10 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_is_the_same_as_a_second_one_of_its_restoration(lines in program(80)) {
-        let mut machine = Machine::new();
+    fn a_snapshot_is_the_same_as_a_second_one_of_its_restoration(
+        level in level(), lines in program(80),
+    ) {
+        let mut machine = Machine::new(level);
         run(&mut machine, &lines);
         let mut once = restore(&whole(&mut machine.tree)).unwrap();
         let twice = restore(&whole(&mut once)).unwrap();
@@ -66,8 +69,10 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_that_was_cut_anywhere_is_refused(lines in program(30), cut in any::<prop::sample::Index>()) {
-        let mut machine = Machine::new();
+    fn a_snapshot_that_was_cut_anywhere_is_refused(
+        level in level(), lines in program(30), cut in any::<prop::sample::Index>(),
+    ) {
+        let mut machine = Machine::new(level);
         run(&mut machine, &lines);
         let chunks = whole(&mut machine.tree);
         let total: usize = chunks.iter().map(Vec::len).sum();
@@ -86,10 +91,11 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_restore_panic_or_lie(
+        level in level(),
         lines in program(30),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut machine = Machine::new();
+        let mut machine = Machine::new(level);
         run(&mut machine, &lines);
         let mut chunks = whole(&mut machine.tree);
         for (index, mask) in flips {

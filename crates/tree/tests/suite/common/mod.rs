@@ -7,8 +7,8 @@ pub mod program;
 
 use baton_proto::{Acl, Create, CreateMode, CreateOp, ErrorCode, Request, Response, Stat};
 use baton_tree::{
-    Change, ChangeKind, CloseReason, Command, Effects, Identity, Outcome, Restore, RestoreError,
-    Tree,
+    Change, ChangeKind, CloseReason, Command, Effects, FormatLevel, Identity, Outcome, Restore,
+    RestoreError, Tree,
 };
 use proptest::prelude::ProptestConfig;
 
@@ -48,6 +48,15 @@ pub const SESSION: i64 = 0x0100_0000_0000_0001;
 
 pub fn password(session: i64) -> [u8; 16] {
     (u128::from(session as u64) * 3).to_le_bytes()
+}
+
+/// An empty tree of this level.
+pub fn tree_at(level: FormatLevel) -> Tree {
+    let mut tree = Tree::new();
+    let raise = Command::SetLevel(level);
+    let raised = tree.apply(0, 0, &Identity::anonymous(), raise, &mut ());
+    assert_eq!(raised.result, Ok(Response::Empty));
+    tree
 }
 
 /// A tree with one open session, unless made otherwise.

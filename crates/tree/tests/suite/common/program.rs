@@ -1,7 +1,10 @@
 //! Random programs: commands over few paths, sessions and identities, so that they meet.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
 use baton_proto::{Acl, Create, CreateOp, MultiOp, Perms, Request};
-use baton_tree::{CloseReason, Command, Identity, Tree, digest_id};
+use baton_tree::{BatchItem, CloseReason, Command, FormatLevel, Identity, Stamp, Tree, digest_id};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -265,22 +268,49 @@ impl Step {
     }
 }
 
-/// Runs programs on the tree.
+pub fn level() -> impl Strategy<Value = FormatLevel> {
+    prop::sample::select(vec![FormatLevel::Initial, FormatLevel::Attachments])
+}
+
+/// Runs programs on the tree. Every write has the stamp that its session's connection would give.
 pub struct Machine {
     pub tree: Tree,
     pub time_ms: i64,
+    /// The present attachment of each session: nonce and last sequence.
+    attached: BTreeMap<i64, (u64, u64)>,
+    last_nonce: u64,
 }
 
 impl Machine {
-    pub fn new() -> Self {
+    pub fn new(level: FormatLevel) -> Self {
         Self {
-            tree: Tree::new(),
+            tree: super::tree_at(level),
             time_ms: 0,
+            attached: BTreeMap::new(),
+            last_nonce: 0,
         }
+    }
+
+    fn stamp(&mut self, line: &Line) -> Option<Stamp> {
+        let (nonce, sequence) = match line.step {
+            Step::Open(_) | Step::Reattach(..) => {
+                self.last_nonce += 1;
+                (self.last_nonce, 0)
+            }
+            Step::Close(_) | Step::Reap(..) => return None,
+            _ => {
+                let attached = self.attached.get_mut(&line.session)?;
+                attached.1 += 1;
+                *attached
+            }
+        };
+        let nonce = NonZeroU64::new(nonce).unwrap();
+        Some(Stamp { nonce, sequence })
     }
 
     pub fn take(&mut self, line: &Line) -> (baton_tree::Outcome, Vec<Seen>) {
         self.time_ms += line.pause_ms;
+        let stamp = self.stamp(line);
         let mut body = Vec::new();
         let command = match &line.step {
             Step::Open(id) => Command::OpenSession {
@@ -312,9 +342,21 @@ impl Machine {
         };
         let mut collect = Collect::default();
         let who = identity(line.identity);
+        let item = BatchItem {
+            session: line.session,
+            cxid: 0,
+            identity: 0,
+            stamp,
+            command,
+        };
         let outcome = self
             .tree
-            .apply(self.time_ms, line.session, &who, command, &mut collect);
+            .apply_item(self.time_ms, &item, &who, &mut collect)
+            .unwrap();
+        if let (Step::Open(id) | Step::Reattach(id, _), true) = (&line.step, outcome.result.is_ok())
+        {
+            self.attached.insert(*id, (self.last_nonce, 0));
+        }
         (outcome, collect.0)
     }
 

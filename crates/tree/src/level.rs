@@ -1,0 +1,55 @@
+//! Format levels: which formats of log entries and snapshots the servers of an ensemble write. Owns
+//! the list of levels. The level in force is part of the tree's state; only a command of the log
+//! raises it, so that all replicas change at the same entry.
+
+/// Format level of a tree: which formats are written, and which rules of them hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum FormatLevel {
+    /// Level 1: log entries and snapshots of version 1. A session does not store which connection
+    /// writes for it.
+    #[default]
+    Initial,
+    /// Level 2: log entries and snapshots of version 2. A session stores its attachment, and time
+    /// never goes back.
+    Attachments,
+}
+
+impl FormatLevel {
+    /// The highest level that this version can read and write.
+    pub const NEWEST: Self = Self::Attachments;
+
+    /// Its number, as it is stored.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Initial => 1,
+            Self::Attachments => 2,
+        }
+    }
+
+    /// Version of the payload of log entries.
+    pub(crate) const fn batch_version(self) -> u8 {
+        match self {
+            Self::Initial => 1,
+            Self::Attachments => 2,
+        }
+    }
+
+    /// Version of the content of snapshots.
+    pub(crate) const fn snapshot_version(self) -> u8 {
+        match self {
+            Self::Initial => 1,
+            Self::Attachments => 2,
+        }
+    }
+
+    /// The level of that number, if this version knows it.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Option<Self> {
+        match number {
+            1 => Some(Self::Initial),
+            2 => Some(Self::Attachments),
+            _ => None,
+        }
+    }
+}
