@@ -162,7 +162,7 @@ async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<CommitPipeline>>>
             () = due => {}
         }
         let outcome = match core.lock().as_mut() {
-            Some(core) => core.turn(&work, now()),
+            Some(core) => core.turn(&mut work, now()),
             None => return,
         };
         if let Err(error) = outcome {

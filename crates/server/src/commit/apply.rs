@@ -1,6 +1,7 @@
 //! Applies one committed log entry, with the reads that belong between its writes, and sends the
-//! results: replies to the clients that asked, events to those that watch. Everything here happens
-//! under the tree's write lock, in slices, so that reads of other clients get their turn.
+//! results: replies to the clients that asked, events to those that watch. An entry that came from
+//! another server takes the same way, and answers nobody. Everything here happens under the tree's
+//! write lock, in slices, so that reads of other clients get their turn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -10,12 +11,15 @@ use baton_proto::{
     ConnectResponse, ErrorCode, EventKind, MultiResult, Perms, ReplyHeader, Response, frame,
 };
 use baton_tree::{
-    Batch, Change, ChangeKind, Command, Effects, Identity, Outcome, OverQuota, QuotaOf,
+    Batch, BatchItem, Change, ChangeKind, Command, Effects, FormatLevel, Identity, Outcome,
+    OverQuota, QuotaOf, Tree, Unapplied,
 };
 use parking_lot::RwLockWriteGuard;
 
+use crate::commit::in_flight::Requested;
 use crate::connections::conn::{Attached, CloseReason, Conn};
-use crate::connections::inbox::{Kind, Queued, Work};
+use crate::connections::inbox::{Group, Kind, Queued, Work};
+use crate::connections::touch::Touch;
 use crate::read::answer::{self, Asked, Flow, WatchAccess};
 use crate::report::notice::Notice;
 use crate::report::shown::Shown;
@@ -37,17 +41,6 @@ const READ_BYTES_PER_LOCK: usize = 256 << 10;
 /// next entry.
 const DIRECT_CONNECTIONS: usize = 4;
 
-/// One thing to do at apply, in order.
-#[derive(Debug)]
-pub(crate) struct Step {
-    /// Its group in the work; `None` for what the server does on its own.
-    pub(crate) group: Option<usize>,
-    /// Its request in the work.
-    pub(crate) request: usize,
-    /// Whether it takes the next command of the entry.
-    pub(crate) is_command: bool,
-}
-
 /// Sends a change to the connections that watch it.
 struct Deliver<'a> {
     state: &'a ServerState,
@@ -59,6 +52,8 @@ struct Deliver<'a> {
     frame: &'a mut Vec<u8>,
     relief: &'a mut usize,
     stats: &'a Stats,
+    /// Whether the entry is one of those that a start applies again.
+    is_recovering: bool,
 }
 
 impl Effects for Deliver<'_> {
@@ -100,6 +95,9 @@ impl Effects for Deliver<'_> {
     }
 
     fn over_quota(&mut self, over: OverQuota<'_>) {
+        if self.is_recovering {
+            return;
+        }
         let (counter, what) = if over.is_hard {
             (&self.stats.quota_hard_exceeded, "refused")
         } else {
@@ -126,9 +124,16 @@ impl Effects for Deliver<'_> {
     }
 }
 
-/// Buffers that live from one entry to the next.
-#[derive(Debug, Default)]
+/// Applies entries. Holds the buffers that live from one entry to the next.
+#[derive(Debug)]
 pub(crate) struct Applier {
+    /// Whether the server starts, and applies what its log has: sessions have no clocks yet, and
+    /// nothing is counted or logged a second time.
+    pub(crate) is_recovering: bool,
+    /// The tree's format level after the last entry.
+    pub(crate) level: FormatLevel,
+    /// Requests for sessions whose id was taken: another id is to be drawn for each.
+    pub(crate) again: Work,
     pub(crate) wake: Vec<Arc<Conn>>,
     /// Connections that the last entry answered or notified.
     pub(crate) notified: usize,
@@ -140,26 +145,35 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    /// Applies a recovered entry, whose answers no client waits for.
-    pub(crate) fn replay(&mut self, state: &ServerState, batch: &Batch<'_>) {
-        let mut tree = state.tree.write();
-        tree.apply_batch(batch, &mut (), |_, _| {});
-        state.last_zxid.store(tree.zxid(), Release);
+    /// For the start on a tree of this level.
+    pub(crate) fn new(level: FormatLevel) -> Self {
+        Self {
+            is_recovering: true,
+            level,
+            again: Work::default(),
+            wake: Vec::new(),
+            notified: 0,
+            hit: Vec::new(),
+            frame: Vec::new(),
+            relief: 0,
+            tally: Tally::default(),
+        }
     }
 
-    /// Runs `steps`; those that are commands take the items of `batch`, one after the other.
+    /// Runs the steps that were requested; those that are commands take the items of `batch`, one
+    /// after the other.
     pub(crate) fn run(
         &mut self,
         state: &ServerState,
         clocks: &mut SessionClocks,
-        work: &Work,
-        steps: &[Step],
+        requested: &Requested,
         batch: Option<&Batch<'_>>,
     ) {
+        let work = &*requested.work;
         let time_ms = batch.map_or(0, Batch::time_ms);
         self.relief = 0;
         let mut items = batch.map(Batch::iter).into_iter().flatten();
-        let mut rest = steps.iter();
+        let mut rest = requested.steps.iter();
         while rest.len() > 0 {
             let mut tree = state.tree.write();
             let mut watches = state.watches.lock();
@@ -179,21 +193,31 @@ impl Applier {
                         frame: &mut self.frame,
                         relief: &mut self.relief,
                         stats: &state.stats,
+                        is_recovering: self.is_recovering,
                     };
                     // Read first: its ephemerals are gone once the command has been applied.
                     let held = expired_by(&item.command)
                         .and_then(|session| tree.session(session))
                         .is_some_and(|session| session.ephemerals > 0);
-                    let outcome =
-                        tree.apply(time_ms, item.session, identity, item.command, &mut deliver);
+                    let applied = tree.apply_item(time_ms, item, identity, &mut deliver);
                     // After the events, so that a client that sees this zxid finds them in its
                     // outbox; before the reply that carries it.
                     state.last_zxid.store(tree.zxid(), Release);
-                    if held && outcome.result.is_ok() {
-                        let stats = &state.stats;
-                        stats.sessions_expired_holding.fetch_add(1, Relaxed);
+                    let outcome = match applied {
+                        Ok(outcome) => outcome,
+                        Err(why) => {
+                            self.refuse(group, why);
+                            continue;
+                        }
+                    };
+                    if !self.is_recovering {
+                        if held && outcome.result.is_ok() {
+                            let stats = &state.stats;
+                            stats.sessions_expired_holding.fetch_add(1, Relaxed);
+                        }
+                        let conn = group.map(|group| &group.conn);
+                        self.after_command(state, clocks, item, &outcome, conn);
                     }
-                    self.after_command(state, clocks, &item.command, &outcome);
                     Some((outcome, item.command))
                 } else {
                     None
@@ -206,7 +230,14 @@ impl Applier {
                 };
                 match outcome {
                     Some((outcome, command)) => {
-                        self.reply(state, clocks, &group.conn, request, &command, &outcome);
+                        if is_id_taken(&tree, &command, &outcome) {
+                            let body = work.body(request);
+                            self.again
+                                .begin(&group.conn, &group.identity, group.received);
+                            self.again.push(request.xid, request.kind, body);
+                            continue;
+                        }
+                        self.reply(state, &group.conn, request, &command, &outcome);
                     }
                     None => {
                         let asked = InTurn {
@@ -223,6 +254,7 @@ impl Applier {
                 }
             }
             drop(watches);
+            self.level = tree.level();
             if read_bytes >= READ_BYTES_PER_LOCK {
                 RwLockWriteGuard::unlock_fair(tree);
             }
@@ -235,35 +267,98 @@ impl Applier {
         }
     }
 
-    /// Keeps the clocks in step with the tree's sessions.
+    /// Ends the connection of a command that was not applied because of its stamp. One that was
+    /// applied before has been answered.
+    fn refuse(&mut self, group: Option<&Group>, why: Unapplied) {
+        let reason = match why {
+            Unapplied::SessionMoved => CloseReason::SessionMoved,
+            Unapplied::AfterGap => CloseReason::RequestLost,
+            Unapplied::Duplicate => return,
+        };
+        if let Some(group) = group {
+            group.conn.close(reason, &mut self.wake);
+        }
+    }
+
+    /// Keeps the clocks in step with the tree's sessions. `conn` gave the command, if it is one of
+    /// this server's.
     fn after_command(
         &mut self,
         state: &ServerState,
         clocks: &mut SessionClocks,
-        command: &Command<'_>,
+        item: &BatchItem<'_>,
         outcome: &Outcome,
+        conn: Option<&Arc<Conn>>,
     ) {
-        if let (Command::CloseSession { session_id, reason }, Ok(_)) = (command, &outcome.result)
-            && let Some(ended) = clocks.end(*session_id)
-        {
-            state.sessions.store(clocks.len(), Relaxed);
-            state.idle_since_ms.store(state.time.now_ms(), Relaxed);
-            if *reason == baton_tree::CloseReason::Expired {
-                state.stats.sessions_expired.fetch_add(1, Relaxed);
-                let peer = ended.conn.as_ref().map(|conn| &conn.peer);
-                let what = format_args!("session expired session=0x{session_id:x}");
-                state.notice(Notice::SessionExpired, peer, what);
-                if let Some(conn) = ended.conn {
-                    conn.close(CloseReason::SessionExpired, &mut self.wake);
+        if outcome.result.is_err() {
+            return;
+        }
+        match &item.command {
+            Command::OpenSession {
+                session_id,
+                timeout_ms,
+                ..
+            }
+            | Command::ReattachSession {
+                session_id,
+                timeout_ms,
+                ..
+            } => {
+                let timeout_ms = u32::try_from(*timeout_ms).unwrap_or(0);
+                let touch = self.hand_over(state, clocks, *session_id, timeout_ms, conn);
+                if let Some(conn) = conn {
+                    conn.attach(Attached {
+                        session: *session_id,
+                        timeout_ms,
+                        touch,
+                        nonce: item.stamp.map(|stamp| stamp.nonce),
+                        last_sequence: 0.into(),
+                    });
                 }
             }
+            Command::CloseSession { session_id, reason } => {
+                let Some(ended) = clocks.end(*session_id) else {
+                    return;
+                };
+                state.sessions.store(clocks.len(), Relaxed);
+                state.idle_since_ms.store(state.time.now_ms(), Relaxed);
+                if *reason == baton_tree::CloseReason::Expired {
+                    state.stats.sessions_expired.fetch_add(1, Relaxed);
+                    let peer = ended.conn.as_ref().map(|conn| &conn.peer);
+                    let what = format_args!("session expired session=0x{session_id:x}");
+                    state.notice(Notice::SessionExpired, peer, what);
+                    if let Some(conn) = ended.conn {
+                        conn.close(CloseReason::SessionExpired, &mut self.wake);
+                    }
+                }
+            }
+            Command::Write { .. } | Command::DeleteContainer { .. } | Command::SetLevel(_) => {}
         }
+    }
+
+    /// From here on `conn` owns the session, or a connection of another server: what the one before
+    /// still sends is refused (hazards.md H02).
+    fn hand_over(
+        &mut self,
+        state: &ServerState,
+        clocks: &mut SessionClocks,
+        session: i64,
+        timeout_ms: u32,
+        conn: Option<&Arc<Conn>>,
+    ) -> Arc<Touch> {
+        let before = clocks.get_mut(session).and_then(|known| known.conn.take());
+        if let Some(before) = before {
+            before.close(CloseReason::SessionMoved, &mut self.wake);
+        }
+        let now_ms = state.time.now_ms();
+        let touch = clocks.start(session, timeout_ms, now_ms, conn.cloned());
+        state.sessions.store(clocks.len(), Relaxed);
+        touch
     }
 
     fn reply(
         &mut self,
         state: &ServerState,
-        clocks: &mut SessionClocks,
         conn: &Arc<Conn>,
         request: &Queued,
         command: &Command<'_>,
@@ -300,31 +395,6 @@ impl Applier {
                 if matches!(command, Command::ReattachSession { .. }) {
                     state.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
-                let owner = clocks.get_mut(*session_id).map(|clocked| &mut clocked.conn);
-                if let Some(owner) = owner
-                    && let Some(other) = owner.take_if(|owner| owner.id != conn.id)
-                {
-                    if conn.is_closing() {
-                        // Another re-attachment came later in the same entry: its connection owns
-                        // the session already.
-                        *owner = Some(other);
-                        return;
-                    }
-                    other.close(CloseReason::SessionMoved, &mut self.wake);
-                }
-                let timeout = u32::try_from(*timeout_ms).unwrap_or(0);
-                let touch = clocks.start(
-                    *session_id,
-                    timeout,
-                    state.time.now_ms(),
-                    Some(Arc::clone(conn)),
-                );
-                state.sessions.store(clocks.len(), Relaxed);
-                conn.attach(Attached {
-                    session: *session_id,
-                    timeout_ms: timeout,
-                    touch,
-                });
                 let response = ConnectResponse {
                     protocol_version: 0,
                     timeout_ms: *timeout_ms,
@@ -372,7 +442,7 @@ impl Applier {
     fn in_turn(
         &mut self,
         state: &ServerState,
-        tree: &baton_tree::Tree,
+        tree: &Tree,
         watches: &mut WatchTable,
         asked: &InTurn<'_>,
     ) -> usize {
@@ -410,6 +480,16 @@ impl Applier {
             asked.conn.close(CloseReason::BadRequest, &mut self.wake);
         }
         bytes
+    }
+}
+
+/// Whether the command was to open a session under an id that another one has.
+fn is_id_taken(tree: &Tree, command: &Command<'_>, outcome: &Outcome) -> bool {
+    match command {
+        Command::OpenSession { session_id, .. } => {
+            outcome.result.is_err() && tree.session(*session_id).is_some()
+        }
+        _ => false,
     }
 }
 

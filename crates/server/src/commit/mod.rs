@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `pipeline` | the core thread: one log entry of everything that waits, synced and applied |
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
+//! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
 //! | `group_commit` | adaptive group commit: when the core spins, when it waits for more writes |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
 //! | `recover` | from a data folder to a tree and a log to append to |
@@ -12,6 +13,7 @@
 
 mod apply;
 mod group_commit;
+mod in_flight;
 pub(crate) mod pipeline;
 pub(crate) mod recover;
 pub(crate) mod snapshots;

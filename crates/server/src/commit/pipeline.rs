@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind};
+use baton_consensus::{Consensus, ConsensusError, Entry, EntryKind, Position};
 use baton_proto::PASSWORD_BYTES;
-use baton_tree::{Batch, BatchBuilder, CloseReason as SessionEnd, Command, Identity};
+use baton_tree::{
+    Batch, BatchBuilder, CloseReason as SessionEnd, Command, FormatLevel, Identity, Stamp,
+};
 use baton_wal::{Record, Wal, WalError};
+use bytes::Bytes;
 
-use crate::commit::apply::{self, Applier, Step};
+use crate::commit::apply::{self, Applier};
 use crate::commit::group_commit::GroupCommit;
+use crate::commit::in_flight::{InFlight, Requested, Step};
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::Starting;
-use crate::connections::conn::CloseReason;
+use crate::connections::conn::{Attached, CloseReason};
 use crate::connections::inbox::{Kind, Woken, Work};
 use crate::error::ServerError;
 use crate::session::clocks::SessionClocks;
-use crate::session::ids::SessionIds;
+use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
 use crate::time::{ForgivenBefore, now};
@@ -59,7 +63,10 @@ pub(crate) struct CommitPipeline {
     clocks: SessionClocks,
     socket_round: SocketRound,
     ids: SessionIds,
+    nonces: Nonces,
     applier: Applier,
+    in_flight: InFlight,
+    /// Steps of the entry that is being made.
     steps: Vec<Step>,
     /// Sessions that the entry which is being made opens.
     opening: usize,
@@ -90,13 +97,16 @@ impl CommitPipeline {
             state.time.wall_ms(),
             &state.tree.read(),
         );
+        let level = state.tree.read().level();
         let mut core = Self {
             clocks: SessionClocks::new(tick_ms),
             socket_round: SocketRound::Idle,
             ids,
+            nonces: Nonces::new(state.options.server_id),
             consensus,
             wal,
-            applier: Applier::default(),
+            applier: Applier::new(level),
+            in_flight: InFlight::default(),
             steps: Vec::new(),
             opening: 0,
             snapshots,
@@ -108,15 +118,45 @@ impl CommitPipeline {
             waits_for_room: false,
             state,
         };
+        let is_new = core.wal.last_index() == 0;
         core.consensus.campaign()?;
         let entries = core.settle()?;
         starting.replay(entries.len() as u64);
         for entry in entries {
-            core.replay(&entry)?;
+            core.apply(&entry)?;
             starting.replayed();
         }
+        core.raise_level(is_new)?;
+        core.applier.is_recovering = false;
         core.start_clocks();
         Ok(core)
+    }
+
+    /// Raises the format level to the newest one: nobody else has to read what this server writes.
+    fn raise_level(&mut self, is_new: bool) -> Result<(), ServerError> {
+        let (from, to) = (self.applier.level, FormatLevel::NEWEST);
+        if from == to {
+            return Ok(());
+        }
+        let batch = BatchBuilder::raising(to, self.state.time.wall_ms());
+        self.propose(batch.finish())?;
+        for entry in self.settle()? {
+            self.apply(&entry)?;
+        }
+        if !is_new {
+            let (from, to) = (from.number(), to.number());
+            tracing::info!(
+                from,
+                to,
+                "format level raised; earlier versions of Baton no longer read this data folder"
+            );
+        }
+        Ok(())
+    }
+
+    /// A batch for an entry that is about to be made.
+    fn new_batch(&self) -> BatchBuilder {
+        BatchBuilder::new(self.applier.level, self.state.time.wall_ms())
     }
 
     /// Gives every recovered session a full timeout (protocol.md §2).
@@ -165,7 +205,7 @@ impl CommitPipeline {
                 let came = self.state.inbox.wait_for_groups(&mut work, groups, until);
                 self.group_commit.record_window(before, came, groups);
             }
-            self.turn(&work, now)?;
+            self.turn(&mut work, now)?;
             if woken == Woken::Stop {
                 self.with_room(Wal::sync)?;
                 return self.close_log();
@@ -174,7 +214,7 @@ impl CommitPipeline {
     }
 
     /// Handles the requests that wait, and what is due at `now`.
-    pub(crate) fn turn(&mut self, work: &Work, now: Instant) -> Result<(), ServerError> {
+    pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
         self.round(work)?;
         self.expire_requested()?;
         self.expire()?;
@@ -242,22 +282,27 @@ impl CommitPipeline {
     }
 
     /// Turns what waits into entries and applies them.
-    fn round(&mut self, work: &Work) -> Result<(), ServerError> {
+    fn round(&mut self, work: &mut Work) -> Result<(), ServerError> {
         if work.is_empty() {
             return Ok(());
         }
-        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
+        let shared = self.in_flight.share(work);
+        let mut builder = self.new_batch();
         let mut request = 0;
-        for group in 0..work.groups.len() {
-            request = self.plan(work, group, request, &mut builder);
+        for group in 0..shared.groups.len() {
+            request = self.plan(&shared, group, request, &mut builder);
             if builder.bytes() >= ENTRY_BYTES {
-                let full =
-                    std::mem::replace(&mut builder, BatchBuilder::new(self.state.time.wall_ms()));
-                self.commit_and_apply(full, work)?;
+                let full = std::mem::replace(&mut builder, self.new_batch());
+                self.commit(full, &shared)?;
             }
         }
-        self.commit_and_apply(builder, work)?;
-        apply::count_answers(&self.state, work, now());
+        self.commit(builder, &shared)?;
+        apply::count_answers(&self.state, &shared, now());
+        self.in_flight.give_back(shared, work);
+        if !self.applier.again.is_empty() {
+            // Refused only where the server stops, and then nobody is answered any more.
+            let _ = self.state.inbox.submit(&mut self.applier.again);
+        }
         Ok(())
     }
 
@@ -274,7 +319,9 @@ impl CommitPipeline {
         };
         let next = first + group.len;
         let session = group.conn.session();
-        // Only the connection that owns the session now may write for it (hazards.md H02).
+        // Only the connection that owns the session may write for it (hazards.md H02). Apply
+        // decides that. A connection that has lost the session never gets it back, so what it sends
+        // need not go into the log.
         let is_owner = self.clocks.get(session).is_none_or(|clocked| {
             clocked
                 .conn
@@ -287,6 +334,14 @@ impl CommitPipeline {
                 .close(CloseReason::SessionMoved, &mut self.applier.wake);
             return next;
         }
+        let attached = group.conn.attached();
+        let mut has_begun = false;
+        let mut begin = |builder: &mut BatchBuilder| {
+            let stamp = attached.and_then(Attached::next_stamp);
+            if !std::mem::replace(&mut has_begun, true) {
+                builder.begin(session, &group.identity, stamp);
+            }
+        };
         for (offset, request) in work
             .requests
             .get(first..next)
@@ -303,19 +358,16 @@ impl CommitPipeline {
             let password = || <[u8; PASSWORD_BYTES]>::try_from(body).ok();
             match request.kind {
                 Kind::Write(op) => {
-                    builder.push(
-                        session,
-                        request.xid,
-                        &group.identity,
-                        Command::Write { op, body },
-                    );
+                    begin(builder);
+                    builder.push(request.xid, Command::Write { op, body });
                 }
                 Kind::CloseSession => {
                     let command = Command::CloseSession {
                         session_id: session,
                         reason: SessionEnd::Client,
                     };
-                    builder.push(session, request.xid, &group.identity, command);
+                    begin(builder);
+                    builder.push(request.xid, command);
                 }
                 Kind::OpenSession { .. } if self.has_all_sessions() => {
                     let stats = &self.state.stats;
@@ -333,7 +385,9 @@ impl CommitPipeline {
                         password,
                         timeout_ms,
                     };
-                    builder.push(session_id, 0, &group.identity, command);
+                    let stamp = Some(self.first_stamp());
+                    builder.begin(session_id, &group.identity, stamp);
+                    builder.push(0, command);
                 }
                 Kind::Reattach {
                     session: session_id,
@@ -345,13 +399,14 @@ impl CommitPipeline {
                         apply::refuse_session(&group.conn, read_only, &mut self.applier.wake);
                         continue;
                     };
-                    self.hand_over(session_id, &password, &group.conn);
                     let command = Command::ReattachSession {
                         session_id,
                         password,
                         timeout_ms,
                     };
-                    builder.push(session_id, 0, &group.identity, command);
+                    let stamp = Some(self.first_stamp());
+                    builder.begin(session_id, &group.identity, stamp);
+                    builder.push(0, command);
                 }
                 Kind::Read(_) | Kind::Ready { .. } => step.is_command = false,
             }
@@ -360,23 +415,11 @@ impl CommitPipeline {
         next
     }
 
-    /// From here on in the log, only `conn` owns the session: what the old connection still sends
-    /// must not be applied after the client has received the answer to its re-attachment.
-    fn hand_over(
-        &mut self,
-        session: i64,
-        password: &[u8; PASSWORD_BYTES],
-        conn: &Arc<crate::connections::conn::Conn>,
-    ) {
-        let known = self.state.tree.read().session(session);
-        if known.is_none_or(|known| known.password != *password) {
-            return;
-        }
-        let Some(clocked) = self.clocks.get_mut(session) else {
-            return;
-        };
-        if let Some(old) = clocked.conn.replace(Arc::clone(conn)) {
-            old.close(CloseReason::SessionMoved, &mut self.applier.wake);
+    /// The stamp of a command that attaches a connection to its session.
+    fn first_stamp(&mut self) -> Stamp {
+        Stamp {
+            nonce: self.nonces.draw(),
+            sequence: 0,
         }
     }
 
@@ -403,11 +446,11 @@ impl CommitPipeline {
         let due = self.clocks.due(now_ms);
         let stats = &self.state.stats;
         stats.session_ends_put_off.fetch_add(due.put_off, Relaxed);
-        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
+        let mut builder = self.new_batch();
         for session_id in due.ended {
             self.push_expiry(session_id, &mut builder);
         }
-        self.commit_and_apply(builder, &Work::default())
+        self.commit_for_nobody(builder)
     }
 
     /// Expires the sessions that the owner of the server asked for, at once and whether or not
@@ -417,7 +460,7 @@ impl CommitPipeline {
         if requested.is_empty() {
             return Ok(());
         }
-        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
+        let mut builder = self.new_batch();
         for expiration in &requested {
             let Some(clocked) = self.clocks.get(expiration.session) else {
                 continue;
@@ -429,7 +472,7 @@ impl CommitPipeline {
             }
             self.push_expiry(expiration.session, &mut builder);
         }
-        self.commit_and_apply(builder, &Work::default())?;
+        self.commit_for_nobody(builder)?;
         for expiration in requested {
             // The asker may have gone.
             let _ = expiration.applied.send(());
@@ -443,12 +486,9 @@ impl CommitPipeline {
             session_id,
             reason: SessionEnd::Expired,
         };
-        builder.push(session_id, 0, &self.nobody, command);
-        self.steps.push(Step {
-            group: None,
-            request: 0,
-            is_command: true,
-        });
+        builder.begin(session_id, &self.nobody, None);
+        builder.push(0, command);
+        self.steps.push(Step::UNASKED);
     }
 
     /// Whether all sockets have been read since the first session became due, and what they handed
@@ -487,65 +527,91 @@ impl CommitPipeline {
             REAP_AT_ONCE,
         );
         self.state.stats.reaped.fetch_add(due.len() as u64, Relaxed);
-        let mut builder = BatchBuilder::new(self.state.time.wall_ms());
+        let mut builder = self.new_batch();
         for candidate in &due {
             let command = Command::DeleteContainer {
                 path: &candidate.path,
                 czxid: candidate.czxid,
             };
-            builder.push(0, 0, &self.nobody, command);
-            self.steps.push(Step {
-                group: None,
-                request: 0,
-                is_command: true,
-            });
+            builder.begin(0, &self.nobody, None);
+            builder.push(0, command);
+            self.steps.push(Step::UNASKED);
         }
-        self.commit_and_apply(builder, &Work::default())
+        self.commit_for_nobody(builder)
     }
 
-    /// One entry: into the log, to the disk, and then to the tree with everything in `steps`.
-    fn commit_and_apply(&mut self, builder: BatchBuilder, work: &Work) -> Result<(), ServerError> {
-        let mut steps = std::mem::take(&mut self.steps);
+    /// As [`CommitPipeline::commit`], for what the server does by itself.
+    fn commit_for_nobody(&mut self, builder: BatchBuilder) -> Result<(), ServerError> {
+        let nothing = self.in_flight.nothing();
+        self.commit(builder, &nothing)
+    }
+
+    /// One entry: into the log, to the disk, and then to the tree with everything in `steps`, which
+    /// are made of `work`.
+    fn commit(&mut self, builder: BatchBuilder, work: &Arc<Work>) -> Result<(), ServerError> {
+        let requested = Requested {
+            work: Arc::clone(work),
+            steps: std::mem::replace(&mut self.steps, self.in_flight.steps()),
+        };
+        self.opening = 0;
         if builder.is_empty() {
+            // Nothing of it waits for the log.
             self.applier
-                .run(&self.state, &mut self.clocks, work, &steps, None);
-        } else {
-            let payload = builder.finish();
-            let bytes = payload.len();
-            let proposed = self
-                .consensus
-                .propose(payload)
-                .map_err(|error| ConsensusError::Engine(error.to_string()))?;
-            let commands = steps.iter().filter(|step| step.is_command).count() as u64;
-            let stats = &self.state.stats;
-            if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
-                stats.queue_time.record(micros_since(oldest.received));
+                .run(&self.state, &mut self.clocks, &requested, None);
+            self.in_flight.recycle(requested);
+            return Ok(());
+        }
+        let payload = builder.finish();
+        let bytes = payload.len();
+        let proposed = self.propose(payload)?;
+        let steps = &requested.steps;
+        let commands = steps.iter().filter(|step| step.is_command).count() as u64;
+        let stats = &self.state.stats;
+        if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
+            stats.queue_time.record(micros_since(oldest.received));
+        }
+        stats.commands.fetch_add(commands, Relaxed);
+        stats.batch_requests.record(commands);
+        stats.batch_bytes.record(bytes as u64);
+        self.snapshots.logged(bytes);
+        self.in_flight.push(proposed, requested);
+        for entry in self.settle()? {
+            self.apply(&entry)?;
+        }
+        Ok(())
+    }
+
+    fn propose(&mut self, payload: Bytes) -> Result<Position, ConsensusError> {
+        self.consensus
+            .propose(payload)
+            .map_err(|error| ConsensusError::Engine(error.to_string()))
+    }
+
+    /// Applies a committed entry, wherever it came from, and answers those who asked for it.
+    fn apply(&mut self, entry: &Entry) -> Result<(), ServerError> {
+        if entry.kind == EntryKind::Command {
+            let batch = decode(entry)?;
+            let position = Position {
+                index: entry.index,
+                term: entry.term,
+            };
+            let requested = self.in_flight.take(position, batch.items().len());
+            let begun = now();
+            let is_recovering = self.applier.is_recovering;
+            if !is_recovering {
+                let uptime_ms = self.state.time.uptime_ms_at(begun);
+                self.state.progress.step(uptime_ms);
             }
-            stats.commands.fetch_add(commands, Relaxed);
-            stats.batch_requests.record(commands);
-            stats.batch_bytes.record(bytes as u64);
-            self.snapshots.logged(bytes);
-            for entry in self.settle()? {
-                if (entry.index, entry.term) != (proposed.index, proposed.term) {
-                    self.replay(&entry)?;
-                    continue;
-                }
-                let batch = decode(&entry)?;
-                let begun = now();
-                self.state
-                    .progress
-                    .step(self.state.time.uptime_ms_at(begun));
-                self.applier
-                    .run(&self.state, &mut self.clocks, work, &steps, Some(&batch));
+            self.applier
+                .run(&self.state, &mut self.clocks, &requested, Some(&batch));
+            self.in_flight.recycle(requested);
+            if !is_recovering {
                 self.state.stats.apply_time.record(micros_since(begun));
                 self.group_commit
                     .entry_applied(self.applier.notified, self.last_sync, now());
-                self.consensus.applied(entry.index)?;
             }
         }
-        steps.clear();
-        self.steps = steps;
-        self.opening = 0;
+        self.consensus.applied(entry.index)?;
         Ok(())
     }
 
@@ -642,15 +708,6 @@ impl CommitPipeline {
             tracing::warn!(?sync_time, "the disk took long to sync");
             self.state.time.forgive(mark, sync_time);
         }
-    }
-
-    /// Applies an entry whose commands no client waits for.
-    fn replay(&mut self, entry: &Entry) -> Result<(), ServerError> {
-        if entry.kind == EntryKind::Command {
-            self.applier.replay(&self.state, &decode(entry)?);
-        }
-        self.consensus.applied(entry.index)?;
-        Ok(())
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
-use baton_tree::Identity;
+use baton_tree::{Identity, Stamp};
 use parking_lot::Mutex;
 
 use crate::connections::outbound::Outbound;
@@ -30,6 +31,8 @@ pub(crate) enum CloseReason {
     SessionRefused,
     /// Another connection owns the session now.
     SessionMoved,
+    /// A request of it was lost, so that those after it are refused.
+    RequestLost,
     /// The client does not read what the server writes.
     TooSlow,
     /// The client reads too slowly, and all clients together have more waiting than they may.
@@ -55,6 +58,9 @@ impl CloseReason {
             CloseReason::SessionExpired => "its session expired",
             CloseReason::SessionRefused => "its session was refused",
             CloseReason::SessionMoved => "its session moved to another connection",
+            CloseReason::RequestLost => {
+                "one of its requests was lost, and later ones may not overtake it; let the client connect again"
+            }
             CloseReason::TooSlow => {
                 "it does not read what is sent to it; let the client read faster or set fewer watches"
             }
@@ -81,6 +87,20 @@ pub(crate) struct Attached {
     pub(crate) session: i64,
     pub(crate) timeout_ms: u32,
     pub(crate) touch: Arc<Touch>,
+    /// Nonce of the attachment. `None`: the tree's format level knows no attachments.
+    pub(crate) nonce: Option<NonZeroU64>,
+    /// Number of its last command. Counted by the core alone.
+    pub(crate) last_sequence: AtomicU64,
+}
+
+impl Attached {
+    /// The stamp of the connection's next command, which the core is about to put into an entry.
+    pub(crate) fn next_stamp(&self) -> Option<Stamp> {
+        let nonce = self.nonce?;
+        let sequence = self.last_sequence.load(Relaxed) + 1;
+        self.last_sequence.store(sequence, Relaxed);
+        Some(Stamp { nonce, sequence })
+    }
 }
 
 /// The socket of a connection, as the core uses it. Never blocks.

@@ -1,5 +1,9 @@
 //! The ids of new sessions: the server's number in the first byte, then the time of its start, then
-//! a count (protocol.md §2). Never gives an id that an open session has.
+//! a count (protocol.md §2). Never gives an id that an open session has. Also the nonces under
+//! which connections attach to sessions.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU64;
 
 use baton_tree::Tree;
 
@@ -31,6 +35,31 @@ impl SessionIds {
     }
 }
 
+/// Gives nonces to attachments. No two attachments of a session may have the same, whichever server
+/// the client was connected to, so each start begins at a place of its own.
+#[derive(Debug)]
+pub(crate) struct Nonces {
+    last: u64,
+}
+
+impl Nonces {
+    pub(crate) fn new(server_id: u8) -> Self {
+        Self {
+            last: RandomState::new().hash_one(server_id),
+        }
+    }
+
+    pub(crate) fn draw(&mut self) -> NonZeroU64 {
+        // Odd, so that every other number comes before one comes again.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.last = self.last.wrapping_add(STEP);
+        NonZeroU64::new(self.last).unwrap_or_else(|| {
+            self.last = STEP;
+            NonZeroU64::MIN.saturating_add(STEP - 1)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use baton_proto::PASSWORD_BYTES;
@@ -44,6 +73,22 @@ mod tests {
         let (first, second) = (ids.next(), ids.next());
         assert_eq!(first >> 56, 3);
         assert_eq!(second, first + 1);
+    }
+
+    #[test]
+    fn nonces_do_not_repeat_nor_begin_alike() {
+        let mut drawn = Vec::new();
+        for start in 0..100 {
+            let mut nonces = Nonces::new(start % 2);
+            drawn.extend((0..100).map(|_| nonces.draw()));
+        }
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 10_000);
+        let mut wrapping = Nonces {
+            last: 0_u64.wrapping_sub(0x9e37_79b9_7f4a_7c15),
+        };
+        assert_ne!(wrapping.draw(), wrapping.draw());
     }
 
     #[test]

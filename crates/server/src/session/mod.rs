@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `clocks` | when each session expires |
 //! | `rounds` | the rounds of the socket tasks that the core waits for before a session expires |
-//! | `ids` | the ids of new sessions |
+//! | `ids` | the ids of new sessions, and the nonces of their attachments |
 
 pub(crate) mod clocks;
 pub(crate) mod ids;

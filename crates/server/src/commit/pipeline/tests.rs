@@ -408,7 +408,7 @@ fn a_core_that_has_answered_a_few_spins_for_as_long_as_the_sync_took_at_most() {
     };
     work.push(1, open, &[7; PASSWORD_BYTES]);
     core.last_sync = Duration::ZERO;
-    core.turn(&work, now()).unwrap();
+    core.turn(&mut work, now()).unwrap();
     assert!(!core.last_sync.is_zero());
     let until = core.group_commit.spin_until().unwrap();
     assert!(until <= now() + core.last_sync);
@@ -421,7 +421,303 @@ fn a_snapshot_that_cannot_begin_is_tried_again_after_a_pause() {
     let (state, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
     state.tree.write().begin_snapshot().unwrap();
     core.snapshots = Snapshots::new(state.options.snapshot_every_entries);
-    core.turn(&Work::default(), now()).unwrap();
+    core.turn(&mut Work::default(), now()).unwrap();
     let next = core.snapshots.next_look().unwrap();
     assert!(next > now() + Duration::from_secs(10));
+}
+
+/// A server whose core the test drives, on this disk.
+fn driven(disk: &FaultStorage) -> (Arc<ServerState>, CommitPipeline) {
+    let storage = Arc::new(disk.clone());
+    prepare(Options::default(), storage, None, &Starting::default()).unwrap()
+}
+
+/// Hands requests to the core, each in a group of its own, and lets it make one entry of them.
+fn turn(core: &mut CommitPipeline, requests: &[(&Arc<Conn>, Kind, &[u8])]) {
+    let mut work = Work::default();
+    for (conn, kind, body) in requests {
+        work.begin(conn, &conn.identity(), now());
+        work.push(1, *kind, body);
+    }
+    core.turn(&mut work, now()).unwrap();
+}
+
+fn open_session() -> Kind {
+    Kind::OpenSession {
+        timeout_ms: 1000,
+        mirror_read_only: false,
+    }
+}
+
+fn opened(state: &ServerState, core: &mut CommitPipeline) -> Arc<Conn> {
+    let conn = state.open(Peer::Local).unwrap();
+    turn(core, &[(&conn, open_session(), &[7; PASSWORD_BYTES])]);
+    assert_ne!(conn.session(), 0);
+    taken(&conn);
+    conn
+}
+
+/// What waits for the connection's client, and why the connection ends.
+fn taken(conn: &Conn) -> (Vec<u8>, Option<CloseReason>) {
+    let mut bytes = Vec::new();
+    let closing = conn.take(&mut bytes, false).closing;
+    (bytes, closing)
+}
+
+fn exists(state: &ServerState, path: &str) -> bool {
+    let tree = state.tree.read();
+    tree.exists(path, &Identity::anonymous()).is_ok()
+}
+
+#[test]
+fn h02_r29_what_an_old_connection_has_sent_behind_the_re_attachment_is_not_applied() {
+    let (state, mut core) = driven(&FaultStorage::new());
+    let old = opened(&state, &mut core);
+    let new = state.open(Peer::Local).unwrap();
+    let reattach = Kind::Reattach {
+        session: old.session(),
+        timeout_ms: 1000,
+        mirror_read_only: false,
+    };
+    let zxid = state.zxid();
+    let (write, before) = create("/before", 1);
+    let (_, late) = create("/late", 1);
+    // All of it is one entry, so that the core cannot know better before.
+    turn(
+        &mut core,
+        &[
+            (&old, write, &before),
+            (&new, reattach, &[7; PASSWORD_BYTES]),
+            (&old, write, &late),
+        ],
+    );
+    assert!(exists(&state, "/before") && !exists(&state, "/late"));
+    assert_eq!(state.zxid(), zxid + 1, "what is refused takes no zxid");
+    assert_eq!(taken(&old).1, Some(CloseReason::SessionMoved));
+    let (answer, closing) = taken(&new);
+    assert!(!answer.is_empty() && closing.is_none());
+    // From here on the core refuses it by itself; the new connection goes on.
+    turn(&mut core, &[(&old, write, &late), (&new, write, &late)]);
+    assert!(exists(&state, "/late"));
+    assert_eq!(state.zxid(), zxid + 2);
+}
+
+#[test]
+fn r28_nothing_overtakes_a_command_that_was_lost() {
+    let (state, mut core) = driven(&FaultStorage::new());
+    let conn = opened(&state, &mut core);
+    conn.attached().unwrap().next_stamp();
+    let (write, body) = create("/a", 1);
+    turn(&mut core, &[(&conn, write, &body)]);
+    assert!(!exists(&state, "/a"));
+    assert_eq!(taken(&conn), (Vec::new(), Some(CloseReason::RequestLost)));
+}
+
+/// Applies an entry that this server's core has not made.
+fn from_elsewhere(core: &mut CommitPipeline, batch: BatchBuilder) {
+    core.propose(batch.finish()).unwrap();
+    for entry in core.settle().unwrap() {
+        core.apply(&entry).unwrap();
+    }
+}
+
+fn stamp(nonce: u64) -> Option<Stamp> {
+    let nonce = std::num::NonZeroU64::new(nonce).unwrap();
+    Some(Stamp { nonce, sequence: 0 })
+}
+
+#[test]
+fn r38_an_entry_of_another_server_takes_the_same_way() {
+    let (state, mut core) = driven(&FaultStorage::new());
+    let here = opened(&state, &mut core);
+    state
+        .watches
+        .lock()
+        .add(&here, "/there", Kinds::DATA)
+        .unwrap();
+    let nobody = Identity::anonymous();
+    let there = 0x0200_0000_0000_0001;
+    let (_, body) = create("/there", 1);
+    let op = OpCode::Create;
+    let mut batch = core.new_batch();
+    batch.begin(there, &nobody, stamp(5));
+    batch.push(
+        0,
+        Command::OpenSession {
+            session_id: there,
+            password: [8; PASSWORD_BYTES],
+            timeout_ms: 1000,
+        },
+    );
+    batch.push(1, Command::Write { op, body: &body });
+    from_elsewhere(&mut core, batch);
+    assert!(exists(&state, "/there"));
+    let (event, closing) = taken(&here);
+    assert!(!event.is_empty() && closing.is_none(), "the watch fires");
+    let clocked = core.clocks.get(there).unwrap();
+    assert!(clocked.conn.is_none() && clocked.timeout_ms == 1000);
+
+    // Its client comes here, and then the client of a session of this server goes there.
+    let moved = state.open(Peer::Local).unwrap();
+    let reattach = Kind::Reattach {
+        session: there,
+        timeout_ms: 1000,
+        mirror_read_only: false,
+    };
+    turn(&mut core, &[(&moved, reattach, &[8; PASSWORD_BYTES])]);
+    assert_eq!(moved.session(), there);
+    let mut batch = core.new_batch();
+    batch.begin(here.session(), &nobody, stamp(6));
+    batch.push(
+        0,
+        Command::ReattachSession {
+            session_id: here.session(),
+            password: [7; PASSWORD_BYTES],
+            timeout_ms: 2000,
+        },
+    );
+    batch.begin(there, &nobody, None);
+    batch.push(
+        0,
+        Command::CloseSession {
+            session_id: there,
+            reason: SessionEnd::Expired,
+        },
+    );
+    from_elsewhere(&mut core, batch);
+    assert_eq!(taken(&here).1, Some(CloseReason::SessionMoved));
+    assert_eq!(core.clocks.get(here.session()).unwrap().timeout_ms, 2000);
+    assert_eq!(taken(&moved).1, Some(CloseReason::SessionExpired));
+    assert_eq!(state.sessions.load(Relaxed), 1);
+}
+
+#[test]
+fn a_session_id_that_is_taken_at_apply_is_drawn_again() {
+    let (state, mut core) = driven(&FaultStorage::new());
+    let ids = || SessionIds::new(1, 1_800_000_000_000, &baton_tree::Tree::new());
+    core.ids = ids();
+    let first = opened(&state, &mut core);
+    core.ids = ids();
+    let second = state.open(Peer::Local).unwrap();
+    turn(
+        &mut core,
+        &[(&second, open_session(), &[9; PASSWORD_BYTES])],
+    );
+    assert_eq!(taken(&second), (Vec::new(), None), "it waits");
+    let mut work = Work::default();
+    state.inbox.take(&mut work, None);
+    core.turn(&mut work, now()).unwrap();
+    assert_eq!(second.session(), first.session() + 1);
+    let tree = state.tree.read();
+    let password = |conn: &Conn| tree.session(conn.session()).unwrap().password;
+    assert_eq!(password(&first), [7; PASSWORD_BYTES]);
+    assert_eq!(password(&second), [9; PASSWORD_BYTES]);
+}
+
+#[test]
+fn a_start_applies_its_log_without_reporting_it_again() {
+    let disk = FaultStorage::new();
+    let (state, mut core) = driven(&disk);
+    let expired = opened(&state, &mut core);
+    let kept = opened(&state, &mut core);
+    let mut batch = core.new_batch();
+    core.push_expiry(expired.session(), &mut batch);
+    core.commit_for_nobody(batch).unwrap();
+    assert_eq!(state.stats.sessions_expired.load(Relaxed), 1);
+    let before = (state.tree.read().digest(), state.zxid());
+    drop((state, core));
+    let (state, core) = driven(&disk);
+    assert_eq!((state.tree.read().digest(), state.zxid()), before);
+    assert_eq!(state.stats.sessions_expired.load(Relaxed), 0);
+    assert_eq!(state.stats.apply_time.spread().count, 0);
+    assert_eq!(state.sessions.load(Relaxed), 1);
+    assert!(core.clocks.get(kept.session()).unwrap().conn.is_none());
+}
+
+/// A log with these payloads, as a server of one voter writes it.
+fn disk_with(payloads: &[Bytes]) -> FaultStorage {
+    let disk = FaultStorage::new();
+    let storage = Arc::new(disk.clone());
+    let (mut wal, _) = Wal::open(storage, baton_wal::WalOptions::default()).unwrap();
+    let entry = |index, kind: EntryKind, payload| {
+        Record::Entry(baton_wal::Entry {
+            index,
+            term: 1,
+            kind: kind.as_byte(),
+            payload,
+        })
+    };
+    let hard_state = baton_wal::HardState { term: 1, vote: 1 };
+    let mut records = vec![
+        Record::HardState(hard_state),
+        entry(1, EntryKind::Noop, Bytes::new()),
+    ];
+    for (index, payload) in (2..).zip(payloads) {
+        records.push(entry(index, EntryKind::Command, payload.clone()));
+    }
+    let index = 1 + payloads.len() as u64;
+    records.push(Record::Commit { index });
+    wal.append(&records).unwrap();
+    wal.sync().unwrap();
+    disk
+}
+
+#[test]
+fn r39_a_folder_of_level_1_is_read_and_raised_at_the_start() {
+    let mut batch = BatchBuilder::new(FormatLevel::Initial, 1_000);
+    let session_id = 0x0100_0000_0000_0001;
+    batch.begin(session_id, &Identity::anonymous(), None);
+    batch.push(
+        0,
+        Command::OpenSession {
+            session_id,
+            password: [7; PASSWORD_BYTES],
+            timeout_ms: 1000,
+        },
+    );
+    let (_, body) = create("/old", 1);
+    let op = OpCode::Create;
+    batch.push(1, Command::Write { op, body: &body });
+    let disk = disk_with(&[batch.finish()]);
+    let mut last = 2;
+    for started in ["raises the level", "finds it raised"] {
+        let (state, mut core) = driven(&disk);
+        assert!(exists(&state, "/old"));
+        assert_eq!(state.tree.read().level(), FormatLevel::NEWEST);
+        // The entry that begins the term, and once that of the level.
+        last += if last == 2 { 2 } else { 1 };
+        assert_eq!(core.wal.last_index(), last, "{started}");
+        let conn = state.open(Peer::Local).unwrap();
+        let reattach = Kind::Reattach {
+            session: session_id,
+            timeout_ms: 1000,
+            mirror_read_only: false,
+        };
+        turn(&mut core, &[(&conn, reattach, &[7; PASSWORD_BYTES])]);
+        last += 1;
+        assert_eq!(conn.session(), session_id);
+    }
+}
+
+#[test]
+fn r39_a_log_of_a_newer_version_stops_the_start() {
+    let raising = BatchBuilder::raising(FormatLevel::NEWEST, 1_000).finish();
+    let mut unknown_level = raising.to_vec();
+    *unknown_level.last_mut().unwrap() += 1;
+    let mut unknown_version = raising.to_vec();
+    unknown_version[0] += 1;
+    for (payload, remedy) in [
+        (unknown_level, "start a newer version of Baton"),
+        (unknown_version, "start the version of Baton that wrote it"),
+    ] {
+        let disk = disk_with(&[payload.into()]);
+        let storage = Arc::new(disk.clone());
+        let refused = prepare(Options::default(), storage, None, &Starting::default());
+        let error = refused.map(|_| ()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("log entry 2 cannot be applied"),
+            "{error}"
+        );
+        assert!(error.ends_with(remedy), "{error}");
+    }
 }
