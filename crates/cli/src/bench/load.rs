@@ -49,7 +49,7 @@ pub(crate) fn run_path(args: &Args) -> String {
 }
 
 /// Runs a raw workload.
-pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError> {
+pub(crate) async fn run_raw(args: &Args, servers: &str) -> Result<Report, BenchError> {
     let (addrs, chroot) = split_servers(servers)?;
     let first = addrs.first().map_or("", String::as_str);
     let names = Names::below(format!("{chroot}{}", run_path(args)));

@@ -244,8 +244,8 @@ fn measure(args: &Args, servers: &str) -> Result<Report, BenchError> {
             | Workload::Handoff
             | Workload::Replace
             | Workload::Queue
-            | Workload::Work => recipes::run(args, servers).await,
-            _ => load::run(args, servers).await,
+            | Workload::Work => recipes::run_recipe(args, servers).await,
+            _ => load::run_raw(args, servers).await,
         }
     })
 }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a recipe's workload.
-pub(crate) async fn run(args: &Args, servers: &str) -> Result<Report, BenchError> {
+pub(crate) async fn run_recipe(args: &Args, servers: &str) -> Result<Report, BenchError> {
     if args.workload == Workload::Work && args.turns == Turns::Requeued {
         let why =
             "a claim cannot be requeued; leave out --turns requeued, or measure lock or handoff";

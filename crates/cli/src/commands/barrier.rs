@@ -285,7 +285,7 @@ async fn inside(
     let membership = Membership { entered, session };
     let timeout = session.timeout();
     let health = options.health()?;
-    let outcome = tenure::run(
+    let outcome = tenure::run_while_held(
         context,
         &membership,
         &command,

@@ -229,7 +229,7 @@ async fn join(
             input: None,
         };
         let ran = tokio::select! {
-            ran = tenure::run(context, &tenure, &command, None, timeout, signals) => ran?,
+            ran = tenure::run_while_held(context, &tenure, &command, None, timeout, signals) => ran?,
             never = report_obstacles(&registration, context) => match never {},
         };
         match ran.stop {

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
                     let name = args.run.shown_name();
                     guard::permits(client, path, args.slots, args.permits, &name)
                 };
-                guard::run(context, &args.run, &args.wait, want).await
+                guard::acquire_and_run(context, &args.run, &args.wait, want).await
             }
             (None, None) => Err(Failure::usage(
                 "a semaphore needs a path, like /licences; see baton sem --help",

@@ -91,7 +91,7 @@ struct Held<'a> {
 
 /// Connects, acquires what `want` makes of the client, runs the command of the options under it,
 /// and releases it.
-pub(crate) async fn run(
+pub(crate) async fn acquire_and_run(
     context: &Context,
     options: &RunOptions,
     wait: &WaitOptions,
@@ -214,7 +214,7 @@ async fn under(
         input: None,
     };
     let health = options.health()?;
-    let outcome = tenure::run(
+    let outcome = tenure::run_while_held(
         context,
         &holding,
         &command,

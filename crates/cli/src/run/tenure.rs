@@ -1,8 +1,8 @@
 //! Running a command for as long as something is held: a lock, a leadership.
 //!
 //! Owns the rule of loss (`hazards.md` H85): the guardian always knows the end of the lease, and
-//! stops the command before it. The command has ended and was reaped when [`run`] returns, so the
-//! caller may release then, and not before.
+//! stops the command before it. The command has ended and was reaped when [`run_while_held`]
+//! returns, so the caller may release then, and not before.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(crate) struct Outcome {
 }
 
 /// Runs a command while `tenure` lasts and it is well. Signals that arrive are passed on to it.
-pub(crate) async fn run(
+pub(crate) async fn run_while_held(
     context: &Context,
     tenure: &impl Tenure,
     command: &Command,

@@ -361,7 +361,7 @@ async fn serve(
         input: None,
     };
     let health = args.run.health()?;
-    let outcome = tenure::run(
+    let outcome = tenure::run_while_held(
         context,
         serving,
         &command,

@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
             }
             (None, Some(path)) => {
                 let want = |client: &Client| wanted(client, path, args);
-                guard::run(context, &args.run, &args.wait, want).await
+                guard::acquire_and_run(context, &args.run, &args.wait, want).await
             }
             (None, None) => Err(Failure::usage(
                 "a lock needs a path, like /deploy; see baton lock --help",

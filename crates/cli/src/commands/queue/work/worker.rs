@@ -223,7 +223,7 @@ impl Worker<'_> {
         output.verbose(|| format!("item {id}, attempt {attempt}"));
         let health = options.health()?;
         let mut signals = Signals::new()?;
-        let outcome = tenure::run(
+        let outcome = tenure::run_while_held(
             self.context,
             &claim,
             &command,
