@@ -41,7 +41,6 @@ mod partitioner;
 mod printed;
 mod queue;
 mod queue_layouts;
-mod recipes_page;
 mod reentrant;
 mod requests;
 mod rw_lock;
