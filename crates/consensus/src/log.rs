@@ -110,11 +110,6 @@ impl MemoryLog {
         }
     }
 
-    /// How many entries are held.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     fn last(&self) -> u64 {
         self.base_index + self.entries.len() as u64
     }

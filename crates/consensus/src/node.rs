@@ -612,11 +612,6 @@ impl Consensus {
         self.node.raft.raft_log.last_index()
     }
 
-    /// How many entries are held in memory, for limits and metrics.
-    pub fn entries_in_memory(&self) -> usize {
-        self.node.store().len()
-    }
-
     fn leader(&self) -> Option<u64> {
         Some(self.node.raft.leader_id).filter(|id| *id != raft::INVALID_ID)
     }
@@ -743,5 +738,28 @@ fn engine_config(config: &Config, applied: u64) -> raft::Config {
         pre_vote: true,
         max_uncommitted_size: config.max_uncommitted_bytes,
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft::Storage;
+
+    use super::*;
+
+    #[test]
+    fn applied_entries_are_forgotten() {
+        let mut node = Consensus::new(&Config::sole_voter(1), Recovered::default()).unwrap();
+        node.campaign().unwrap();
+        for at in 0..1000_u32 {
+            node.propose(Bytes::copy_from_slice(&at.to_le_bytes()))
+                .unwrap();
+        }
+        let last = node.last_index();
+        while let Some(effects) = node.drain() {
+            node.persisted(effects.token);
+        }
+        node.applied(last).unwrap();
+        assert_eq!(node.node.store().first_index().unwrap(), last + 1);
     }
 }

@@ -114,6 +114,12 @@ wire_enum! {
     }
 }
 
+pub(crate) fn put_event(out: &mut impl BufMut, kind: EventKind, state: KeeperState, path: &str) {
+    out.put_i32(kind.code());
+    out.put_i32(state.code());
+    put_string(out, path);
+}
+
 /// A watch event; it follows a reply header with [`crate::xid::NOTIFICATION`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WatcherEvent {
@@ -126,20 +132,9 @@ pub struct WatcherEvent {
 }
 
 impl WatcherEvent {
-    /// An event about `path` on a live connection.
-    pub fn new(kind: EventKind, path: impl Into<String>) -> Self {
-        Self {
-            kind,
-            state: KeeperState::SyncConnected,
-            path: path.into(),
-        }
-    }
-
     /// Writes the record.
     pub fn encode(&self, out: &mut impl BufMut) {
-        out.put_i32(self.kind.code());
-        out.put_i32(self.state.code());
-        put_string(out, &self.path);
+        put_event(out, self.kind, self.state, &self.path);
     }
 
     /// Reads the record.

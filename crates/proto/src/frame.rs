@@ -4,9 +4,10 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::event::put_event;
 use crate::{
-    ConnectRequest, ConnectResponse, ReplyHeader, Request, RequestHeader, Response, WatcherEvent,
-    xid,
+    ConnectRequest, ConnectResponse, EventKind, KeeperState, ReplyHeader, Request, RequestHeader,
+    Response, xid,
 };
 
 /// Size of the length before each frame.
@@ -129,8 +130,14 @@ pub fn write_reply<B: BufMut + AsMut<[u8]>>(
     })
 }
 
-/// Writes a watch event as a whole frame; `zxid` is that of the change, or -1.
-pub fn write_event<B: BufMut + AsMut<[u8]>>(out: &mut B, zxid: i64, event: &WatcherEvent) -> usize {
+/// Writes an event about `path` on a live connection as a whole frame, and returns the frame's
+/// length in bytes. `zxid` is that of the change, or -1.
+pub fn write_event<B: BufMut + AsMut<[u8]>>(
+    out: &mut B,
+    zxid: i64,
+    kind: EventKind,
+    path: &str,
+) -> usize {
     framed(out, |out| {
         ReplyHeader {
             xid: xid::NOTIFICATION,
@@ -138,7 +145,7 @@ pub fn write_event<B: BufMut + AsMut<[u8]>>(out: &mut B, zxid: i64, event: &Watc
             err: 0,
         }
         .encode(out);
-        event.encode(out);
+        put_event(out, kind, KeeperState::SyncConnected, path);
     })
 }
 

@@ -52,14 +52,6 @@ impl Identity {
         }
     }
 
-    /// Adds what the credentials `user:password` of an auth packet with scheme `digest` prove.
-    /// Returns the id.
-    pub fn add_digest(&mut self, user_and_password: &[u8]) -> String {
-        let id = digest_id(user_and_password);
-        self.add("digest", id.clone());
-        id
-    }
-
     /// The identities, in the order in which they were added.
     #[must_use]
     pub fn ids(&self) -> &[AuthId] {
@@ -220,7 +212,7 @@ mod tests {
 
     fn someone() -> Identity {
         let mut identity = Identity::from_ip("10.1.2.3".parse().unwrap());
-        identity.add_digest(b"user:password");
+        identity.add("digest", digest_id(b"user:password"));
         identity
     }
 

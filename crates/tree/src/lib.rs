@@ -8,7 +8,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `exchange`, `seed` | a tree from and to a list of znodes, for imports and tests |
+//! | `exchange` | a tree from and to a list of znodes, for imports |
 //! | `apply` | the commands of the log: sessions, the zxid, which write is run |
 //! | `multi` | several writes, all or none |
 //! | `write` | create, delete, set, check; **the number of a sequential znode** |
@@ -47,7 +47,6 @@ mod read;
 mod reap;
 mod recorder;
 mod restore;
-mod seed;
 mod sessions;
 mod snapshot;
 mod snapshot_content;
@@ -67,7 +66,6 @@ pub use quota::QuotaState;
 pub use read::ChildNames;
 pub use reap::ReapCandidate;
 pub use restore::{Restore, RestoreError};
-pub use seed::{SeedError, SeedNode};
 pub use sessions::{EphemeralCursor, SessionInfo};
 pub use snapshot::SnapshotBusy;
 pub use snapshot_content::{MAX_CHUNK_BYTES, SNAPSHOT_VERSION};

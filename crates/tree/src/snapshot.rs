@@ -142,12 +142,6 @@ impl Tree {
         }
     }
 
-    /// Whether a snapshot is under way.
-    #[must_use]
-    pub const fn snapshot_in_progress(&self) -> bool {
-        self.walk.is_some()
-    }
-
     /// Before a znode is written or deleted: a snapshot that has not come to it gets it as it is.
     pub(crate) fn save(&mut self, id: NodeId) {
         let Some(walk) = &mut self.walk else {

@@ -373,16 +373,6 @@ impl Wal {
         self.last_index
     }
 
-    /// Bytes that wait for [`sync`](Wal::sync).
-    pub fn buffered_bytes(&self) -> usize {
-        self.buffer.len()
-    }
-
-    /// How many segment files there are.
-    pub fn segment_count(&self) -> usize {
-        self.segments.len()
-    }
-
     fn put(&mut self, record: &Record) -> Result<(), WalError> {
         let payload = match record {
             Record::Entry(entry) => entry.payload.len(),

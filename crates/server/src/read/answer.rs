@@ -5,13 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use baton_proto::wire::{put_buffer, put_string, put_strings};
+use baton_proto::wire::{put_buffer, put_strings};
 use baton_proto::{
-    AddWatchMode, ClientInfo, ErrorCode, EventKind, KeeperState, OpCode, ReplyHeader, Request,
-    Response, Stat, WatcherKind, frame, xid,
+    AddWatchMode, ClientInfo, ErrorCode, EventKind, OpCode, ReplyHeader, Request, Response, Stat,
+    WatcherKind, frame,
 };
 use baton_tree::{Identity, Tree};
-use bytes::BufMut;
 use parking_lot::Mutex;
 
 use crate::connections::conn::Conn;
@@ -314,19 +313,7 @@ pub(crate) fn frame_with(out: &mut Vec<u8>, header: ReplyHeader, body: impl FnOn
 
 /// Writes a watch event.
 pub(crate) fn event(out: &mut Vec<u8>, zxid: i64, kind: EventKind, path: &str) {
-    frame_with(
-        out,
-        ReplyHeader {
-            xid: xid::NOTIFICATION,
-            zxid,
-            err: 0,
-        },
-        |out| {
-            out.put_i32(kind.code());
-            out.put_i32(KeeperState::SyncConnected.code());
-            put_string(out, path);
-        },
-    );
+    frame::write_event(out, zxid, kind, path);
 }
 
 fn watcher_kind(kind: i32) -> Result<Kinds, ErrorCode> {

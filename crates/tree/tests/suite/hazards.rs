@@ -2,20 +2,18 @@
 //! end.
 
 use baton_proto::{CreateMode, ErrorCode, MultiOp, MultiResult, Request, Response, path};
-use baton_tree::{MAX_SEQUENCE, SeedError, SeedNode, Tree};
+use baton_tree::{AssembleError, MAX_SEQUENCE, Znode};
 
-use crate::common::{Driver, drain, dump, restore};
+use crate::common::{Driver, assembled, drain, dump, restore, znode};
 
 const I32_END: i64 = i32::MAX as i64;
 
 fn lock_at(creates: i64) -> Driver {
-    let seed = SeedNode {
-        path: "/lock",
-        data: None,
-        version: 0,
+    let lock = Znode {
         creates,
+        ..znode("/lock")
     };
-    Driver::over(Tree::seeded(&[seed]).unwrap())
+    Driver::over(assembled(&[znode("/"), lock]).unwrap())
 }
 
 fn contend(driver: &mut Driver, prefix: &str) -> Result<String, ErrorCode> {
@@ -126,13 +124,12 @@ fn h24_version_skips_minus_one_so_that_compare_and_set_stays_conditional() {
         (-3, [-2, 0]),
         (-2, [0, 1]),
     ] {
-        let seed = SeedNode {
-            path: "/counter",
+        let counter = Znode {
             data: Some(b"0"),
             version: start,
-            creates: 0,
+            ..znode("/counter")
         };
-        let mut driver = Driver::over(Tree::seeded(&[seed]).unwrap());
+        let mut driver = Driver::over(assembled(&[znode("/"), counter]).unwrap());
         let mut version = start;
         for next in expected {
             version = driver.set("/counter", b"1", version).unwrap().version;
@@ -145,25 +142,21 @@ fn h24_version_skips_minus_one_so_that_compare_and_set_stays_conditional() {
 
 #[test]
 fn a_tree_begins_only_with_what_could_have_been_written() {
-    let seed = |path, creates| SeedNode {
-        path,
-        data: None,
-        version: 0,
+    let begin = |znodes: &[Znode<'_>]| assembled(znodes).map(|tree| tree.node_count());
+    let created = |path, creates| Znode {
         creates,
+        ..znode(path)
     };
-    let begin = |nodes: &[SeedNode<'_>]| Tree::seeded(nodes).map(|tree| tree.node_count());
-    assert_eq!(
-        begin(&[seed("/", 7), seed("/a", 0), seed("/a/b", 0)]),
-        Ok(6)
-    );
-    let error = begin(&[seed("/a/b", 0)]).unwrap_err();
-    assert_eq!(error, SeedError::NoParent("/a/b".to_owned()));
+    let root = znode("/");
+    assert_eq!(begin(&[created("/", 7), znode("/a"), znode("/a/b")]), Ok(6));
+    let error = begin(&[root, znode("/a/b")]).unwrap_err();
+    assert_eq!(error, AssembleError::NoParent("/a/b".to_owned()));
     assert!(matches!(
-        begin(&[seed("a", 0)]),
-        Err(SeedError::BadPath { .. })
+        begin(&[root, znode("a")]),
+        Err(AssembleError::BadPath { .. })
     ));
     assert!(matches!(
-        begin(&[seed("/a", -1)]),
-        Err(SeedError::NegativeCount(_))
+        begin(&[root, created("/a", -1)]),
+        Err(AssembleError::NegativeCount(_))
     ));
 }

@@ -9,7 +9,7 @@ use baton_tree::{
     Tree,
 };
 
-use crate::common::{Driver, SESSION, dump, password, plain};
+use crate::common::{Driver, SESSION, add_digest, dump, password, plain};
 
 #[test]
 fn the_fresh_tree_shows_the_stats_that_clients_expect() {
@@ -315,7 +315,7 @@ fn a_multi_that_fails_leaves_no_trace_and_says_which_operation_failed() {
 #[test]
 fn what_a_multi_deletes_takes_no_room_any_more() {
     let mut driver = Driver::new();
-    driver.identity.add_digest(b"ann:secret");
+    add_digest(&mut driver.identity, b"ann:secret");
     let room = |tree: &Tree| {
         (
             tree.acl_count(),
@@ -344,7 +344,7 @@ fn acls_are_enforced_where_the_protocol_says() {
     let mut driver = Driver::new();
     let stranger = driver.identity.clone();
     let mut owner = stranger.clone();
-    owner.add_digest(b"ann:secret");
+    add_digest(&mut owner, b"ann:secret");
     driver.identity = owner.clone();
     let acl = vec![Acl::creator_all()];
     driver
@@ -386,7 +386,7 @@ fn acls_are_enforced_where_the_protocol_says() {
 fn delete_asks_for_permission_before_it_says_whether_the_znode_exists() {
     let mut driver = Driver::new();
     let stranger = driver.identity.clone();
-    driver.identity.add_digest(b"ann:secret");
+    add_digest(&mut driver.identity, b"ann:secret");
     let acl = vec![Acl::creator_all()];
     driver
         .create_with("/own", None, acl, CreateMode::Persistent)
@@ -401,7 +401,7 @@ fn digests_are_masked_for_those_who_may_read_but_not_administer() {
     let mut driver = Driver::new();
     let reader = driver.identity.clone();
     let mut owner = reader.clone();
-    let id = owner.add_digest(b"ann:secret");
+    let id = add_digest(&mut owner, b"ann:secret");
     driver.identity = owner.clone();
     let acl = vec![Acl::creator_all(), Acl::read_unsafe()];
     driver
@@ -659,7 +659,7 @@ fn changes_carry_the_acl_that_filters_their_events() {
     }
     let mut driver = Driver::new();
     let stranger = driver.identity.clone();
-    driver.identity.add_digest(b"ann:secret");
+    add_digest(&mut driver.identity, b"ann:secret");
     let acl = vec![Acl::creator_all()];
     driver
         .create_with("/a", None, acl, CreateMode::Persistent)

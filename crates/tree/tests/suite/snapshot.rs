@@ -2,11 +2,11 @@
 //! but a whole snapshot is ever restored.
 
 use baton_proto::{Acl, CreateMode, Perms};
-use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SeedNode, SnapshotBusy, Tree};
+use baton_tree::{MAX_CHUNK_BYTES, RestoreError, SnapshotBusy, Tree, Znode};
 use proptest::prelude::*;
 
 use crate::common::program::{Line, Machine, level, program};
-use crate::common::{Driver, drain, dump, restore};
+use crate::common::{Driver, assembled, drain, dump, restore, znode};
 
 fn whole(tree: &mut Tree) -> Vec<Vec<u8>> {
     tree.begin_snapshot().unwrap();
@@ -176,7 +176,6 @@ fn one_snapshot_at_a_time_and_an_abandoned_one_leaves_no_trace() {
     assert_eq!(driver.tree.begin_snapshot(), Err(SnapshotBusy));
     driver.tree.snapshot_slice(64).unwrap();
     driver.tree.abandon_snapshot();
-    assert!(!driver.tree.snapshot_in_progress());
     assert_eq!(driver.tree.snapshot_slice(64), None);
     let chunks = whole(&mut driver.tree);
     assert_eq!(dump(&restore(&chunks).unwrap()), dump(&driver.tree));
@@ -245,19 +244,18 @@ fn the_bytes_of_version_1_stay_as_they_are() {
 /// A restore compares the digest that the tree has kept with that of the znodes.
 #[test]
 fn a_tree_that_begins_with_changed_znodes_has_their_digest() {
-    let seed = |path, data| SeedNode {
-        path,
+    let begin = |path, data| Znode {
         data,
         version: 3,
         creates: 5,
+        ..znode(path)
     };
-    let nodes = [
-        seed("/", Some(b"root".as_slice())),
-        seed("/zookeeper", Some(b"longer than before".as_slice())),
-        seed("/new", Some(b"x".as_slice())),
-        seed("/new", None),
-    ];
-    let mut tree = Tree::seeded(&nodes).unwrap();
+    let mut tree = assembled(&[
+        begin("/", Some(b"root".as_slice())),
+        begin("/zookeeper", Some(b"longer than usual".as_slice())),
+        begin("/new", None),
+    ])
+    .unwrap();
     let restored = restore(&whole(&mut tree)).unwrap();
     assert_eq!(dump(&restored), dump(&tree));
 }

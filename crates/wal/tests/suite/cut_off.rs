@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use baton_wal::testing::{Fault, FaultStorage, Loss};
 use baton_wal::{
-    DumpItem, Entry, FileReport, Record, RecoveryNote, Storage, Wal, WalError, WalOptions, dump,
-    verify,
+    DumpItem, Entry, FileReport, Record, RecoveryNote, Wal, WalError, WalOptions, dump, verify,
 };
 use bytes::Bytes;
 
-use super::support::{self, all_files, open, recovered};
+use super::support::{self, all_files, open, recovered, segments};
 
 const FIRST: &str = "log-0000000000000001";
 const MARKS: &str = "SYNCED";
@@ -263,15 +262,14 @@ fn a_missing_last_segment_is_refused_though_the_record_of_it_is_gone_too() {
     // The first segment as it was before its seal.
     let mut unsealed = Vec::new();
     for _ in 0..12 {
-        if wal.segment_count() == 1 {
+        if segments(&disk).len() == 1 {
             unsealed = disk.content(FIRST).unwrap();
         }
         write_entry(&mut wal, 700);
     }
     wal.close().unwrap();
     let disk = disk.crash(Loss::Everything);
-    let mut names = disk.list().unwrap();
-    names.retain(|name| name.starts_with("log-"));
+    let names = segments(&disk);
     assert!(names.len() > 2, "{names:?}");
     for name in &names[1..] {
         disk.take(name);
@@ -439,14 +437,13 @@ fn a_last_segment_that_is_gone_is_missed_by_the_one_before_it_even_without_end_m
         ..options()
     };
     let (mut wal, _) = Wal::open(Arc::new(disk.clone()), options()).unwrap();
-    while wal.segment_count() < 3 {
+    while segments(&disk).len() < 3 {
         write_entry(&mut wal, 900);
     }
     // Power is lost as soon as the third segment has its first record.
     let disk = disk.crash(Loss::Everything);
     disk.take(MARKS);
-    let mut names = disk.list().unwrap();
-    names.retain(|name| name.starts_with("log-"));
+    let names = segments(&disk);
     assert_eq!(names.len(), 3);
     disk.take(names.iter().max().unwrap());
     assert!(matches!(

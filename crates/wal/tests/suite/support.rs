@@ -43,8 +43,8 @@ pub fn save_snapshot(wal: &mut Wal, index: u64) {
 }
 
 /// The names of the segments, oldest first.
-pub fn segments(disk: &FaultStorage) -> Vec<String> {
-    let mut names = disk.list().unwrap();
+pub fn segments(storage: &impl Storage) -> Vec<String> {
+    let mut names = storage.list().unwrap();
     names.retain(|name| name.starts_with("log-"));
     names.sort();
     names

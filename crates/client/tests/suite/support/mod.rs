@@ -9,7 +9,7 @@ use baton_client::testing::{DuplexListener, DuplexTransport, VirtualClock};
 use baton_client::{Config, LeaseMode, LeaseOptions, Session};
 use baton_proto::{
     ConnectRequest, ConnectResponse, Decoder, ErrorCode, EventKind, Limits, OpCode, ReplyHeader,
-    Request, RequestHeader, Response, Stat, WatcherEvent, frame,
+    Request, RequestHeader, Response, Stat, frame,
 };
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -261,7 +261,7 @@ impl Peer {
     /// An event of the change with this zxid.
     pub async fn event_of(&mut self, zxid: i64, kind: EventKind, path: &str) {
         let mut out = Vec::new();
-        frame::write_event(&mut out, zxid, &WatcherEvent::new(kind, path));
+        frame::write_event(&mut out, zxid, kind, path);
         let _ = self.stream.write_all(&out).await;
     }
 

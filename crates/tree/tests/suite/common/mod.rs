@@ -7,8 +7,8 @@ pub mod program;
 
 use baton_proto::{Acl, Create, CreateMode, CreateOp, ErrorCode, Request, Response, Stat};
 use baton_tree::{
-    Change, ChangeKind, CloseReason, Command, Effects, FormatLevel, Identity, Outcome, Restore,
-    RestoreError, Tree,
+    AssembleError, Assembly, Change, ChangeKind, CloseReason, Command, Effects, FormatLevel,
+    Identity, Outcome, Restore, RestoreError, Tree, Znode, digest_id,
 };
 use proptest::prelude::ProptestConfig;
 
@@ -170,6 +170,40 @@ pub fn plain(op: CreateOp, path: &str, flags: i32, ttl_ms: i64) -> Create<'_> {
         flags,
         ttl_ms,
     }
+}
+
+/// A persistent znode without data, open to anyone, created before the first write.
+pub const fn znode(path: &str) -> Znode<'_> {
+    Znode {
+        path,
+        data: None,
+        acl: &[],
+        czxid: 0,
+        mzxid: 0,
+        pzxid: 0,
+        ctime: 0,
+        mtime: 0,
+        version: 0,
+        aversion: 0,
+        creates: 0,
+        owner: 0,
+    }
+}
+
+/// A tree before its first write that has these znodes.
+pub fn assembled(znodes: &[Znode<'_>]) -> Result<Tree, AssembleError> {
+    let mut assembly = Assembly::new();
+    for znode in znodes {
+        assembly.znode(znode)?;
+    }
+    assembly.finish(0)
+}
+
+/// Adds what the credentials `user:password` prove, and returns their id.
+pub fn add_digest(identity: &mut Identity, user_and_password: &[u8]) -> String {
+    let id = digest_id(user_and_password);
+    identity.add("digest", id.clone());
+    id
 }
 
 /// The rest of a snapshot that has begun.

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::model::{Model, Who};
-use super::{Collect, Seen, password};
+use super::{Collect, Seen, add_digest, password};
 
 #[derive(Debug, Clone)]
 pub enum Write {
@@ -49,8 +49,8 @@ pub fn identity(number: u8) -> Identity {
     let mut identity = Identity::from_ip("10.0.0.1".parse().unwrap());
     match number {
         0 => {}
-        1 => drop(identity.add_digest(b"ann:a")),
-        2 => drop(identity.add_digest(b"bob:b")),
+        1 => drop(add_digest(&mut identity, b"ann:a")),
+        2 => drop(add_digest(&mut identity, b"bob:b")),
         _ => identity.add("super", ""),
     }
     identity
