@@ -74,10 +74,12 @@
 // | `rendering` | how ids, bytes and texts of others are shown: in JSON, on one line |
 // | `parents` | the directories above our nodes, made on demand |
 // | `retry` | when an operation may be repeated, and the loops that repeat one |
+// | `common_error` | what the errors of all recipes have in common, declared once |
 // | `time_limit` | one deadline over a wait, and what the wait lacked |
 // | `spans` | names and fields of the spans for `tracing` |
 // | `lost_reason` | why something that was held is held no longer |
 // | `backoff` | growing pauses |
+// | `recipe_path` | which paths a recipe may have |
 // | `fence` | the receiver's side of fencing tokens |
 // | `session`, `tree`, `lease` | the client's types, for users |
 
@@ -88,6 +90,7 @@ mod acquire;
 mod backoff;
 pub mod barrier;
 pub mod cache;
+mod common_error;
 pub mod election;
 #[cfg(feature = "embedded")]
 pub mod embedded;
@@ -105,6 +108,7 @@ mod parents;
 pub mod partition;
 pub mod queue;
 mod receipt;
+mod recipe_path;
 pub mod record;
 mod rendering;
 mod retry;

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{LockError, WaitProgress};
 use crate::guard::Guard;
 use crate::naming::{Dialect, LockMode, NamingScheme};
+use crate::recipe_path;
 use crate::record::{self, Record};
 use crate::spans;
 use crate::wait_queue::{
@@ -101,16 +102,10 @@ impl Acquisition {
         naming: NamingScheme,
         lock_mode: LockMode,
     ) -> Result<Self, LockError> {
-        let bad = |why: String| LockError::BadPath {
+        recipe_path::check(path, "cannot be a wait queue").map_err(|why| LockError::BadPath {
             path: path.to_owned(),
             why,
-        };
-        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
-        if path == "/" {
-            return Err(bad(
-                "the root cannot be a wait queue; name a node below it".to_owned()
-            ));
-        }
+        })?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),

@@ -10,8 +10,9 @@ use baton_client::{Acl, Client, Data, Error, Session};
 use tokio::time::Instant;
 
 use super::BarrierError;
+use crate::recipe_path;
 use crate::retry;
-use crate::time_limit::WaitedFor;
+use crate::time_limit::{WaitedFor, at_most};
 use crate::wait_queue::AcquireError;
 
 #[derive(Clone, Debug)]
@@ -37,8 +38,8 @@ impl From<BarrierError> for Halt {
 /// Until when, and what was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    pub at: Instant,
-    pub asked: Duration,
+    at: Instant,
+    asked: Duration,
 }
 
 impl Limit {
@@ -58,16 +59,10 @@ impl Limit {
 
 impl BarrierContext {
     pub(super) fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
-        let bad = |why: String| BarrierError::BadPath {
+        recipe_path::check(path, "cannot be one").map_err(|why| BarrierError::BadPath {
             path: path.to_owned(),
             why,
-        };
-        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
-        if path == "/" {
-            return Err(bad(
-                "the root cannot be one; name a node below it".to_owned()
-            ));
-        }
+        })?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),
@@ -126,11 +121,29 @@ impl BarrierContext {
         }
     }
 
-    pub(super) fn timed_out(&self, limit: Limit) -> BarrierError {
+    /// Drives a wait for at most `limit`.
+    pub(super) async fn at_most<T>(
+        &self,
+        limit: Duration,
+        wait: impl Future<Output = Result<T, BarrierError>>,
+    ) -> Result<T, BarrierError> {
+        let timed_out = |waited_for| self.timed_out_after(limit, waited_for);
+        at_most(limit, &self.client, wait, timed_out).await
+    }
+
+    /// What ends an attempt whose limit has passed.
+    pub(super) fn timed_out(&self, limit: Option<Limit>) -> Halt {
+        limit.map_or(Halt::Again, |Limit { asked, .. }| {
+            let waited_for = WaitedFor::now(&self.client, asked);
+            self.timed_out_after(asked, waited_for).into()
+        })
+    }
+
+    fn timed_out_after(&self, limit: Duration, waited_for: WaitedFor) -> BarrierError {
         BarrierError::TimedOut {
             path: self.path.to_string(),
-            limit: limit.asked,
-            waited_for: WaitedFor::now(&self.client, limit.asked),
+            limit,
+            waited_for,
         }
     }
 

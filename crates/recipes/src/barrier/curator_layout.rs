@@ -49,10 +49,7 @@ pub(super) async fn enter(
         biased;
         inside = entering => inside,
         // Dropping it takes our node away.
-        () = Limit::passed(limit) => Err(match limit {
-            Some(limit) => context.timed_out(limit).into(),
-            None => Halt::Again,
-        }),
+        () = Limit::passed(limit) => Err(context.timed_out(limit)),
     }
 }
 
@@ -213,10 +210,7 @@ pub(super) async fn leave(
     tokio::select! {
         biased;
         left = leaving => left,
-        () = Limit::passed(limit) => Err(match limit {
-            Some(limit) => context.timed_out(limit).into(),
-            None => Halt::Again,
-        }),
+        () = Limit::passed(limit) => Err(context.timed_out(limit)),
     }
 }
 

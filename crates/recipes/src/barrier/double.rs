@@ -200,7 +200,7 @@ impl DoubleBarrier {
         let (session, round) = tokio::select! {
             biased;
             found = finding => found?,
-            () = Limit::passed(limit) => return Err(timed_out(&self.context, limit)),
+            () = Limit::passed(limit) => return Err(self.context.timed_out(limit)),
         };
         let record = Record::new(self.name.as_deref());
         let prefix = format!("{MEMBER_PREFIX}{}-{attempt}-", marker.simple());
@@ -486,10 +486,6 @@ fn newest_of_each(nodes: Vec<SequentialChild>) -> Vec<String> {
         .collect();
     newest.reverse();
     newest
-}
-
-fn timed_out(context: &BarrierContext, limit: Option<Limit>) -> Halt {
-    limit.map_or(Halt::Again, |limit| context.timed_out(limit).into())
 }
 
 #[cfg(test)]

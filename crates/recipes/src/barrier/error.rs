@@ -1,112 +1,92 @@
 //! Why a meeting did not come about.
 
-use std::time::Duration;
+use crate::common_error::{CommonError, RecipeError, recipe_error};
 
-use baton_client::{ConnectError, Error};
+recipe_error! {
+    /// Why a barrier or a latch did not do what was asked. Whichever it is, no node of ours stays
+    /// behind.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    #[non_exhaustive]
+    pub enum BarrierError {
+        shared {
+            /// Or a participant's name was, which is not a legal name of a node.
+            BadPath("not a legal path for a barrier"),
+            /// This participant belonged to no meeting yet.
+            TimedOut("not passed", "others had not done their part"),
+            Connect,
+            Client,
+        }
 
-use crate::time_limit::WaitedFor;
+        /// A member's time was up before all had come. Every member of the round receives this
+        /// error; nobody has entered.
+        #[error(
+            "{path}: round {round} was given up by {by}, whose time was up; nobody entered: try again"
+        )]
+        Aborted {
+            /// The barrier's path.
+            path: String,
+            /// The round.
+            round: u64,
+            /// Who gave up.
+            by: String,
+        },
+        /// A member's time was up before all had left. Every member that leaves receives this
+        /// error.
+        #[error(
+            "{path}: {by} did not wait until all had left round {round}; somebody may still be inside"
+        )]
+        Broken {
+            /// The barrier's path.
+            path: String,
+            /// The round.
+            round: u64,
+            /// Who gave up.
+            by: String,
+        },
+        /// Our membership ended before we left: the session was lost, or somebody deleted our node.
+        /// The others count us as lost.
+        #[error(
+            "{node}: the membership was lost before the end of the round; check what the others did"
+        )]
+        Lost {
+            /// Full path of our node.
+            node: String,
+        },
+        /// Others meet here in another number.
+        #[error(
+            "{path}: the barrier is for {theirs} participants, not {ours}; give all of them the same number"
+        )]
+        CountMismatch {
+            /// The path.
+            path: String,
+            /// The number we were given.
+            ours: u32,
+            /// The number in the tree.
+            theirs: u32,
+        },
+        /// No such number can meet.
+        #[error("{path}: {count} cannot meet; the number must be from 1 to {most}")]
+        BadCount {
+            /// The path.
+            path: String,
+            /// The number we were given.
+            count: u32,
+            /// The greatest that is allowed.
+            most: u32,
+        },
+        /// The node holds something else, or another layout.
+        #[error("{node}: {what}; move away what is there, or meet at another path")]
+        Foreign {
+            /// The node.
+            node: String,
+            /// What is wrong with it.
+            what: String,
+        },
+    }
+}
 
-/// Why a barrier or a latch did not do what was asked. Whichever it is, no node of ours stays
-/// behind.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BarrierError {
-    /// The time was up before this participant belonged to a meeting.
-    #[error("{path}: not passed within {limit:?}: {}", .waited_for.because("others had not done their part"))]
-    TimedOut {
-        /// The path.
-        path: String,
-        /// The time that was allowed.
-        limit: Duration,
-        /// What was still lacking.
-        waited_for: WaitedFor,
-    },
-    /// A member's time was up before all had come. Every member of the round receives this error;
-    /// nobody has entered.
-    #[error(
-        "{path}: round {round} was given up by {by}, whose time was up; nobody entered: try again"
-    )]
-    Aborted {
-        /// The barrier's path.
-        path: String,
-        /// The round.
-        round: u64,
-        /// Who gave up.
-        by: String,
-    },
-    /// A member's time was up before all had left. Every member that leaves receives this error.
-    #[error(
-        "{path}: {by} did not wait until all had left round {round}; somebody may still be inside"
-    )]
-    Broken {
-        /// The barrier's path.
-        path: String,
-        /// The round.
-        round: u64,
-        /// Who gave up.
-        by: String,
-    },
-    /// Our membership ended before we left: the session was lost, or somebody deleted our node. The
-    /// others count us as lost.
-    #[error(
-        "{node}: the membership was lost before the end of the round; check what the others did"
-    )]
-    Lost {
-        /// Full path of our node.
-        node: String,
-    },
-    /// Others meet here in another number.
-    #[error(
-        "{path}: the barrier is for {theirs} participants, not {ours}; give all of them the same number"
-    )]
-    CountMismatch {
-        /// The path.
-        path: String,
-        /// The number we were given.
-        ours: u32,
-        /// The number in the tree.
-        theirs: u32,
-    },
-    /// No such number can meet.
-    #[error("{path}: {count} cannot meet; the number must be from 1 to {most}")]
-    BadCount {
-        /// The path.
-        path: String,
-        /// The number we were given.
-        count: u32,
-        /// The greatest that is allowed.
-        most: u32,
-    },
-    /// The node holds something else, or another layout.
-    #[error("{node}: {what}; move away what is there, or meet at another path")]
-    Foreign {
-        /// The node.
-        node: String,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The path is no legal path, or the participant's name no legal name of a node.
-    #[error("{path:?}: not a legal path for a barrier: {why}")]
-    BadPath {
-        /// The path as given.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// No session could be had.
-    #[error("{path}: {source}")]
-    Connect {
-        /// The path.
-        path: String,
-        /// What the client says.
-        source: ConnectError,
-    },
-    /// The server refused something that is needed, or the client could not send it.
-    #[error("{path}: {source}")]
-    Client {
-        /// The path.
-        path: String,
-        /// What the client says.
-        source: Error,
-    },
+impl RecipeError for BarrierError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        self.shared_variant()
+    }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::BarrierError;
-use super::context::{BarrierContext, Halt, Limit};
+use super::context::{BarrierContext, Halt};
 use super::single::Barrier;
 use crate::parents::{Parents, ensure_parents};
 
@@ -143,13 +143,7 @@ impl CountdownLatch {
     /// # Errors
     /// [`BarrierError::TimedOut`]; else as `wait`.
     pub async fn wait_timeout(&self, limit: Duration) -> Result<(), BarrierError> {
-        let Some(limit) = Limit::of(limit) else {
-            return self.wait().await;
-        };
-        match tokio::time::timeout_at(limit.at, self.wait()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.context.timed_out(limit)),
-        }
+        self.context.at_most(limit, self.wait()).await
     }
 
     /// How many count-downs are still to come; 0 once it is open.

@@ -10,7 +10,7 @@ use baton_client::{Acl, CleanupError, Client, CreateMode, Op, Session};
 use bytes::Bytes;
 
 use super::BarrierError;
-use super::context::{BarrierContext, Halt, Limit};
+use super::context::{BarrierContext, Halt};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
 use crate::record::Record;
@@ -172,12 +172,6 @@ impl Barrier {
     /// # Errors
     /// [`BarrierError::TimedOut`]; else as `wait`.
     pub async fn wait_timeout(&self, limit: Duration) -> Result<(), BarrierError> {
-        let Some(limit) = Limit::of(limit) else {
-            return self.wait().await;
-        };
-        match tokio::time::timeout_at(limit.at, self.wait()).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.context.timed_out(limit)),
-        }
+        self.context.at_most(limit, self.wait()).await
     }
 }

@@ -18,9 +18,11 @@
 // | `departure` | why a leader went |
 // | `stage` | the stages of an election, as a stream |
 // | `leader` | the leader that an observer sees |
+// | `error` | why an election did not go on |
 // | `term` | the numbered term, and its record |
 
 mod departure;
+mod error;
 mod leader;
 mod leadership;
 mod observer;
@@ -30,6 +32,7 @@ mod term;
 mod term_end;
 
 pub use departure::Departure;
+pub use error::ElectionError;
 pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observer::Observer;
@@ -41,17 +44,17 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use baton_client::{Acl, Client, CreateMode, Error};
+use baton_client::{Acl, Client, CreateMode};
 use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::acquire::{AcquireMode, Acquisition, Grant, LockError, Report, WaitProgress};
-use crate::guard::{Guard, LostReason, TxnError};
+use crate::acquire::{AcquireMode, Acquisition, Grant, Report, WaitProgress};
+use crate::guard::{Guard, TxnError};
 use crate::naming::{Dialect, NamingScheme};
 use crate::retry;
 use crate::spans;
-use crate::time_limit::{WaitedFor, at_most};
+use crate::time_limit::at_most;
 use crate::wait_queue::Step;
 use stage::Announcer;
 use term::TermRecord;
@@ -97,62 +100,11 @@ impl Participant {
     }
 }
 
-/// Why an election did not go on for this participant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ElectionError {
-    /// The offer did not come to lead.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The time was up.
-    #[error("{path}: not elected within {limit:?}: {}", .waited_for.because("somebody else leads"))]
-    TimedOut {
-        /// The election's path.
-        path: String,
-        /// The time that was allowed.
-        limit: Duration,
-        /// What was still lacking.
-        waited_for: WaitedFor,
-    },
-    /// The term ended before the work was done. The work was stopped.
-    #[error("{path}: term {} ended: {reason}; the work was stopped: check what it has done, and stand for election again", .term.epoch)]
-    TermEnded {
-        /// The election's path.
-        path: String,
-        /// The term that ended.
-        term: Term,
-        /// How.
-        reason: LostReason,
-    },
-    /// Somebody asked the leader to resign. The work was stopped, and then the offer withdrawn.
-    #[error("{path}: term {} ended: asked to resign; the work was stopped: stand for election again when others have led", .term.epoch)]
-    AskedToResign {
-        /// The election's path.
-        path: String,
-        /// The term that ended.
-        term: Term,
-    },
-    /// The node that counts the terms holds something else.
-    #[error("{node}: not a record of terms; move away what is there, or elect at another path")]
-    TermNode {
-        /// The node.
-        node: String,
-    },
-    /// The server refused something that the election needs, or the client could not send it.
-    #[error("{path}: {source}")]
-    Client {
-        /// The election's path.
-        path: String,
-        /// What the client says.
-        source: Error,
-    },
-}
-
 impl LeaderElection {
     /// An election at `path`, with the names of Curator's `LeaderLatch`. Nothing is sent.
     ///
     /// # Errors
-    /// [`LockError::BadPath`], as [`ElectionError::Lock`].
+    /// [`LockError::BadPath`](crate::lock::LockError::BadPath), as [`ElectionError::Lock`].
     pub fn new(client: &Client, path: &str) -> Result<Self, ElectionError> {
         let mut acquisition = Acquisition::new(client, path, Dialect::CuratorLatch)?;
         acquisition.announces = true;

@@ -11,6 +11,7 @@ use baton_client::{CleanupError, Deletion, Error};
 use tracing::{Instrument, Span};
 
 use super::state::GuardState;
+use crate::common_error::{CommonError, RecipeError};
 use crate::lost_reason::LostReason;
 use crate::spans;
 use crate::wait_queue::WaiterNode;
@@ -47,6 +48,21 @@ pub enum ReleaseError {
         /// Full path of the lock node.
         node: String,
     },
+}
+
+impl RecipeError for ReleaseError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Lost { node, reason } => Some(CommonError::Lost {
+                path: node,
+                reason: *reason,
+            }),
+            Self::Unknown { node, source } => {
+                Some(CommonError::OutcomeUnknown { path: node, source })
+            }
+            Self::SessionEnded { .. } => None,
+        }
+    }
 }
 
 /// A release that is on its way. Await it for the first answer, or [`Releasing::confirmed`] for

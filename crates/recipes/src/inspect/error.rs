@@ -2,6 +2,7 @@
 
 use baton_client::{ConnectError, Error};
 
+use crate::common_error::{CommonError, RecipeError};
 use crate::work_queue::WorkError;
 
 /// Why an [`Inspector`](super::Inspector) failed.
@@ -24,5 +25,16 @@ impl InspectError {
     #[must_use]
     pub fn is_no_auth(&self) -> bool {
         matches!(self, Self::Client(error) if error.is_no_auth())
+    }
+}
+
+impl RecipeError for InspectError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Client(source) => Some(CommonError::of_client(source.path(), source)),
+            Self::Work(error) => error.common(),
+            // Of no path.
+            Self::Connect(_) => None,
+        }
     }
 }

@@ -36,6 +36,7 @@ use baton_client::{Acl, Client};
 use uuid::Uuid;
 
 use crate::cache::TreeCache;
+use crate::recipe_path;
 use crate::record::Record;
 use view::Own;
 
@@ -82,16 +83,10 @@ impl Membership {
     /// # Errors
     /// [`MemberError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, MemberError> {
-        let bad = |why: String| MemberError::BadPath {
+        recipe_path::check(path, "cannot be a group").map_err(|why| MemberError::BadPath {
             path: path.to_owned(),
             why,
-        };
-        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
-        if path == "/" {
-            return Err(bad(
-                "the root cannot be a group; name a node below it".to_owned()
-            ));
-        }
+        })?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),

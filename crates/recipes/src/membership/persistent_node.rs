@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::error::MemberError;
 use super::keeper;
 use super::node_control::{NodeControl, NodeState, Registered};
+use crate::recipe_path;
 
 /// An ephemeral node that is made again whenever it is gone, until this handle is closed or
 /// dropped.
@@ -59,16 +60,10 @@ impl PersistentNode {
         data: Bytes,
         instance: Option<Uuid>,
     ) -> Result<Self, MemberError> {
-        let bad = |why: String| MemberError::BadPath {
+        recipe_path::check(path, "is always there").map_err(|why| MemberError::BadPath {
             path: path.to_owned(),
             why,
-        };
-        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
-        if path == "/" {
-            return Err(bad(
-                "the root is always there; name a node below it".to_owned()
-            ));
-        }
+        })?;
         let runtime = Handle::try_current().map_err(|_| MemberError::Connect {
             path: path.to_owned(),
             source: ConnectError::NoRuntime,

@@ -193,13 +193,7 @@ impl std::str::FromStr for Dialect {
     type Err = UnknownDialect;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|dialect| dialect.as_str() == s)
-            .ok_or_else(|| UnknownDialect {
-                given: s.to_owned(),
-                known: "curator, curator-latch, kazoo, zookeeper-recipes or leader-election-support",
-            })
+        UnknownDialect::or_named(s, &Self::ALL, Self::as_str)
     }
 }
 
@@ -208,7 +202,25 @@ impl std::str::FromStr for Dialect {
 #[error("\"{given}\" is an unknown naming scheme; use {known}")]
 pub struct UnknownDialect {
     given: String,
-    known: &'static str,
+    known: String,
+}
+
+impl UnknownDialect {
+    /// The dialect of `all` that `name` calls `given`.
+    fn or_named<D: Copy>(given: &str, all: &[D], name: fn(D) -> &'static str) -> Result<D, Self> {
+        if let Some(dialect) = all.iter().copied().find(|dialect| name(*dialect) == given) {
+            return Ok(dialect);
+        }
+        let names: Vec<_> = all.iter().copied().map(name).collect();
+        let known = match names.split_last() {
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        };
+        Err(Self {
+            given: given.to_owned(),
+            known,
+        })
+    }
 }
 
 impl Family {

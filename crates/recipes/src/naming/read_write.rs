@@ -99,13 +99,7 @@ impl std::str::FromStr for RwDialect {
     type Err = UnknownDialect;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|dialect| dialect.as_str() == s)
-            .ok_or_else(|| UnknownDialect {
-                given: s.to_owned(),
-                known: "curator, kazoo or host",
-            })
+        UnknownDialect::or_named(s, &Self::ALL, Self::as_str)
     }
 }
 

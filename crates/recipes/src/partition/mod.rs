@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::acquire::LockError;
+use crate::common_error::{CommonError, RecipeError};
 use crate::guard::{Guard, LostReason};
 use crate::lock::Mutex;
 use crate::membership::{MemberError, Membership};
@@ -126,6 +127,15 @@ pub enum PartitionError {
         /// The partitioner's path.
         path: String,
     },
+}
+
+impl RecipeError for PartitionError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Members(error) => error.common(),
+            Self::BadItem { .. } | Self::Ended { .. } => None,
+        }
+    }
 }
 
 impl Partitioner {

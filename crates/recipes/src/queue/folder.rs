@@ -16,6 +16,7 @@ use super::folder_state::{FolderState, Item, Relist, Returned};
 use super::layout::{Key, QueueKind};
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, folder_of_receipts};
+use crate::recipe_path;
 use crate::retry;
 use crate::server_clock::ServerClock;
 use crate::time_limit::at_most;
@@ -553,15 +554,8 @@ enum TakeOutcome {
 
 /// Whether a queue can be at `path`.
 pub(super) fn check_path(path: &str) -> Result<(), QueueError> {
-    let bad = |why: String| QueueError::BadPath {
+    recipe_path::check(path, "cannot be a queue").map_err(|why| QueueError::BadPath {
         path: path.to_owned(),
         why,
-    };
-    baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
-    if path == "/" {
-        return Err(bad(
-            "the root cannot be a queue; name a node below it".to_owned()
-        ));
-    }
-    Ok(())
+    })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::LockError;
+use crate::common_error::{CommonError, RecipeError};
 use crate::time_limit::WaitedFor;
 
 /// Why permits were not acquired, or the semaphore not changed. Whichever it is, no lease of ours
@@ -81,4 +82,24 @@ pub enum SemaphoreError {
     /// What can happen to any lock.
     #[error(transparent)]
     Lock(#[from] LockError),
+}
+
+impl RecipeError for SemaphoreError {
+    fn common(&self) -> Option<CommonError<'_>> {
+        match self {
+            Self::Lock(error) => error.common(),
+            // Not the shared variant: it says how many permits were asked for.
+            Self::TimedOut {
+                path,
+                limit,
+                waited_for,
+                ..
+            } => Some(CommonError::TimedOut {
+                path,
+                limit: *limit,
+                waited_for,
+            }),
+            _ => None,
+        }
+    }
 }

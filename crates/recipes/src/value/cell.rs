@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::error::ValueError;
 use crate::parents::{Parents, ensure_parents};
 use crate::receipt::{Outcome, Receipts};
+use crate::recipe_path;
 use crate::retry;
 
 #[derive(Clone, Debug)]
@@ -31,16 +32,10 @@ pub(super) enum Expected {
 
 impl Cell {
     pub(super) fn new(client: &Client, path: &str) -> Result<Self, ValueError> {
-        let bad = |why: String| ValueError::BadPath {
+        recipe_path::check(path, "cannot be a value").map_err(|why| ValueError::BadPath {
             path: path.to_owned(),
             why,
-        };
-        path::validate(path).map_err(|error| bad(error.to_string()))?;
-        if path == "/" {
-            return Err(bad(
-                "the root cannot be a value; name a node below it".to_owned()
-            ));
-        }
+        })?;
         Ok(Self {
             client: client.clone(),
             path: Arc::from(path),

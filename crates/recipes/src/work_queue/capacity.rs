@@ -6,7 +6,7 @@
 
 use baton_client::{Op, Session};
 
-use super::capacity_counter::CapacityCounter;
+use super::capacity_counter::{CapacityCounter, LockedCounter};
 use super::context::{QueueContext, Terms};
 use super::error::{StepError, WorkError};
 use super::queue::WorkQueue;
@@ -53,12 +53,29 @@ impl WorkQueue {
 }
 
 impl QueueContext {
+    /// Makes room for `more` items under `capacity`: the counter that a put of them leaves, and the
+    /// parts of the put that raise it. `locked` forgets the counter, which is unknown until the
+    /// put's outcome is known.
+    ///
+    /// # Errors
+    /// [`WorkError::Full`] where there is no room.
+    pub(super) async fn reserve(
+        &self,
+        session: &Session,
+        locked: &mut LockedCounter,
+        more: u64,
+        capacity: u64,
+    ) -> Result<(CapacityCounter, Vec<Op>), StepError> {
+        let counter = self.room(session, locked.take(), more, capacity).await?;
+        Ok(counter.raise(&self.layout.counter, more))
+    }
+
     /// A counter that leaves room for `more` items under `capacity`. `known` is the counter as this
     /// process wrote it last.
     ///
     /// # Errors
     /// [`WorkError::Full`] where there is no room.
-    pub(super) async fn room(
+    async fn room(
         &self,
         session: &Session,
         known: Option<CapacityCounter>,

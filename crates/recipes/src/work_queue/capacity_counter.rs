@@ -13,6 +13,10 @@ pub(super) struct CapacityCounter {
     pub items: u64,
 }
 
+/// The capacity counter of a bounded queue as this process wrote it last, locked against its other
+/// tasks.
+pub(super) type LockedCounter = tokio::sync::OwnedMutexGuard<Option<CapacityCounter>>;
+
 #[derive(Serialize, Deserialize)]
 struct CounterBody {
     items: u64,

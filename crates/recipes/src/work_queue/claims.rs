@@ -88,13 +88,10 @@ impl WorkQueue {
     }
 
     async fn claims_since(&self, token: i64, only: bool) -> Result<Claims, WorkError> {
-        loop {
-            let session = self.context.session().await?;
-            match self.context.claims(&session, token, only).await {
-                Ok(claims) => return Ok(claims),
-                Err(error) => self.context.await_retry(&session, error).await?,
-            }
-        }
+        let context = &self.context;
+        let list =
+            |session: Session| async move { context.claims(&session, token, only).await.map(Some) };
+        context.until_done(list).await
     }
 }
 

@@ -13,10 +13,10 @@ use super::context::QueueContext;
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
 use super::layout::{MAX_PRIORITY, READY_PREFIX};
+use super::offer::PutOutcome;
 use super::queue::WorkQueue;
 use super::read_ahead::ClaimableItem;
 use super::shards::AT_ONCE;
-use crate::receipt::Outcome;
 use crate::rendering::{self, OneLine};
 use crate::retry;
 
@@ -60,13 +60,10 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError`].
     pub async fn dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>, WorkError> {
-        loop {
-            let session = self.context.session().await?;
-            match self.context.dead_letters(&session, most).await {
-                Ok(letters) => return Ok(letters),
-                Err(error) => self.context.await_retry(&session, error).await?,
-            }
-        }
+        let context = &self.context;
+        let list =
+            |session: Session| async move { context.dead_letters(&session, most).await.map(Some) };
+        context.until_done(list).await
     }
 
     /// Moves a dead letter back into the queue in one change. It keeps its id and priority; its
@@ -76,14 +73,12 @@ impl WorkQueue {
     /// [`WorkError::NoDeadLetter`], [`WorkError::Full`]: nothing was changed.
     /// [`WorkError::OfferUnknown`]: the session ended before the outcome was known.
     pub async fn replay(&self, name: &str) -> Result<(), WorkError> {
-        loop {
-            let session = self.context.session().await?;
-            match self.context.replay(&session, name).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error) => self.context.await_retry(&session, error).await?,
-            }
-        }
+        let context = &self.context;
+        let replay = |session: Session| async move {
+            let replayed = context.replay(&session, name).await?;
+            Ok(replayed.then_some(()))
+        };
+        context.until_done(replay).await
     }
 
     /// Deletes a dead letter, and frees its id.
@@ -91,14 +86,12 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError::NoDeadLetter`]: nothing was changed.
     pub async fn discard(&self, name: &str) -> Result<(), WorkError> {
-        loop {
-            let session = self.context.session().await?;
-            match self.context.discard(&session, name).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error) => self.context.await_retry(&session, error).await?,
-            }
-        }
+        let context = &self.context;
+        let discard = |session: Session| async move {
+            let discarded = context.discard(&session, name).await?;
+            Ok(discarded.then_some(()))
+        };
+        context.until_done(discard).await
     }
 }
 
@@ -224,38 +217,25 @@ impl QueueContext {
         ];
         let agreed = self.agreed(session, None).await?;
         parts.push(Op::check(&*self.layout.root, Some(agreed.version)));
-        let mut raised = match agreed.terms.capacity {
-            Some(capacity) => {
-                let mut known = Arc::clone(&self.counter).lock_owned().await;
-                let counter = self.room(session, known.take(), 1, capacity).await?;
-                let (counter, raise) = counter.raise(&self.layout.counter, 1);
-                parts.extend(raise);
-                Some((known, counter))
-            }
-            None => None,
-        };
-        match self.apply(session, parts).await {
-            Outcome::Applied => {
-                if let Some((known, counter)) = &mut raised {
-                    **known = Some(*counter);
-                }
-                Ok(true)
-            }
-            Outcome::NotApplied => Ok(false),
-            Outcome::Failed(error) => Err(error.into()),
-            Outcome::Unknown(source) => Err(WorkError::OfferUnknown {
-                path: self.path(),
-                source,
-            }
-            .into()),
+        let mut counter = None;
+        let mut raised = None;
+        if let Some(capacity) = agreed.terms.capacity {
+            let locked = counter.insert(Arc::clone(&self.counter).lock_owned().await);
+            let (after, raise) = self.reserve(session, locked, 1, capacity).await?;
+            parts.extend(raise);
+            raised = Some((locked, after));
+        }
+        match self.put(session, parts, raised).await? {
+            PutOutcome::Put => Ok(true),
+            PutOutcome::Again => Ok(false),
             // Whichever part the server refused: the next attempt reads the queue again.
-            Outcome::Refused(error) if error.is_no_node() || error.is_bad_version() => {
+            PutOutcome::Refused(error) if error.is_no_node() || error.is_bad_version() => {
                 let mut known = self.known();
                 known.agreed = None;
                 known.shards.remove(&envelope.priority);
                 Ok(false)
             }
-            Outcome::Refused(error) => Err(error.into()),
+            PutOutcome::Refused(error) => Err(error.into()),
         }
     }
 

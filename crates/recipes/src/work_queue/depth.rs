@@ -51,13 +51,9 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError`].
     pub async fn depth(&self) -> Result<Option<Depth>, WorkError> {
-        loop {
-            let session = self.context.session().await?;
-            match self.context.depth(&session).await {
-                Ok(depth) => return Ok(depth),
-                Err(error) => self.context.await_retry(&session, error).await?,
-            }
-        }
+        let context = &self.context;
+        let read = |session: Session| async move { context.depth(&session).await.map(Some) };
+        context.until_done(read).await
     }
 }
 

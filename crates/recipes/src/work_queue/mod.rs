@@ -26,7 +26,7 @@
 // | `scan` | which items can be claimed now, in which order, and when there will be more |
 // | `capacity` | room under the capacity; changing the capacity |
 // | `repair` | making the missing nodes of the layout on demand |
-// | `retry` | whether a step that failed may be tried again |
+// | `retry` | whether a step that failed may be tried again, and the loop that does so |
 // | `missing_nodes` | nodes of the layout that somebody deleted: found, reported, made again |
 // | `shards` | the shards of items: listed, counted, chosen for a new item, removed |
 // | `queue` | `WorkQueue`: path and settings, with the options of its claims |

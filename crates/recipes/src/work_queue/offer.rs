@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use baton_client::{CreateMode, Op, Session};
+use baton_client::{CreateMode, Error, Op, Session};
 use bytes::Bytes;
 
-use super::capacity_counter::CapacityCounter;
+use super::capacity_counter::{CapacityCounter, LockedCounter};
 use super::context::{Agreed, QueueContext, refused_part};
 use super::envelope::Envelope;
 use super::error::{StepError, WorkError};
@@ -37,9 +37,14 @@ struct PreparedItem {
     data: Bytes,
 }
 
-/// The capacity counter of a bounded queue as this process wrote it last, locked against its other
-/// tasks.
-type LockedCounter = tokio::sync::OwnedMutexGuard<Option<CapacityCounter>>;
+/// Outcome of a change that puts items.
+pub(super) enum PutOutcome {
+    Put,
+    /// Not applied; nothing says that it will not be the next time.
+    Again,
+    /// A server refused a part, so none was applied.
+    Refused(Error),
+}
 
 impl WorkQueue {
     /// Puts an item into the queue and returns its id. When this returns `Ok`, the item is in the
@@ -127,6 +132,35 @@ impl WorkQueue {
 }
 
 impl QueueContext {
+    /// Applies a change that puts items. `raised` is the counter that the change leaves, where the
+    /// queue is bounded.
+    ///
+    /// # Errors
+    /// [`WorkError::OfferUnknown`] where the session ended before the outcome was known.
+    pub(super) async fn put(
+        &self,
+        session: &Session,
+        parts: Vec<Op>,
+        raised: Option<(&mut LockedCounter, CapacityCounter)>,
+    ) -> Result<PutOutcome, StepError> {
+        match self.apply(session, parts).await {
+            Outcome::Applied => {
+                if let Some((locked, counter)) = raised {
+                    **locked = Some(counter);
+                }
+                Ok(PutOutcome::Put)
+            }
+            Outcome::NotApplied => Ok(PutOutcome::Again),
+            Outcome::Refused(error) => Ok(PutOutcome::Refused(error)),
+            Outcome::Failed(error) => Err(error.into()),
+            Outcome::Unknown(source) => Err(WorkError::OfferUnknown {
+                path: self.path(),
+                source,
+            }
+            .into()),
+        }
+    }
+
     /// Puts all items in one change; `false` where the caller should try again at once.
     async fn try_offer(
         self: &Arc<Self>,
@@ -140,10 +174,7 @@ impl QueueContext {
         let mut after = None;
         if let (Some(capacity), Some(locked)) = (agreed.terms.capacity, locked) {
             let more = u64::try_from(items.len()).unwrap_or(u64::MAX);
-            // Unknown until the outcome is known.
-            let known = locked.take();
-            let counter = self.room(session, known, more, capacity).await?;
-            let (counter, raise) = counter.raise(&self.layout.counter, more);
+            let (counter, raise) = self.reserve(session, locked, more, capacity).await?;
             after = Some((locked, counter));
             roles.extend(raise.iter().map(|_| Role::Counter));
             parts.extend(raise);
@@ -169,21 +200,10 @@ impl QueueContext {
                 parts.push(Op::create(path, data, CreateMode::Persistent));
             }
         }
-        match self.apply(session, parts).await {
-            Outcome::Applied => {
-                if let Some((locked, counter)) = after {
-                    **locked = Some(counter);
-                }
-                Ok(true)
-            }
-            Outcome::NotApplied => Ok(false),
-            Outcome::Failed(error) => Err(error.into()),
-            Outcome::Unknown(source) => Err(WorkError::OfferUnknown {
-                path: self.path(),
-                source,
-            }
-            .into()),
-            Outcome::Refused(error) => {
+        match self.put(session, parts, after).await? {
+            PutOutcome::Put => Ok(true),
+            PutOutcome::Again => Ok(false),
+            PutOutcome::Refused(error) => {
                 match refused_part(&error).and_then(|index| roles.get(index)) {
                     Some(Role::Terms) if error.is_bad_version() || error.is_no_node() => {
                         self.known().agreed = None;

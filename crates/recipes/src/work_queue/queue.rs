@@ -10,6 +10,7 @@ use baton_client::{Acl, Client};
 use super::context::QueueContext;
 use super::error::WorkError;
 use super::settlement::RetryBackoff;
+use crate::recipe_path;
 
 /// How many items one multi claims at most.
 pub(super) const MAX_CLAIMS: usize = 64;
@@ -68,16 +69,10 @@ impl WorkQueue {
     /// # Errors
     /// [`WorkError::BadPath`].
     pub fn new(client: &Client, path: &str) -> Result<Self, WorkError> {
-        let bad = |why: String| WorkError::BadPath {
+        recipe_path::check(path, "cannot be a queue").map_err(|why| WorkError::BadPath {
             path: path.to_owned(),
             why,
-        };
-        baton_proto::path::validate(path).map_err(|error| bad(error.to_string()))?;
-        if path == "/" {
-            return Err(bad(
-                "the root cannot be a queue; name a node below it".to_owned()
-            ));
-        }
+        })?;
         Ok(Self {
             context: Arc::new(QueueContext::new(client, path)),
             capacity: None,

@@ -2,6 +2,8 @@
 //!
 //! Owns the public call. `missing_nodes` decides which nodes are missing and makes them.
 
+use baton_client::Session;
+
 use super::error::WorkError;
 use super::queue::WorkQueue;
 
@@ -17,26 +19,19 @@ impl WorkQueue {
     /// [`WorkError`].
     pub async fn repair(&self) -> Result<Vec<String>, WorkError> {
         let context = &self.context;
-        loop {
-            let session = context.session().await?;
-            let repair = async {
-                session.sync(&context.layout.root).await?;
-                let Some(agreed) = context.read_terms(&session).await? else {
-                    return Ok(Some(Vec::new()));
-                };
-                let missing = context.missing(&session).await?;
-                if missing.is_empty() {
-                    return Ok(Some(Vec::new()));
-                }
-                let made = context.make_again(&session, agreed, &missing).await?;
-                let paths = missing.into_iter().map(str::to_owned).collect();
-                Ok(made.then_some(paths))
+        let repair = |session: Session| async move {
+            session.sync(&context.layout.root).await?;
+            let Some(agreed) = context.read_terms(&session).await? else {
+                return Ok(Some(Vec::new()));
             };
-            match repair.await {
-                Ok(Some(made)) => return Ok(made),
-                Ok(None) => {}
-                Err(error) => context.await_retry(&session, error).await?,
+            let missing = context.missing(&session).await?;
+            if missing.is_empty() {
+                return Ok(Some(Vec::new()));
             }
-        }
+            let made = context.make_again(&session, agreed, &missing).await?;
+            let paths = missing.into_iter().map(str::to_owned).collect();
+            Ok(made.then_some(paths))
+        };
+        context.until_done(repair).await
     }
 }

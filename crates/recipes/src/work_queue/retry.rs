@@ -1,4 +1,4 @@
-//! Whether a step that failed may be tried again.
+//! Whether a step that failed may be tried again, and the loop that does so.
 //!
 //! Owns the one answer for all operations of a work queue: it repairs a damaged layout, and waits
 //! for the connection.
@@ -10,6 +10,28 @@ use super::error::{StepError, WorkError};
 use crate::retry;
 
 impl QueueContext {
+    /// Attempts with one session after the other until an attempt comes to its end. One that
+    /// returns `None` is followed by another at once.
+    ///
+    /// # Errors
+    /// Why it cannot be tried again.
+    pub(super) async fn until_done<T, F>(
+        &self,
+        attempt: impl Fn(Session) -> F,
+    ) -> Result<T, WorkError>
+    where
+        F: Future<Output = Result<Option<T>, StepError>>,
+    {
+        loop {
+            let session = self.session().await?;
+            match attempt(session.clone()).await {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => {}
+                Err(error) => self.await_retry(&session, error).await?,
+            }
+        }
+    }
+
     /// Returns once a failed step may be tried again, on this session or the next.
     ///
     /// # Errors

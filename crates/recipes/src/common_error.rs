@@ -1,0 +1,288 @@
+//! What the errors of all recipes have in common: [`CommonError`], and the trait that yields it.
+
+// Owns the variants that several recipes have: `recipe_error!` is the one place that says what
+// fields, documentation and text they have. A recipe adds only the words in which it differs.
+
+use std::time::Duration;
+
+use baton_client::{ConnectError, LeaseError};
+
+use crate::lost_reason::LostReason;
+use crate::time_limit::WaitedFor;
+
+/// What an error of any recipe says where it is one that recipes have in common: see
+/// [`RecipeError::common`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommonError<'a> {
+    /// A path was refused before anything was sent. Correct the path.
+    BadPath {
+        /// The path as given.
+        path: &'a str,
+        /// What is wrong with it.
+        why: &'a str,
+    },
+    /// The time was up.
+    TimedOut {
+        /// The recipe's path.
+        path: &'a str,
+        /// The time that was allowed.
+        limit: Duration,
+        /// What was still lacking: other participants, or an answer of the servers.
+        waited_for: &'a WaitedFor,
+    },
+    /// No session could be opened.
+    Connect {
+        /// The recipe's path.
+        path: &'a str,
+        /// Why not.
+        source: &'a ConnectError,
+    },
+    /// The server refused an operation, or the client could not send it.
+    Client {
+        /// The recipe's path.
+        path: &'a str,
+        /// What the client says.
+        source: &'a baton_client::Error,
+    },
+    /// It is not known whether a change was applied. Read before deciding.
+    OutcomeUnknown {
+        /// The path of what was to be changed.
+        path: &'a str,
+        /// Why there is no answer.
+        source: &'a baton_client::Error,
+    },
+    /// The session's lease cannot be kept soundly.
+    Lease {
+        /// The recipe's path.
+        path: &'a str,
+        /// Why not.
+        source: &'a LeaseError,
+    },
+    /// What was held is held no longer.
+    Lost {
+        /// The path of what was held.
+        path: &'a str,
+        /// How it ended.
+        reason: LostReason,
+    },
+}
+
+impl<'a> CommonError<'a> {
+    /// The common error of a client's error: an operation whose outcome is open counts as that.
+    pub(crate) fn of_client(path: &'a str, source: &'a baton_client::Error) -> Self {
+        if source.is_maybe_applied() {
+            Self::OutcomeUnknown { path, source }
+        } else {
+            Self::Client { path, source }
+        }
+    }
+}
+
+/// Implemented by the errors of all recipes, and by [`Error`](crate::Error).
+///
+/// ```
+/// use baton::error::{CommonError, RecipeError};
+///
+/// /// Whether the caller may try again, whatever recipe has failed.
+/// fn is_transient(error: &impl RecipeError) -> bool {
+///     use CommonError::{Connect, Lost, TimedOut};
+///     matches!(
+///         error.common(),
+///         Some(TimedOut { .. } | Connect { .. } | Lost { .. })
+///     )
+/// }
+/// ```
+pub trait RecipeError: std::error::Error {
+    /// What the error says, where it is one that recipes have in common; `None` for what only this
+    /// recipe can say.
+    fn common(&self) -> Option<CommonError<'_>>;
+}
+
+/// Declares the error of a recipe: the shared variants that it names, then its own variants.
+///
+/// A shared variant takes the words that are the recipe's:
+/// `BadPath("not a legal path for a lock")`, `TimedOut("not acquired", "somebody else holds it")`,
+/// and what stands before the client's text, as in `Connect("not acquired: ")`; nothing stands
+/// there where it is left out. A comment before it follows the documentation that all recipes have.
+///
+/// The enum gets `shared_variant`, which is [`RecipeError::common`] for its shared variants.
+macro_rules! recipe_error {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {
+            shared { $($shared:tt)* }
+            $($own:tt)*
+        }
+    ) => {
+        $crate::common_error::recipe_error! {
+            @collect ($(#[$meta])* $name { $($own)* }) {} {} $($shared)*
+        }
+    };
+
+    (
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        $(#[$more:meta])* BadPath($not_legal:tt), $($shared:tt)*
+    ) => {
+        $crate::common_error::recipe_error! {
+            @collect $family
+            {
+                $($variants)*
+                /// The path was refused before anything was sent. Correct the path.
+                $(#[$more])*
+                #[error("{path:?}: {}: {why}", $not_legal)]
+                BadPath {
+                    /// The path as given.
+                    path: String,
+                    /// What is wrong with it.
+                    why: String,
+                },
+            }
+            {
+                $($arms)*
+                Self::BadPath { path, why } => {
+                    Some($crate::common_error::CommonError::BadPath { path, why })
+                }
+            }
+            $($shared)*
+        }
+    };
+
+    (
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        $(#[$more:meta])* TimedOut($not_done:tt, $others:tt), $($shared:tt)*
+    ) => {
+        $crate::common_error::recipe_error! {
+            @collect $family
+            {
+                $($variants)*
+                /// The time was up.
+                $(#[$more])*
+                #[error("{path}: {} within {limit:?}: {}", $not_done, .waited_for.because($others))]
+                TimedOut {
+                    /// The recipe's path.
+                    path: String,
+                    /// The time that was allowed.
+                    limit: ::std::time::Duration,
+                    /// What was still lacking: other participants, or an answer of the servers.
+                    waited_for: $crate::time_limit::WaitedFor,
+                },
+            }
+            {
+                $($arms)*
+                Self::TimedOut { path, limit, waited_for } => {
+                    let limit = *limit;
+                    Some($crate::common_error::CommonError::TimedOut { path, limit, waited_for })
+                }
+            }
+            $($shared)*
+        }
+    };
+
+    (
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        $(#[$more:meta])* Connect $(($before:tt))?, $($shared:tt)*
+    ) => {
+        $crate::common_error::recipe_error! {
+            @collect $family
+            {
+                $($variants)*
+                /// No session could be opened.
+                $(#[$more])*
+                #[error("{path}: {}{source}", concat!($($before)?))]
+                Connect {
+                    /// The path of the recipe, or of its node.
+                    path: String,
+                    /// Why not.
+                    source: ::baton_client::ConnectError,
+                },
+            }
+            {
+                $($arms)*
+                Self::Connect { path, source } => {
+                    Some($crate::common_error::CommonError::Connect { path, source })
+                }
+            }
+            $($shared)*
+        }
+    };
+
+    (
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        $(#[$more:meta])* Client $(($before:tt))?, $($shared:tt)*
+    ) => {
+        $crate::common_error::recipe_error! {
+            @collect $family
+            {
+                $($variants)*
+                /// The server refused an operation, or the client could not send it.
+                $(#[$more])*
+                #[error("{path}: {}{source}", concat!($($before)?))]
+                Client {
+                    /// The path of the recipe, or of its node.
+                    path: String,
+                    /// What the client says.
+                    source: ::baton_client::Error,
+                },
+            }
+            {
+                $($arms)*
+                Self::Client { path, source } => {
+                    Some($crate::common_error::CommonError::of_client(path, source))
+                }
+            }
+            $($shared)*
+        }
+    };
+
+    (
+        @collect $family:tt { $($variants:tt)* } { $($arms:tt)* }
+        $(#[$more:meta])* Lease $(($before:tt))?, $($shared:tt)*
+    ) => {
+        $crate::common_error::recipe_error! {
+            @collect $family
+            {
+                $($variants)*
+                /// The session's lease cannot be kept soundly.
+                $(#[$more])*
+                #[error("{path}: {}{source}", concat!($($before)?))]
+                Lease {
+                    /// The recipe's path.
+                    path: String,
+                    /// Why not.
+                    source: ::baton_client::LeaseError,
+                },
+            }
+            {
+                $($arms)*
+                Self::Lease { path, source } => {
+                    Some($crate::common_error::CommonError::Lease { path, source })
+                }
+            }
+            $($shared)*
+        }
+    };
+
+    (
+        @collect ($(#[$meta:meta])* $name:ident { $($own:tt)* })
+        { $($variants:tt)* } { $($arms:tt)* }
+    ) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($variants)*
+            $($own)*
+        }
+
+        impl $name {
+            /// What a variant says that several recipes have; `None` for the recipe's own.
+            fn shared_variant(&self) -> Option<$crate::common_error::CommonError<'_>> {
+                match self {
+                    $($arms)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use recipe_error;
