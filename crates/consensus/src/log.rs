@@ -231,4 +231,35 @@ mod tests {
         assert_eq!((log.term(3).unwrap(), log.term(4).unwrap()), (1, 2));
         assert!(log.term(2).is_err() && log.term(7).is_err());
     }
+
+    /// The state up to `index` of a cluster with these voters.
+    fn point(index: u64, voters: &[u64]) -> SnapshotPoint {
+        SnapshotPoint {
+            index,
+            term: 1,
+            membership: crate::membership::Membership {
+                voters: voters.to_vec(),
+                ..Default::default()
+            },
+        }
+    }
+
+    #[test]
+    fn r21_a_snapshot_reaches_the_log_has_its_receiver_and_is_asked_for_until_there_is_one() {
+        let mut log = log();
+        log.offer(point(3, &[1, 2]));
+        assert!(log.snapshot(0, 2).is_ok(), "the log begins behind it");
+        assert!(log.snapshot(3, 2).is_ok());
+        assert_eq!(log.take_wanted(), [] as [u64; 0]);
+        assert!(log.snapshot(4, 2).is_err(), "older than what is asked for");
+        assert!(log.snapshot(0, 3).is_err(), "without its receiver");
+        assert_eq!(log.take_wanted(), [2, 3]);
+        assert_eq!(log.take_wanted(), [] as [u64; 0], "each is named once");
+
+        assert!(log.snapshot(4, 2).is_err() && log.snapshot(0, 3).is_err());
+        log.offer(point(4, &[1, 2]));
+        assert_eq!(log.take_wanted(), [3], "there is one for 2 now");
+        log.drop_up_to(5);
+        assert!(log.snapshot(0, 2).is_err(), "an entry is between them");
+    }
 }

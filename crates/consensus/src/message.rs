@@ -178,3 +178,109 @@ impl PeerMessage {
         Ok(message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::entry::{Entry, EntryKind};
+    use crate::membership::Membership;
+
+    fn message(kind: MessageKind) -> PeerMessage {
+        PeerMessage {
+            kind,
+            from: 2,
+            to: 1,
+            term: 5,
+            log_term: 3,
+            index: 7,
+            commit: 0,
+            commit_term: 0,
+            request_snapshot: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Bytes::new(),
+            entries: Vec::new(),
+            snapshot: None,
+        }
+    }
+
+    fn append(entries: &[(u64, u64)]) -> PeerMessage {
+        let entries = entries.iter().map(|(index, term)| Entry {
+            index: *index,
+            term: *term,
+            kind: EntryKind::Command,
+            payload: Bytes::from_static(b"x"),
+        });
+        PeerMessage {
+            entries: entries.collect(),
+            ..message(MessageKind::Append)
+        }
+    }
+
+    fn snapshot(index: u64, term: u64, voters: &[u64]) -> PeerMessage {
+        let membership = Membership {
+            voters: voters.to_vec(),
+            ..Membership::default()
+        };
+        PeerMessage {
+            snapshot: Some(SnapshotPoint {
+                index,
+                term,
+                membership,
+            }),
+            ..message(MessageKind::Snapshot)
+        }
+    }
+
+    #[test]
+    fn a_message_whose_parts_fit_together_reaches_the_engine() {
+        for good in [
+            message(MessageKind::Heartbeat),
+            append(&[]),
+            append(&[(8, 3), (9, 3), (10, 5)]),
+            snapshot(1, 1, &[1]),
+        ] {
+            assert!(good.clone().into_engine().is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_whose_parts_do_not_fit_together_is_refused() {
+        let no_term = PeerMessage {
+            term: 0,
+            ..message(MessageKind::Heartbeat)
+        };
+        let entries_of_a_vote = PeerMessage {
+            kind: MessageKind::Vote,
+            ..append(&[(8, 3)])
+        };
+        let snapshot_of_an_append = PeerMessage {
+            kind: MessageKind::Append,
+            ..snapshot(1, 1, &[1])
+        };
+        let mut no_configuration = append(&[(8, 3)]);
+        no_configuration.entries[0].kind = EntryKind::Configuration;
+        let order = "the terms of its entries are out of order";
+        let point = "its snapshot names no point or no voter";
+        for (bad, why) in [
+            (no_term, "its term is 0"),
+            (append(&[(9, 3)]), "its entries have a gap"),
+            (append(&[(8, 3), (8, 3)]), "its entries have a gap"),
+            (append(&[(8, 2)]), order),
+            (append(&[(8, 4), (9, 3)]), order),
+            (append(&[(8, 6)]), order),
+            (entries_of_a_vote, "it carries entries and is no append"),
+            (snapshot(0, 1, &[1]), point),
+            (snapshot(1, 0, &[1]), point),
+            (snapshot(1, 1, &[]), point),
+            (message(MessageKind::Snapshot), "it has no snapshot"),
+            (snapshot_of_an_append, "it has a snapshot and is none"),
+            (no_configuration, "a configuration entry cannot be read"),
+        ] {
+            let refused = bad.clone().into_engine().err();
+            assert_eq!(refused, Some(StepError::Malformed { what: why }), "{bad:?}");
+        }
+    }
+}
