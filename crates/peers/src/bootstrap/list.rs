@@ -138,6 +138,8 @@ mod tests {
         let other = list(&[(2, "b:1"), (1, "a:1")]).unwrap();
         assert_eq!(one.fingerprint(), other.fingerprint());
         assert_eq!(one.lowest(), 1);
+        // Builds that start a cluster together have to agree.
+        assert_eq!(one.fingerprint(), ListFingerprint(0x6ce5_52be_9899_9085));
         assert!(one.is_even());
         for different in [
             &[(1, "a:1")][..],

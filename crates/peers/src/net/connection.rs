@@ -248,9 +248,7 @@ struct Queued<'a> {
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.line.peer.release(self.line.link.lane, self.bytes);
-        }
+        self.line.peer.release(self.line.link.lane, self.bytes);
     }
 }
 

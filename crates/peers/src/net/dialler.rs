@@ -49,9 +49,6 @@ impl<C: Connector> Dialler<C> {
                     reported = None;
                     let began = Instant::now();
                     connection::run(&self.shared, &self.peer, opened, Direction::Outbound).await;
-                    if self.shared.stops() || *self.removed.borrow() {
-                        return;
-                    }
                     // A process that ends is noticed by a refusal, so nothing is waited for.
                     if began.elapsed() >= timing.longest_pause {
                         backoff.reset();

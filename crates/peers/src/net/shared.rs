@@ -83,10 +83,6 @@ impl Shared {
         let _ = self.stop.subscribe().wait_for(|stops| *stops).await;
     }
 
-    pub(crate) fn stops(&self) -> bool {
-        *self.stop.borrow()
-    }
-
     /// A number for a handshake, or a seed.
     pub(crate) fn draw(&self) -> u64 {
         self.rng.lock().u64(1..)

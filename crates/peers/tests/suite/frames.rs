@@ -2,8 +2,8 @@
 
 use baton_consensus::MessageKind;
 use baton_peers::codec::{
-    Frame, FrameError, FrameType, HEAD_BYTES, Lane, MAX_CHUNK_BYTES, MAX_MESSAGES, MAX_SESSIONS,
-    Pieces, ProtocolRange, Refusal, SnapshotChunk, Stage, Touch, take_frame,
+    Frame, FrameError, FrameType, HEAD_BYTES, Hello, Lane, MAX_CHUNK_BYTES, MAX_MESSAGES,
+    MAX_SESSIONS, Pieces, ProtocolRange, Refusal, SnapshotChunk, Stage, Touch, take_frame,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -249,9 +249,46 @@ fn counts_that_lie_are_refused() {
     for count in [1, 65_536, 65_537, u32::MAX] {
         assert!(touch(count).is_err(), "{count}");
     }
+    let mut body = 12_u64.to_le_bytes().to_vec();
+    body.extend(65_537_u32.to_le_bytes());
+    body.resize(16 + 8 * 65_537, 0);
+    let error = Frame::decode(FrameType::Touch, body.into()).unwrap_err();
+    assert!(error.to_string().contains("too many sessions"), "{error}");
     for count in [1, 4096, 4097, u32::MAX] {
         let body = count.to_le_bytes().to_vec();
         assert!(Frame::decode(FrameType::Raft, body.into()).is_err());
+    }
+}
+
+#[test]
+fn a_hello_without_an_incarnation_or_a_process_is_refused() {
+    let decoded = |hello: Hello| decoded(&encoded(&Frame::Hello(hello)), Stage::Handshake);
+    let hello = examples::hello();
+    assert!(decoded(hello.clone()).is_ok());
+    let incarnation = 0;
+    assert!(
+        decoded(Hello {
+            incarnation,
+            ..hello.clone()
+        })
+        .is_err()
+    );
+    assert!(
+        decoded(Hello {
+            run: 0,
+            ..hello.clone()
+        })
+        .is_err()
+    );
+    for (oldest, newest) in [(0, 1), (2, 1)] {
+        let protocol = ProtocolRange { oldest, newest };
+        assert!(
+            decoded(Hello {
+                protocol,
+                ..hello.clone()
+            })
+            .is_err()
+        );
     }
 }
 

@@ -90,6 +90,10 @@ fn the_examples_are_what_this_build_writes_and_reads() {
 #[test]
 fn the_table_of_types_is_that_of_the_code() {
     let page = page();
+    for (lane, number) in Lane::ALL.into_iter().zip(0..) {
+        assert!(page.contains(&format!("| {lane} | {number} |")));
+        assert_eq!(lane.as_byte(), number);
+    }
     for kind in FrameType::all() {
         let lane = match kind.lane() {
             None if Stage::Handshake.admits(kind) => "handshake".to_owned(),

@@ -32,8 +32,13 @@ pub fn hello(from: u64, to: u64, lane: Lane) -> Hello {
 
 impl Raw {
     pub fn open(network: &Network, to: u64) -> Raw {
+        Raw::on(network.open(&name(to)))
+    }
+
+    /// Either side of a stream.
+    pub fn on(wire: Wire) -> Raw {
         Raw {
-            wire: network.open(&name(to)),
+            wire,
             buffer: BytesMut::new(),
             stage: Stage::Handshake,
             has_preface: false,

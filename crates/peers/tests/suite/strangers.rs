@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use baton_consensus::MessageKind;
 use baton_peers::codec::{Confirm, Foreign, Frame, FrameType, Lane, PREFACE, Refusal, Welcome};
-use baton_peers::net::{BindError, Exposure, PeerEvent, RefusedBy, TcpAcceptor};
+use baton_peers::net::{Acceptor, BindError, Exposure, PeerEvent, RefusedBy, TcpAcceptor};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep};
 
 use crate::examples;
-use crate::memory::{Network, Server, pair};
+use crate::memory::{Network, Server, name, pair};
 use crate::raw::{Raw, encoded, hello};
 
 fn refused(event: PeerEvent) -> Option<Refusal> {
@@ -84,6 +84,85 @@ async fn frames_that_must_not_come_first_are_refused_at_their_head() {
         assert_eq!(raw.frame().await, None);
         assert_eq!(one.until(refused).await, refusal);
     }
+    assert_eq!(one.peers.counters().foreign.load(Relaxed), 0);
+    assert_eq!(one.peers.counters().refused.load(Relaxed), 4);
+}
+
+/// A server that answers wrongly at an address of the list is refused by whoever has connected.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_fit_the_hello_is_refused() {
+    let network = Network::default();
+    let acceptor = network.listen(&name(2));
+    let mut one = Server::start(&network, 1, 2);
+    type Change = fn(&mut Welcome);
+    let changes: [(Change, Refusal); 5] = [
+        (|welcome| welcome.echo ^= 1, Refusal::NotConfirmed),
+        (
+            |welcome| {
+                welcome.hello.lane = match welcome.hello.lane {
+                    Lane::Urgent => Lane::Log,
+                    _ => Lane::Urgent,
+                };
+            },
+            Refusal::NotConfirmed,
+        ),
+        (
+            |welcome| welcome.hello.from = 3,
+            Refusal::WrongServer {
+                expected: 2,
+                found: 3,
+            },
+        ),
+        (
+            |welcome| welcome.hello.to = 3,
+            Refusal::WrongServer {
+                expected: 3,
+                found: 1,
+            },
+        ),
+        (
+            |welcome| {
+                welcome.hello.cluster = 9;
+                welcome.hello.membership_index = 4;
+            },
+            Refusal::NotAMember {
+                id: 1,
+                cluster: 9,
+                membership_index: 4,
+            },
+        ),
+    ];
+    for (change, expected) in changes {
+        let (wire, _) = acceptor.accept().await.unwrap();
+        let mut raw = Raw::on(wire);
+        let Some(Frame::Hello(theirs)) = raw.frame().await else {
+            panic!("no hello");
+        };
+        let mut welcome = Welcome {
+            hello: hello(2, 1, theirs.lane),
+            echo: theirs.nonce,
+        };
+        change(&mut welcome);
+        raw.write(&PREFACE).await;
+        raw.send(&Frame::Welcome(welcome)).await;
+        let refused_as = one.until(refused).await;
+        assert_eq!(refused_as, expected);
+        assert_eq!(raw.frame().await, Some(Frame::Refused(expected)));
+    }
+    assert!(one.peers.open_lanes(2).is_empty());
+}
+
+/// A server that accepts connections and never answers.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_a_hello_is_given_up_after_a_second() {
+    let network = Network::default();
+    let acceptor = network.listen(&name(2));
+    let before = Instant::now();
+    let mut one = Server::start(&network, 1, 2);
+    let refusal = one.until(refused).await;
+    assert_eq!(refusal, Refusal::Late { after_ms: 1000 });
+    assert_eq!(before.elapsed().as_millis(), 1000);
+    drop(acceptor);
 }
 
 /// A recorded handshake opens nothing, and ends nothing.

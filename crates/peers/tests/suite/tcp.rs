@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use baton_peers::codec::{Frame, Lane, Touch};
 use baton_peers::handshake::LocalServer;
 use baton_peers::net::{Exposure, PeerEvent, PeerEvents, Peers, TcpAcceptor, TcpConnector};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::memory::{incarnation, options};
 
@@ -16,6 +18,12 @@ impl PeerEvents for Channel {
     fn event(&self, event: PeerEvent) {
         let _ = self.0.send(event);
     }
+}
+
+/// A guard against waiting for ever; nothing takes as long.
+async fn next(events: &mut mpsc::UnboundedReceiver<PeerEvent>) -> PeerEvent {
+    let next = timeout(Duration::from_secs(120), events.recv());
+    next.await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -40,7 +48,7 @@ async fn servers_connect_over_tcp_and_notice_the_end_of_a_process() {
     let (one, mut one_events) = servers.pop().unwrap();
     let mut open = 0;
     while open < 6 {
-        if let PeerEvent::Connected { .. } = one_events.recv().await.unwrap() {
+        if let PeerEvent::Connected { .. } = next(&mut one_events).await {
             open += 1;
         }
     }
@@ -51,14 +59,14 @@ async fn servers_connect_over_tcp_and_notice_the_end_of_a_process() {
     });
     one.send(2, touch.clone()).unwrap();
     loop {
-        if let PeerEvent::Frame { frame, .. } = two_events.recv().await.unwrap() {
+        if let PeerEvent::Frame { frame, .. } = next(&mut two_events).await {
             assert_eq!(frame, touch);
             break;
         }
     }
     two.stop().await;
     loop {
-        if let PeerEvent::Gone { peer } = one_events.recv().await.unwrap() {
+        if let PeerEvent::Gone { peer } = next(&mut one_events).await {
             assert_eq!(peer, 2);
             break;
         }
