@@ -156,6 +156,7 @@ mod tests {
         assert_eq!(list(&[]), Err(ListError::Empty));
         assert_eq!(list(&[(0, "a")]), Err(ListError::BadId { id: 0 }));
         assert_eq!(list(&[(128, "a")]), Err(ListError::BadId { id: 128 }));
+        assert!(list(&[(127, "a")]).is_ok());
         let same = list(&[(1, "a"), (1, "b")]);
         assert_eq!(same, Err(ListError::SameId { id: 1 }));
         let same = list(&[(1, "a"), (1, "a")]);

@@ -131,7 +131,7 @@ async fn serve<A: Acceptor>(
     match outcome {
         Ok(Ok(opened)) => {
             let peer = shared.peer(opened.hello.from);
-            connection::run(&shared, &peer, opened, Direction::Inbound).await;
+            connection::run(&shared, &peer, opened, Direction::Inbound, || true).await;
         }
         Ok(Err(HandshakeError::ByUs(refusal, hello))) => {
             refused(&shared, remote, RefusedBy::Us, refusal, hello);

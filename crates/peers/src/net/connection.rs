@@ -49,7 +49,7 @@ impl Drop for Task {
 }
 
 /// What the reader and the writer of one connection share.
-struct Line {
+struct LinkState {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
     link: Link,
@@ -58,20 +58,28 @@ struct Line {
     to_echo: AtomicU64,
 }
 
-/// Runs a connection until it has ended.
+/// Runs a connection until it has ended. `is_wanted` is asked once the connection is registered.
 pub(crate) async fn run<S>(
     shared: &Arc<Shared>,
     peer: &Arc<Peer>,
     opened: Opened<S>,
     direction: Direction,
+    is_wanted: impl Fn() -> bool,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let hello = opened.hello.clone();
     let established = peer.connected(direction, opened.hello, opened.clock_offset_ms);
     let Some(Established { link, end, wake }) = established else {
         return;
     };
-    let line = Arc::new(Line {
+    // The membership or the list may have changed during the handshake: whoever changes them ends
+    // the connections that are registered.
+    let is_admitted = shared.local.lock().still_admits(&hello);
+    if !is_admitted || !is_wanted() {
+        peer.end_where(Bye::Removed, |other, _| other == link);
+    }
+    let state = Arc::new(LinkState {
         shared: Arc::clone(shared),
         peer: Arc::clone(peer),
         link,
@@ -80,8 +88,8 @@ pub(crate) async fn run<S>(
     });
     let (read_half, write_half) = tokio::io::split(opened.stream);
     let (say_bye, bye) = oneshot::channel();
-    let mut reader = Task::spawn(read(Arc::clone(&line), read_half, opened.buffer));
-    let mut writer = Task::spawn(write(line, write_half, bye));
+    let mut reader = Task::spawn(read(Arc::clone(&state), read_half, opened.buffer));
+    let mut writer = Task::spawn(write(state, write_half, bye));
     let (cause, last_words) = tokio::select! {
         biased;
         cause = reader.end() => {
@@ -113,15 +121,15 @@ pub(crate) async fn run<S>(
     }
 }
 
-async fn read<R>(line: Arc<Line>, mut reader: R, mut buffer: BytesMut) -> EndCause
+async fn read<R>(state: Arc<LinkState>, mut reader: R, mut buffer: BytesMut) -> EndCause
 where
     R: AsyncRead + Unpin,
 {
-    let silence = line.shared.options.timing.silence_limit;
-    let own_id = line.shared.local.lock().id;
+    let silence = state.shared.options.timing.silence_limit;
+    let own_id = state.shared.local.lock().id;
     loop {
         loop {
-            let taken = match take_frame(&mut buffer, Stage::Lane(line.link.lane)) {
+            let taken = match take_frame(&mut buffer, Stage::Lane(state.link.lane)) {
                 Ok(Some((kind, body))) => {
                     let bytes = body.len();
                     Frame::decode(kind, body).map(|frame| Some((frame, bytes)))
@@ -130,13 +138,13 @@ where
                 Err(error) => Err(error),
             };
             let outcome = match taken {
-                Ok(Some((frame, bytes))) => receive(&line, own_id, frame, bytes).await,
+                Ok(Some((frame, bytes))) => receive(&state, own_id, frame, bytes).await,
                 Ok(None) => break,
                 Err(error) => Err(error.into()),
             };
             if let Err(cause) = outcome {
                 if matches!(cause, EndCause::BadFrame(_)) {
-                    add(&line.peer.counters.bad_frames, 1);
+                    add(&state.peer.counters.bad_frames, 1);
                 }
                 return cause;
             }
@@ -146,32 +154,37 @@ where
             Err(_) => return EndCause::Silent,
             Ok(Err(error)) => return error.into(),
             Ok(Ok(0)) => return EndCause::Closed,
-            Ok(Ok(count)) => add(&line.peer.counters.bytes_in, count),
+            Ok(Ok(count)) => add(&state.peer.counters.bytes_in, count),
         }
     }
 }
 
 /// Handles one frame; an error ends the connection.
-async fn receive(line: &Line, own_id: u64, frame: Frame, bytes: usize) -> Result<(), EndCause> {
+async fn receive(
+    state: &LinkState,
+    own_id: u64,
+    frame: Frame,
+    bytes: usize,
+) -> Result<(), EndCause> {
     let kind = frame.kind();
     match frame {
         Frame::Alive(alive) => {
             if alive.stamp != 0 {
-                line.to_echo.store(alive.stamp, Relaxed);
-                line.wake.notify_one();
+                state.to_echo.store(alive.stamp, Relaxed);
+                state.wake.notify_one();
             }
             if alive.echo != 0 {
-                let passed = line.shared.now_us().saturating_sub(alive.echo);
-                let round_trip = &line.peer.counters.round_trip_us;
+                let passed = state.shared.now_us().saturating_sub(alive.echo);
+                let round_trip = &state.peer.counters.round_trip_us;
                 round_trip.store(passed.max(1), Relaxed);
             }
             Ok(())
         }
         Frame::Bye(bye) => Err(EndCause::Bye(bye)),
         frame => {
-            check(line, own_id, kind, &frame)?;
-            let held = line.peer.hold(line.link.lane, bytes).await;
-            if line.peer.deliver(line.link, frame, held) {
+            check(state, own_id, kind, &frame)?;
+            let held = state.peer.hold(state.link.lane, bytes).await;
+            if state.peer.deliver(state.link, frame, held) {
                 Ok(())
             } else {
                 Err(EndCause::Superseded)
@@ -181,16 +194,16 @@ async fn receive(line: &Line, own_id: u64, frame: Frame, bytes: usize) -> Result
 }
 
 /// What the codec cannot know: who may send frames here, and for whom a message is.
-fn check(line: &Line, own_id: u64, kind: FrameType, frame: &Frame) -> Result<(), FrameError> {
-    if line.link.direction == Direction::Outbound {
-        let stage = Stage::Lane(line.link.lane);
+fn check(state: &LinkState, own_id: u64, kind: FrameType, frame: &Frame) -> Result<(), FrameError> {
+    if state.link.direction == Direction::Outbound {
+        let stage = Stage::Lane(state.link.lane);
         return Err(FrameError::Unexpected { kind, stage });
     }
     match frame {
         Frame::Raft(messages)
             if messages
                 .iter()
-                .any(|message| message.from != line.link.peer || message.to != own_id) =>
+                .any(|message| message.from != state.link.peer || message.to != own_id) =>
         {
             Err(FrameError::Malformed {
                 kind,
@@ -201,16 +214,16 @@ fn check(line: &Line, own_id: u64, kind: FrameType, frame: &Frame) -> Result<(),
     }
 }
 
-async fn write<W>(line: Arc<Line>, mut writer: W, mut bye: oneshot::Receiver<Bye>) -> EndCause
+async fn write<W>(state: Arc<LinkState>, mut writer: W, mut bye: oneshot::Receiver<Bye>) -> EndCause
 where
     W: AsyncWrite + Unpin,
 {
-    let mut alive = interval(line.shared.options.timing.alive_interval);
+    let mut alive = interval(state.shared.options.timing.alive_interval);
     alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pieces = Pieces::new();
     loop {
         // Released when it is dropped, also with the whole task.
-        let queued = encode_queued(&line, &mut pieces);
+        let queued = encode_queued(&state, &mut pieces);
         if pieces.is_empty() {
             tokio::select! {
                 biased;
@@ -218,21 +231,21 @@ where
                     let Ok(last_words) = last_words else {
                         return EndCause::Superseded;
                     };
-                    let queued = encode_queued(&line, &mut pieces);
+                    let queued = encode_queued(&state, &mut pieces);
                     encode(&mut pieces, &Frame::Bye(last_words));
-                    let outcome = write_all(&line, &mut writer, pieces.take()).await;
+                    let outcome = write_all(&state, &mut writer, pieces.take()).await;
                     drop(queued);
                     let _ = writer.shutdown().await;
                     return outcome.err().map_or(EndCause::Ended(last_words), EndCause::from);
                 }
-                () = line.wake.notified() => continue,
+                () = state.wake.notified() => continue,
                 _ = alive.tick() => {
-                    let stamp = line.shared.now_us();
+                    let stamp = state.shared.now_us();
                     encode(&mut pieces, &Frame::Alive(Alive { stamp, echo: 0 }));
                 }
             }
         }
-        let outcome = write_all(&line, &mut writer, pieces.take()).await;
+        let outcome = write_all(&state, &mut writer, pieces.take()).await;
         drop(queued);
         if let Err(error) = outcome {
             return error.into();
@@ -242,33 +255,33 @@ where
 
 /// Bytes of frames that were taken out of a queue and still count for its limit.
 struct Queued<'a> {
-    line: &'a Line,
+    state: &'a LinkState,
     bytes: usize,
 }
 
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        self.line.peer.release(self.line.link.lane, self.bytes);
+        self.state.peer.release(self.state.link.lane, self.bytes);
     }
 }
 
 /// Encodes what waits: an answer to a sign of life, and frames.
-fn encode_queued<'a>(line: &'a Line, pieces: &mut Pieces) -> Queued<'a> {
-    let mut queued = Queued { line, bytes: 0 };
-    let echo = line.to_echo.swap(0, Relaxed);
+fn encode_queued<'a>(state: &'a LinkState, pieces: &mut Pieces) -> Queued<'a> {
+    let mut queued = Queued { state, bytes: 0 };
+    let echo = state.to_echo.swap(0, Relaxed);
     if echo != 0 {
         encode(pieces, &Frame::Alive(Alive { stamp: 0, echo }));
     }
-    if line.link.direction == Direction::Inbound {
+    if state.link.direction == Direction::Inbound {
         return queued;
     }
-    let outbound = line.peer.outbound(line.link.lane);
-    for (frame, bytes) in outbound.take(line.link.generation, WRITE_BYTES) {
+    let outbound = state.peer.outbound(state.link.lane);
+    for (frame, bytes) in outbound.take(state.link.generation, WRITE_BYTES) {
         queued.bytes += bytes;
         if encode(pieces, &frame) {
-            add(&line.peer.counters.frames_out, 1);
+            add(&state.peer.counters.frames_out, 1);
         } else {
-            add(&line.peer.counters.dropped, 1);
+            add(&state.peer.counters.dropped, 1);
         }
     }
     queued
@@ -279,7 +292,7 @@ fn encode(pieces: &mut Pieces, frame: &Frame) -> bool {
     frame.encode(pieces).is_ok()
 }
 
-async fn write_all<W>(line: &Line, writer: &mut W, pieces: Vec<Bytes>) -> io::Result<()>
+async fn write_all<W>(state: &LinkState, writer: &mut W, pieces: Vec<Bytes>) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
 {
@@ -294,7 +307,7 @@ where
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        add(&line.peer.counters.bytes_out, written);
+        add(&state.peer.counters.bytes_out, written);
         while written > 0
             && let Some(first) = pieces.front_mut()
         {

@@ -48,7 +48,9 @@ impl<C: Connector> Dialler<C> {
                 Ok(opened) => {
                     reported = None;
                     let began = Instant::now();
-                    connection::run(&self.shared, &self.peer, opened, Direction::Outbound).await;
+                    let is_wanted = || !*self.removed.borrow();
+                    let direction = Direction::Outbound;
+                    connection::run(&self.shared, &self.peer, opened, direction, is_wanted).await;
                     // A process that ends is noticed by a refusal, so nothing is waited for.
                     if began.elapsed() >= timing.longest_pause {
                         backoff.reset();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use baton_consensus::{Entry, EntryKind, MessageKind, PeerMessage};
 use baton_peers::codec::{
-    Bye, Forward, Frame, FrameError, Lane, PREFACE, Refusal, SnapshotDone, Touch,
+    Bye, Confirm, Forward, Frame, FrameError, Lane, PREFACE, Refusal, SnapshotDone, Touch,
 };
 use baton_peers::handshake::{KnownMember, LocalServer};
 use baton_peers::net::{
@@ -401,6 +401,25 @@ async fn too_much_that_waits_is_dropped_and_reported() {
     assert!(two.so_far().into_iter().filter_map(frame).next().is_none());
 }
 
+/// The urgent lane has a limit of its own.
+#[tokio::test(start_paused = true)]
+async fn too_much_on_the_urgent_lane_is_refused() {
+    let network = Network::default();
+    let (one, _two) = pair(&network).await;
+    network.freeze(&name(2));
+    let touch = || {
+        let sessions = vec![1; 1000];
+        Frame::Touch(Touch { batch: 1, sessions })
+    };
+    let mut sent = 0;
+    while one.peers.send(2, touch()).is_ok() {
+        sent += 1;
+    }
+    assert_eq!(one.peers.send(2, touch()), Err(SendError::Full));
+    assert_eq!(sent, (1 << 20) / touch().wire_bytes(), "1 MiB");
+    assert_eq!(one.peers.send_raft([append(1, 2, 100)]), []);
+}
+
 /// A single entry may be larger than the queue.
 #[tokio::test(start_paused = true)]
 async fn a_frame_larger_than_the_queue_is_sent_when_nothing_waits() {
@@ -656,6 +675,27 @@ async fn r17_a_replaced_member_loses_its_connections() {
     }
     let (_, refusal) = two.until(refused).await;
     assert!(matches!(refusal, Refusal::OtherIncarnation { id: 2, .. }));
+}
+
+/// Also when the membership changes in the middle of a handshake.
+#[tokio::test(start_paused = true)]
+async fn r17_a_member_that_is_replaced_during_its_handshake_does_not_stay() {
+    let network = Network::default();
+    let mut one = Server::start_as(&network, member(1), options(1), 0);
+    let mut raw = Raw::open(&network, 1);
+    let welcome = raw.greet(&member(2).hello(1, Lane::Urgent, 77, 0)).await;
+    one.peers.update_local(|local| {
+        local.membership_index = 15;
+        local.members[1].incarnation = 0xbeef;
+    });
+    let echo = welcome.hello.nonce;
+    raw.send(&Frame::Confirm(Confirm { echo })).await;
+    let (_, cause) = one.until(disconnected).await;
+    assert_eq!(cause, EndCause::Ended(Bye::Removed));
+    assert_eq!(
+        raw.lane_frame(Lane::Urgent).await,
+        Some(Frame::Bye(Bye::Removed))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,6 +78,12 @@ impl Raw {
         self.write(&encoded(frame)).await;
     }
 
+    /// The next frame, once the handshake is complete.
+    pub async fn lane_frame(&mut self, lane: Lane) -> Option<Frame> {
+        self.stage = Stage::Lane(lane);
+        self.frame().await
+    }
+
     /// The next frame but signs of life; `None`: the connection has ended.
     pub async fn frame(&mut self) -> Option<Frame> {
         loop {

@@ -228,10 +228,19 @@ async fn many_silent_connections_keep_no_server_out() {
         ..examples::message(MessageKind::Heartbeat)
     };
     raw.send(&Frame::Raft(vec![message])).await;
-    one.until(|event| matches!(event, PeerEvent::Frame { .. }).then_some(()))
-        .await;
-    let crowded_out = one.peers.counters().crowded_out.load(Relaxed);
-    assert!(crowded_out >= 2000 - 64, "{crowded_out}");
+    let mut crowded_out = 0;
+    loop {
+        match one.event().await {
+            PeerEvent::Refused { refusal, .. } => {
+                assert_eq!(refusal, Refusal::Busy { limit: 64 });
+                crowded_out += 1;
+            }
+            PeerEvent::Frame { .. } => break,
+            _ => {}
+        }
+    }
+    assert_eq!(crowded_out, 2000 + 1 - 64);
+    assert_eq!(one.peers.counters().crowded_out.load(Relaxed), crowded_out);
 }
 
 /// Whoever only looks whether the port is open causes no event.
