@@ -33,8 +33,7 @@ use crate::session::rounds::Rounds;
 use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::progress::Progress;
-use crate::time::{ServerTime, now};
-use crate::time::{micros, micros_since};
+use crate::time::{ServerTime, micros};
 use crate::watch::table::{WatchBounds, WatchTable};
 
 /// How long a graceful stop waits for clients to fetch their last replies.
@@ -315,7 +314,7 @@ fn core_thread(
     started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
     end: &watch::Sender<Ended>,
 ) {
-    let mut core = match prepare(options, storage, None, starting) {
+    let mut core = match prepare(options, storage, ServerTime::new(), starting) {
         Ok((state, core)) => {
             if started.send(Ok(Arc::clone(&state))).is_err() {
                 return;
@@ -347,16 +346,16 @@ impl Drop for CloseAtEnd<'_> {
     }
 }
 
-/// Recovers from `storage`. `simulated_wall_ms` replaces the wall clock, see [`ServerTime::new`].
+/// Recovers from `storage`, for a server with these clocks.
 pub(crate) fn prepare(
     options: Options,
     storage: Arc<dyn Storage>,
-    simulated_wall_ms: Option<i64>,
+    time: ServerTime,
     starting: &Starting,
 ) -> Result<(Arc<ServerState>, CommitPipeline), StartError> {
-    let started = now();
+    let started = time.now();
     let begun = recover::recover(storage, WalOptions::default(), starting).map_err(start_error)?;
-    let recovered = now();
+    let recovered = time.now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let state = Arc::new(ServerState {
         outbound: Outbound::new(&options),
@@ -368,7 +367,7 @@ pub(crate) fn prepare(
         options,
         last_zxid: begun.tree.zxid().into(),
         tree: RwLock::new(begun.tree),
-        time: ServerTime::new(simulated_wall_ms),
+        time,
         rounds: Rounds::default(),
         stats: Stats::new(),
         client_log: ClientLog::default(),
@@ -392,11 +391,13 @@ pub(crate) fn prepare(
     .map_err(start_error)?;
     starting.enter(Stage::Listen);
     let stats = &state.stats;
-    stats.start_time.record(micros_since(started));
+    stats.start_time.record(state.time.micros_since(started));
     stats
         .load_snapshot_time
         .record(micros(recovered.saturating_duration_since(started)));
-    stats.load_log_time.record(micros_since(recovered));
+    stats
+        .load_log_time
+        .record(state.time.micros_since(recovered));
     stats.load_log_entries.record(after_snapshot);
     Ok((state, core))
 }

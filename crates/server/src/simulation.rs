@@ -11,7 +11,6 @@ use baton_tree::Identity;
 use baton_wal::Storage;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::starting::Starting;
@@ -24,7 +23,27 @@ pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
 use crate::server::prepare;
 use crate::state::ServerState;
-use crate::time::now;
+use crate::time::{Clock, ServerTime};
+
+/// The clocks of a simulated server, which follow the runtime's clock.
+#[derive(Debug, Clone, Copy)]
+pub struct SimulatedClocks {
+    /// What the wall clock reads at the start, in milliseconds since 1970.
+    pub wall_ms: i64,
+    /// How fast the clocks run, in parts per million of the runtime's clock.
+    pub rate_ppm: u32,
+}
+
+impl SimulatedClocks {
+    /// Clocks that run as fast as the runtime's.
+    #[must_use]
+    pub const fn at(wall_ms: i64) -> Self {
+        Self {
+            wall_ms,
+            rate_ppm: 1_000_000,
+        }
+    }
+}
 
 /// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections
 /// break, what was acknowledged stays in the storage for the next one.
@@ -41,19 +60,19 @@ impl fmt::Debug for SimulatedServer {
 }
 
 impl SimulatedServer {
-    /// Recovers from `storage` and starts. `wall_ms` is what the wall clock reads now, in
-    /// milliseconds since 1970; from here on it follows the runtime's clock. Needs a current-thread
-    /// runtime for a run to be repeatable.
+    /// Recovers from `storage` and starts. Needs a current-thread runtime for a run to be
+    /// repeatable.
     ///
     /// # Errors
     /// [`StartError`], as [`Server::start_with`](crate::Server::start_with).
     pub fn start(
         options: Options,
         storage: Arc<dyn Storage>,
-        wall_ms: i64,
+        clocks: SimulatedClocks,
     ) -> Result<Self, StartError> {
         options.check()?;
-        let (state, core) = prepare(options, storage, Some(wall_ms), &Starting::default())?;
+        let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
+        let (state, core) = prepare(options, storage, time, &Starting::default())?;
         let core = Arc::new(Mutex::new(Some(core)));
         let mut tasks = JoinSet::new();
         tasks.spawn(drive(Arc::clone(&state), Arc::clone(&core)));
@@ -151,7 +170,7 @@ async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<CommitPipeline>>>
         };
         let due = async {
             match deadline {
-                Some(deadline) => tokio::time::sleep_until(Instant::from_std(deadline)).await,
+                Some(deadline) => tokio::time::sleep_until(state.time.timer_at(deadline)).await,
                 None => std::future::pending().await,
             }
         };
@@ -162,7 +181,7 @@ async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<CommitPipeline>>>
             () = due => {}
         }
         let outcome = match core.lock().as_mut() {
-            Some(core) => core.turn(&mut work, now()),
+            Some(core) => core.turn(&mut work, state.time.now()),
             None => return,
         };
         if let Err(error) = outcome {

@@ -234,7 +234,7 @@ pub(crate) mod tests {
     /// State of a server without sockets, whose core does not run.
     pub(crate) fn state(options: Options) -> Arc<ServerState> {
         let storage = Arc::new(MemoryStorage::new());
-        prepare(options, storage, None, &Starting::default())
+        prepare(options, storage, ServerTime::new(), &Starting::default())
             .unwrap()
             .0
     }

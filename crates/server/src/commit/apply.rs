@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::Instant;
 
 use baton_proto::{
     ConnectResponse, ErrorCode, EventKind, MultiResult, Perms, ReplyHeader, Response, frame,
@@ -541,7 +540,8 @@ pub(crate) fn refuse_session(conn: &Arc<Conn>, read_only: Option<bool>, wake: &m
 }
 
 /// Counts a work's requests as answered.
-pub(crate) fn count_answers(state: &ServerState, work: &Work, now: Instant) {
+pub(crate) fn count_answers(state: &ServerState, work: &Work) {
+    let now = state.time.now();
     let (zxid, now_ms) = (state.zxid(), state.time.at_ms(now));
     let mut sent = 0;
     for group in &work.groups {

@@ -26,8 +26,7 @@ use crate::session::clocks::SessionClocks;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
-use crate::time::{ForgivenBefore, now};
-use crate::time::{micros, micros_since};
+use crate::time::{ForgivenBefore, micros};
 
 /// Commands that go into one entry, in bytes, before another one is begun.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -112,7 +111,7 @@ impl CommitPipeline {
             snapshots,
             group_commit: GroupCommit::default(),
             last_sync: Duration::ZERO,
-            next_reap: (!reap.is_zero()).then(|| now() + reap),
+            next_reap: (!reap.is_zero()).then(|| state.time.now() + reap),
             next_end_mark: None,
             nobody: Identity::anonymous(),
             waits_for_room: false,
@@ -186,7 +185,7 @@ impl CommitPipeline {
             let mark = self.state.time.mark();
             let deadline = self.deadline();
             let woken = self.state.inbox.take(&mut work, deadline);
-            let now = now();
+            let now = self.state.time.now();
             self.state.progress.step(self.state.time.uptime_ms_at(now));
             if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
                 && late > self.state.options.tick
@@ -202,7 +201,10 @@ impl CommitPipeline {
                     .window(work.groups.len(), work.requests.len(), now)
             {
                 let before = work.groups.len();
-                let came = self.state.inbox.wait_for_groups(&mut work, groups, until);
+                let came =
+                    self.state
+                        .inbox
+                        .wait_for_groups(&mut work, groups, until, &self.state.time);
                 self.group_commit.record_window(before, came, groups);
             }
             self.turn(&mut work, now)?;
@@ -263,18 +265,19 @@ impl CommitPipeline {
 
     /// When there is something to do even if nothing comes in.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        let now = self.state.time.now();
         let clock = match self.socket_round {
             SocketRound::Idle => self.clocks.next_due_ms().map(|due_ms| {
-                now() + Duration::from_millis(due_ms.saturating_sub(self.state.time.now_ms()))
+                now + Duration::from_millis(due_ms.saturating_sub(self.state.time.at_ms(now)))
             }),
             // The inbox is nudged when the round has been made.
             SocketRound::Asked(_) => None,
-            SocketRound::Made => Some(now()),
+            SocketRound::Made => Some(now),
         };
         // What came due during a long sync is due now and not earlier, or the core would count the
         // difference as time in which it stood still.
-        let end_mark = self.next_end_mark.map(|due| due.max(now()));
-        let snapshot = self.snapshots.next_look();
+        let end_mark = self.next_end_mark.map(|due| due.max(now));
+        let snapshot = self.snapshots.next_look(now);
         [clock, self.next_reap, snapshot, end_mark]
             .into_iter()
             .flatten()
@@ -297,7 +300,7 @@ impl CommitPipeline {
             }
         }
         self.commit(builder, &shared)?;
-        apply::count_answers(&self.state, &shared, now());
+        apply::count_answers(&self.state, &shared);
         self.in_flight.give_back(shared, work);
         if !self.applier.again.is_empty() {
             // Refused only where the server stops, and then nobody is answered any more.
@@ -568,7 +571,8 @@ impl CommitPipeline {
         let commands = steps.iter().filter(|step| step.is_command).count() as u64;
         let stats = &self.state.stats;
         if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
-            stats.queue_time.record(micros_since(oldest.received));
+            let waited = self.state.time.micros_since(oldest.received);
+            stats.queue_time.record(waited);
         }
         stats.commands.fetch_add(commands, Relaxed);
         stats.batch_requests.record(commands);
@@ -596,7 +600,7 @@ impl CommitPipeline {
                 term: entry.term,
             };
             let requested = self.in_flight.take(position, batch.items().len());
-            let begun = now();
+            let begun = self.state.time.now();
             let is_recovering = self.applier.is_recovering;
             if !is_recovering {
                 let uptime_ms = self.state.time.uptime_ms_at(begun);
@@ -606,9 +610,11 @@ impl CommitPipeline {
                 .run(&self.state, &mut self.clocks, &requested, Some(&batch));
             self.in_flight.recycle(requested);
             if !is_recovering {
-                self.state.stats.apply_time.record(micros_since(begun));
+                let now = self.state.time.now();
+                let took = micros(now.saturating_duration_since(begun));
+                self.state.stats.apply_time.record(took);
                 self.group_commit
-                    .entry_applied(self.applier.notified, self.last_sync, now());
+                    .entry_applied(self.applier.notified, self.last_sync, now);
             }
         }
         self.consensus.applied(entry.index)?;
@@ -674,7 +680,7 @@ impl CommitPipeline {
                 }
                 outcome => break outcome,
             };
-            let late = now();
+            let late = self.state.time.now();
             if since.is_none_or(|(_, logged)| late >= logged + FULL_DISK_REMINDER) {
                 tracing::error!("{error}; reads are answered, writes wait until there is room");
                 let begun = since.map_or(late, |(begun, _)| begun);
@@ -689,7 +695,7 @@ impl CommitPipeline {
         };
         is_full.store(false, Relaxed);
         if let Some((begun, _)) = since {
-            let waited = now().saturating_duration_since(begun);
+            let waited = self.state.time.now().saturating_duration_since(begun);
             // Sockets with writes that wait were not read further, so their sessions could not be
             // touched.
             self.state.time.forgive(mark, waited);

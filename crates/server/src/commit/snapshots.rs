@@ -13,8 +13,6 @@ use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use crate::state::ServerState;
-use crate::time::micros_since;
-use crate::time::now;
 
 /// Bytes of one slice: what a batch may have to wait for.
 const SLICE_BYTES: usize = 64 << 10;
@@ -69,7 +67,7 @@ impl Snapshots {
 
     /// When the core has to come back: at once while there are slices to take, soon while the disk
     /// is being waited for, and for the next attempt after a failure.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
         let Some(writing) = &self.writing else {
             return self.retry.map(|(due, _)| due);
         };
@@ -78,7 +76,7 @@ impl Snapshots {
             (Some(_), Some(_)) => Duration::from_millis(1),
             (None, _) => Duration::from_millis(20),
         };
-        Some(now() + pause)
+        Some(now + pause)
     }
 
     /// Does a bounded part of what is to be done.
@@ -87,7 +85,7 @@ impl Snapshots {
             let options = &state.options;
             if self.entries_since >= options.snapshot_every_entries
                 || self.bytes_since >= options.snapshot_every_bytes
-                || self.retry.is_some_and(|(due, _)| now() >= due)
+                || self.retry.is_some_and(|(due, _)| state.time.now() >= due)
             {
                 self.begin(state, consensus.snapshot_point(), wal.snapshots());
             }
@@ -103,10 +101,10 @@ impl Snapshots {
         self.entries_since = 0;
         self.bytes_since = 0;
         let index = point.index;
-        let begun = now();
+        let begun = state.time.now();
         let mut tree = state.tree.write();
         if let Err(error) = tree.begin_snapshot() {
-            self.failed(&error.to_string());
+            self.failed(state.time.now(), &error.to_string());
             return;
         }
         let meta = SnapshotMeta {
@@ -153,17 +151,20 @@ impl Snapshots {
             Err(error) => {
                 tree.abandon_snapshot();
                 drop(tree);
-                self.failed(&format!("the system gave no thread: {error}"));
+                self.failed(
+                    state.time.now(),
+                    &format!("the system gave no thread: {error}"),
+                );
             }
         }
     }
 
     /// Says why there is no snapshot, and sets the next attempt.
-    fn failed(&mut self, why: &str) {
+    fn failed(&mut self, now: Instant, why: &str) {
         let pause = self
             .retry
             .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
-        self.retry = Some((now() + pause, pause));
+        self.retry = Some((now + pause, pause));
         tracing::warn!(
             "no snapshot was written: {why}; the log keeps everything, the next attempt is in {} s",
             pause.as_secs()
@@ -181,7 +182,10 @@ impl Snapshots {
             state.tree.write().abandon_snapshot();
             // The thread sees the end of its slices, and removes its file.
             let _ = writing.thread.join();
-            self.failed("it gave way to the log, which had no room on the disk");
+            self.failed(
+                state.time.now(),
+                "it gave way to the log, which had no room on the disk",
+            );
         } else {
             self.conclude(writing, state, wal);
         }
@@ -197,9 +201,12 @@ impl Snapshots {
         let (slice, last) = match writing.held.take() {
             Some(slice) => (slice, false),
             None => {
-                let held = now();
+                let held = state.time.now();
                 let slice = state.tree.write().snapshot_slice(SLICE_BYTES);
-                state.stats.snapshot_slice.record(micros_since(held));
+                state
+                    .stats
+                    .snapshot_slice
+                    .record(state.time.micros_since(held));
                 match slice {
                     Some(slice) => (slice, false),
                     None => (Vec::new(), true),
@@ -240,7 +247,7 @@ impl Snapshots {
                 self.retry = None;
                 let stats = &state.stats;
                 stats.snapshots.fetch_add(1, Relaxed);
-                stats.snapshot_time.record(micros_since(writing.begun));
+                stats.snapshot_time.record(state.time.micros_since(writing.begun));
                 stats.last_snapshot_zxid.store(writing.zxid, Relaxed);
                 stats.last_snapshot_ms.store(state.time.wall_ms(), Relaxed);
                 tracing::info!(
@@ -256,11 +263,11 @@ impl Snapshots {
             // What it needs in all is known only to one that is written to its end.
             Ok(Err(WalError::NoSpace {
                 file, needed_bytes, ..
-            })) => self.failed(&format!(
+            })) => self.failed(state.time.now(), &format!(
                 "{file} needs more than {needed_bytes} bytes, and there is no space left: free space on that disk, or raise the quota or the limit on file sizes that is met"
             )),
-            Ok(Err(error)) => self.failed(&error.to_string()),
-            Err(_) => self.failed("its thread ended early"),
+            Ok(Err(error)) => self.failed(state.time.now(), &error.to_string()),
+            Err(_) => self.failed(state.time.now(), "its thread ended early"),
         }
     }
 }
@@ -281,14 +288,13 @@ mod tests {
     #[test]
     fn each_failure_doubles_the_pause_before_the_next_attempt_up_to_an_hour() {
         let mut snapshots = Snapshots::new(0);
-        assert_eq!(snapshots.next_look(), None);
+        let now = Instant::now();
+        assert_eq!(snapshots.next_look(now), None);
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
-            let before = now();
-            snapshots.failed("a test says so");
+            snapshots.failed(now, "a test says so");
             let pause = Duration::from_secs(60 * minutes);
             assert_eq!(snapshots.retry.unwrap().1, pause);
-            let due = snapshots.next_look().unwrap();
-            assert!((before + pause..=now() + pause).contains(&due));
+            assert_eq!(snapshots.next_look(now), Some(now + pause));
         }
     }
 }

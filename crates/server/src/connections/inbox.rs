@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::connections::conn::Conn;
+use crate::time::ServerTime;
 
 /// Kind of a request to the core. Its body, if it has one, is a range of [`Work::data`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -353,9 +354,15 @@ impl Inbox {
 
     /// Adds arriving requests to `work` until it has `groups` groups or `until` has passed. Returns
     /// the number of groups.
-    pub(crate) fn wait_for_groups(&self, work: &mut Work, groups: usize, until: Instant) -> usize {
+    pub(crate) fn wait_for_groups(
+        &self,
+        work: &mut Work,
+        groups: usize,
+        until: Instant,
+        time: &ServerTime,
+    ) -> usize {
         loop {
-            let late = crate::time::now() >= until;
+            let late = time.now() >= until;
             {
                 let mut state = self.state.lock();
                 let there = work.groups.len() + state.work.groups.len();
@@ -371,7 +378,7 @@ impl Inbox {
 
     /// Waits for `pause`, or until the core is asked to stop. Returns whether it is.
     pub(crate) fn stops_within(&self, pause: Duration) -> bool {
-        let until = crate::time::now() + pause;
+        let until = Instant::now() + pause;
         let mut state = self.state.lock();
         while !state.stop && !self.ready.wait_until(&mut state, until).timed_out() {}
         state.stop
@@ -471,9 +478,11 @@ mod tests {
         let mut taken = Work::default();
         submit(1);
         inbox.take(&mut taken, None);
-        assert_eq!(inbox.wait_for_groups(&mut taken, 2, Instant::now()), 1);
+        let time = ServerTime::new();
+        let wait = |taken: &mut Work| inbox.wait_for_groups(taken, 2, Instant::now(), &time);
+        assert_eq!(wait(&mut taken), 1);
         submit(2);
-        assert_eq!(inbox.wait_for_groups(&mut taken, 2, Instant::now()), 2);
+        assert_eq!(wait(&mut taken), 2);
         assert_eq!(taken.requests.len(), 2);
         assert_eq!(inbox.queued_bytes(), 8 + 2 * size_of::<Queued>());
     }

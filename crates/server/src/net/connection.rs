@@ -34,7 +34,6 @@ use crate::report::shown::Shown;
 use crate::state::ServerState;
 use crate::stats::requests::Tally;
 use crate::time::micros;
-use crate::time::now;
 
 /// Bytes that one read asks the socket for.
 const READ_BYTES: usize = 16 << 10;
@@ -148,6 +147,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(state: Arc<ServerState>, conn: Arc<Conn>, stream: Stream) -> Self {
+        let read_at = state.time.now();
         let (socket, outlet) = stream.into_halves();
         let outlet = Arc::new(outlet);
         conn.reads_from(&(Arc::clone(&outlet) as Arc<dyn Outlet>));
@@ -168,7 +168,7 @@ impl Connection {
             pause: None,
             judge_now: false,
             word: None,
-            read_at: now(),
+            read_at,
             turn: Turn::default(),
             taken_on: false,
             close_after: None,
@@ -407,7 +407,7 @@ impl Connection {
     /// Counts what has just been read: for the turn, and for the session's clock if it ends a
     /// request. Half a request, sent byte by byte, does not touch the session.
     fn count_input(&mut self, bytes: usize) -> Result<(), End> {
-        self.read_at = now();
+        self.read_at = self.state.time.now();
         self.turn.bytes += bytes;
         if self.turn.is_over(self.read_at) {
             // Checked before the next read, which then waits for another turn.
@@ -624,7 +624,7 @@ impl Connection {
                     let costly = bytes > COSTLY_ANSWER_BYTES || class::may_be_costly(op);
                     if costly || under_lock % READS_PER_LOCK == 0 {
                         tree = None;
-                        if self.turn.is_over(now()) {
+                        if self.turn.is_over(state.time.now()) {
                             break Ok(Need::Turn);
                         }
                     }
@@ -704,7 +704,7 @@ impl Connection {
             conn.stats.received.fetch_add(received, Relaxed);
         }
         if answered > 0 {
-            let now = now();
+            let now = state.time.now();
             let micros = micros(now.saturating_duration_since(self.read_at));
             state.stats.sent.fetch_add(answered, Relaxed);
             state.stats.reads.record_all(answered, micros);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::options::Options;
 use crate::report::notice::Notice;
 use crate::state::ServerState;
-use crate::time::{micros, now};
+use crate::time::micros;
 
 /// Turns that every other task gets before a round counts as made: one to accept a connection, one
 /// to read its first frame, one for the tasks that these have woken.
@@ -28,18 +28,18 @@ pub(crate) async fn measure(state: Arc<ServerState>) {
     rounds.begin();
     loop {
         let mark = state.time.mark();
-        let due = now() + every;
+        let due = state.time.now() + every;
         tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => {}
+            () = tokio::time::sleep_until(state.time.timer_at(due)) => {}
             () = rounds.wanted() => {}
         }
-        let woken = now();
+        let woken = state.time.now();
         let round = rounds.asked();
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }
         // A round that the core asked for begins before the measurement is due.
-        let lag = now().saturating_duration_since(due.min(woken));
+        let lag = state.time.now().saturating_duration_since(due.min(woken));
         state.stats.socket_lag.record(micros(lag));
         if lag > every {
             state.time.forgive(mark, lag);

@@ -10,13 +10,12 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::options::Options;
-use crate::time::now;
 
 /// How long a request waits for a listing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -230,14 +229,14 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         while let Some(waiting) = self.next() {
-            let begun = now();
+            let begun = Instant::now();
             let listed = self.make(waiting.make);
             for asker in waiting.askers {
                 // An asker that has gone needs no answer.
                 let _ = asker.send(listed.clone());
             }
             drop(listed);
-            rest(now().saturating_duration_since(begun));
+            rest(begun.elapsed());
         }
     }
 
@@ -278,9 +277,9 @@ impl Drop for Worker {
 
 /// Does one slice, which holds a lock for its time at most, and rests for as long.
 pub(crate) fn slice<T>(slice: impl FnOnce() -> T) -> T {
-    let begun = now();
+    let begun = Instant::now();
     let done = slice();
-    rest(now().saturating_duration_since(begun));
+    rest(begun.elapsed());
     done
 }
 

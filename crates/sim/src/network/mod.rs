@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_client::{BoxFuture, BoxStream, Endpoint, Host, Transport};
 use baton_proto::frame;
-use baton_server::simulation::SimulatedServer;
+use baton_server::simulation::{SimulatedClocks, SimulatedServer};
 use baton_server::{Options, StartError};
 use baton_wal::MemoryStorage;
 use bytes::BytesMut;
@@ -127,7 +127,11 @@ impl Network {
         transcript: bool,
     ) -> Result<Self, StartError> {
         let storage = MemoryStorage::new();
-        let server = SimulatedServer::start(server_options(), Arc::new(storage.clone()), WALL_MS)?;
+        let server = SimulatedServer::start(
+            server_options(),
+            Arc::new(storage.clone()),
+            SimulatedClocks::at(WALL_MS),
+        )?;
         Ok(Self(Arc::new(Mutex::new(State {
             start: Instant::now(),
             session_timeout,
@@ -381,7 +385,11 @@ impl Network {
             )
         };
         drop(server);
-        match SimulatedServer::start(server_options(), Arc::new(storage), wall_ms) {
+        match SimulatedServer::start(
+            server_options(),
+            Arc::new(storage),
+            SimulatedClocks::at(wall_ms),
+        ) {
             Ok(server) => self.state().server = Some(Arc::new(server)),
             Err(error) => self.fail(&format!("the server does not start again: {error}")),
         }

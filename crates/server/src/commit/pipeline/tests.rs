@@ -14,6 +14,7 @@ use crate::connections::peer::Peer;
 use crate::net::lag;
 use crate::options::Options;
 use crate::server::prepare;
+use crate::time::{Clock, ServerTime};
 use crate::watch::table::Kinds;
 
 #[path = "../../../tests/suite/support/gate.rs"]
@@ -28,6 +29,11 @@ const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_millis(400);
 /// Much longer than either.
 const STALL: Duration = Duration::from_secs(1);
+
+/// A clock that only the test moves, and a wall clock that follows it.
+fn simulated() -> ServerTime {
+    ServerTime::simulated(0, Clock::default())
+}
 
 /// A server without sockets, on a clock that stands still.
 struct Stage {
@@ -56,7 +62,7 @@ impl Stage {
             .unwrap();
         let (state, mut core) = {
             let _clock = runtime.enter();
-            prepare(options, storage, Some(0), &Starting::default()).unwrap()
+            prepare(options, storage, simulated(), &Starting::default()).unwrap()
         };
         let clock = runtime.handle().clone();
         let core = std::thread::spawn(move || {
@@ -93,7 +99,7 @@ impl Stage {
     fn submit(&self, conn: &Arc<Conn>, requests: &[(Kind, Vec<u8>)]) {
         let _clock = self.runtime.enter();
         let mut work = Work::default();
-        work.begin(conn, &conn.identity(), now());
+        work.begin(conn, &conn.identity(), self.state.time.now());
         for (kind, body) in requests {
             work.push(1, *kind, body);
         }
@@ -398,48 +404,58 @@ fn no_session_ends_before_the_sockets_have_been_read() {
 fn a_core_that_has_answered_a_few_spins_for_as_long_as_the_sync_took_at_most() {
     let options = Options::default();
     let storage = Arc::new(FaultStorage::new());
-    let (state, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
+    let (state, mut core) =
+        prepare(options, storage, ServerTime::new(), &Starting::default()).unwrap();
     let conn = state.open(Peer::Local).unwrap();
     let mut work = Work::default();
-    work.begin(&conn, &conn.identity(), now());
+    work.begin(&conn, &conn.identity(), state.time.now());
     let open = Kind::OpenSession {
         timeout_ms: 1000,
         mirror_read_only: false,
     };
     work.push(1, open, &[7; PASSWORD_BYTES]);
     core.last_sync = Duration::ZERO;
-    core.turn(&mut work, now()).unwrap();
+    core.turn(&mut work, state.time.now()).unwrap();
     assert!(!core.last_sync.is_zero());
     let until = core.group_commit.spin_until().unwrap();
-    assert!(until <= now() + core.last_sync);
+    assert!(until <= state.time.now() + core.last_sync);
 }
 
 #[test]
 fn a_snapshot_that_cannot_begin_is_tried_again_after_a_pause() {
     let storage = Arc::new(FaultStorage::new());
     let options = Options::default();
-    let (state, mut core) = prepare(options, storage, None, &Starting::default()).unwrap();
+    let (state, mut core) =
+        prepare(options, storage, ServerTime::new(), &Starting::default()).unwrap();
     state.tree.write().begin_snapshot().unwrap();
     core.snapshots = Snapshots::new(state.options.snapshot_every_entries);
-    core.turn(&mut Work::default(), now()).unwrap();
-    let next = core.snapshots.next_look().unwrap();
-    assert!(next > now() + Duration::from_secs(10));
+    let now = state.time.now();
+    core.turn(&mut Work::default(), now).unwrap();
+    let next = core.snapshots.next_look(now).unwrap();
+    assert!(next > now + Duration::from_secs(10));
 }
 
 /// A server whose core the test drives, on this disk.
 fn driven(disk: &FaultStorage) -> (Arc<ServerState>, CommitPipeline) {
     let storage = Arc::new(disk.clone());
-    prepare(Options::default(), storage, None, &Starting::default()).unwrap()
+    prepare(
+        Options::default(),
+        storage,
+        ServerTime::new(),
+        &Starting::default(),
+    )
+    .unwrap()
 }
 
 /// Hands requests to the core, each in a group of its own, and lets it make one entry of them.
 fn turn(core: &mut CommitPipeline, requests: &[(&Arc<Conn>, Kind, &[u8])]) {
+    let now = core.state.time.now();
     let mut work = Work::default();
     for (conn, kind, body) in requests {
-        work.begin(conn, &conn.identity(), now());
+        work.begin(conn, &conn.identity(), now);
         work.push(1, *kind, body);
     }
-    core.turn(&mut work, now()).unwrap();
+    core.turn(&mut work, now).unwrap();
 }
 
 fn open_session() -> Kind {
@@ -606,7 +622,7 @@ fn a_session_id_that_is_taken_at_apply_is_drawn_again() {
     assert_eq!(taken(&second), (Vec::new(), None), "it waits");
     let mut work = Work::default();
     state.inbox.take(&mut work, None);
-    core.turn(&mut work, now()).unwrap();
+    core.turn(&mut work, state.time.now()).unwrap();
     assert_eq!(second.session(), first.session() + 1);
     let tree = state.tree.read();
     let password = |conn: &Conn| tree.session(conn.session()).unwrap().password;
@@ -712,7 +728,12 @@ fn r39_a_log_of_a_newer_version_stops_the_start() {
     ] {
         let disk = disk_with(&[payload.into()]);
         let storage = Arc::new(disk.clone());
-        let refused = prepare(Options::default(), storage, None, &Starting::default());
+        let refused = prepare(
+            Options::default(),
+            storage,
+            ServerTime::new(),
+            &Starting::default(),
+        );
         let error = refused.map(|_| ()).unwrap_err().to_string();
         assert!(
             error.starts_with("log entry 2 cannot be applied"),
