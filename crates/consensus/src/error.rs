@@ -90,6 +90,12 @@ pub enum ConsensusError {
         /// The index that was given.
         given: u64,
     },
+    /// A node that does not vote cannot campaign.
+    #[error("node {node_id} cannot campaign: it does not vote; make it a voter first")]
+    NotAVoter {
+        /// This node.
+        node_id: u64,
+    },
     /// The only voter cannot campaign while entries are on their way to the disk.
     #[error("node {node_id} cannot campaign before its entries are durable: call persisted first")]
     CampaignBeforeSync {
@@ -184,6 +190,14 @@ pub enum ChangeError {
         /// The node.
         id: u64,
     },
+    /// The node is a member with another incarnation.
+    #[error(
+        "not changed: node {id} is a member with another data folder; remove it first, then add it"
+    )]
+    OtherIncarnation {
+        /// The node.
+        id: u64,
+    },
     /// The node belongs to the cluster in no part.
     #[error("not changed: node {id} is not a member")]
     Unknown {
@@ -220,7 +234,8 @@ pub enum StepError {
     },
     /// The leader has counted entries of this node that this node does not have.
     #[error(
-        "the leader knows this node's log up to {commit}, but it ends at {last}: entries that this node          acknowledged are lost; replace its data folder with `baton server replace`"
+        "the leader knows this node's log up to {commit}, but it ends at {last}: entries that this node \
+         acknowledged are lost; replace its data folder with `baton server replace`"
     )]
     LostLog {
         /// What the leader says is committed here.

@@ -110,6 +110,11 @@ impl MemoryLog {
         }
     }
 
+    /// The index before the first entry.
+    pub(crate) fn base(&self) -> u64 {
+        self.base_index
+    }
+
     fn last(&self) -> u64 {
         self.base_index + self.entries.len() as u64
     }

@@ -191,6 +191,7 @@ impl Membership {
                 return Err(ChangeError::Twice { id });
             }
             seen.push(id);
+            self.check_incarnation(part)?;
             let votes = self.voters.contains(&id);
             match part {
                 Change::AddVoter(_) if votes => return Err(ChangeError::AlreadyVotes { id }),
@@ -211,6 +212,20 @@ impl Membership {
             return Err(ChangeError::LastVoter);
         }
         Ok(())
+    }
+
+    /// A member keeps its incarnation: the engine would go on counting what the one before had
+    /// (R17). A new one comes after the removal.
+    fn check_incarnation(&self, part: &Change) -> Result<(), ChangeError> {
+        let (Change::AddVoter(new) | Change::AddLearner(new)) = part else {
+            return Ok(());
+        };
+        let same = |known: &Member| known.id != new.id || known.incarnation == new.incarnation;
+        if self.members.iter().all(same) {
+            Ok(())
+        } else {
+            Err(ChangeError::OtherIncarnation { id: new.id })
+        }
     }
 
     /// What is known of the members after a change. The lists of ids are the engine's affair.

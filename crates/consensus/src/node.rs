@@ -36,7 +36,12 @@ pub struct Consensus {
     changes: VecDeque<u64>,
     /// Effects that are not durable yet, oldest first; those with entries or a snapshot only.
     syncing: VecDeque<PersistToken>,
+    /// The newest effects with a term or a vote that may not be durable yet.
+    syncing_state: Option<PersistToken>,
     window_bytes: u64,
+    /// For how many ticks it has led though it was removed, and how many it may.
+    removed_ticks: u32,
+    election_ticks: u32,
     timeouts: ElectionTimeouts,
     /// Role, term and leader for which the election timeout was drawn.
     timeout_of: Option<RoleChange>,
@@ -88,6 +93,7 @@ impl Consensus {
         let mut entries = VecDeque::with_capacity(recovered.entries.len());
         let mut last = base_index;
         let mut newest_term = base_term.max(recovered.hard_state.term);
+        let (mut change, mut change_before) = (0, 0);
         for entry in recovered.entries {
             if entry.index != last + 1 {
                 return Err(ConsensusError::LogGap {
@@ -100,6 +106,9 @@ impl Consensus {
             }
             last = entry.index;
             newest_term = newest_term.max(entry.term);
+            if entry.kind == EntryKind::Configuration {
+                (change_before, change) = (change, entry.index);
+            }
             entries.push_back(to_raft(entry)?);
         }
         if recovered.commit > last {
@@ -114,7 +123,10 @@ impl Consensus {
         } else {
             0
         };
-        let commit = recovered.commit.max(base_index);
+        // A change is proposed only when the one before it is applied, so that one is committed,
+        // also where the stored index does not say so. Without it, this node could lead by a
+        // majority of members that were replaced (R15).
+        let commit = recovered.commit.max(base_index).max(change_before);
         let hard_state = RaftHardState {
             term: newest_term,
             vote,
@@ -142,7 +154,10 @@ impl Consensus {
             applied: base_index,
             changes: VecDeque::new(),
             syncing: VecDeque::new(),
+            syncing_state: None,
             window_bytes: config.window_bytes,
+            removed_ticks: 0,
+            election_ticks: config.election_ticks,
             timeouts: ElectionTimeouts::new(config.seed, config.node_id, low, high),
             timeout_of: None,
             stale_rejects: 0,
@@ -173,8 +188,15 @@ impl Consensus {
     /// comes out of the next [`drain`](Consensus::drain).
     ///
     /// # Errors
-    /// [`ConsensusError::CampaignBeforeSync`]; [`ConsensusError::Engine`] when the engine refuses.
+    /// [`ConsensusError::NotAVoter`]; [`ConsensusError::CampaignBeforeSync`];
+    /// [`ConsensusError::Engine`] when the engine refuses.
     pub fn campaign(&mut self) -> Result<(), ConsensusError> {
+        if !self.membership.votes(self.node_id) {
+            // Among no voters at all, the engine would see it win, and panic.
+            return Err(ConsensusError::NotAVoter {
+                node_id: self.node_id,
+            });
+        }
         if self.must_sync_before_campaign() {
             return Err(ConsensusError::CampaignBeforeSync {
                 node_id: self.node_id,
@@ -190,9 +212,7 @@ impl Consensus {
     /// in this term stays given.
     pub fn forget_leader(&mut self) {
         if self.node.raft.state == StateRole::Follower && self.leader().is_some() {
-            let term = self.node.raft.term;
-            self.node.raft.become_follower(term, raft::INVALID_ID);
-            self.put_timeout(false);
+            self.become_follower_of_nobody();
         }
     }
 
@@ -232,6 +252,9 @@ impl Consensus {
         }
         if self.is_stale_reject(&message) {
             self.stale_rejects += 1;
+            return Ok(());
+        }
+        if message.kind == MessageKind::TimeoutNow && self.must_sync_before_campaign() {
             return Ok(());
         }
         let message = message.into_engine()?;
@@ -356,6 +379,7 @@ impl Consensus {
                 .map_err(|error| ConsensusError::Engine(error.to_string()))?;
             self.membership.note(change);
             self.membership.take_over(state);
+            self.step_down_when_removed(index);
         }
         self.changes.pop_front();
         Ok(&self.membership)
@@ -447,8 +471,17 @@ impl Consensus {
             let messages = messages.into_iter();
             messages.filter_map(PeerMessage::from_engine).collect()
         };
-        let send_now = ours(ready.take_messages());
-        let send_after_sync = ours(ready.take_persisted_messages());
+        let mut send_now: Vec<PeerMessage> = ours(ready.take_messages());
+        let mut send_after_sync: Vec<PeerMessage> = ours(ready.take_persisted_messages());
+        if hard_state.is_some() {
+            self.syncing_state = Some(token);
+        }
+        // A sole voter leads by its own vote, before that is durable: what it sends of a term that
+        // a crash makes it forget, it would make again with another content (R02).
+        if self.syncing_state.is_some() {
+            send_now.append(&mut send_after_sync);
+            send_after_sync = std::mem::take(&mut send_now);
+        }
         self.node.advance_append_async(ready);
         let wants_snapshot = self.node.mut_store().take_wanted();
 
@@ -479,6 +512,7 @@ impl Consensus {
     /// Everything in the effects with this token, and in all before them, is durable.
     pub fn persisted(&mut self, token: PersistToken) {
         self.syncing.retain(|waiting| *waiting > token);
+        self.syncing_state = self.syncing_state.filter(|waiting| *waiting > token);
         self.node.on_persist_ready(token.0);
         self.put_timeout(false);
     }
@@ -640,11 +674,19 @@ impl Consensus {
         }
     }
 
-    /// A sole voter wins without a message, so nothing makes it wait for its own disk.
+    /// A sole voter wins without a message, so nothing makes it wait for its own disk. And while a
+    /// snapshot takes the place of the log, the engine would look for entries before it, and panic.
     fn must_sync_before_campaign(&self) -> bool {
-        self.node.raft.state != StateRole::Leader
-            && !self.syncing.is_empty()
-            && self.membership.is_sole_voter(self.node_id)
+        let is_sole_voter = self.membership.is_sole_voter(self.node_id);
+        self.is_installing()
+            || (self.node.raft.state != StateRole::Leader
+                && !self.syncing.is_empty()
+                && is_sole_voter)
+    }
+
+    /// Whether a snapshot was handed out that the caller has not applied yet.
+    fn is_installing(&self) -> bool {
+        self.applied < self.node.store().base()
     }
 
     /// Puts the timeout that was drawn here in the place of the engine's own.
@@ -666,6 +708,21 @@ impl Consensus {
         }
     }
 
+    /// A leader that was removed and has entries after its removal cannot lead on until it has
+    /// handed over: the engine panics when one of them is synced or committed (R16).
+    fn step_down_when_removed(&mut self, removal: u64) {
+        let leads = self.node.raft.state == StateRole::Leader;
+        if leads && !self.membership.contains(self.node_id) && removal < self.last_index() {
+            self.become_follower_of_nobody();
+        }
+    }
+
+    fn become_follower_of_nobody(&mut self) {
+        let term = self.node.raft.term;
+        self.node.raft.become_follower(term, raft::INVALID_ID);
+        self.put_timeout(false);
+    }
+
     /// A leader that was removed would go on in the engine (R16): it asks the best voter to
     /// campaign, with each tick again, as one that has not applied its removal yet does not.
     fn hand_over_when_removed(&mut self) {
@@ -673,6 +730,14 @@ impl Consensus {
             && !self.membership.is_joint()
             && !self.membership.votes(self.node_id);
         if !removed {
+            self.removed_ticks = 0;
+            return;
+        }
+        self.removed_ticks += 1;
+        if self.removed_ticks > self.election_ticks {
+            // Nobody answers. The engine would lead for ever: each request to take over makes it
+            // forget how long it has heard of no majority.
+            self.become_follower_of_nobody();
             return;
         }
         let best = self

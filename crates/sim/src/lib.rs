@@ -8,10 +8,14 @@
 //! and by time, nothing left behind, nothing lost or doubled, nobody stuck.
 //! `docs/project/simulation.md` explains how to use it.
 //!
+//! [`ensemble`] plays several nodes of one cluster, each its consensus, log and tree, under
+//! crashes, cuts, and changes of the members.
+//!
 //! This crate is for development only, and must never decide anything that production code decides.
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`ensemble`] | several nodes of one cluster: consensus, log and tree, without clients |
 //! | `explore` | every plan for a scenario, one after the other; the first failure in full |
 //! | `run` | one run: a scenario under a plan, and what is true of every scenario at its end |
 //! | [`scenario`] | the scenarios: what programs do, and what must hold |
@@ -26,6 +30,7 @@
 
 mod boundary;
 mod cancel;
+pub mod ensemble;
 mod explore;
 mod fault;
 mod frames;

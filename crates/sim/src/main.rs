@@ -2,15 +2,19 @@
 
 use std::process::ExitCode;
 
+use baton_sim::ensemble::{self, Mark, SeededBug, Settings};
 use baton_sim::{Effort, Plan, explore, plans_that_reach, replay, scenario};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 /// How many plans `--find` prints.
 const FOUND: usize = 10;
 
 /// Plays recipes under simulated faults; the same arguments give the same runs.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The scenario to play; all of them without it.
     #[arg(long)]
     scenario: Option<String>,
@@ -42,8 +46,36 @@ struct Args {
     list: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Plays several nodes of one cluster, each its consensus, log and tree, without clients.
+    Ensemble(EnsembleArgs),
+}
+
+#[derive(Debug, Parser)]
+struct EnsembleArgs {
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    first_seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Makes this known mistake in each run, and stops at the run that finds it.
+    #[arg(long)]
+    bug: Option<SeededBug>,
+    /// Prints how many runs came to each rare situation, and the first seed that did.
+    #[arg(long)]
+    marks: bool,
+    /// Prints the transcript of the first seed, whatever comes of it.
+    #[arg(long)]
+    transcript: bool,
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(Command::Ensemble(args)) = &args.command {
+        return play_ensemble(args);
+    }
     let mut chosen = scenario::all();
     if let Some(name) = &args.scenario {
         chosen.retain(|scenario| scenario.name == name);
@@ -105,5 +137,45 @@ fn main() -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+fn play_ensemble(args: &EnsembleArgs) -> ExitCode {
+    if args.transcript {
+        let report = ensemble::run(&Settings {
+            seed: args.first_seed,
+            bug: args.bug,
+            is_recording: true,
+        });
+        for line in &report.transcript {
+            println!("{line}");
+        }
+        return match report.violation {
+            None => ExitCode::SUCCESS,
+            Some(_) => ExitCode::FAILURE,
+        };
+    }
+    match ensemble::explore(args.first_seed, args.seeds, args.bug) {
+        Ok(summary) => {
+            println!(
+                "ensemble: {} runs good, {} entries committed, {:.1} h of virtual time",
+                summary.runs,
+                summary.committed,
+                summary.elapsed.as_secs_f64() / 3600.0,
+            );
+            if args.marks {
+                for mark in Mark::ALL {
+                    match summary.marks.get(&mark) {
+                        Some((runs, seed)) => println!("{runs:>8} {mark:?}, first in seed {seed}"),
+                        None => println!("{:>8} {mark:?}", 0),
+                    }
+                }
+            }
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            print!("{failure}");
+            ExitCode::FAILURE
+        }
     }
 }

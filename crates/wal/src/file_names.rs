@@ -8,6 +8,8 @@ pub(crate) const MARKER_FILE: &str = "FORMAT";
 pub(crate) const END_MARK_FILE: &str = "SYNCED";
 const SEGMENT_PREFIX: &str = "log-";
 const SNAPSHOT_PREFIX: &str = "snap-";
+/// Of a snapshot that has come from another server and is not the log's begin yet.
+const RECEIVED_PREFIX: &str = "recv-";
 /// The end of a file's name while the file is not whole.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
 
@@ -26,17 +28,35 @@ pub(crate) fn segment_sequence(name: &str) -> Option<u64> {
 
 /// The name of a snapshot.
 pub(crate) fn snapshot_name(index: u64, term: u64) -> String {
-    format!("{SNAPSHOT_PREFIX}{index:016}-{term:010}")
+    point_name(SNAPSHOT_PREFIX, index, term)
 }
 
 /// Index and term in a snapshot's name; `None` for any other file.
 pub(crate) fn snapshot_point(name: &str) -> Option<(u64, u64)> {
+    point_in(SNAPSHOT_PREFIX, name)
+}
+
+/// The name of a snapshot from another server, before the log has its mark.
+pub(crate) fn received_name(index: u64, term: u64) -> String {
+    point_name(RECEIVED_PREFIX, index, term)
+}
+
+/// Index and term in the name of a received snapshot; `None` for any other file.
+pub(crate) fn received_point(name: &str) -> Option<(u64, u64)> {
+    point_in(RECEIVED_PREFIX, name)
+}
+
+fn point_name(prefix: &str, index: u64, term: u64) -> String {
+    format!("{prefix}{index:016}-{term:010}")
+}
+
+fn point_in(prefix: &str, name: &str) -> Option<(u64, u64)> {
     if name.ends_with(UNFINISHED_SUFFIX) {
         return None;
     }
-    let (index, term) = name.strip_prefix(SNAPSHOT_PREFIX)?.split_once('-')?;
+    let (index, term) = name.strip_prefix(prefix)?.split_once('-')?;
     let point = (index.parse().ok()?, term.parse().ok()?);
-    (snapshot_name(point.0, point.1) == name).then_some(point)
+    (point_name(prefix, point.0, point.1) == name).then_some(point)
 }
 
 /// What a file of a data folder holds, for whoever adds up sizes.
@@ -63,6 +83,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED_SUFFIX).is_some_and(|whole| {
         segment_sequence(whole).is_some()
             || snapshot_point(whole).is_some()
+            || received_point(whole).is_some()
             || whole == MARKER_FILE
             || whole == END_MARK_FILE
     })
@@ -75,5 +96,6 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || name == END_MARK_FILE
         || segment_sequence(name).is_some()
         || snapshot_point(name).is_some()
+        || received_point(name).is_some()
         || is_unfinished(name)
 }

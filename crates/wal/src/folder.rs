@@ -4,12 +4,12 @@
 
 use crate::end_mark::{self, EndMark};
 use crate::error::WalError;
-use crate::file_names::{self, MARKER_FILE, segment_name};
+use crate::file_names::{self, MARKER_FILE, received_point, segment_name, snapshot_name};
 use crate::marker;
 use crate::options::WalOptions;
 use crate::recover::{self, LogEnd};
 use crate::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::snapshot;
+use crate::snapshot::{self, SnapshotInfo};
 use crate::storage::{Access, Storage, StorageFile};
 use crate::whole_file;
 
@@ -85,6 +85,38 @@ pub(crate) fn remove_unfinished(storage: &dyn Storage) -> Result<(), WalError> {
             .map_err(|error| WalError::io("remove", storage.location(name), error))?;
     }
     Ok(())
+}
+
+/// Ends the installation of a received snapshot that a crash has cut off: the one that recovery has
+/// chosen, since the log has its mark, gets its own name, and any other is discarded. To be called
+/// once the mark is durable.
+pub(crate) fn settle_received(
+    storage: &dyn Storage,
+    chosen: Option<&mut SnapshotInfo>,
+) -> Result<(), WalError> {
+    if let Some(info) = chosen
+        && received_point(&info.name).is_some()
+    {
+        let name = snapshot_name(info.meta.index, info.meta.term);
+        name_received(storage, &info.name, &name)?;
+        info.name = name;
+    }
+    for name in snapshot::received_names(storage)? {
+        storage
+            .remove(&name)
+            .map_err(|error| WalError::io("remove", storage.location(&name), error))?;
+    }
+    Ok(())
+}
+
+/// Gives a received snapshot the name of one of our own, durably.
+pub(crate) fn name_received(storage: &dyn Storage, from: &str, to: &str) -> Result<(), WalError> {
+    storage
+        .rename(from, to)
+        .map_err(|error| WalError::io("rename", storage.location(from), error))?;
+    storage
+        .sync_dir()
+        .map_err(|error| WalError::io("sync", storage.location(""), error))
 }
 
 /// Opens the last segment for writing, and makes what was read from it durable before anything

@@ -5,11 +5,15 @@
 //! For anything else that is not as it was written it refuses (`docs/internals/format.md`,
 //! "Recovery").
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use crate::end_mark;
 use crate::error::{RESTORE_LOG, WalError};
-use crate::file_names::{END_MARK_FILE, segment_name, segment_sequence};
+use crate::file_names::{
+    END_MARK_FILE, received_point, segment_name, segment_sequence, snapshot_point,
+};
 use crate::record::{Entry, HardState, Record};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader};
 use crate::snapshot::{self, SnapshotInfo, SnapshotReader};
@@ -364,7 +368,12 @@ fn choose_snapshot(
     let log_begins = headers.first().map_or(1, |header| header.first_index);
     let mut damaged = Vec::new();
     let mut found = None;
-    for name in snapshot::names(storage)? {
+    let mut names = snapshot::names(storage)?;
+    names.extend(marked_received(storage, headers)?);
+    names.sort_by_key(|name| {
+        std::cmp::Reverse(snapshot_point(name).or_else(|| received_point(name)))
+    });
+    for name in names {
         match SnapshotReader::open(storage, &name, Some(cluster_id))
             .and_then(SnapshotReader::verify)
         {
@@ -392,6 +401,28 @@ fn choose_snapshot(
         });
     }
     Ok(found)
+}
+
+/// Received snapshots whose mark is in the log: they took its place, and lack only their name.
+fn marked_received(
+    storage: &dyn Storage,
+    headers: &[SegmentHeader],
+) -> Result<Vec<String>, WalError> {
+    let mut received = snapshot::received_names(storage)?;
+    if received.is_empty() {
+        return Ok(received);
+    }
+    let mut marked = BTreeSet::new();
+    for header in headers {
+        let segment = Segment::load(storage, &segment_name(header.sequence))?;
+        for (_, found) in segment.records() {
+            if let Record::Snapshot { index, term } = found.record {
+                marked.insert((index, term));
+            }
+        }
+    }
+    received.retain(|name| received_point(name).is_some_and(|point| marked.contains(&point)));
+    Ok(received)
 }
 
 /// The place of the first segment that recovery has to read: all entries after `base` are in it or
@@ -518,6 +549,9 @@ impl Replay {
                     ));
                 }
                 self.last_index = from - 1;
+                if from <= self.base {
+                    self.base_term = None;
+                }
                 self.entries.retain(|entry| entry.index < from);
             }
         }

@@ -14,8 +14,9 @@ use bytes::Bytes;
 use crate::FORMAT_VERSION;
 use crate::bytes_at::{all_zero, padded, put, u32_at, u64_at};
 use crate::error::{RESTORE_SNAPSHOT, WalError, check_version};
-use crate::file_names::snapshot_point;
+use crate::file_names::{received_name, received_point, snapshot_name, snapshot_point};
 use crate::storage::Storage;
+use crate::whole_file;
 
 pub use reader::{Chunk, SnapshotReader};
 pub use writer::SnapshotWriter;
@@ -82,7 +83,29 @@ impl SnapshotStore {
     /// # Errors
     /// [`WalError`] when the file cannot be made.
     pub fn writer(&self, meta: SnapshotMeta) -> Result<SnapshotWriter, WalError> {
-        SnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, meta)
+        let name = snapshot_name(meta.index, meta.term);
+        SnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, meta, name)
+    }
+
+    /// Begins a snapshot that comes from another server. Once finished it is durable, and counts
+    /// for nothing until [`Wal::append_received`](crate::Wal::append_received) has put its mark
+    /// into the log; a start discards it without that mark.
+    ///
+    /// # Errors
+    /// [`WalError`] when the file cannot be made.
+    pub fn receiver(&self, meta: SnapshotMeta) -> Result<SnapshotWriter, WalError> {
+        let name = received_name(meta.index, meta.term);
+        SnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, meta, name)
+    }
+
+    /// Removes a received snapshot that is not needed after all.
+    ///
+    /// # Errors
+    /// [`WalError::Io`] when the file cannot be removed.
+    pub fn discard_received(&self, received: &SnapshotInfo) -> Result<(), WalError> {
+        let name = received_name(received.meta.index, received.meta.term);
+        whole_file::remove_if_there(self.storage.as_ref(), &name)
+            .map_err(|error| WalError::io("remove", self.storage.location(&name), error))
     }
 
     /// Opens a snapshot to read its chunks; each is checked as it comes.
@@ -112,11 +135,23 @@ impl SnapshotStore {
 
 /// The names of all snapshots, newest first.
 pub(crate) fn names(storage: &dyn Storage) -> Result<Vec<String>, WalError> {
+    names_with(storage, snapshot_point)
+}
+
+/// The names of all received snapshots, newest first.
+pub(crate) fn received_names(storage: &dyn Storage) -> Result<Vec<String>, WalError> {
+    names_with(storage, received_point)
+}
+
+fn names_with(
+    storage: &dyn Storage,
+    point_in: impl Fn(&str) -> Option<(u64, u64)>,
+) -> Result<Vec<String>, WalError> {
     let mut names = storage
         .list()
         .map_err(|error| WalError::io("list", storage.location(""), error))?;
-    names.retain(|name| snapshot_point(name).is_some());
-    names.sort_by_key(|name| std::cmp::Reverse(snapshot_point(name)));
+    names.retain(|name| point_in(name).is_some());
+    names.sort_by_key(|name| std::cmp::Reverse(point_in(name)));
     Ok(names)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::end_mark::{EndMark, EndMarks, MARK_BYTES};
 use crate::error::{WalError, is_no_room};
-use crate::file_names::{END_MARK_FILE, segment_name, snapshot_point};
+use crate::file_names::{END_MARK_FILE, segment_name, snapshot_name, snapshot_point};
 use crate::folder;
 use crate::options::{WalOptions, check_options};
 use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, RECORD_HEADER_BYTES, Record, encode};
@@ -85,9 +85,10 @@ impl Wal {
             LockError::Io(error) => WalError::io("lock", storage.location(""), error),
         })?;
         let cluster_id = folder::open(storage.as_ref(), &options)?;
-        let (recovered, end) = recover::recover(storage.as_ref(), cluster_id)?;
+        let (mut recovered, end) = recover::recover(storage.as_ref(), cluster_id)?;
         folder::remove_unfinished(storage.as_ref())?;
         let (file, allocated) = folder::continue_segment(storage.as_ref(), &end)?;
+        folder::settle_received(storage.as_ref(), recovered.snapshot.as_mut())?;
         let wal = Wal {
             storage,
             options,
@@ -315,6 +316,48 @@ impl Wal {
         }])
     }
 
+    /// Puts a received snapshot in the place of the log, which goes on after it. An entry at its
+    /// index must be another one than the snapshot's last: it no longer counts, with all after it.
+    /// Durable with the next [`sync`](Wal::sync); then call
+    /// [`finish_received`](Wal::finish_received).
+    ///
+    /// # Errors
+    /// [`WalError::OutOfOrder`] for a snapshot of what is committed here already; otherwise as
+    /// [`append`](Wal::append).
+    pub fn append_received(&mut self, received: &SnapshotInfo) -> Result<(), WalError> {
+        let (index, term) = (received.meta.index, received.meta.term);
+        if index <= self.commit {
+            return Err(WalError::OutOfOrder {
+                last: self.commit,
+                found: index,
+            });
+        }
+        let mark = Record::Snapshot { index, term };
+        let commit = Record::Commit { index };
+        if self.last_index >= index {
+            // Only what the snapshot contradicts: a torn write may keep this record alone, and
+            // entries before it can be committed.
+            let replaced = Record::Truncate { from: index };
+            return self.append(&[replaced, mark, commit]);
+        }
+        self.append(&[mark, commit])
+    }
+
+    /// Gives a received snapshot its own name, once its mark is durable, and removes what it makes
+    /// needless. A start does the same where a crash has come between.
+    ///
+    /// # Errors
+    /// [`WalError`] when the disk refuses.
+    pub fn finish_received(&mut self, received: &SnapshotInfo) -> Result<SnapshotInfo, WalError> {
+        let name = snapshot_name(received.meta.index, received.meta.term);
+        folder::name_received(self.storage.as_ref(), &received.name, &name)?;
+        self.remove_outdated()?;
+        Ok(SnapshotInfo {
+            name,
+            ..received.clone()
+        })
+    }
+
     /// Removes snapshots beyond those to keep, then segments that the oldest kept one makes
     /// needless.
     fn remove_outdated(&mut self) -> Result<(), WalError> {
@@ -371,6 +414,15 @@ impl Wal {
     /// The last entry, durable or not.
     pub fn last_index(&self) -> u64 {
         self.last_index
+    }
+
+    /// The first entry that a segment may still hold; what is before it was purged.
+    pub fn first_index(&self) -> u64 {
+        self.segments
+            .iter()
+            .map(|(_, first)| *first)
+            .min()
+            .unwrap_or(1)
     }
 
     fn put(&mut self, record: &Record) -> Result<(), WalError> {

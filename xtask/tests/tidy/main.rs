@@ -101,6 +101,7 @@ fn crates_depend_downwards_only() {
             &[
                 "baton",
                 "baton-client",
+                "baton-consensus",
                 "baton-proto",
                 "baton-server",
                 "baton-tree",

@@ -86,6 +86,11 @@ pub fn member(id: u64) -> Member {
 impl Cluster {
     /// Nodes 1 to `voters`, born with a snapshot of index 1 that names them as voters.
     pub fn new(voters: u64, seed: u64) -> Cluster {
+        Cluster::with_window(voters, seed, Config::member(1, seed).window_bytes)
+    }
+
+    /// As [`Cluster::new`], with this limit for applied entries in memory.
+    pub fn with_window(voters: u64, seed: u64, window_bytes: u64) -> Cluster {
         let mut cluster = Cluster::default();
         let membership = Membership {
             voters: (1..=voters).collect(),
@@ -93,7 +98,11 @@ impl Cluster {
             ..Membership::default()
         };
         for id in 1..=voters {
-            cluster.start(Config::member(id, seed), born(membership.clone()));
+            let config = Config {
+                window_bytes,
+                ..Config::member(id, seed)
+            };
+            cluster.start(config, born(membership.clone()));
         }
         cluster
     }
@@ -230,6 +239,12 @@ impl Cluster {
     pub fn next_to_sync(&self, id: u64) -> Option<u64> {
         let batch = self.nodes[&id].batches.front()?;
         Some(batch.append.last().map_or(0, |entry| entry.index))
+    }
+
+    /// Whether the batch that is synced next brings a snapshot.
+    pub fn is_snapshot_next(&self, id: u64) -> bool {
+        let batch = self.nodes[&id].batches.front();
+        batch.is_some_and(|batch| batch.snapshot.is_some())
     }
 
     pub fn sync(&mut self, id: u64) {

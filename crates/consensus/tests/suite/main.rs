@@ -8,6 +8,7 @@
 )]
 
 mod cluster;
+mod members_come_and_go;
 mod membership;
 mod one_voter;
 mod several_voters;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::cluster::{Cluster, member};
 
-fn change(changes: Vec<Change>) -> MembershipChange {
+pub fn change(changes: Vec<Change>) -> MembershipChange {
     MembershipChange {
         changes,
         context: Bytes::new(),
@@ -17,7 +17,7 @@ fn change(changes: Vec<Change>) -> MembershipChange {
 }
 
 /// Three voters, of which 1 leads.
-fn three() -> Cluster {
+pub fn three() -> Cluster {
     let mut cluster = Cluster::new(3, 1);
     cluster.campaign(1);
     assert_eq!(cluster.leaders(), [1]);
@@ -25,7 +25,7 @@ fn three() -> Cluster {
 }
 
 /// As [`three`], and node 4 as a learner that has caught up.
-fn three_and_a_learner() -> Cluster {
+pub fn three_and_a_learner() -> Cluster {
     let mut cluster = three();
     cluster.add(4, 1);
     // What the learner lacks was never in the log.

@@ -8,4 +8,5 @@
 )]
 
 mod determinism;
+mod ensemble;
 mod recipes;

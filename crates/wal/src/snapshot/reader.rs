@@ -9,7 +9,7 @@ use super::{
 };
 use crate::bytes_at::{all_zero, padded, u32_at, u64_at};
 use crate::error::{RESTORE_SNAPSHOT, WalError};
-use crate::file_names::snapshot_point;
+use crate::file_names::{received_point, snapshot_point};
 use crate::storage::{Access, Storage, StorageFile};
 
 /// Bytes read at once.
@@ -91,7 +91,8 @@ impl SnapshotReader {
                 expected,
             });
         }
-        if snapshot_point(name) != Some((reader.meta.index, reader.meta.term)) {
+        let named = snapshot_point(name).or_else(|| received_point(name));
+        if named != Some((reader.meta.index, reader.meta.term)) {
             return Err(WalError::corrupt(
                 &reader.location,
                 24,

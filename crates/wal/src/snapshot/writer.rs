@@ -10,7 +10,7 @@ use super::{
 };
 use crate::bytes_at::padded;
 use crate::error::{WalError, is_no_room};
-use crate::file_names::{UNFINISHED_SUFFIX, snapshot_name};
+use crate::file_names::UNFINISHED_SUFFIX;
 use crate::storage::{Storage, StorageFile};
 use crate::whole_file::{discard, remove_if_there};
 
@@ -40,6 +40,7 @@ impl SnapshotWriter {
         storage: Arc<dyn Storage>,
         cluster_id: u64,
         meta: SnapshotMeta,
+        name: String,
     ) -> Result<SnapshotWriter, WalError> {
         if meta.membership.len() > MAX_MEMBERSHIP_BYTES {
             return Err(WalError::TooLarge {
@@ -48,7 +49,6 @@ impl SnapshotWriter {
                 limit_bytes: MAX_MEMBERSHIP_BYTES as u64,
             });
         }
-        let name = snapshot_name(meta.index, meta.term);
         let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
         let location = storage.location(&unfinished);
         remove_if_there(storage.as_ref(), &unfinished)

@@ -1,6 +1,6 @@
 //! The breaking disk: what can go wrong, when, and what a crash leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -106,6 +106,16 @@ impl FaultStorage {
         self.disk().plan = Some((operation, fault));
     }
 
+    /// Takes back a planned fault that has not come yet.
+    pub fn clear_fault(&self) {
+        self.disk().plan = None;
+    }
+
+    /// The sum of all file lengths.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk().used_bytes()
+    }
+
     /// Limits the sum of all file lengths; writing beyond reports a full disk.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.disk().capacity_bytes = bytes;
@@ -124,10 +134,13 @@ impl FaultStorage {
             _ => None,
         };
         let keep_percent = rng.as_mut().map_or(100, |rng| 25 * rng.u64(..5));
+        let named = disk.named();
         let files = disk
             .files
             .iter()
-            .map(|inode| match loss {
+            .enumerate()
+            .map(|(id, inode)| match loss {
+                _ if !named.contains(&id) => Inode::default(),
                 Loss::Nothing => Inode::settled(inode.kept(|_| Keep::All)),
                 Loss::Everything => Inode::settled(inode.durable.clone()),
                 Loss::Random(_) => Inode::settled(inode.kept(|length| {
@@ -171,8 +184,13 @@ impl FaultStorage {
     /// was not synced can still be lost.
     pub fn kill(&self) -> FaultStorage {
         let disk = self.disk();
+        let named = disk.named();
+        let kept = |(id, inode): (usize, &Inode)| match named.contains(&id) {
+            true => inode.clone(),
+            false => Inode::default(),
+        };
         FaultStorage::with(Disk {
-            files: disk.files.clone(),
+            files: disk.files.iter().enumerate().map(kept).collect(),
             names: disk.names.clone(),
             durable_names: disk.durable_names.clone(),
             pending_names: disk.pending_names.clone(),
@@ -342,6 +360,16 @@ impl Disk {
     fn change_name(&mut self, change: NameChange) {
         change.apply(&mut self.names);
         self.pending_names.push(change);
+    }
+
+    /// Files that have a name, or may have one after a crash.
+    fn named(&self) -> BTreeSet<usize> {
+        let links = self.pending_names.iter().filter_map(|change| match change {
+            NameChange::Link(_, id) => Some(*id),
+            _ => None,
+        });
+        let names = self.names.values().chain(self.durable_names.values());
+        names.copied().chain(links).collect()
     }
 
     fn used_bytes(&self) -> u64 {

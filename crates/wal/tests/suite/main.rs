@@ -18,4 +18,5 @@ mod fuzz_smoke;
 mod kill;
 mod privacy;
 mod purge;
+mod received;
 mod support;

@@ -1,0 +1,176 @@
+//! What must hold of all nodes after each event. Knows everything: also what no node can know.
+
+use std::collections::BTreeMap;
+
+use baton_consensus::Membership;
+
+/// The index of the snapshot with which a cluster is born.
+pub(crate) const BORN_INDEX: u64 = 1;
+/// Its term.
+pub(crate) const BORN_TERM: u64 = 1;
+
+/// What is known of the whole cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    /// Who led each term.
+    leaders: BTreeMap<u64, u64>,
+    /// Content of the entry at an index in a term, and the term of the entry before it.
+    entries: BTreeMap<(u64, u64), (u32, u64)>,
+    /// Term and content of each committed entry after the birth.
+    committed: Vec<(u64, u32)>,
+    /// The tree's digest after each entry.
+    digests: BTreeMap<u64, u64>,
+    /// The membership from each index on.
+    memberships: BTreeMap<u64, Membership>,
+}
+
+type Holds = Result<(), String>;
+
+impl Truth {
+    /// A node leads; whether that is new.
+    pub(crate) fn leads(&mut self, term: u64, id: u64) -> Result<bool, String> {
+        match self.leaders.get(&term) {
+            Some(known) if *known != id => Err(format!(
+                "two leaders in term {term}: node {known} and node {id}"
+            )),
+            Some(_) => Ok(false),
+            None => {
+                self.leaders.insert(term, id);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Log matching: an entry of one index and term is one entry, and has one before it.
+    pub(crate) fn appended(
+        &mut self,
+        id: u64,
+        (index, term): (u64, u64),
+        content: u32,
+        before: u64,
+    ) -> Holds {
+        let known = self
+            .entries
+            .entry((index, term))
+            .or_insert((content, before));
+        if before > term {
+            return Err(format!(
+                "node {id} has entry {index} of term {term} behind one of term {before}"
+            ));
+        }
+        if *known == (content, before) {
+            Ok(())
+        } else {
+            Err(format!(
+                "node {id} has another entry {index} of term {term} than other nodes, or another one before it"
+            ))
+        }
+    }
+
+    /// The newest index that is known to be committed.
+    pub(crate) fn commit(&self) -> u64 {
+        BORN_INDEX + self.committed.len() as u64
+    }
+
+    pub(crate) fn committed(&self, index: u64) -> Option<(u64, u32)> {
+        let at = index.checked_sub(BORN_INDEX + 1)?;
+        self.committed.get(usize::try_from(at).ok()?).copied()
+    }
+
+    /// The next entry is committed.
+    pub(crate) fn commit_next(&mut self, entry: (u64, u32)) {
+        self.committed.push(entry);
+    }
+
+    /// Committed entries never change.
+    pub(crate) fn agrees(&self, id: u64, index: u64, entry: (u64, u32)) -> Holds {
+        match self.committed(index) {
+            Some(known) if known != entry => Err(format!(
+                "node {id} has entry {index} of term {} as committed, which was committed of term {}{}",
+                entry.0,
+                known.0,
+                if known.0 == entry.0 {
+                    " with another content"
+                } else {
+                    ""
+                }
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nodes that have applied the same entries have the same tree.
+    pub(crate) fn digest(&mut self, id: u64, index: u64, digest: u64) -> Holds {
+        let known = *self.digests.entry(index).or_insert(digest);
+        if known == digest {
+            Ok(())
+        } else {
+            Err(format!(
+                "node {id} has another tree at entry {index} than other nodes"
+            ))
+        }
+    }
+
+    /// Nodes that have applied the same entries know the same members.
+    pub(crate) fn membership(&mut self, id: u64, index: u64, now: &Membership) -> Holds {
+        let known = self.memberships.entry(index).or_insert_with(|| now.clone());
+        if known == now {
+            Ok(())
+        } else {
+            Err(format!(
+                "node {id} has the members {now:?} at entry {index}, others {known:?}"
+            ))
+        }
+    }
+
+    /// The membership at an index, and each one after it.
+    pub(crate) fn memberships_from(&self, index: u64) -> impl Iterator<Item = &Membership> {
+        let at = self.memberships.range(..=index).next_back();
+        let first = at.map_or(index, |(from, _)| *from);
+        self.memberships.range(first..).map(|(_, known)| known)
+    }
+
+    /// As [`Truth::membership`], of an index at which it need not have changed.
+    pub(crate) fn membership_at(&self, id: u64, index: u64, now: &Membership) -> Holds {
+        match self.memberships.range(..=index).next_back() {
+            Some((_, known)) if known != now => Err(format!(
+                "node {id} has a snapshot of entry {index} with the members {now:?}, but they were {known:?}"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_is_broken_by_what_breaks_it() {
+        let mut truth = Truth::default();
+        assert_eq!(
+            (truth.leads(3, 1), truth.leads(3, 1)),
+            (Ok(true), Ok(false))
+        );
+        assert!(truth.leads(3, 2).is_err() && truth.leads(4, 2).is_ok());
+        truth.appended(1, (2, 3), 7, 1).unwrap();
+        truth.appended(2, (2, 3), 7, 1).unwrap();
+        assert!(truth.appended(2, (2, 3), 8, 1).is_err());
+        assert!(truth.appended(2, (2, 3), 7, 2).is_err());
+        assert!(truth.appended(2, (5, 3), 7, 4).is_err());
+        truth.commit_next((3, 7));
+        assert_eq!((truth.commit(), truth.committed(2)), (2, Some((3, 7))));
+        assert!(truth.agrees(1, 2, (3, 7)).is_ok() && truth.agrees(1, 2, (3, 8)).is_err());
+        truth.digest(1, 2, 5).unwrap();
+        assert!(truth.digest(2, 2, 6).is_err());
+        let members = Membership::sole_voter(1);
+        truth.membership(1, 2, &members).unwrap();
+        assert!(truth.membership(2, 2, &Membership::sole_voter(2)).is_err());
+        assert!(
+            truth
+                .membership_at(2, 9, &Membership::sole_voter(2))
+                .is_err()
+        );
+        assert!(truth.membership_at(2, 9, &members).is_ok());
+    }
+}
