@@ -401,8 +401,8 @@ impl World {
                     let log = &node.process.as_ref()?.log;
                     let mut committed = log.base + 1..=self.truth.commit();
                     committed.find(|index| {
-                        let known = self.truth.committed(*index);
-                        known.is_some_and(|(term, _)| !log.has(*index, term))
+                        let owed = self.truth.owed_to(*index, term);
+                        owed.is_some_and(|of| !log.has(*index, of))
                     })
                 });
                 if let Some(index) = lacking {
@@ -460,7 +460,7 @@ impl World {
                 "node {id} counts entry {index} as committed, which node {leader}, a newer leader, lacks"
             ));
         }
-        self.truth.commit_next(entry);
+        self.truth.commit_next(entry, term);
     }
 
     /// Purged ≤ snapshot ≤ applied ≤ committed ≤ last.

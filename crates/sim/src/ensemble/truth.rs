@@ -18,6 +18,8 @@ pub(crate) struct Truth {
     entries: BTreeMap<(u64, u64), (u32, u64)>,
     /// Term and content of each committed entry after the birth.
     committed: Vec<(u64, u32)>,
+    /// The term of the leader that committed each of them.
+    committed_in: Vec<u64>,
     /// The tree's digest after each entry.
     digests: BTreeMap<u64, u64>,
     /// The membership from each index on.
@@ -77,9 +79,18 @@ impl Truth {
         self.committed.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// The next entry is committed.
-    pub(crate) fn commit_next(&mut self, entry: (u64, u32)) {
+    /// The next entry is committed, by a leader of `term`.
+    pub(crate) fn commit_next(&mut self, entry: (u64, u32), term: u64) {
         self.committed.push(entry);
+        self.committed_in.push(term);
+    }
+
+    /// The term of an entry that a leader of `term` must have: it was committed before.
+    pub(crate) fn owed_to(&self, index: u64, term: u64) -> Option<u64> {
+        let at = usize::try_from(index.checked_sub(BORN_INDEX + 1)?).ok()?;
+        let committed_in = *self.committed_in.get(at)?;
+        let (of, _) = self.committed(index)?;
+        (committed_in < term).then_some(of)
     }
 
     /// Committed entries never change.
@@ -158,7 +169,8 @@ mod tests {
         assert!(truth.appended(2, (2, 3), 8, 1).is_err());
         assert!(truth.appended(2, (2, 3), 7, 2).is_err());
         assert!(truth.appended(2, (5, 3), 7, 4).is_err());
-        truth.commit_next((3, 7));
+        truth.commit_next((3, 7), 4);
+        assert_eq!((truth.owed_to(2, 4), truth.owed_to(2, 5)), (None, Some(3)));
         assert_eq!((truth.commit(), truth.committed(2)), (2, Some((3, 7))));
         assert!(truth.agrees(1, 2, (3, 7)).is_ok() && truth.agrees(1, 2, (3, 8)).is_err());
         truth.digest(1, 2, 5).unwrap();

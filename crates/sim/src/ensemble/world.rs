@@ -227,11 +227,13 @@ impl World {
     /// membership that may be in force.
     pub(crate) fn can_decide(&self, counts: impl Fn(u64) -> bool) -> bool {
         let possible = self.possible_memberships();
-        possible.iter().all(|membership| {
-            members::is_quorum(membership, |id| {
-                counts(id) && self.is_intact(membership, id)
+        let mut known = possible.iter();
+        !possible.is_empty()
+            && known.all(|membership| {
+                members::is_quorum(membership, |id| {
+                    counts(id) && self.is_intact(membership, id)
+                })
             })
-        })
     }
 
     /// Whether an entry is, or was before a folder was lost, durable at a node.
