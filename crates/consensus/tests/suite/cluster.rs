@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use baton_consensus::{
     Config, Consensus, Effects, Entry, EntryKind, HardState, Member, Membership, MembershipChange,
-    PeerMessage, PersistToken, Recovered, Role, SnapshotPoint, StepError,
+    MessageKind, PeerMessage, PersistToken, Recovered, Role, SnapshotPoint, StepError,
 };
+use bytes::Bytes;
 
 /// What has reached the disk of one node.
 #[derive(Debug, Clone, Default)]
@@ -378,5 +379,25 @@ impl Node {
             }
         }
         self.consensus.applied(self.applied_index).unwrap();
+    }
+}
+
+/// A message whose other fields have no meaning.
+pub fn message(kind: MessageKind, from: u64, to: u64, term: u64) -> PeerMessage {
+    PeerMessage {
+        kind,
+        from,
+        to,
+        term,
+        log_term: 0,
+        index: 0,
+        commit: 0,
+        commit_term: 0,
+        request_snapshot: 0,
+        reject: false,
+        reject_hint: 0,
+        context: Bytes::new(),
+        entries: Vec::new(),
+        snapshot: None,
     }
 }

@@ -7,7 +7,7 @@ use baton_consensus::{
 };
 use bytes::Bytes;
 
-use crate::cluster::{Cluster, member};
+use crate::cluster::{Cluster, member, message};
 use crate::several_voters::{change, three, three_and_a_learner};
 
 #[test]
@@ -211,22 +211,7 @@ fn r25_a_voter_that_installs_a_snapshot_campaigns_only_when_it_has() {
         cluster.node(3).consensus.tick();
     }
     let term = cluster.node(3).consensus.status().term;
-    let campaign = PeerMessage {
-        kind: MessageKind::TimeoutNow,
-        from: 1,
-        to: 3,
-        term,
-        log_term: 0,
-        index: 0,
-        commit: 0,
-        commit_term: 0,
-        request_snapshot: 0,
-        reject: false,
-        reject_hint: 0,
-        context: Bytes::new(),
-        entries: Vec::new(),
-        snapshot: None,
-    };
+    let campaign = message(MessageKind::TimeoutNow, 1, 3, term);
     cluster.node(3).consensus.step(campaign).unwrap();
     assert_eq!(cluster.node(3).consensus.status().role, Role::Follower);
     cluster.sync(3);

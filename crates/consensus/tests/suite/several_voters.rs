@@ -7,7 +7,7 @@ use baton_consensus::{
 };
 use bytes::Bytes;
 
-use crate::cluster::{Cluster, member};
+use crate::cluster::{Cluster, member, message};
 
 pub fn change(changes: Vec<Change>) -> MembershipChange {
     MembershipChange {
@@ -117,20 +117,9 @@ fn r02_a_vote_is_durable_before_it_is_sent_and_a_crash_forgets_none_that_was() {
         cluster.isolate(1);
         let term = cluster.node(2).consensus.status().term;
         let other_candidate = PeerMessage {
-            kind: MessageKind::Vote,
-            from: 3,
-            to: 2,
-            term: term.max(2),
             log_term: 1,
             index: 1,
-            commit: 0,
-            commit_term: 0,
-            request_snapshot: 0,
-            reject: false,
-            reject_hint: 0,
-            context: Bytes::new(),
-            entries: Vec::new(),
-            snapshot: None,
+            ..message(MessageKind::Vote, 3, 2, term.max(2))
         };
         cluster.node(2).consensus.step(other_candidate).unwrap();
         cluster.drain(2);
@@ -313,20 +302,11 @@ fn r11_a_refused_append_of_an_earlier_connection_takes_nothing_back() {
     let status = cluster.node(1).consensus.status();
     for index in 0..=before[0].matched {
         let late = PeerMessage {
-            kind: MessageKind::AppendResponse,
-            from: 2,
-            to: 1,
-            term: status.term,
             log_term: 1,
             index,
-            commit: 0,
-            commit_term: 0,
-            request_snapshot: 0,
             reject: true,
             reject_hint: index.saturating_sub(1),
-            context: Bytes::new(),
-            entries: Vec::new(),
-            snapshot: None,
+            ..message(MessageKind::AppendResponse, 2, 1, status.term)
         };
         cluster.node(1).consensus.step(late).unwrap();
     }
