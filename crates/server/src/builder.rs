@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::StartError;
-use crate::options::{Options, StorageChoice};
+use crate::options::{EnsembleOptions, Options, StorageChoice};
 use crate::server::Server;
 
 /// Builds a server. Each call sets one field of [`Options`], which says what it means.
@@ -73,6 +73,14 @@ impl Builder {
     #[must_use]
     pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
         self.options.max_session_timeout = timeout;
+        self
+    }
+
+    /// Makes the server one of these. See [`Options::ensemble`], [`Options::server_id`].
+    #[must_use]
+    pub fn ensemble(mut self, server_id: u8, ensemble: EnsembleOptions) -> Self {
+        self.options.server_id = server_id;
+        self.options.ensemble = Some(ensemble);
         self
     }
 

@@ -31,6 +31,7 @@
 //! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
 //! | `read` | replies to reads, and the watches that they set |
 //! | `state` | what the core and the sockets share |
+//! | `ensemble_status` | what a server of an ensemble knows of its part in it |
 //! | `auth` | the identity of a client |
 //! | `report` | what the log says of clients; long listings for operators |
 //! | `watch` | watches of all connections |
@@ -47,6 +48,7 @@ mod auth;
 mod builder;
 mod commit;
 mod connections;
+mod ensemble_status;
 mod error;
 pub mod http;
 mod listener;
@@ -67,5 +69,7 @@ mod watch;
 pub use baton_wal::{MemoryStorage, Storage};
 pub use builder::Builder;
 pub use error::{ServerError, StartError};
-pub use options::{CHANGING_WORDS, DEFAULT_WORDS, HARMLESS_WORDS, Options, StorageChoice};
+pub use options::{
+    CHANGING_WORDS, DEFAULT_WORDS, EnsembleOptions, HARMLESS_WORDS, Options, StorageChoice,
+};
 pub use server::Server;

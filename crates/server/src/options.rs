@@ -2,6 +2,8 @@
 //! refused. Never reads the environment or a file: whoever embeds the server decides where settings
 //! come from.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -105,8 +107,132 @@ pub struct Options {
     /// The digest id of a superuser, to whom every ACL is open: `user:base64(sha1(user:password))`.
     /// Default: none.
     pub super_digest: Option<String>,
-    /// The first byte of every session id this server gives, to tell servers apart. Default: 1.
+    /// The first byte of every session id this server gives, to tell servers apart; in an ensemble
+    /// this server's id. Default: 1.
     pub server_id: u8,
+    /// The servers that are one with this one. Default: none, the server stands alone.
+    pub ensemble: Option<EnsembleOptions>,
+    /// Lines that the four-letter word `conf` shows besides the settings: name and value, as a
+    /// zoo.cfg has them, `server.N` among them. They have no effect. Default: none.
+    pub conf_lines: Vec<(String, String)>,
+}
+
+/// Settings of a server that is one of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnsembleOptions {
+    /// Every voter by its id, with the address `HOST:PORT` at which the others reach it.
+    /// [`Options::server_id`] is among them.
+    pub servers: BTreeMap<u64, String>,
+    /// The address `HOST:PORT` on which this server listens for the others; the host `*` is every
+    /// address. Default: its own address in [`EnsembleOptions::servers`].
+    pub listen: Option<String>,
+    /// Whether addresses of servers may be others than those of loopback, though what servers send
+    /// to each other is neither encrypted nor authenticated. Default: no.
+    pub allow_plain_peers: bool,
+    /// Length of one consensus tick: a leader sends a heartbeat every 2 ticks, and a follower
+    /// starts an election after 18 to 28 ticks without one. Default: 25 ms.
+    pub tick: Duration,
+}
+
+impl EnsembleOptions {
+    /// The most voters.
+    const MAX_VOTERS: usize = 7;
+    /// The largest id: ids are the first byte of session ids, which are positive.
+    const MAX_ID: u64 = 127;
+
+    /// As [`Options::check`], for the server with this id.
+    fn check(&self, server_id: u64) -> Result<(), StartError> {
+        let refuse = |setting: &'static str, remedy: &'static str| {
+            Err(StartError::Setting { setting, remedy })
+        };
+        let servers = "ensemble.servers";
+        if self.servers.is_empty() || self.servers.len() > Self::MAX_VOTERS {
+            return refuse(servers, "must name 1 to 7 servers");
+        }
+        if !self.servers.contains_key(&server_id) {
+            return refuse(
+                "server_id, ensemble.servers",
+                "must agree: the id of this server must be among the ids of ensemble.servers",
+            );
+        }
+        if !self.servers.keys().all(|id| (1..=Self::MAX_ID).contains(id)) {
+            return refuse(servers, "must have ids between 1 and 127");
+        }
+        let addresses = self.servers.values();
+        if !addresses.clone().all(|at| host_and_port(at).is_some()) {
+            return refuse(
+                servers,
+                "must have an address HOST:PORT for each server, with the port that the other \
+                 servers connect to; an IPv6 address stands in brackets",
+            );
+        }
+        let different: BTreeSet<_> = addresses.clone().map(|at| at.to_lowercase()).collect();
+        if different.len() < self.servers.len() {
+            return refuse(
+                servers,
+                "must not have one address twice; give each server its own",
+            );
+        }
+        if !self.listen.iter().all(|at| host_and_port(at).is_some()) {
+            return refuse("ensemble.listen", "must be an address HOST:PORT, or *:PORT");
+        }
+        let mut all = addresses.chain(&self.listen);
+        if !self.allow_plain_peers && !all.all(|at| is_loopback(at)) {
+            return refuse(
+                "ensemble.allow_plain_peers",
+                "must be true (baton serve --allow-plain-peers) where an address of \
+                 ensemble.servers or ensemble.listen is not a loopback address: what servers send \
+                 to each other, every write with its data and every credential of a session, is \
+                 neither encrypted nor authenticated, and whoever reaches these ports can read and \
+                 change everything; set it if the network keeps strangers away from them",
+            );
+        }
+        if self.tick < Duration::from_millis(1) {
+            return refuse("ensemble.tick", "must be at least 1 ms");
+        }
+        Ok(())
+    }
+}
+
+impl Default for EnsembleOptions {
+    /// No server at all, which [`Options::check`] refuses: the list has no default.
+    fn default() -> Self {
+        Self {
+            servers: BTreeMap::new(),
+            listen: None,
+            allow_plain_peers: false,
+            tick: Duration::from_millis(25),
+        }
+    }
+}
+
+/// Host and port of `HOST:PORT`, the host without the brackets of an IPv6 address. `None`: it is no
+/// such address, or has port 0.
+pub(crate) fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|port| digits && *port > 0)?;
+    let host = match host.strip_prefix('[') {
+        Some(rest) => {
+            let address = rest.strip_suffix(']')?;
+            address.parse::<Ipv6Addr>().is_ok().then_some(address)?
+        }
+        None => host,
+    };
+    let bracketed = address.starts_with('[');
+    let odd = |letter: char| letter.is_whitespace() || letter.is_control() || "/[],;=|".contains(letter);
+    let plain = !host.is_empty() && !host.contains(odd) && (bracketed || !host.contains(':'));
+    plain.then_some((host, port))
+}
+
+/// Whether only this machine can reach the address. A name other than `localhost` may mean any
+/// machine.
+fn is_loopback(address: &str) -> bool {
+    let host = host_and_port(address).map_or("", |(host, _)| host);
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// The default of [`Options::four_letter_words`]: words that change nothing and list nothing one by
@@ -163,6 +289,8 @@ impl Default for Options {
                 .collect(),
             super_digest: None,
             server_id: 1,
+            ensemble: None,
+            conf_lines: Vec::new(),
         }
     }
 }
@@ -248,6 +376,101 @@ impl Options {
         if self.server_id == 0 || self.server_id > 127 {
             return refuse("server_id", "must lie between 1 and 127");
         }
-        Ok(())
+        match &self.ensemble {
+            Some(ensemble) => ensemble.check(self.server_id.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for (address, parts) in [
+            ("localhost:2888", Some(("localhost", 2888))),
+            ("10.0.0.1:1", Some(("10.0.0.1", 1))),
+            ("[::1]:2888", Some(("::1", 2888))),
+            ("*:2888", Some(("*", 2888))),
+            ("::1:2888", None),
+            ("[a]:2888", None),
+            ("[::1:2888", None),
+            ("a:0", None),
+            ("a:65536", None),
+            ("a:+1", None),
+            ("a:", None),
+            ("a", None),
+            (":1", None),
+            ("a b:1", None),
+            ("", None),
+        ] {
+            assert_eq!(host_and_port(address), parts, "{address}");
+        }
+    }
+
+    fn of(servers: &[(u64, &str)]) -> EnsembleOptions {
+        let servers = servers.iter().map(|(id, at)| (*id, (*at).to_owned()));
+        EnsembleOptions {
+            servers: servers.collect(),
+            ..EnsembleOptions::default()
+        }
+    }
+
+    #[test]
+    fn an_ensemble_that_cannot_be_is_refused_with_the_setting_and_the_remedy() {
+        let checked = |ensemble: EnsembleOptions| {
+            let options = Options {
+                server_id: 2,
+                ensemble: Some(ensemble),
+                ..Options::default()
+            };
+            options.check().map_err(|error| error.to_string())
+        };
+        let (one, two) = ((1, "127.0.0.1:1"), (2, "localhost:2"));
+        checked(of(&[one, two, (3, "[::1]:3")])).unwrap();
+        checked(of(&[two])).unwrap();
+        let open = EnsembleOptions {
+            listen: Some("*:2".to_owned()),
+            allow_plain_peers: true,
+            ..of(&[(1, "zk1:1"), (2, "zk2:1")])
+        };
+        checked(open.clone()).unwrap();
+        let eight: Vec<_> = (1..=8).map(|id| (id, format!("127.0.0.1:{id}"))).collect();
+        let eight: Vec<_> = eight.iter().map(|(id, at)| (*id, at.as_str())).collect();
+        let closed = EnsembleOptions {
+            allow_plain_peers: false,
+            ..open.clone()
+        };
+        let listening = EnsembleOptions {
+            listen: Some("*:2".to_owned()),
+            ..of(&[one, two])
+        };
+        let nowhere = EnsembleOptions {
+            listen: Some("2888".to_owned()),
+            ..of(&[one, two])
+        };
+        let hasty = EnsembleOptions {
+            tick: Duration::ZERO,
+            ..of(&[one, two])
+        };
+        for (ensemble, complaint) in [
+            (of(&[]), "ensemble.servers is not possible: it must name 1 to 7"),
+            (of(&eight), "must name 1 to 7"),
+            (of(&[one, (3, "127.0.0.1:3")]), "the id of this server must be among"),
+            (of(&[two, (128, "127.0.0.1:3")]), "ids between 1 and 127"),
+            (of(&[two, (0, "127.0.0.1:3")]), "ids between 1 and 127"),
+            (of(&[two, (3, "127.0.0.1")]), "an address HOST:PORT for each"),
+            (of(&[two, (3, "LOCALHOST:2")]), "one address twice"),
+            (closed, "neither encrypted nor authenticated"),
+            (of(&[two, (3, "10.0.0.1:2")]), "--allow-plain-peers"),
+            (listening, "ensemble.allow_plain_peers"),
+            (nowhere, "ensemble.listen"),
+            (hasty, "ensemble.tick"),
+        ] {
+            let refused = checked(ensemble).unwrap_err();
+            assert!(refused.contains(complaint), "{refused}");
+        }
     }
 }

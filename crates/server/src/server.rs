@@ -23,6 +23,7 @@ use crate::connections::inbound::Inbound;
 use crate::connections::inbox::{Expiration, Inbox};
 use crate::connections::outbound::Outbound;
 use crate::connections::registry::Connections;
+use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
 use crate::listener;
 use crate::net::{accept, lag};
@@ -96,6 +97,12 @@ impl Server {
         storage: Arc<dyn Storage>,
     ) -> Result<Server, StartError> {
         options.check()?;
+        if options.ensemble.is_some() {
+            return Err(StartError::Setting {
+                setting: "ensemble.servers",
+                remedy: "cannot be served by this version, which runs each server alone; leave it out",
+            });
+        }
         let mut listeners = Vec::new();
         let mut local_addrs = Vec::new();
         for address in &options.listen {
@@ -357,7 +364,10 @@ pub(crate) fn prepare(
     let begun = recover::recover(storage, WalOptions::default(), starting).map_err(start_error)?;
     let recovered = time.now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
+    let ensemble = options.ensemble.as_ref();
+    let ensemble = ensemble.map(|ensemble| EnsembleStatus::new(options.server_id.into(), ensemble));
     let state = Arc::new(ServerState {
+        ensemble: ensemble.map(Mutex::new),
         outbound: Outbound::new(&options),
         listings: Listings::new(&options),
         inbound: Inbound::new(&options),

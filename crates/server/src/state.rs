@@ -20,6 +20,7 @@ use crate::connections::outbound::Outbound;
 use crate::connections::peer::Peer;
 use crate::connections::registry::{Connections, TooMany};
 use crate::connections::relief;
+use crate::ensemble_status::EnsembleStatus;
 use crate::options::Options;
 use crate::report::client_log::ClientLog;
 use crate::report::listings::{Listed, ListingName, Listings, Refusal, Source};
@@ -58,6 +59,8 @@ pub(crate) struct ServerState {
     pub(crate) connections: Mutex<Connections>,
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) inbound: Inbound,
+    /// This server's part in its ensemble; `None`: it stands alone.
+    pub(crate) ensemble: Option<Mutex<EnsembleStatus>>,
 }
 
 impl ServerState {

@@ -1,0 +1,56 @@
+//! What a server of an ensemble knows of its part in it: its role, the leader, how far its log is,
+//! which servers are connected. The core keeps it current; four-letter words, HTTP and metrics read
+//! it. Decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use baton_consensus::{PeerProgress, Role};
+
+use crate::options::EnsembleOptions;
+
+/// The part of one server in its ensemble, at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct EnsembleStatus {
+    /// This server's id.
+    pub(crate) id: u64,
+    pub(crate) role: Role,
+    /// The leader, where it is known.
+    pub(crate) leader: Option<u64>,
+    pub(crate) term: u64,
+    /// The newest entry that is known to be committed.
+    pub(crate) commit: u64,
+    /// The newest entry that is applied here.
+    pub(crate) applied: u64,
+    pub(crate) voters: Vec<u64>,
+    pub(crate) learners: Vec<u64>,
+    /// What a leader knows of the others; empty on every other server.
+    pub(crate) progress: Vec<PeerProgress>,
+    /// The servers to which there is a connection.
+    pub(crate) connected: BTreeSet<u64>,
+    /// Every server with its address for other servers.
+    pub(crate) servers: BTreeMap<u64, String>,
+    /// Since when this server has led; `None` while it does not.
+    pub(crate) has_led_since: Option<Instant>,
+}
+
+impl EnsembleStatus {
+    /// The status of a server that has just started: a follower without a leader, whose voters are
+    /// those of its settings.
+    pub(crate) fn new(id: u64, options: &EnsembleOptions) -> Self {
+        Self {
+            id,
+            role: Role::Follower,
+            leader: None,
+            term: 0,
+            commit: 0,
+            applied: 0,
+            voters: options.servers.keys().copied().collect(),
+            learners: Vec::new(),
+            progress: Vec::new(),
+            connected: BTreeSet::new(),
+            servers: options.servers.clone(),
+            has_led_since: None,
+        }
+    }
+}
