@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::http::StatusCode;
+use baton_consensus::Role;
 use baton_proto::{AuthPacket, Perms};
 use baton_tree::Identity;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::admin::facts;
+use crate::admin::members;
 use crate::admin::metrics;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials;
@@ -132,8 +134,8 @@ static COMMANDS: &[Command] = &[
         fields(json!({"tracemask": state.stats.trace_mask.load(Relaxed)}))
     }),
     shows(&["hash"], |_| fields(json!({"digests": []}))),
-    shows(&["initial_configuration", "icfg"], |_| {
-        fields(json!({"initial_configuration": null}))
+    shows(&["initial_configuration", "icfg"], |state| {
+        fields(json!({"initial_configuration": members::initial_configuration(state)}))
     }),
     shows(&["is_read_only", "isro"], |_| {
         fields(json!({"read_only": false}))
@@ -149,11 +151,20 @@ static COMMANDS: &[Command] = &[
         fields(json!({"zxid": format!("{zxid:x}"), "timestamp": seconds}))
     }),
     shows(&["leader", "lead"], |state| {
-        let id = state.options.server_id;
-        fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}))
+        let Some(status) = members::status(state) else {
+            let id = state.options.server_id;
+            return fields(json!({"is_leader": true, "leader_id": id, "leader_ip": ""}));
+        };
+        let (id, host) = members::leader(&status);
+        let is_leader = status.role == Role::Leader;
+        fields(json!({"is_leader": is_leader, "leader_id": id, "leader_ip": host}))
     }),
     lists(&["monitor", "mntr"], Source::Memory, |state| {
-        let mut all = fields(json!({"version": facts::version(), "server_state": "standalone"}));
+        let mode = members::mode(state);
+        let mut all = fields(json!({"version": facts::version(), "server_state": mode}));
+        if let Some(state) = members::peer_state(state) {
+            all.append(&mut fields(json!({"peer_state": state})));
+        }
         all.append(&mut metrics::as_json(state));
         Ok(all)
     }),
@@ -191,7 +202,16 @@ static COMMANDS: &[Command] = &[
         Ok(Map::new())
     }),
     shows(&["system_properties", "sysp"], |_| Map::new()),
-    shows(&["voting_view"], |_| fields(json!({"current_config": {}}))),
+    shows(&["voting_view"], |state| {
+        let status = members::status(state);
+        let voters = status.map(|status| members::voters(state, &status));
+        let voters: Map<_, _> = voters
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(id, voter)| (id.to_string(), json!(voter)))
+            .collect();
+        fields(json!({"current_config": voters}))
+    }),
     lists(&["watches", "wchc"], Source::Memory, |state| {
         let mut size = SizeLimit::new(&state.listings)?;
         let by_session = facts::watches_by_session(state, &mut size)?;
@@ -218,12 +238,18 @@ static COMMANDS: &[Command] = &[
         })))
     }),
     shows(&["zabstate"], |state| {
+        let status = members::status(state);
+        let (is_leader, voting, phase) = status.map_or((true, false, ""), |status| {
+            let votes = status.voters.contains(&status.id);
+            let phase = members::phase(&status);
+            (status.role == Role::Leader, votes, phase)
+        });
         fields(json!({
             "myid": state.options.server_id,
-            "is_leader": true,
-            "voting": false,
+            "is_leader": is_leader,
+            "voting": voting,
             "last_zxid": format!("0x{:x}", state.zxid()),
-            "zabstate": "",
+            "zabstate": phase,
         }))
     }),
 ];
@@ -412,7 +438,7 @@ fn fields(value: Value) -> Map<String, Value> {
 fn configuration_json(state: &ServerState) -> Map<String, Value> {
     let options = &state.options;
     let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(0);
-    fields(json!({
+    let mut all = fields(json!({
         "client_port": facts::client_port(state),
         "data_dir": facts::folder(state),
         "data_log_dir": facts::folder(state),
@@ -422,7 +448,12 @@ fn configuration_json(state: &ServerState) -> Map<String, Value> {
         "max_session_timeout": millis(options.max_session_timeout),
         "client_port_listen_backlog": crate::options::BACKLOG,
         "server_id": options.server_id,
-    }))
+    }));
+    if let Some(status) = members::status(state) {
+        let mut more = fields(json!({"quorum_port": members::port(&status), "peer_type": 0}));
+        all.append(&mut more);
+    }
+    all
 }
 
 fn connections_json(state: &ServerState) -> Result<Map<String, Value>, Refusal> {
@@ -512,7 +543,7 @@ fn server_stats(state: &ServerState) -> Map<String, Value> {
             "non_mtlsremote_conn_count": 0,
             "non_mtlslocal_conn_count": 0,
             "client_response_stats": sizes,
-            "server_state": "standalone",
+            "server_state": members::mode(state),
             "num_alive_client_connections": state.open_connections(),
             "uptime": state.time.uptime_ms(),
         },
@@ -573,4 +604,51 @@ fn shed(state: &ServerState, asked: &Asked) -> Fields {
     Ok(fields(
         json!({"percentage_shed": percentage, "connections_shed": shed}),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer of a command that is given at once.
+    fn answer(state: &ServerState, name: &str) -> Value {
+        let command = COMMANDS.iter().find(|command| command.names.contains(&name));
+        match command.map(|command| command.run) {
+            Some(Run::Now(run)) => Value::Object(run(state)),
+            _ => panic!("{name} is not a command that is answered at once"),
+        }
+    }
+
+    #[test]
+    fn a_member_names_the_leader_and_the_voters() {
+        let state = members::tests::member(Role::Follower, Some(1));
+        assert_eq!(
+            answer(&state, "lead"),
+            json!({"is_leader": false, "leader_id": 1, "leader_ip": "127.0.0.1"})
+        );
+        let voters = json!({
+            "1": "127.0.0.1:2888:2888:participant",
+            "2": "[::1]:2889:2889:participant",
+            "3": "localhost:2890:3890:participant;2183",
+        });
+        assert_eq!(
+            answer(&state, "voting_view"),
+            json!({"current_config": voters})
+        );
+        let initial = answer(&state, "icfg");
+        let lines = initial["initial_configuration"].as_str().unwrap();
+        assert_eq!(lines.lines().count(), 3);
+        let phase = answer(&state, "zabstate");
+        assert_eq!(
+            (&phase["voting"], &phase["zabstate"], &phase["is_leader"]),
+            (&json!(true), &json!("broadcast"), &json!(false))
+        );
+        assert_eq!(answer(&state, "conf")["quorum_port"], 2889);
+        assert_eq!(server_stats(&state)["server_stats"]["server_state"], "follower");
+        let alone = crate::state::tests::state(crate::options::Options::default());
+        assert_eq!(answer(&alone, "icfg")["initial_configuration"], Value::Null);
+        assert_eq!(answer(&alone, "voting_view"), json!({"current_config": {}}));
+        assert_eq!(answer(&alone, "lead")["leader_id"], 1);
+        assert_eq!(answer(&alone, "conf").get("quorum_port"), None);
+    }
 }

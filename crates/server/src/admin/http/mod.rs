@@ -18,6 +18,7 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 
 use self::commands::Asked;
+use crate::admin::members;
 use crate::admin::metrics;
 use crate::commit::starting::Starting;
 use crate::report::listings::{ListingName, Source};
@@ -97,6 +98,9 @@ async fn ready(State(site): State<Arc<Site>>) -> Response {
         return unavailable(&format!(
             "the disk has not answered for {seconds} s: writes wait"
         ));
+    }
+    if !members::has_leader(&state) {
+        return unavailable("no leader of the ensemble is known: writes wait");
     }
     let waiting = state.inbox.queued_bytes();
     if waiting >= state.options.max_queued_bytes {

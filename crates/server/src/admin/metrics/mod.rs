@@ -40,6 +40,14 @@ fn flat(state: &ServerState) -> Vec<(String, Number)> {
                 );
                 continue;
             }
+            Value::ByServer(numbers) => {
+                let named = numbers.into_iter();
+                values.extend(
+                    named.map(|(id, number)| (format!("{}_{id}", metric.name), number.into())),
+                );
+                continue;
+            }
+            Value::Absent => continue,
             Value::Real(real) => {
                 values.push((metric.name.to_owned(), rounded(real, metric.name)));
                 continue;
@@ -100,9 +108,14 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
     let mut out = String::new();
     for metric in all() {
         let name = metric.name;
+        let value = metric.value(&sample);
+        if let Value::Absent = value {
+            continue;
+        }
         let _ = writeln!(out, "# HELP {name} {}", metric.help);
         let _ = writeln!(out, "# TYPE {name} {}", metric.kind.name());
-        let (spread, per) = match metric.value(&sample) {
+        let (spread, per) = match value {
+            Value::Absent => continue,
             Value::Count(count) => {
                 let _ = writeln!(out, "{name} {count}");
                 continue;
@@ -116,6 +129,12 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
                     let key = Escaped(&key).to_string();
                     let key = key.replace('\\', "\\\\").replace('"', "\\\"");
                     let _ = writeln!(out, "{name}{{key=\"{key}\"}} {number}");
+                }
+                continue;
+            }
+            Value::ByServer(numbers) => {
+                for (id, number) in numbers {
+                    let _ = writeln!(out, "{name}{{server=\"{id}\"}} {number}");
                 }
                 continue;
             }
@@ -152,7 +171,10 @@ pub(crate) fn as_exposition(state: &ServerState) -> String {
 
 #[cfg(test)]
 mod tests {
+    use baton_consensus::{PeerProgress, Role};
+
     use super::*;
+    use crate::admin::members;
 
     #[test]
     fn every_figure_has_one_name_and_docs_operations_shows_it() {
@@ -167,6 +189,40 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all().count(), "a name stands for two metrics");
+    }
+
+    #[test]
+    fn a_leader_shows_how_far_each_server_is_and_a_server_alone_shows_none_of_it() {
+        let state = members::tests::member(Role::Leader, Some(2));
+        if let Some(status) = &state.ensemble {
+            let mut status = status.lock();
+            status.connected.insert(3);
+            status.has_led_since = Some(state.time.now());
+            status.progress = vec![
+                PeerProgress { id: 1, matched: 0, active: false, snapshot: 0 },
+                PeerProgress { id: 3, matched: 7, active: true, snapshot: 0 },
+            ];
+        }
+        let exposition = as_exposition(&state);
+        for line in [
+            "quorum_size 3\n",
+            "learners 1\n",
+            "synced_followers 1\n",
+            "baton_is_leader 1\n",
+            "baton_leader_id 2\n",
+            "baton_server_connected{server=\"1\"} 0\n",
+            "baton_server_connected{server=\"3\"} 1\n",
+            "baton_server_match_index{server=\"3\"} 7\n",
+        ] {
+            assert!(exposition.contains(line), "{line}: {exposition}");
+        }
+        assert!(as_json(&state).contains_key("leader_uptime"));
+        assert_eq!(as_json(&state)["baton_server_match_index_3"], 7);
+        let alone = crate::state::tests::state(crate::options::Options::default());
+        let alone = as_exposition(&alone);
+        for name in ["quorum_size", "learners", "leader_uptime", "baton_term"] {
+            assert!(!alone.contains(name), "{name}: {alone}");
+        }
     }
 
     /// Of ZooKeeper's metrics, as a server of 3.8.0 shows them and its source of 3.10 names them,

@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use baton_consensus::Role;
 use baton_proto::OpCode;
 use baton_tree::QuotaState;
 
 use crate::admin::facts;
+use crate::admin::members;
+use crate::ensemble_status::EnsembleStatus;
 use crate::state::ServerState;
 use crate::stats::counters::Stats;
 use crate::stats::distribution::Spread;
@@ -45,6 +48,10 @@ pub(super) enum Value {
     Signed(i64),
     /// A number for each znode under the root that has any.
     ByNamespace(Vec<(String, i64)>),
+    /// A number for each server of the ensemble but this one.
+    ByServer(Vec<(u64, i64)>),
+    /// Not measured by this server: it has no such part.
+    Absent,
     Real(f64),
     /// A number of things.
     Things(Spread),
@@ -113,6 +120,8 @@ pub(super) struct Sample<'a> {
     least_time_left_ms: u64,
     open_files: u64,
     max_files: u64,
+    /// `None`: the server stands alone.
+    ensemble: Option<EnsembleStatus>,
 }
 
 impl<'a> Sample<'a> {
@@ -158,7 +167,21 @@ impl<'a> Sample<'a> {
             least_time_left_ms: facts::least_time_left_ms(state, &connections),
             open_files,
             max_files,
+            ensemble: members::status(state),
         }
+    }
+
+    /// A metric that only a server of an ensemble has.
+    fn member(&self, read: impl FnOnce(&EnsembleStatus) -> Value) -> Value {
+        self.ensemble.as_ref().map_or(Value::Absent, read)
+    }
+
+    /// A metric that only the leader of an ensemble has.
+    fn leader(&self, read: impl FnOnce(&EnsembleStatus) -> Value) -> Value {
+        self.member(|status| match status.role {
+            Role::Leader => read(status),
+            _ => Value::Absent,
+        })
     }
 }
 
@@ -641,6 +664,88 @@ static TABLE: &[Metric] = &[
         "baton_snapshot_slice_max_seconds",
         "The longest such pause since the start.",
         |s| Value::Real(s.stats.snapshot_slice.spread().max as f64 / MICROS_PER_SECOND),
+    ),
+    gauge(
+        "quorum_size",
+        "Of an ensemble: servers that vote.",
+        |s| s.member(|status| count(status.voters.len())),
+    ),
+    gauge(
+        "learners",
+        "Of the leader: servers that it has heard from in the last round of heartbeats.",
+        |s| {
+            s.leader(|status| {
+                count(status.progress.iter().filter(|peer| peer.active).count())
+            })
+        },
+    ),
+    gauge(
+        "synced_followers",
+        "Of the leader: of these, the voters that it sends entries to, not a snapshot.",
+        |s| s.leader(|status| count(members::synced(status).0)),
+    ),
+    gauge(
+        "synced_non_voting_followers",
+        "Of the leader: the same of servers that do not vote.",
+        |s| s.leader(|status| count(members::synced(status).1)),
+    ),
+    gauge(
+        "leader_uptime",
+        "Of the leader: milliseconds since it was elected.",
+        |s| {
+            s.leader(|status| {
+                let since = status.has_led_since.unwrap_or_else(|| s.state.time.now());
+                let led = s.state.time.now().saturating_duration_since(since);
+                Value::Count(u64::try_from(led.as_millis()).unwrap_or(u64::MAX))
+            })
+        },
+    ),
+    gauge(
+        "baton_is_leader",
+        "Of an ensemble: 1 on the leader, else 0.",
+        |s| s.member(|status| count(usize::from(status.role == Role::Leader))),
+    ),
+    gauge(
+        "baton_leader_id",
+        "Of an ensemble: the id of the leader; -1 while none is known.",
+        |s| s.member(|status| Value::Signed(members::leader(status).0)),
+    ),
+    gauge(
+        "baton_term",
+        "Of an ensemble: the term, which grows with each election.",
+        |s| s.member(|status| Value::Count(status.term)),
+    ),
+    gauge(
+        "baton_commit_index",
+        "Of an ensemble: the newest log entry that is known to be committed.",
+        |s| s.member(|status| Value::Count(status.commit)),
+    ),
+    gauge(
+        "baton_applied_index",
+        "Of an ensemble: the newest log entry that this server has applied.",
+        |s| s.member(|status| Value::Count(status.applied)),
+    ),
+    gauge(
+        "baton_server_connected",
+        "Of an ensemble: for each other server, 1 while this one is connected to it, else 0.",
+        |s| {
+            s.member(|status| {
+                let others = status.servers.keys().filter(|id| **id != status.id);
+                let connected = others.map(|id| (*id, status.connected.contains(id).into()));
+                Value::ByServer(connected.collect())
+            })
+        },
+    ),
+    gauge(
+        "baton_server_match_index",
+        "Of the leader: for each other server, the newest log entry that it is known to have.",
+        |s| {
+            s.leader(|status| {
+                let peers = status.progress.iter();
+                let matched = peers.map(|peer| (peer.id, i64::try_from(peer.matched).unwrap_or(i64::MAX)));
+                Value::ByServer(matched.collect())
+            })
+        },
     ),
 ];
 

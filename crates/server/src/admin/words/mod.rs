@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use self::text::line;
 use crate::admin::facts;
+use crate::admin::members;
 use crate::admin::metrics;
 use crate::options::{CHANGING_WORDS, HARMLESS_WORDS};
 use crate::report::listings::{Listing, ListingName, Refusal, Source};
@@ -105,6 +106,8 @@ fn refused(word: &str, why: &dyn std::fmt::Display) -> Answer {
 fn at_once(state: &ServerState, word: &str, argument: i64) -> String {
     match word {
         "ruok" => "imok".to_owned(),
+        // What ZooKeeper says while it serves nobody.
+        "isro" if !members::has_leader(state) => "null".to_owned(),
         "isro" => "rw".to_owned(),
         "srvr" => server::summary_text(state),
         "envi" => server::environment_text(),
@@ -126,7 +129,11 @@ fn at_once(state: &ServerState, word: &str, argument: i64) -> String {
 fn monitor(state: &ServerState) -> Result<String, Refusal> {
     let mut out = String::new();
     line(&mut out, format_args!("zk_version\t{}", facts::version()));
-    line(&mut out, format_args!("zk_server_state\tstandalone"));
+    let mode = members::mode(state);
+    line(&mut out, format_args!("zk_server_state\t{mode}"));
+    if let Some(state) = members::peer_state(state) {
+        line(&mut out, format_args!("zk_peer_state\t{state}"));
+    }
     metrics::as_lines(state, &mut out);
     Ok(out)
 }
@@ -145,6 +152,8 @@ fn reset_connections(state: &ServerState) -> Result<String, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use baton_consensus::Role;
+
     use super::*;
 
     #[test]
@@ -154,5 +163,31 @@ mod tests {
         assert_eq!(mask.argument(b"stmk\0\0\0\0\0\0\x01\0"), Some(256));
         assert_eq!(recognise(*b"ruok").unwrap().argument(b"ruok"), Some(0));
         assert_eq!(recognise(*b"what"), None);
+    }
+
+    #[test]
+    fn a_member_shows_its_part_in_the_ensemble() {
+        let follower = members::tests::member(Role::Follower, Some(1));
+        let summary = server::summary_text(&follower);
+        assert!(summary.contains("\nMode: follower\n"), "{summary}");
+        assert_eq!(at_once(&follower, "isro", 0), "rw");
+        let monitor = monitor(&follower).unwrap();
+        for line in [
+            "zk_server_state\tfollower\n",
+            "zk_peer_state\tfollowing - broadcast\n",
+            "zk_quorum_size\t3\n",
+            "zk_baton_leader_id\t1\n",
+            "zk_baton_server_connected_3\t0\n",
+        ] {
+            assert!(monitor.contains(line), "{line}: {monitor}");
+        }
+        assert!(!monitor.contains("zk_synced_followers"), "{monitor}");
+        let configuration = server::configuration_text(&follower).unwrap();
+        assert!(
+            configuration.contains("serverId=2\ninitLimit=10\nquorumPort=2889\n"),
+            "{configuration}"
+        );
+        let candidate = members::tests::member(Role::Candidate, None);
+        assert_eq!(at_once(&candidate, "isro", 0), "null");
     }
 }

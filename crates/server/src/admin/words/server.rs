@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::lists;
 use super::text::line;
 use crate::admin::facts;
+use crate::admin::members;
 use crate::report::listings::{Refusal, SizeLimit};
 use crate::state::ServerState;
 
@@ -59,7 +60,7 @@ fn counters(state: &ServerState, out: &mut String) {
         format_args!("Outstanding: {}", state.inbox.queued_requests()),
     );
     line(out, format_args!("Zxid: 0x{:x}", state.zxid()));
-    line(out, format_args!("Mode: standalone"));
+    line(out, format_args!("Mode: {}", members::mode(state)));
     line(
         out,
         format_args!("Node count: {}", state.tree.read().node_count() + 1),
@@ -93,6 +94,9 @@ pub(super) fn configuration_text(state: &ServerState) -> Result<String, Refusal>
     ];
     for (name, value) in values {
         line(&mut out, format_args!("{name}={value}"));
+    }
+    for text in members::configuration(state) {
+        line(&mut out, format_args!("{text}"));
     }
     Ok(out)
 }
