@@ -166,6 +166,14 @@ impl EnsembleOptions {
                  servers connect to; an IPv6 address stands in brackets",
             );
         }
+        if addresses.clone().any(|at| is_every_address(at)) {
+            return refuse(
+                servers,
+                "must have an address of its own for each server, at which the others reach it, \
+                 not every address; write that, and let ensemble.listen (in a zoo.cfg \
+                 quorumListenOnAllIPs=true) listen on every address",
+            );
+        }
         let different: BTreeSet<_> = addresses.clone().map(|at| at.to_lowercase()).collect();
         if different.len() < self.servers.len() {
             return refuse(
@@ -223,6 +231,13 @@ pub(crate) fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let odd = |letter: char| letter.is_whitespace() || letter.is_control() || "/[],;=|".contains(letter);
     let plain = !host.is_empty() && !host.contains(odd) && (bracketed || !host.contains(':'));
     plain.then_some((host, port))
+}
+
+/// Whether the address means every address of a machine.
+fn is_every_address(address: &str) -> bool {
+    host_and_port(address).is_some_and(|(host, _)| {
+        host == "*" || host.parse().is_ok_and(|ip: IpAddr| ip.is_unspecified())
+    })
 }
 
 /// Whether only this machine can reach the address. A name other than `localhost` may mean any
@@ -463,6 +478,8 @@ mod tests {
             (of(&[two, (0, "127.0.0.1:3")]), "ids between 1 and 127"),
             (of(&[two, (3, "127.0.0.1")]), "an address HOST:PORT for each"),
             (of(&[two, (3, "LOCALHOST:2")]), "one address twice"),
+            (of(&[two, (3, "0.0.0.0:3")]), "not every address"),
+            (of(&[two, (3, "*:3")]), "not every address"),
             (closed, "neither encrypted nor authenticated"),
             (of(&[two, (3, "10.0.0.1:2")]), "--allow-plain-peers"),
             (listening, "ensemble.allow_plain_peers"),

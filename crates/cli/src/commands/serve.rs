@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     log::to_stderr(&context.output)?;
-    if let Some(warning) = &settings.warning {
+    for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
     let (builder, mut places) = prepare(settings.target())?;
@@ -95,6 +95,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         announce(context, &places, server.http_addr(), data);
         if let Some(warning) = open_to_others(server.local_addrs(), server.http_addrs()) {
             tracing::warn!("{warning}");
+        }
+        let ensemble = settings.target().options.ensemble.as_ref();
+        if ensemble.is_some_and(|ensemble| ensemble.allow_plain_peers) {
+            tracing::warn!(
+                "connections between servers are neither encrypted nor authenticated, as \
+                 ensemble.allow_plain_peers allows: whoever reaches the servers' ports can read and \
+                 change everything; let only trusted hosts reach them"
+            );
         }
         let ended = tokio::select! {
             number = signals.stop() => Ok(signals::name(number)),
@@ -166,7 +174,7 @@ fn print(settings: &Settings, context: &Context) {
         return;
     }
     context.output.raw(settings.to_toml().as_bytes());
-    if let Some(warning) = &settings.warning {
+    for warning in settings.warnings() {
         context.output.note(warning);
     }
 }

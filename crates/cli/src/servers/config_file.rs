@@ -45,7 +45,7 @@ pub(crate) fn servers(file: &Path) -> Result<Option<NamedServers>, Failure> {
 
 fn parse(name: &str, text: &str) -> Result<Option<NamedServers>, String> {
     let mut named = None;
-    for LocatedKey { key, value, at } in located_keys(name, text, EXAMPLE)? {
+    for LocatedKey { key, value, at } in located_keys(name, text, EXAMPLE, None)? {
         if key != SERVERS {
             let belongs = SETTINGS.iter().any(|setting| setting.name == key);
             return Err(if belongs {

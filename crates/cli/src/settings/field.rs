@@ -1,6 +1,7 @@
 //! The type of a setting and its field in [`Target`]: how text becomes a value there, and a value
 //! text. Knows no names.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(crate) enum Field {
     Path(fn(&mut Target) -> &mut Option<PathBuf>),
     /// Several files.
     Paths(fn(&mut Target) -> &mut Vec<PathBuf>),
+    /// Addresses of servers, by their ids.
+    Servers(fn(&mut Target) -> &mut BTreeMap<u64, String>),
     /// Yes or no.
     Switch(fn(&mut Target) -> &mut bool),
 }
@@ -37,7 +40,12 @@ pub(crate) enum Field {
 impl Field {
     /// Whether it takes several values.
     pub(crate) const fn takes_many(self) -> bool {
-        matches!(self, Self::Texts(_) | Self::Paths(_))
+        matches!(self, Self::Texts(_) | Self::Paths(_) | Self::Servers(_))
+    }
+
+    /// Whether it is a table in a `baton.toml`.
+    pub(crate) const fn is_table(self) -> bool {
+        matches!(self, Self::Servers(_))
     }
 
     /// Whether a number in a `baton.toml` would be misread: TOML's numbers are decimal, or have a
@@ -54,6 +62,7 @@ impl Field {
             Self::Mode(_) => "octal digits in quotes, like \"0660\"",
             Self::Text(_) | Self::Path(_) => "text in quotes",
             Self::Texts(_) | Self::Paths(_) => "text in quotes, or a list of it in [ ]",
+            Self::Servers(_) => "a table of addresses by id, like { 1 = \"zk1:2888\" }",
             Self::Switch(_) => "true or false",
         }
     }
@@ -75,6 +84,7 @@ impl Field {
             Self::Texts(at) => *at(target) = values.to_vec(),
             Self::Path(at) => *at(target) = Some(PathBuf::from(last)),
             Self::Paths(at) => *at(target) = values.iter().map(PathBuf::from).collect(),
+            Self::Servers(at) => *at(target) = servers(values)?,
             Self::Switch(at) => {
                 *at(target) = match last {
                     "true" => true,
@@ -119,9 +129,33 @@ impl Field {
                     .map(|path| quoted(&path.display().to_string()))
                     .collect(),
             ),
+            Self::Servers(at) if at(target).is_empty() => return None,
+            Self::Servers(at) => {
+                let servers = at(target).iter();
+                let servers = servers.map(|(id, address)| format!("{id} = {}", quoted(address)));
+                format!("{{ {} }}", servers.collect::<Vec<_>>().join(", "))
+            }
             Self::Switch(at) => at(target).to_string(),
         })
     }
+}
+
+/// Servers, each written as `ID=ADDRESS`. Whether the addresses can be used is not checked here.
+fn servers(texts: &[String]) -> Result<BTreeMap<u64, String>, String> {
+    let mut servers = BTreeMap::new();
+    for text in texts {
+        let (id, address) = text
+            .split_once('=')
+            .and_then(|(id, address)| Some((id.trim().parse().ok()?, address.trim())))
+            .filter(|(_, address)| !address.is_empty())
+            .ok_or_else(|| {
+                format!("'{text}' names no server; write ID=HOST:PORT, like 1=127.0.0.1:2888")
+            })?;
+        if servers.insert(id, address.to_owned()).is_some() {
+            return Err(format!("'{text}' names server {id} a second time; leave one"));
+        }
+    }
+    Ok(servers)
 }
 
 fn number<N: std::str::FromStr>(text: &str, wanted: &str) -> Result<N, String> {

@@ -3,7 +3,7 @@
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
 
-use super::{Field, Flag, Given, SETTINGS, Setting, Target};
+use super::{Field, Flag, Given, SETTINGS, Setting, Target, setting};
 
 /// The flags that were given.
 #[derive(Debug, Default)]
@@ -17,8 +17,15 @@ impl SettingFlags {
         self.given.iter().map(|(name, values)| Given {
             setting: name,
             values: values.clone(),
-            origin: format!("--{}", name.replace('_', "-")),
+            origin: format!("--{}", setting(name).flag_name()),
         })
+    }
+
+    /// The value that counts of the flag of this setting.
+    pub(super) fn last(&self, setting: &str) -> Option<&str> {
+        let mut given = self.given.iter();
+        let (_, values) = given.find(|(name, _)| *name == setting)?;
+        values.last().map(String::as_str)
     }
 }
 
@@ -42,7 +49,9 @@ fn flag(setting: &'static Setting, value_name: &'static str) -> Arg {
             field.check(text).map(|()| text.to_owned())
         }));
     match field {
-        Field::Texts(_) => arg.action(ArgAction::Append).value_delimiter(','),
+        Field::Texts(_) | Field::Servers(_) => {
+            arg.action(ArgAction::Append).value_delimiter(',')
+        }
         Field::Paths(_) => arg.action(ArgAction::Append),
         _ => arg,
     }
@@ -53,7 +62,9 @@ impl clap::Args for SettingFlags {
         SETTINGS
             .iter()
             .filter_map(|setting| match setting.flag {
-                Flag::Own(value_name) => Some(flag(setting, value_name)),
+                Flag::Own(value_name) | Flag::Named(_, value_name) => {
+                    Some(flag(setting, value_name))
+                }
                 Flag::OfEveryVerb => None,
             })
             .fold(command, Command::arg)

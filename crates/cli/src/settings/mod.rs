@@ -10,6 +10,7 @@
 //! | `flags` | the settings as flags |
 //! | `toml_file` | `baton.toml` |
 //! | `zoo_cfg` | ZooKeeper's `zoo.cfg` |
+//! | `server_line` | one line `server.N` of it |
 //! | `table` | the one definition of every setting |
 //! | `field` | the type of a setting, and its field |
 //! | `properties` | Java's properties format |
@@ -19,6 +20,7 @@ mod field;
 mod flags;
 mod properties;
 mod protections;
+mod server_line;
 mod table;
 pub(crate) mod toml_file;
 mod zoo_cfg;
@@ -28,7 +30,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use baton_server::{Options, StartError};
+use baton_server::{EnsembleOptions, Options, StartError};
 
 pub(crate) use field::Field;
 pub(crate) use flags::SettingFlags;
@@ -42,6 +44,9 @@ use crate::folders;
 pub(crate) struct Target {
     /// The server's own settings.
     pub(crate) options: Options,
+    /// The servers that are to be one with this one. [`Options::ensemble`] is set from it once all
+    /// settings are known.
+    ensemble: EnsembleOptions,
     /// The data folder; the user's own if there is none.
     pub(crate) data_dir: Option<PathBuf>,
     /// Whether nothing is kept.
@@ -72,6 +77,8 @@ pub(crate) struct FromFile {
     given: Vec<Given>,
     /// Keys that have no effect, each with what Baton does instead.
     instead: Vec<(String, &'static str)>,
+    /// Lines that `conf` shows.
+    conf_lines: Vec<(String, String)>,
     /// Whether it is a zoo.cfg, which has to name a folder and a port.
     is_zoo_cfg: bool,
 }
@@ -82,7 +89,9 @@ pub(crate) struct Settings {
     target: Target,
     origins: BTreeMap<&'static str, String>,
     /// One line that names what the file says and the server does otherwise.
-    pub(crate) warning: Option<String>,
+    warning: Option<String>,
+    /// One line about a number of servers that is a bad choice.
+    advice: Option<String>,
 }
 
 impl Settings {
@@ -99,12 +108,14 @@ impl Settings {
             target: Target::default(),
             origins: BTreeMap::new(),
             warning: None,
+            advice: None,
         };
         let mut is_zoo_cfg = false;
         if let Some(file) = file {
-            let said = read(file)?;
+            let said = read(file, flags.last("server_id"))?;
             is_zoo_cfg = said.is_zoo_cfg;
             settings.warning = warning(file, &said.instead);
+            settings.target.options.conf_lines = said.conf_lines;
             for given in said.given {
                 settings.put(given)?;
             }
@@ -166,12 +177,51 @@ impl Settings {
             let folder = folders::data(self.target.data_dir.as_deref())?;
             self.target.data_dir = Some(folder);
         }
+        self.settle_ensemble()?;
         self.target.options.check().map_err(|error| match error {
             StartError::Setting { setting, remedy } => {
                 Failure::usage(format!("{} {remedy}", self.named(setting)))
             }
             error => Failure::usage(error.to_string()),
         })
+    }
+
+    /// Makes the server one of several, if more than one is named. One alone stands alone, as in
+    /// ZooKeeper.
+    fn settle_ensemble(&mut self) -> Result<(), Failure> {
+        let ensemble = &self.target.ensemble;
+        let id = u64::from(self.target.options.server_id);
+        let servers = ensemble.servers.len();
+        let refuse = |setting: &str, remedy: &str| {
+            Err(Failure::usage(format!("{} {remedy}", self.named(setting))))
+        };
+        if servers == 0 && ensemble.listen.is_some() {
+            return refuse("ensemble.listen", "has no meaning without ensemble.servers");
+        }
+        if servers == 1 && !ensemble.servers.contains_key(&id) {
+            let settings = "server_id, ensemble.servers";
+            return refuse(settings, "must agree: the only server is another one");
+        }
+        if servers <= 1 {
+            return Ok(());
+        }
+        if self.target.ephemeral {
+            return refuse(
+                "ephemeral",
+                "is not possible in an ensemble: a server that has lost its data may not vote \
+                 again; keep the data in a folder, or leave ensemble.servers out",
+            );
+        }
+        if servers.is_multiple_of(2) {
+            let tolerated = (servers - 1) / 2;
+            self.advice = Some(format!(
+                "an ensemble of {servers} servers goes on after the failure of {tolerated}, no \
+                 more than one of {} does; take an odd number of servers",
+                servers - 1
+            ));
+        }
+        self.target.options.ensemble = Some(self.target.ensemble.clone());
+        Ok(())
     }
 
     /// These settings, separated by commas, with their values and origins; only those
@@ -192,6 +242,12 @@ impl Settings {
             format!("{name}{value} ({origin})")
         });
         named.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is to be said about the settings, one line each.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &str> {
+        let all = [&self.warning, &self.advice];
+        all.into_iter().filter_map(|line| line.as_deref())
     }
 
     /// The settings as they are to be used.
@@ -235,7 +291,8 @@ pub(crate) struct Shown<'a> {
     origin: &'a str,
 }
 
-fn read(file: &Path) -> Result<FromFile, Failure> {
+/// Reads a file. `server_id` is the flag that says which of its servers this one is.
+fn read(file: &Path, server_id: Option<&str>) -> Result<FromFile, Failure> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::usage(format!(
@@ -248,7 +305,7 @@ fn read(file: &Path) -> Result<FromFile, Failure> {
     let said = if is_toml {
         toml_file::read(&name.to_string(), &text)
     } else {
-        zoo_cfg::read(&name.to_string(), &text)
+        zoo_cfg::read(&name.to_string(), &text, server_id)
     };
     said.map_err(Failure::usage)
 }

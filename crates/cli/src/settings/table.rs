@@ -9,6 +9,8 @@ use super::zoo_keys::Unit;
 pub(crate) enum Flag {
     /// By its own flag, `--` and its name with dashes, whose value is called this in help.
     Own(&'static str),
+    /// By a flag of this name, whose value is called this in help.
+    Named(&'static str, &'static str),
     /// By `--data-dir`, which every verb has.
     OfEveryVerb,
 }
@@ -30,7 +32,10 @@ pub(crate) struct Setting {
 impl Setting {
     /// The flag, without the dashes in front.
     pub(crate) fn flag_name(&self) -> String {
-        self.name.replace('_', "-")
+        match self.flag {
+            Flag::Named(name, _) => name.to_owned(),
+            Flag::Own(_) | Flag::OfEveryVerb => self.name.replace('_', "-"),
+        }
     }
 }
 
@@ -254,7 +259,35 @@ pub(crate) static SETTINGS: &[Setting] = &[
         flag: Flag::Own("N"),
         zoo: None,
         field: Field::Small(|to| &mut to.options.server_id),
-        help: "The first byte of every session id, to tell servers apart",
+        help: "The first byte of every session id, to tell servers apart; in an ensemble this server's id",
+    },
+    Setting {
+        name: "ensemble.servers",
+        flag: Flag::Named("server", "ID=HOST:PORT"),
+        zoo: Some(("server.N", Unit::Text)),
+        field: Field::Servers(|to| &mut to.ensemble.servers),
+        help: "A server of the ensemble that this one belongs to, itself among them: its id, and where the others reach it. May be repeated",
+    },
+    Setting {
+        name: "ensemble.listen",
+        flag: Flag::Named("peer-listen", "HOST:PORT"),
+        zoo: None,
+        field: Field::Text(|to| &mut to.ensemble.listen),
+        help: "Listen here for the other servers; without it, on this server's address in ensemble.servers",
+    },
+    Setting {
+        name: "ensemble.allow_plain_peers",
+        flag: Flag::Named("allow-plain-peers", ""),
+        zoo: None,
+        field: Field::Switch(|to| &mut to.ensemble.allow_plain_peers),
+        help: "Let servers talk over other addresses than loopback's, with neither encryption nor authentication",
+    },
+    Setting {
+        name: "ensemble.tick",
+        flag: Flag::Named("consensus-tick", "DUR"),
+        zoo: None,
+        field: Field::Duration(|to| &mut to.ensemble.tick),
+        help: "The step of elections: a heartbeat every 2, an election after 18 to 28 without one",
     },
     Setting {
         name: "exit_when_idle",

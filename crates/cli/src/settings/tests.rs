@@ -165,7 +165,11 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
             "zoo.cfg:2: snapCount=many",
         ),
         ("zoo.cfg", "dataDir", "zoo.cfg:1: 'dataDir' is no key=value"),
-        ("zoo.cfg", "server.1=a:1:2\nserver.2=b:1:2", "runs alone"),
+        (
+            "zoo.cfg",
+            "server.1=a:1:2\nserver.2=b:1:2",
+            "names 2 servers and no dataDir",
+        ),
         ("zoo.cfg", "tickTime=0", "zoo.cfg:1: tickTime=0 is no tick"),
         (
             "zoo.cfg",
@@ -188,6 +192,47 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
             "baton.toml",
             "\n[server]\ntick = \"1s\"",
             "baton.toml:2 server: a baton.toml has no tables",
+        ),
+        (
+            "baton.toml",
+            "[ensemble]\nservers = 3",
+            "baton.toml:2 ensemble.servers: '3' names no server; write ID=HOST:PORT",
+        ),
+        (
+            "baton.toml",
+            "[ensemble]\nservers = { 1 = 2888 , 2 = [] }",
+            "baton.toml:2 ensemble.servers: the value is a table; write a table of addresses by id",
+        ),
+        (
+            "baton.toml",
+            "[ensemble]\n\nserver = \"1=a:1\"",
+            "baton.toml:3 ensemble.server: unknown setting; a similar one exists: ensemble.servers",
+        ),
+        (
+            "baton.toml",
+            "ensemble.listen = \"127.0.0.1:1\"",
+            "has no meaning without ensemble.servers",
+        ),
+        (
+            "baton.toml",
+            "ensemble.servers = { 2 = \"127.0.0.1:1\" }",
+            "must agree: the only server is another one",
+        ),
+        (
+            "baton.toml",
+            "ephemeral = true\nlisten = \"127.0.0.1:1\"\n\
+             [ensemble.servers]\n1 = \"127.0.0.1:1\"\n2 = \"127.0.0.1:2\"",
+            "ephemeral = true (baton.toml:1 ephemeral) is not possible in an ensemble",
+        ),
+        (
+            "baton.toml",
+            "[ensemble.servers]\n1 = \"127.0.0.1:1\"\n2 = \"127.0.0.1:1\"",
+            "(baton.toml:1 ensemble.servers) must not have one address twice",
+        ),
+        (
+            "baton.toml",
+            "[ensemble.servers]\n1 = \"127.0.0.1:1\"\n2 = \"zk2:1\"",
+            "ensemble.allow_plain_peers = false (default) must be true (baton serve --allow-plain-peers)",
         ),
         (
             "baton.toml",
@@ -398,6 +443,199 @@ fn the_admin_server_and_the_metrics_of_a_zoo_cfg_become_http_addresses() {
     );
     let refused = load("zoo.cfg", &format!("{ZOO}admin.serverPort=x\n"), &[]);
     assert!(refused.unwrap_err().contains("no port"));
+}
+
+/// A dataDir with this content of its file `myid`, and a zoo.cfg for it: these lines, and the
+/// address of the clients.
+fn load_member(myid: Option<&str>, lines: &str, flags: &[&str]) -> Result<Settings, String> {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(myid) = myid {
+        std::fs::write(folder.path().join("myid"), myid).unwrap();
+    }
+    let text = format!("dataDir={}\n{lines}", folder.path().display());
+    load("zoo.cfg", &text, flags)
+}
+
+const THREE: &str = "clientPort=2181\nserver.1=127.0.0.1:2888:3888\nserver.2=localhost:2889:3889:participant\n\
+                     server.3=[::1]:2890:3890\n";
+
+#[test]
+fn the_servers_of_a_zoo_cfg_are_an_ensemble_and_myid_says_which_one_this_is() {
+    let text = format!("initLimit=10\nstandaloneEnabled=false\nsyncLimit=5\nelectionAlg=3\n{THREE}");
+    let settings = load_member(Some("2\n"), &text, &[]).unwrap();
+    let options = &settings.target().options;
+    assert_eq!(options.server_id, 2);
+    assert!(origin(&settings, "server_id").ends_with("/myid"));
+    let ensemble = options.ensemble.as_ref().unwrap();
+    let servers: Vec<_> = ensemble.servers.iter().map(|(id, at)| (*id, at.as_str())).collect();
+    assert_eq!(
+        servers,
+        [(1, "127.0.0.1:2888"), (2, "localhost:2889"), (3, "[::1]:2890")]
+    );
+    assert_eq!(ensemble.listen, None);
+    assert!(!ensemble.allow_plain_peers);
+    assert!(origin(&settings, "ensemble.servers").contains("server.1, "));
+    assert_eq!(options.listen, ["*:2181"]);
+    let shown: Vec<_> = options.conf_lines.iter().map(|(name, _)| name.as_str()).collect();
+    let wanted = ["initLimit", "syncLimit", "electionPort", "server.1", "server.2", "server.3"];
+    assert_eq!(shown, wanted);
+    assert_eq!(options.conf_lines[2].1, "3889");
+    assert_eq!(options.conf_lines[4].1, "localhost:2889:3889:participant");
+    let warnings: Vec<_> = settings.warnings().collect();
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    assert!(
+        warning.ends_with("without effect: initLimit, syncLimit, electionAlg (servers agree in Baton's own way: one vote each, times by ensemble.tick)"),
+        "{warning}"
+    );
+    // A flag outweighs the file.
+    let settings = load_member(Some("2"), THREE, &["--server-id", "3"]).unwrap();
+    assert_eq!(settings.target().options.server_id, 3);
+    assert_eq!(origin(&settings, "server_id"), "--server-id");
+}
+
+#[test]
+fn the_address_for_clients_is_that_of_the_servers_own_line_which_the_port_must_not_contradict() {
+    let with = |id: &str, lines: &str| {
+        let lines = format!("{lines}server.2=localhost:2889:3889\n");
+        load_member(Some(id), &lines, &[]).map(|settings| settings.target().options.listen.clone())
+    };
+    let own = |client: &str| format!("server.1=127.0.0.1:2888:3888;{client}\n");
+    assert_eq!(with("1", &own("2181")).unwrap(), ["*:2181"]);
+    assert_eq!(with("1", &own("127.0.0.1:2181")).unwrap(), ["127.0.0.1:2181"]);
+    // A port alone is every address, and the line says which of them.
+    let both = format!("clientPort=2181\n{}", own("127.0.0.1:2181"));
+    assert_eq!(with("1", &both).unwrap(), ["127.0.0.1:2181"]);
+    assert_eq!(with("2", &both).unwrap(), ["*:2181"]);
+    for text in [
+        format!("clientPort=2182\n{}", own("2181")),
+        format!("clientPort=2181\nclientPortAddress=10.0.0.1\n{}", own("2181")),
+    ] {
+        let refused = with("1", &text).unwrap_err();
+        assert!(refused.contains("write the same in both"), "{refused}");
+    }
+    let refused = with("2", &own("2181")).unwrap_err();
+    assert!(refused.contains("add clientPort=2181"), "{refused}");
+}
+
+#[test]
+fn a_list_of_servers_that_cannot_be_is_refused_with_its_lines_and_the_remedy() {
+    for (myid, lines, complaint) in [
+        (None, THREE, "names 3 servers, and /"),
+        (None, THREE, "write the number of this server's line into it"),
+        (Some("one"), THREE, "'one' is not a number from 1 to 127"),
+        (Some(""), THREE, "'' is not a number"),
+        (Some("128"), THREE, "'128' is not a number from 1 to 127"),
+        (Some("4"), THREE, "this is server 4, and "),
+        (Some("4"), THREE, "has the servers 1, 2, 3; correct"),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.1=127.0.0.1:3:4\n",
+            "zoo.cfg:4: server.1=127.0.0.1:3:4 names server 1 a second time, after ",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:1:4\n",
+            "must not have one address twice",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.200=127.0.0.1:2:4\n",
+            "must have ids between 1 and 127",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.two=127.0.0.1:2:4\n",
+            "zoo.cfg:4: server.two=127.0.0.1:2:4: there is no number behind server.",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1\n",
+            "zoo.cfg:4: server.2=127.0.0.1 has no host and port",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:3:observer\n",
+            "zoo.cfg:4 server.2: it makes a server an observer, which Baton does not have yet",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\npeerType=observer\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:3\n",
+            "zoo.cfg:3 peerType: it makes a server an observer",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=0.0.0.0:1:2\nserver.2=127.0.0.1:2:3\n",
+            "quorumListenOnAllIPs=true",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nserver.1=zk1:1:2\nserver.2=zk2:2:3\n",
+            "neither encrypted nor authenticated",
+        ),
+        (
+            Some("1"),
+            "clientPort=1\nquorumListenOnAllIPs=true\nserver.1=127.0.0.1:1:2\nserver.2=127.0.0.1:2:3\n",
+            "baton serve --allow-plain-peers",
+        ),
+    ] {
+        let refused = load_member(myid, lines, &[]).map(drop).unwrap_err();
+        assert!(refused.contains(complaint), "{lines}: {refused}");
+        assert!(!refused.contains('\n'), "{refused}");
+    }
+    let lines = "clientPort=1\nquorumListenOnAllIPs=true\nserver.1=zk1:1:2\nserver.2=zk2:2:3\n";
+    let settings = load_member(Some("1"), lines, &["--allow-plain-peers"]).unwrap();
+    let ensemble = settings.target().options.ensemble.clone().unwrap();
+    assert_eq!(ensemble.listen.as_deref(), Some("*:1"));
+    let warnings: Vec<_> = settings.warnings().collect();
+    assert_eq!(
+        warnings,
+        [
+            "an ensemble of 2 servers goes on after the failure of 0, no more than one of 1 does; \
+             take an odd number of servers"
+        ]
+    );
+}
+
+#[test]
+fn one_server_line_stands_alone_and_needs_no_myid() {
+    let lines = "clientPort=2181\nserver.5=zk1:2888:3888\n";
+    let settings = load_member(None, lines, &[]).unwrap();
+    let options = &settings.target().options;
+    assert_eq!((&options.ensemble, options.server_id), (&None, 1));
+    assert!(options.conf_lines.is_empty());
+    assert_eq!(options.listen, ["*:2181"]);
+}
+
+#[test]
+fn an_ensemble_is_named_alike_by_a_baton_toml_and_by_flags() {
+    let text = "server_id = 2\n[ensemble]\nlisten = \"127.0.0.1:9\"\ntick = \"50ms\"\n\
+                [ensemble.servers]\n1 = \"127.0.0.1:1\"\n10 = \"127.0.0.1:3\"\n2 = \"127.0.0.1:2\"\n";
+    let from_file = load("baton.toml", text, &[]).unwrap();
+    assert_eq!(
+        origin(&from_file, "ensemble.tick"),
+        origin(&from_file, "ensemble.listen")
+            .replace(":3 ", ":4 ")
+            .replace("listen", "tick")
+    );
+    let flags = flags(&[
+        "--server-id=2",
+        "--server=1=127.0.0.1:1",
+        "--server=2=127.0.0.1:2,10=127.0.0.1:3",
+        "--peer-listen=127.0.0.1:9",
+        "--consensus-tick=50ms",
+    ]);
+    let from_flags = Settings::load(None, &flags, Some(Path::new("/x"))).unwrap();
+    let one = from_file.target().options.ensemble.clone().unwrap();
+    let two = from_flags.target().options.ensemble.clone().unwrap();
+    assert_eq!(one, two);
+    assert_eq!(one.servers.keys().copied().collect::<Vec<_>>(), [1, 2, 10]);
+    assert_eq!(one.tick, Duration::from_millis(50));
+    assert_eq!(origin(&from_flags, "ensemble.servers"), "--server");
+    // What is printed is read back.
+    let again = load("baton.toml", &from_flags.to_toml(), &[]).unwrap();
+    assert_eq!(again.target().options.ensemble, Some(two));
 }
 
 /// The tables of `docs/user/operations.md`.

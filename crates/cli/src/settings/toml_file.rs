@@ -1,11 +1,14 @@
-//! Reads `baton.toml`: the settings under their own names, values as TOML has them. An unknown key
-//! is refused: the file is Baton's own, and what is in it is meant.
+//! Reads `baton.toml`: the settings under their own names, values as TOML has them. A name with a
+//! dot stands in the table `[ensemble]`. An unknown key is refused: the file is Baton's own, and
+//! what is in it is meant.
 
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::{FromFile, Given, SETTINGS};
 
+/// The only table.
+const TABLE: &str = "ensemble";
 /// Names less alike than this are not suggested: the threshold of the argument parser for flags.
 const ALIKE: f64 = 0.7;
 
@@ -18,6 +21,7 @@ pub(crate) struct LocatedKey {
 }
 
 /// Reads the keys of a file in its order, so that the first mistake in it is the one that is named.
+/// Keys inside `within`, a table, have its name and a dot before theirs.
 ///
 /// # Errors
 /// One line that names the file, the line and what to write, such as `example`.
@@ -25,6 +29,7 @@ pub(crate) fn located_keys(
     name: &str,
     text: &str,
     example: &str,
+    within: Option<&str>,
 ) -> Result<Vec<LocatedKey>, String> {
     let unreadable = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| line_at(text, span.start));
@@ -33,15 +38,28 @@ pub(crate) fn located_keys(
     };
     let mut table: Table = text.parse().map_err(unreadable)?;
     let places = DeTable::parse(text).map_err(unreadable)?;
-    let mut places: Vec<_> = places.get_ref().keys().collect();
-    places.sort_by_key(|key| key.span().start);
-    let located = places.into_iter().filter_map(|place| {
-        let key: &str = place.get_ref();
-        Some(LocatedKey {
-            value: table.remove(key)?,
-            at: format!("{name}:{} {key}", line_at(text, place.span().start)),
-            key: key.to_owned(),
-        })
+    let mut located = Vec::new();
+    for (place, value) in places.get_ref() {
+        let outer: &str = place.get_ref();
+        let Some(whole) = table.remove(outer) else {
+            continue;
+        };
+        match (value.get_ref(), whole) {
+            (DeValue::Table(places), Value::Table(mut values)) if within == Some(outer) => {
+                located.extend(places.keys().filter_map(|place| {
+                    let inner: &str = place.get_ref();
+                    let value = values.remove(inner)?;
+                    Some((place.span().start, format!("{outer}.{inner}"), value))
+                }));
+            }
+            (_, value) => located.push((place.span().start, outer.to_owned(), value)),
+        }
+    }
+    located.sort_by_key(|(start, ..)| *start);
+    let located = located.into_iter().map(|(start, key, value)| LocatedKey {
+        at: format!("{name}:{} {key}", line_at(text, start)),
+        key,
+        value,
     });
     Ok(located.collect())
 }
@@ -52,12 +70,17 @@ pub(crate) fn located_keys(
 /// One line that names the file, the line, the key and the remedy.
 pub(super) fn read(name: &str, text: &str) -> Result<FromFile, String> {
     let mut said = FromFile::default();
-    for LocatedKey { key, value, at } in located_keys(name, text, "tick = \"200ms\"")? {
+    let keys = located_keys(name, text, "tick = \"200ms\"", Some(TABLE))?;
+    for LocatedKey { key, value, at } in keys {
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == key) else {
             return Err(format!("{at}: {}", unknown(&key, &value)));
         };
         let values: Option<Vec<String>> = match &value {
             Value::Array(values) if setting.field.takes_many() => values.iter().map(one).collect(),
+            Value::Table(servers) if setting.field.is_table() => servers
+                .iter()
+                .map(|(id, address)| Some(format!("{id}={}", one(address)?)))
+                .collect(),
             Value::Integer(_) if setting.field.refuses_numbers() => None,
             value => one(value).map(|one| vec![one]),
         };
@@ -85,8 +108,9 @@ fn line_at(text: &str, byte: usize) -> usize {
 /// The message for an unknown key.
 fn unknown(key: &str, value: &Value) -> String {
     if value.is_table() {
-        return "a baton.toml has no tables; write the settings without a [header] above them"
-            .to_owned();
+        return format!(
+            "a baton.toml has no tables but [{TABLE}]; write the settings without a [header] above them"
+        );
     }
     // A flag's name, or one of another file's style, means the same setting.
     let plain = key.to_ascii_lowercase().replace('-', "_");

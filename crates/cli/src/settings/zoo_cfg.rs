@@ -2,27 +2,39 @@
 //! file that cannot be served at all is refused.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::properties::{Entry, entries};
 use super::protections::Asked;
-use super::zoo_keys::{ALONE, Unit, instead};
+use super::server_line::ServerLine;
+use super::zoo_keys::{ALONE, TOGETHER, Unit, instead};
 use super::{FromFile, Given, SETTINGS};
 
 /// ZooKeeper's own defaults, where a file leaves something out.
 const TICK_MS: u64 = 3000;
 const MAX_CONNECTIONS_PER_ADDRESS: &str = "60";
 /// Every address, of IPv6 and IPv4: where ZooKeeper listens if the file names no address.
-const ANY: &str = "*";
+pub(super) const ANY: &str = "*";
 /// Session timeouts of no other mention, in ticks.
 const TIMEOUT_TICKS: [(&str, u64); 2] = [("min_session_timeout", 2), ("max_session_timeout", 20)];
 
-/// Reads the file of this name.
+/// The file in the dataDir that says which of the servers this one is.
+const MYID: &str = "myid";
+/// Keys that `conf` shows as they stand.
+const SHOWN: [&str; 2] = ["initLimit", "syncLimit"];
+/// Keys that are taken as they are, or mean nothing, where there are several servers.
+const SILENT_TOGETHER: [&str; 3] = ["standaloneEnabled", "quorumListenOnAllIPs", "peerType"];
+
+/// Reads the file of this name. `server_id` says which of its servers this one is; without it, the
+/// file `myid` in the dataDir does.
 ///
 /// # Errors
 /// One line that names the file, the place and the remedy.
-pub(super) fn read(name: &str, text: &str) -> Result<FromFile, String> {
-    let mut reader = Reader::default();
+pub(super) fn read(name: &str, text: &str, server_id: Option<&str>) -> Result<FromFile, String> {
+    let mut reader = Reader {
+        server_id: server_id.map(str::to_owned),
+        ..Reader::default()
+    };
     reader.take_all(name, text)?;
     reader.finish(name)
 }
@@ -37,11 +49,28 @@ struct Reader {
     tick_ms: Option<(u64, String)>,
     port: Option<Placed>,
     address: Option<String>,
-    /// The client address in the line of a single server.
+    /// The client address in the line of this server.
     server_address: Option<Placed>,
-    servers: usize,
+    servers: BTreeMap<u64, NamedServer>,
+    /// Which of them this is, where a flag says so.
+    server_id: Option<String>,
+    /// The dataDir as it stands.
+    folder: Option<PathBuf>,
+    /// Whether this server listens for others on every address; the origin.
+    on_every_address: Option<String>,
+    /// That this server is to be an observer; the origin.
+    observes: Option<String>,
+    conf_lines: Vec<(String, String)>,
     http: Http,
     asked: Asked,
+}
+
+/// A line `server.N`.
+struct NamedServer {
+    line: ServerLine,
+    /// As it stands.
+    value: String,
+    origin: String,
 }
 
 /// The admin server and the Prometheus provider: one and the same here.
@@ -85,7 +114,7 @@ impl Http {
 
 /// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a
 /// port. To Java, no address and every address of IPv4 are the same: every address, of IPv6 too.
-fn with_port(address: &str, port: &str) -> String {
+pub(super) fn with_port(address: &str, port: &str) -> String {
     if matches!(address, "0.0.0.0" | "::" | "[::]") {
         format!("{ANY}:{port}")
     } else if address.contains(':') && !address.starts_with('[') {
@@ -96,7 +125,7 @@ fn with_port(address: &str, port: &str) -> String {
 }
 
 /// A port's number.
-fn port(value: &str) -> Result<String, String> {
+pub(super) fn port(value: &str) -> Result<String, String> {
     match value.parse::<u16>() {
         Ok(port) => Ok(port.to_string()),
         Err(_) => Err(format!("{value} is no port; give a number up to 65535")),
@@ -129,6 +158,12 @@ impl Reader {
                 .filter(|(known, _)| *known == key)
                 .map(|(_, unit)| (setting, unit))
         });
+        if key == "dataDir" {
+            self.folder = Some(PathBuf::from(value));
+        }
+        if SHOWN.contains(&key) {
+            self.conf_lines.push((key.to_owned(), value.to_owned()));
+        }
         if let Some((setting, unit)) = setting {
             return self.take_setting(setting.name, unit, value, origin, key);
         }
@@ -161,26 +196,45 @@ impl Reader {
                 self.take_all(value, &text)
                     .map_err(|what| format!("{value}: {what}"))?;
             }
-            _ if key.starts_with("server.") => {
-                self.servers += 1;
-                // host:2888:3888[:role][;[address:]port]
-                if let Some((_, client)) = value.split_once(';') {
-                    let client = client.split(';').next().unwrap_or_default();
-                    let whole = if let Some((address, port)) = client.rsplit_once(':') {
-                        with_port(address, port)
-                    } else {
-                        format!("{ANY}:{client}")
-                    };
-                    self.server_address = Some((whole, origin));
-                }
-            }
-            "version" if self.servers > 0 => {}
+            _ if key.starts_with("server.") => self.take_server(key, value, origin)?,
+            "version" if !self.servers.is_empty() => {}
             _ => {
+                match key {
+                    "quorumListenOnAllIPs" => {
+                        let all = value.eq_ignore_ascii_case("true");
+                        self.on_every_address = all.then_some(origin);
+                    }
+                    "peerType" => {
+                        let observer = value.eq_ignore_ascii_case("observer");
+                        self.observes = observer.then_some(origin);
+                    }
+                    _ => {}
+                }
                 if let Some(reason) = instead(key, value) {
                     self.instead.push((key.to_owned(), reason));
                 }
             }
         }
+        Ok(())
+    }
+
+    fn take_server(&mut self, key: &str, value: &str, origin: String) -> Result<(), String> {
+        let id = key.split_once('.').and_then(|(_, id)| id.parse().ok());
+        let id: u64 = id.ok_or_else(|| {
+            format!("{value}: there is no number behind server.; write server.1 to server.127")
+        })?;
+        if let Some(other) = self.servers.get(&id) {
+            return Err(format!(
+                "{value} names server {id} a second time, after {}; leave one",
+                other.origin
+            ));
+        }
+        let named = NamedServer {
+            line: ServerLine::read(value)?,
+            value: value.to_owned(),
+            origin,
+        };
+        self.servers.insert(id, named);
         Ok(())
     }
 
@@ -216,14 +270,10 @@ impl Reader {
         for (key, missing) in self.asked.switched_off() {
             self.instead.push((key.to_owned(), missing));
         }
-        if self.servers > 1 {
-            return Err(format!(
-                "{name}: it names {} servers, and baton serve runs alone; leave one server line or none",
-                self.servers
-            ));
-        }
-        if self.servers == 1 && self.port.is_some() && self.server_address.is_some() {
-            self.instead.push(("server".to_owned(), ALONE));
+        if self.servers.len() > 1 {
+            self.join(name)?;
+        } else {
+            self.stand_alone();
         }
         if let Some(given) = self.listen() {
             self.given.insert("listen", given);
@@ -250,8 +300,126 @@ impl Reader {
         Ok(FromFile {
             given: self.given.into_values().collect(),
             instead: self.instead,
+            conf_lines: self.conf_lines,
             is_zoo_cfg: true,
         })
+    }
+
+    /// Where there is one server or none.
+    fn stand_alone(&mut self) {
+        self.conf_lines.clear();
+        let Some(only) = self.servers.values().next() else {
+            return;
+        };
+        let client = only.line.client.clone();
+        self.server_address = client.map(|client| (client, only.origin.clone()));
+        if self.port.is_some() && self.server_address.is_some() {
+            self.instead.push(("server".to_owned(), ALONE));
+        }
+    }
+
+    /// Where there are several servers: which of them this is, and where it listens.
+    fn join(&mut self, name: &str) -> Result<(), String> {
+        let observer = self.servers.values().find(|server| server.line.is_observer);
+        if let Some(at) = observer.map(|server| &server.origin).or(self.observes.as_ref()) {
+            return Err(format!(
+                "{at}: it makes a server an observer, which Baton does not have yet; remove that \
+                 server, or make it a participant"
+            ));
+        }
+        let (id, id_origin) = self.own_id(name)?;
+        let Some(own) = self.servers.get(&id) else {
+            let known: Vec<_> = self.servers.keys().map(u64::to_string).collect();
+            return Err(format!(
+                "{id_origin}: this is server {id}, and {name} has the servers {}; correct one of them",
+                known.join(", ")
+            ));
+        };
+        if let Some(client) = &own.line.client {
+            if let Some((number, at)) = &self.port {
+                let whole = with_port(self.address.as_deref().unwrap_or(ANY), number);
+                let is_same_port = client.ends_with(&format!(":{number}"));
+                if whole != *client && !(whole.starts_with(ANY) && is_same_port) {
+                    return Err(format!(
+                        "{at}: clients are to connect to {whole}, but {} has {client}; write the \
+                         same in both, or remove one",
+                        own.origin
+                    ));
+                }
+            }
+            // It says more than the port, which agrees with it.
+            self.port = None;
+            self.server_address = Some((client.clone(), own.origin.clone()));
+        }
+        if let Some(port) = &own.line.election_port {
+            let shown = ("electionPort".to_owned(), port.clone());
+            self.conf_lines.push(shown);
+        }
+        if let Some(origin) = self.on_every_address.take() {
+            let port = own.line.address.rsplit(':').next().unwrap_or_default();
+            let listen = Given {
+                setting: "ensemble.listen",
+                values: vec![format!("{ANY}:{port}")],
+                origin,
+            };
+            self.given.insert(listen.setting, listen);
+        }
+        let origins: Vec<_> = self.servers.values().map(|of| of.origin.as_str()).collect();
+        let servers = self.servers.iter();
+        let addresses = servers.clone().map(|(id, of)| format!("{id}={}", of.line.address));
+        let servers_given = Given {
+            setting: "ensemble.servers",
+            values: addresses.collect(),
+            origin: origins.join(", "),
+        };
+        self.conf_lines
+            .extend(servers.map(|(id, of)| (format!("server.{id}"), of.value.clone())));
+        let id_given = Given {
+            setting: "server_id",
+            values: vec![id.to_string()],
+            origin: id_origin,
+        };
+        for given in [servers_given, id_given] {
+            self.given.insert(given.setting, given);
+        }
+        self.instead
+            .retain(|(key, _)| !SILENT_TOGETHER.contains(&key.as_str()));
+        for (_, reason) in &mut self.instead {
+            if *reason == ALONE {
+                *reason = TOGETHER;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of several servers this is, and who says so.
+    fn own_id(&self, name: &str) -> Result<(u64, String), String> {
+        let unknown = format!("{name}: it names {} servers", self.servers.len());
+        let remedy = "write the number of this server's line into it, or give --server-id";
+        let (text, origin) = match (&self.server_id, &self.folder) {
+            (Some(id), _) => (id.clone(), "--server-id".to_owned()),
+            (None, Some(folder)) => {
+                let file = folder.join(MYID);
+                let shown = file.display().to_string();
+                let text = std::fs::read_to_string(&file).map_err(|error| {
+                    format!("{unknown}, and {shown} is to say which of them this is: {error}; {remedy}")
+                })?;
+                (text, shown)
+            }
+            (None, None) => {
+                return Err(format!(
+                    "{unknown} and no dataDir, whose file {MYID} says which of them this is; add \
+                     dataDir=FOLDER, or give --server-id"
+                ));
+            }
+        };
+        let text = text.lines().next().unwrap_or_default().trim();
+        let id = text.parse().ok().filter(|id| (1..=127).contains(id));
+        let id = id.ok_or_else(|| {
+            let shown: String = text.chars().take(40).collect();
+            format!("{origin}: '{shown}' is not a number from 1 to 127; {remedy}")
+        })?;
+        Ok((id, origin))
     }
 
     /// Where clients come in: the port of its own, else the one in the server's line.

@@ -103,6 +103,10 @@ pub(super) const NEAREST: &str = "the nearest value that is possible is taken";
 /// Why the address in a single server's line has no effect.
 pub(super) const ALONE: &str = "a server alone has no ensemble";
 
+/// The same in an ensemble.
+pub(super) const TOGETHER: &str =
+    "servers agree in Baton's own way: one vote each, times by ensemble.tick";
+
 /// All keys of ZooKeeper's that are known and have no setting.
 pub(crate) static WITHOUT: &[Without] = &[
     Without {
