@@ -10,6 +10,7 @@
 //! | `member`, `counter` | groups; shared numbers |
 //! | `ls`, `get`, `set`, `create`, `rm`, `stat`, `watch`, `acl` | znodes |
 //! | `serve`, `wal` | a server; its data folder, printed and checked |
+//! | `dev/` | servers on this machine to try things out |
 //! | `export`, `import` | ZooKeeper's data, to and from a data folder |
 //! | `completions`, `man` | texts for the shell and for `man` |
 
@@ -18,6 +19,7 @@ pub(crate) mod barrier;
 pub(crate) mod completions;
 pub(crate) mod counter;
 pub(crate) mod create;
+pub(crate) mod dev;
 pub(crate) mod elect;
 pub(crate) mod export;
 pub(crate) mod get;

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use baton_server::{Builder, Server, StartError, StorageChoice};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Leave the terminal and the session of the command that started it.
     #[arg(long, hide = true)]
     detached: bool,
+    /// End at once when the process with this id ends, which has started this one.
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with: Option<i32>,
 }
 
 /// Serves until a signal, idleness or a failure ends it.
@@ -62,6 +66,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
         // Fails only for a process that leads a group already, which has left its starter's group
         // then.
         let _ = rustix::process::setsid();
+    }
+    if let Some(parent) = args.end_with {
+        end_with(parent)?;
     }
     let settings = Settings::load(
         args.config.as_deref(),
@@ -118,6 +125,21 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
     })?
 }
 
+/// Has the kernel kill this process when its parent ends.
+fn end_with(parent: i32) -> Result<(), Failure> {
+    let tied = set_parent_process_death_signal(Some(Signal::KILL));
+    tied.map_err(|error| {
+        Failure::baton(format!("cannot be tied to process {parent}: {error}; report this"))
+    })?;
+    // A parent that has ended before sends no signal.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {
+        return Ok(());
+    }
+    Err(Failure::baton(format!(
+        "process {parent}, which has started this server, has ended; start it again"
+    )))
+}
+
 /// Makes the data folder and enters it; a builder with all settings, and the unix sockets for
 /// people to see.
 fn prepare(target: &Target) -> Result<(Builder, Vec<String>), Failure> {
@@ -159,8 +181,8 @@ fn is_users_own(target: &Target) -> bool {
 
 /// Where the size of files is limited (`ulimit -f`), has a write beyond that fail, as on a full
 /// disk, and not end the process.
-fn survive_size_limit() -> Result<Signal, Failure> {
-    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+fn survive_size_limit() -> Result<unix::Signal, Failure> {
+    let kind = SignalKind::from_raw(Signal::XFSZ.as_raw());
     signal(kind)
         .map_err(|error| Failure::baton(format!("cannot handle SIGXFSZ: {error}; report this")))
 }

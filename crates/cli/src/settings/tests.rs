@@ -222,12 +222,12 @@ fn what_cannot_be_served_is_refused_with_its_line_and_the_remedy() {
             "baton.toml",
             "ephemeral = true\nlisten = \"127.0.0.1:1\"\n\
              [ensemble.servers]\n1 = \"127.0.0.1:1\"\n2 = \"127.0.0.1:2\"",
-            "ephemeral = true (baton.toml:1 ephemeral) is not possible in an ensemble",
+            "baton.toml:1 ephemeral) is not possible in an ensemble",
         ),
         (
             "baton.toml",
             "[ensemble.servers]\n1 = \"127.0.0.1:1\"\n2 = \"127.0.0.1:1\"",
-            "(baton.toml:1 ensemble.servers) must not have one address twice",
+            "baton.toml:1 ensemble.servers) must not have one address twice",
         ),
         (
             "baton.toml",

@@ -12,6 +12,7 @@ mod barrier;
 mod bench;
 mod command;
 mod common;
+mod dev;
 mod elect_http;
 mod groups;
 mod health;

@@ -1,0 +1,356 @@
+//! `baton dev`: servers on this machine to try things out, each a process of its own. They end with
+//! this process, also if it is killed.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `mode` | what a server says of itself: leader, follower, alone |
+//! | `server_process` | the process of one server: its start and its end |
+//! | `plan` | how many servers, their ports, folders and configuration files |
+
+mod mode;
+mod plan;
+mod server_process;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use self::mode::Mode;
+use self::plan::{Place, Plan};
+use self::server_process::ServerProcess;
+use crate::context::Context;
+use crate::exit::{self, Failure};
+use crate::signals::{self, Signals};
+
+/// Pause between two looks at the servers while they start.
+const START_INTERVAL: Duration = Duration::from_millis(20);
+/// Pause between two looks at the servers.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// How often in a row no server is the leader before that is said: an election takes less.
+const LEADERLESS: u32 = 10;
+/// How long the list of servers waits for the first leader.
+const FIRST_LEADER: Duration = Duration::from_secs(5);
+/// Pause before a server that has ended is started again, in looks.
+const RESTART_AFTER: u32 = 5;
+
+/// Start servers on this machine to try things out: one, or several that are one.
+///
+/// Each server is a process of its own, with a folder of its own, on free ports of 127.0.0.1. Kill
+/// one with kill -9 and watch the others go on. All of them end with this command. An ensemble of
+/// servers is new in Baton and experimental: its members are fixed, and servers talk to each other
+/// without TLS.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  baton dev                                  one server
+  baton dev --servers 3                      three that are one: an ensemble
+  baton dev --servers 3 --data-dir ./dev     keep the data for the next time
+  baton dev --servers 3 --restart            start a server again that was killed
+  baton lock --servers LIST /demo -- CMD     in another terminal; LIST as printed
+
+It prints the list for --servers, then one line for each server (id, role,
+address, process id, data folder), then one for each server that ends and each
+change of the leader. FOLDER/N.toml is the configuration of server N, and
+FOLDER/N/server.log its log. FOLDER is --data-dir or BATON_DATA_DIR, which keeps
+data and ports, or a new temporary folder that is removed at the end.
+Exit codes: 0 stopped by a signal   2 usage
+            125 a server did not start, or every server has ended")]
+pub(crate) struct Args {
+    /// How many servers to start, 1 to 7 [default: 1, or as many as the data folder has].
+    // The same id as the list of servers that other verbs take, which it replaces here.
+    #[arg(long, value_name = "N")]
+    servers: Option<String>,
+    /// The first port: clients get one for each server from it on, servers among themselves the
+    /// ports after these [default: free ports].
+    #[arg(long, value_name = "PORT")]
+    port_base: Option<u16>,
+    /// Start a server again that has ended.
+    #[arg(long)]
+    restart: bool,
+}
+
+/// Runs the servers until a signal comes or all have ended.
+pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
+    // A list in the environment is for other verbs.
+    let from_flag = context.globals.servers_origin == "--servers";
+    let count = args.servers.as_deref().filter(|_| from_flag);
+    let folder = context.globals.data_dir.as_deref();
+    let plan = Plan::make(folder, count, args.port_base)?;
+    // On this thread from beginning to end: the servers end with the thread that has started them.
+    context.block_on(async {
+        let mut signals = Signals::new()?;
+        let mut dev = Dev::new(plan, args.restart, context);
+        let outcome = tokio::select! {
+            outcome = dev.run() => outcome,
+            number = signals.stop() => Ok(signals::name(number)),
+        };
+        dev.stop().await;
+        let cause = outcome?;
+        context
+            .output
+            .verbose(|| format!("the servers have ended, because of {cause}"));
+        dev.plan.tidy();
+        Ok(exit::OK)
+    })?
+}
+
+/// The list of servers.
+#[derive(Serialize)]
+struct Serving<'a> {
+    event: &'static str,
+    servers: &'a str,
+    data_dir: String,
+    temporary: bool,
+}
+
+/// One server.
+#[derive(Serialize)]
+struct Shown {
+    event: &'static str,
+    server: u64,
+    mode: Option<Mode>,
+    address: String,
+    pid: u32,
+    data_dir: String,
+    config: String,
+}
+
+/// A server that has ended.
+#[derive(Serialize)]
+struct ServerEnded {
+    event: &'static str,
+    server: u64,
+    pid: u32,
+    how: String,
+    restart: bool,
+}
+
+/// A server that was started again.
+#[derive(Serialize)]
+struct ServerStarted {
+    event: &'static str,
+    server: u64,
+    pid: u32,
+}
+
+/// A change of the leader.
+#[derive(Serialize)]
+struct LeaderChanged {
+    event: &'static str,
+    leader: Option<u64>,
+}
+
+/// The servers and what was last said about them.
+struct Dev<'a> {
+    plan: Plan,
+    restart: bool,
+    context: &'a Context,
+    /// In the order of the plan; `None`: it has ended.
+    processes: Vec<Option<ServerProcess>>,
+    /// For each server, the looks since it ended.
+    ended_for: Vec<u32>,
+    leader: Option<u64>,
+    leaderless: u32,
+}
+
+impl<'a> Dev<'a> {
+    fn new(plan: Plan, restart: bool, context: &'a Context) -> Self {
+        Self {
+            processes: Vec::new(),
+            ended_for: vec![0; plan.places.len()],
+            plan,
+            restart,
+            context,
+            leader: None,
+            leaderless: 0,
+        }
+    }
+
+    /// Starts the servers, then reports what becomes of them. Ends only with a failure. Cancelling
+    /// leaves the servers to [`Dev::stop`].
+    async fn run(&mut self) -> Result<String, Failure> {
+        for place in &self.plan.places {
+            let process = ServerProcess::start(&self.plan, place)?;
+            self.processes.push(Some(process));
+        }
+        self.all_serve().await?;
+        let modes = self.first_modes().await;
+        self.show(&modes);
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            self.check_processes()?;
+            let modes = mode::of_all(&self.plan.places).await;
+            self.check_leader(&modes);
+        }
+    }
+
+    /// Waits until every server answers: those of an ensemble wait for each other.
+    async fn all_serve(&mut self) -> Result<(), Failure> {
+        loop {
+            let mut serving = 0;
+            for (process, place) in self.processes.iter_mut().zip(&self.plan.places) {
+                let Some(process) = process else { continue };
+                if let Some(how) = process.ended()? {
+                    return Err(process.start_failure(place.id, &how));
+                }
+                serving += usize::from(process.serves());
+            }
+            if serving == self.plan.places.len() {
+                return Ok(());
+            }
+            tokio::time::sleep(START_INTERVAL).await;
+        }
+    }
+
+    /// The modes of all servers, once one of them is the leader or none is needed.
+    async fn first_modes(&mut self) -> Vec<Option<Mode>> {
+        let until = tokio::time::Instant::now() + FIRST_LEADER;
+        loop {
+            let modes = mode::of_all(&self.plan.places).await;
+            let settled = modes.iter().flatten().any(|mode| *mode != Mode::Follower);
+            if settled || tokio::time::Instant::now() >= until {
+                self.leader = mode::leader(&self.plan.places, &modes);
+                return modes;
+            }
+            tokio::time::sleep(START_INTERVAL).await;
+        }
+    }
+
+    fn show(&self, modes: &[Option<Mode>]) {
+        let output = &self.context.output;
+        let servers = self.plan.connect_string();
+        let folder = self.plan.folder.display();
+        let kept = if self.plan.is_temporary {
+            " (removed when this command ends)"
+        } else {
+            ""
+        };
+        let line = format!("baton: serving; use --servers {servers}; data in {folder}{kept}");
+        let serving = Serving {
+            event: "serving",
+            servers: &servers,
+            data_dir: folder.to_string(),
+            temporary: self.plan.is_temporary,
+        };
+        output.result(&serving, line);
+        let all = self.plan.places.iter().zip(&self.processes).zip(modes);
+        for ((place, process), mode) in all {
+            let shown = Shown {
+                event: "server",
+                server: place.id,
+                mode: *mode,
+                address: place.address(),
+                pid: process.as_ref().map_or(0, ServerProcess::pid),
+                data_dir: self.plan.folder_of(place).display().to_string(),
+                config: self.plan.config_of(place).display().to_string(),
+            };
+            let line = format!(
+                "server {}: {}, {}, pid {}, data in {}",
+                shown.server,
+                mode.map_or("no leader known", Mode::name),
+                shown.address,
+                shown.pid,
+                shown.data_dir
+            );
+            output.result(&shown, line);
+        }
+    }
+
+    /// Reports servers that have ended, and starts them again if that is wanted.
+    fn check_processes(&mut self) -> Result<(), Failure> {
+        for (at, place) in self.plan.places.iter().enumerate() {
+            let (Some(process), Some(ended_for)) =
+                (self.processes.get_mut(at), self.ended_for.get_mut(at))
+            else {
+                continue;
+            };
+            if let Some(running) = process {
+                let Some(how) = running.ended()? else {
+                    continue;
+                };
+                let pid = running.pid();
+                *process = None;
+                *ended_for = 0;
+                self.report_end(place, pid, how);
+                continue;
+            }
+            *ended_for += 1;
+            if self.restart && *ended_for >= RESTART_AFTER {
+                let started = ServerProcess::start(&self.plan, place)?;
+                let pid = started.pid();
+                *process = Some(started);
+                let record = ServerStarted {
+                    event: "started",
+                    server: place.id,
+                    pid,
+                };
+                let line = format!("server {}: started again, pid {pid}", place.id);
+                self.context.output.result(&record, line);
+            }
+        }
+        if !self.restart && self.processes.iter().all(Option::is_none) {
+            return Err(Failure::baton(
+                "every server has ended; start them again with baton dev, or give --restart",
+            ));
+        }
+        Ok(())
+    }
+
+    fn report_end(&self, place: &Place, pid: u32, how: String) {
+        let next = if self.restart {
+            "it is started again".to_owned()
+        } else {
+            let config = self.plan.config_of(place);
+            format!("start it with baton serve --config {}", config.display())
+        };
+        let line = format!("server {}: pid {pid} {how}; {next}", place.id);
+        let record = ServerEnded {
+            event: "ended",
+            server: place.id,
+            pid,
+            how,
+            restart: self.restart,
+        };
+        self.context.output.result(&record, line);
+    }
+
+    /// Reports that another server is the leader, or that none has been for some time.
+    fn check_leader(&mut self, modes: &[Option<Mode>]) {
+        if self.plan.places.len() < 2 {
+            return;
+        }
+        let found = mode::leader(&self.plan.places, modes);
+        self.leaderless = if found.is_some() {
+            0
+        } else {
+            self.leaderless.saturating_add(1)
+        };
+        let changed = match found {
+            Some(_) => found != self.leader,
+            None => self.leader.is_some() && self.leaderless >= LEADERLESS,
+        };
+        if !changed {
+            return;
+        }
+        let line = match found {
+            Some(id) => format!("server {id}: leader"),
+            None => "no server is the leader: writes wait for one".to_owned(),
+        };
+        self.leader = found;
+        let record = LeaderChanged {
+            event: "leader",
+            leader: found,
+        };
+        self.context.output.result(&record, line);
+    }
+
+    /// Stops the servers and waits for their end.
+    async fn stop(&mut self) {
+        let mut running: Vec<_> = self.processes.drain(..).flatten().collect();
+        for process in &running {
+            process.ask_to_stop();
+        }
+        for process in &mut running {
+            process.wait_for_end().await;
+        }
+    }
+}
