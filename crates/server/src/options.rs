@@ -155,7 +155,11 @@ impl EnsembleOptions {
                 "must agree: the id of this server must be among the ids of ensemble.servers",
             );
         }
-        if !self.servers.keys().all(|id| (1..=Self::MAX_ID).contains(id)) {
+        if !self
+            .servers
+            .keys()
+            .all(|id| (1..=Self::MAX_ID).contains(id))
+        {
             return refuse(servers, "must have ids between 1 and 127");
         }
         let addresses = self.servers.values();
@@ -228,7 +232,8 @@ pub(crate) fn host_and_port(address: &str) -> Option<(&str, u16)> {
         None => host,
     };
     let bracketed = address.starts_with('[');
-    let odd = |letter: char| letter.is_whitespace() || letter.is_control() || "/[],;=|".contains(letter);
+    let odd =
+        |letter: char| letter.is_whitespace() || letter.is_control() || "/[],;=|".contains(letter);
     let plain = !host.is_empty() && !host.contains(odd) && (bracketed || !host.contains(':'));
     plain.then_some((host, port))
 }
@@ -471,12 +476,21 @@ mod tests {
             ..of(&[one, two])
         };
         for (ensemble, complaint) in [
-            (of(&[]), "ensemble.servers is not possible: it must name 1 to 7"),
+            (
+                of(&[]),
+                "ensemble.servers is not possible: it must name 1 to 7",
+            ),
             (of(&eight), "must name 1 to 7"),
-            (of(&[one, (3, "127.0.0.1:3")]), "the id of this server must be among"),
+            (
+                of(&[one, (3, "127.0.0.1:3")]),
+                "the id of this server must be among",
+            ),
             (of(&[two, (128, "127.0.0.1:3")]), "ids between 1 and 127"),
             (of(&[two, (0, "127.0.0.1:3")]), "ids between 1 and 127"),
-            (of(&[two, (3, "127.0.0.1")]), "an address HOST:PORT for each"),
+            (
+                of(&[two, (3, "127.0.0.1")]),
+                "an address HOST:PORT for each",
+            ),
             (of(&[two, (3, "LOCALHOST:2")]), "one address twice"),
             (of(&[two, (3, "0.0.0.0:3")]), "not every address"),
             (of(&[two, (3, "*:3")]), "not every address"),

@@ -129,7 +129,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<u8, Failure> {
 fn end_with(parent: i32) -> Result<(), Failure> {
     let tied = set_parent_process_death_signal(Some(Signal::KILL));
     tied.map_err(|error| {
-        Failure::baton(format!("cannot be tied to process {parent}: {error}; report this"))
+        Failure::baton(format!(
+            "cannot be tied to process {parent}: {error}; report this"
+        ))
     })?;
     // A parent that has ended before sends no signal.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent) {

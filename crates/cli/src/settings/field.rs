@@ -152,7 +152,9 @@ fn servers(texts: &[String]) -> Result<BTreeMap<u64, String>, String> {
                 format!("'{text}' names no server; write ID=HOST:PORT, like 1=127.0.0.1:2888")
             })?;
         if servers.insert(id, address.to_owned()).is_some() {
-            return Err(format!("'{text}' names server {id} a second time; leave one"));
+            return Err(format!(
+                "'{text}' names server {id} a second time; leave one"
+            ));
         }
     }
     Ok(servers)

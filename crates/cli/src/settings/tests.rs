@@ -461,23 +461,43 @@ const THREE: &str = "clientPort=2181\nserver.1=127.0.0.1:2888:3888\nserver.2=loc
 
 #[test]
 fn the_servers_of_a_zoo_cfg_are_an_ensemble_and_myid_says_which_one_this_is() {
-    let text = format!("initLimit=10\nstandaloneEnabled=false\nsyncLimit=5\nelectionAlg=3\n{THREE}");
+    let text =
+        format!("initLimit=10\nstandaloneEnabled=false\nsyncLimit=5\nelectionAlg=3\n{THREE}");
     let settings = load_member(Some("2\n"), &text, &[]).unwrap();
     let options = &settings.target().options;
     assert_eq!(options.server_id, 2);
     assert!(origin(&settings, "server_id").ends_with("/myid"));
     let ensemble = options.ensemble.as_ref().unwrap();
-    let servers: Vec<_> = ensemble.servers.iter().map(|(id, at)| (*id, at.as_str())).collect();
+    let servers: Vec<_> = ensemble
+        .servers
+        .iter()
+        .map(|(id, at)| (*id, at.as_str()))
+        .collect();
     assert_eq!(
         servers,
-        [(1, "127.0.0.1:2888"), (2, "localhost:2889"), (3, "[::1]:2890")]
+        [
+            (1, "127.0.0.1:2888"),
+            (2, "localhost:2889"),
+            (3, "[::1]:2890")
+        ]
     );
     assert_eq!(ensemble.listen, None);
     assert!(!ensemble.allow_plain_peers);
     assert!(origin(&settings, "ensemble.servers").contains("server.1, "));
     assert_eq!(options.listen, ["*:2181"]);
-    let shown: Vec<_> = options.conf_lines.iter().map(|(name, _)| name.as_str()).collect();
-    let wanted = ["initLimit", "syncLimit", "electionPort", "server.1", "server.2", "server.3"];
+    let shown: Vec<_> = options
+        .conf_lines
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let wanted = [
+        "initLimit",
+        "syncLimit",
+        "electionPort",
+        "server.1",
+        "server.2",
+        "server.3",
+    ];
     assert_eq!(shown, wanted);
     assert_eq!(options.conf_lines[2].1, "3889");
     assert_eq!(options.conf_lines[4].1, "localhost:2889:3889:participant");
@@ -503,14 +523,20 @@ fn the_address_for_clients_is_that_of_the_servers_own_line_which_the_port_must_n
     };
     let own = |client: &str| format!("server.1=127.0.0.1:2888:3888;{client}\n");
     assert_eq!(with("1", &own("2181")).unwrap(), ["*:2181"]);
-    assert_eq!(with("1", &own("127.0.0.1:2181")).unwrap(), ["127.0.0.1:2181"]);
+    assert_eq!(
+        with("1", &own("127.0.0.1:2181")).unwrap(),
+        ["127.0.0.1:2181"]
+    );
     // A port alone is every address, and the line says which of them.
     let both = format!("clientPort=2181\n{}", own("127.0.0.1:2181"));
     assert_eq!(with("1", &both).unwrap(), ["127.0.0.1:2181"]);
     assert_eq!(with("2", &both).unwrap(), ["*:2181"]);
     for text in [
         format!("clientPort=2182\n{}", own("2181")),
-        format!("clientPort=2181\nclientPortAddress=10.0.0.1\n{}", own("2181")),
+        format!(
+            "clientPort=2181\nclientPortAddress=10.0.0.1\n{}",
+            own("2181")
+        ),
     ] {
         let refused = with("1", &text).unwrap_err();
         assert!(refused.contains("write the same in both"), "{refused}");
@@ -523,7 +549,11 @@ fn the_address_for_clients_is_that_of_the_servers_own_line_which_the_port_must_n
 fn a_list_of_servers_that_cannot_be_is_refused_with_its_lines_and_the_remedy() {
     for (myid, lines, complaint) in [
         (None, THREE, "names 3 servers, and /"),
-        (None, THREE, "write the number of this server's line into it"),
+        (
+            None,
+            THREE,
+            "write the number of this server's line into it",
+        ),
         (Some("one"), THREE, "'one' is not a number from 1 to 127"),
         (Some(""), THREE, "'' is not a number"),
         (Some("128"), THREE, "'128' is not a number from 1 to 127"),

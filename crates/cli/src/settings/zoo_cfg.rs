@@ -321,7 +321,10 @@ impl Reader {
     /// Where there are several servers: which of them this is, and where it listens.
     fn join(&mut self, name: &str) -> Result<(), String> {
         let observer = self.servers.values().find(|server| server.line.is_observer);
-        if let Some(at) = observer.map(|server| &server.origin).or(self.observes.as_ref()) {
+        if let Some(at) = observer
+            .map(|server| &server.origin)
+            .or(self.observes.as_ref())
+        {
             return Err(format!(
                 "{at}: it makes a server an observer, which Baton does not have yet; remove that \
                  server, or make it a participant"
@@ -366,7 +369,9 @@ impl Reader {
         }
         let origins: Vec<_> = self.servers.values().map(|of| of.origin.as_str()).collect();
         let servers = self.servers.iter();
-        let addresses = servers.clone().map(|(id, of)| format!("{id}={}", of.line.address));
+        let addresses = servers
+            .clone()
+            .map(|(id, of)| format!("{id}={}", of.line.address));
         let servers_given = Given {
             setting: "ensemble.servers",
             values: addresses.collect(),
@@ -402,7 +407,9 @@ impl Reader {
                 let file = folder.join(MYID);
                 let shown = file.display().to_string();
                 let text = std::fs::read_to_string(&file).map_err(|error| {
-                    format!("{unknown}, and {shown} is to say which of them this is: {error}; {remedy}")
+                    format!(
+                        "{unknown}, and {shown} is to say which of them this is: {error}; {remedy}"
+                    )
                 })?;
                 (text, shown)
             }

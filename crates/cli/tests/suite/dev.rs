@@ -72,7 +72,10 @@ fn people_read_the_list_for_servers_and_each_server() {
         "{list}"
     );
     let server = running.line();
-    assert!(server.starts_with("server 1: standalone, 127.0.0.1:"), "{server}");
+    assert!(
+        server.starts_with("server 1: standalone, 127.0.0.1:"),
+        "{server}"
+    );
     running.signal("INT");
     assert_eq!(running.end().code, 0);
 }
@@ -108,7 +111,14 @@ fn a_server_is_started_again_where_that_is_wanted_with_its_data_and_its_port() {
     assert_eq!(dev.event()["restart"], true);
     let started = dev.event();
     assert_eq!(started["event"], "started", "{started}");
-    let get = ["get", "/a", "--servers", &dev.servers, "--connect-timeout", "60s"];
+    let get = [
+        "get",
+        "/a",
+        "--servers",
+        &dev.servers,
+        "--connect-timeout",
+        "60s",
+    ];
     let ran = home.run(&get);
     assert_eq!((ran.code, ran.out.trim_end()), (0, "x"), "{ran:?}");
     dev.running.signal("TERM");
@@ -127,7 +137,10 @@ fn a_server_is_started_again_where_that_is_wanted_with_its_data_and_its_port() {
 fn numbers_and_lists_that_are_not_possible_are_refused() {
     let home = Home::new();
     for (args, part) in [
-        (&["dev", "--servers", "9"][..], "'9' is not a number of servers"),
+        (
+            &["dev", "--servers", "9"][..],
+            "'9' is not a number of servers",
+        ),
         (&["dev", "--servers", "a:2181,b:2181"], "1 to 7 of its own"),
         (&["dev", "--port-base", "65535"], "from 1 to 65534"),
     ] {
@@ -160,7 +173,14 @@ fn three_servers_go_on_after_one_is_killed() {
     assert_eq!(home.run(&create).code, 0);
     signal(dev.pids[0], "KILL");
     assert_eq!(dev.event()["event"], "ended");
-    let get = ["get", "/a", "--servers", &dev.servers, "--connect-timeout", "60s"];
+    let get = [
+        "get",
+        "/a",
+        "--servers",
+        &dev.servers,
+        "--connect-timeout",
+        "60s",
+    ];
     let ran = home.run(&get);
     assert_eq!((ran.code, ran.out.trim_end()), (0, "x"), "{ran:?}");
     let ran = home.run(&["create", "/b", "--servers", &dev.servers]);

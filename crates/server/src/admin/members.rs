@@ -145,7 +145,11 @@ pub(crate) mod tests {
     /// State of server 2 of three, which knows this leader; its core does not run.
     pub(crate) fn member(role: Role, leader: Option<u64>) -> Arc<ServerState> {
         let mut state = crate::state::tests::state(Options::default());
-        let servers = [(1, "127.0.0.1:2888"), (2, "[::1]:2889"), (3, "localhost:2890")];
+        let servers = [
+            (1, "127.0.0.1:2888"),
+            (2, "[::1]:2889"),
+            (3, "localhost:2890"),
+        ];
         let options = EnsembleOptions {
             servers: servers.map(|(id, at)| (id, at.to_owned())).into(),
             ..EnsembleOptions::default()
@@ -241,9 +245,17 @@ pub(crate) mod tests {
             active,
             snapshot,
         };
-        status.progress = vec![peer(1, 5, true, 0), peer(3, 5, true, 0), peer(4, 5, true, 0)];
+        status.progress = vec![
+            peer(1, 5, true, 0),
+            peer(3, 5, true, 0),
+            peer(4, 5, true, 0),
+        ];
         assert_eq!(synced(&status), (2, 1));
-        status.progress = vec![peer(1, 5, false, 0), peer(3, 5, true, 9), peer(4, 0, true, 0)];
+        status.progress = vec![
+            peer(1, 5, false, 0),
+            peer(3, 5, true, 9),
+            peer(4, 0, true, 0),
+        ];
         assert_eq!(synced(&status), (0, 0));
     }
 }

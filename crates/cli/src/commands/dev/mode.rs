@@ -35,7 +35,9 @@ impl Mode {
 
     /// The mode in the answer to `srvr`; `None`: it knows no leader.
     fn of_answer(answer: &str) -> Option<Self> {
-        let named = answer.lines().find_map(|line| line.strip_prefix("Mode: "))?;
+        let named = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Mode: "))?;
         [Self::Standalone, Self::Leader, Self::Follower]
             .into_iter()
             .find(|mode| mode.name() == named.trim())

@@ -69,7 +69,9 @@ impl Plan {
                     known.len()
                 )));
             }
-            if port_base.is_some_and(|base| choose(known.len(), Some(base)).ok().as_ref() != Some(&known)) {
+            if port_base
+                .is_some_and(|base| choose(known.len(), Some(base)).ok().as_ref() != Some(&known))
+            {
                 return Err(Failure::usage(format!(
                     "the servers in {} have other ports, by which they know each other; leave \
                      --port-base out, or give another --data-dir",
@@ -145,9 +147,10 @@ impl Plan {
 
     /// Removes a temporary folder, unless a server that somebody else has started uses it.
     pub(super) fn tidy(&self) {
-        let in_use = self.places.iter().any(|place| {
-            TcpStream::connect((Ipv4Addr::LOCALHOST, place.client_port)).is_ok()
-        });
+        let in_use = self
+            .places
+            .iter()
+            .any(|place| TcpStream::connect((Ipv4Addr::LOCALHOST, place.client_port)).is_ok());
         if self.is_temporary && !in_use {
             // What is left of it harms nobody.
             let _ = std::fs::remove_dir_all(&self.folder);
@@ -271,7 +274,10 @@ mod tests {
     fn the_files_of_the_servers_name_one_ensemble() {
         let folder = tempfile::tempdir().unwrap();
         let plan = Plan::make(Some(folder.path()), Some("3"), None).unwrap();
-        let ports = plan.places.iter().flat_map(|place| [place.client_port, place.peer_port]);
+        let ports = plan
+            .places
+            .iter()
+            .flat_map(|place| [place.client_port, place.peer_port]);
         assert_eq!(ports.collect::<BTreeSet<_>>().len(), 6);
         let flags = SettingFlags::default();
         let mut lists = Vec::new();
@@ -327,6 +333,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(PORTS), "nonsense\n").unwrap();
         let refused = Plan::make(Some(folder.path()), None, None).unwrap_err();
-        assert!(refused.text.contains("not a file of baton dev"), "{refused}");
+        assert!(
+            refused.text.contains("not a file of baton dev"),
+            "{refused}"
+        );
     }
 }

@@ -612,7 +612,9 @@ mod tests {
 
     /// The answer of a command that is given at once.
     fn answer(state: &ServerState, name: &str) -> Value {
-        let command = COMMANDS.iter().find(|command| command.names.contains(&name));
+        let command = COMMANDS
+            .iter()
+            .find(|command| command.names.contains(&name));
         match command.map(|command| command.run) {
             Some(Run::Now(run)) => Value::Object(run(state)),
             _ => panic!("{name} is not a command that is answered at once"),
@@ -644,7 +646,10 @@ mod tests {
             (&json!(true), &json!("broadcast"), &json!(false))
         );
         assert_eq!(answer(&state, "conf")["quorum_port"], 2889);
-        assert_eq!(server_stats(&state)["server_stats"]["server_state"], "follower");
+        assert_eq!(
+            server_stats(&state)["server_stats"]["server_state"],
+            "follower"
+        );
         let alone = crate::state::tests::state(crate::options::Options::default());
         assert_eq!(answer(&alone, "icfg")["initial_configuration"], Value::Null);
         assert_eq!(answer(&alone, "voting_view"), json!({"current_config": {}}));

@@ -199,8 +199,18 @@ mod tests {
             status.connected.insert(3);
             status.has_led_since = Some(state.time.now());
             status.progress = vec![
-                PeerProgress { id: 1, matched: 0, active: false, snapshot: 0 },
-                PeerProgress { id: 3, matched: 7, active: true, snapshot: 0 },
+                PeerProgress {
+                    id: 1,
+                    matched: 0,
+                    active: false,
+                    snapshot: 0,
+                },
+                PeerProgress {
+                    id: 3,
+                    matched: 7,
+                    active: true,
+                    snapshot: 0,
+                },
             ];
         }
         let exposition = as_exposition(&state);

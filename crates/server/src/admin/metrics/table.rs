@@ -665,19 +665,13 @@ static TABLE: &[Metric] = &[
         "The longest such pause since the start.",
         |s| Value::Real(s.stats.snapshot_slice.spread().max as f64 / MICROS_PER_SECOND),
     ),
-    gauge(
-        "quorum_size",
-        "Of an ensemble: servers that vote.",
-        |s| s.member(|status| count(status.voters.len())),
-    ),
+    gauge("quorum_size", "Of an ensemble: servers that vote.", |s| {
+        s.member(|status| count(status.voters.len()))
+    }),
     gauge(
         "learners",
         "Of the leader: servers that it has heard from in the last round of heartbeats.",
-        |s| {
-            s.leader(|status| {
-                count(status.progress.iter().filter(|peer| peer.active).count())
-            })
-        },
+        |s| s.leader(|status| count(status.progress.iter().filter(|peer| peer.active).count())),
     ),
     gauge(
         "synced_followers",
@@ -742,7 +736,8 @@ static TABLE: &[Metric] = &[
         |s| {
             s.leader(|status| {
                 let peers = status.progress.iter();
-                let matched = peers.map(|peer| (peer.id, i64::try_from(peer.matched).unwrap_or(i64::MAX)));
+                let matched =
+                    peers.map(|peer| (peer.id, i64::try_from(peer.matched).unwrap_or(i64::MAX)));
                 Value::ByServer(matched.collect())
             })
         },
