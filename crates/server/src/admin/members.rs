@@ -123,14 +123,14 @@ pub(crate) fn port(status: &EnsembleStatus) -> i64 {
     parts.map_or(-1, |(_, port)| port.into())
 }
 
-/// The members that a leader hears from and sends entries to, not a snapshot: the voters among
-/// them, and the others.
+/// The members that a leader hears from and sends entries to, not a snapshot: voters and learners.
 pub(crate) fn synced(status: &EnsembleStatus) -> (usize, usize) {
     let is_synced = |peer: &&PeerProgress| peer.active && peer.matched > 0 && peer.snapshot == 0;
-    let synced = status.progress.iter().filter(is_synced);
-    let (voters, others): (Vec<_>, Vec<_>) =
-        synced.partition(|peer| status.voters.contains(&peer.id));
-    (voters.len(), others.len())
+    let count = |of: &[u64]| {
+        let peers = status.progress.iter().filter(is_synced);
+        peers.filter(|peer| of.contains(&peer.id)).count()
+    };
+    (count(&status.voters), count(&status.learners))
 }
 
 #[cfg(test)]
