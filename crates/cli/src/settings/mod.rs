@@ -11,11 +11,13 @@
 //! | `toml_file` | `baton.toml` |
 //! | `zoo_cfg` | ZooKeeper's `zoo.cfg` |
 //! | `server_line` | one line `server.N` of it |
+//! | `address` | hosts and ports as it writes them |
 //! | `table` | the one definition of every setting |
 //! | `field` | the type of a setting, and its field |
 //! | `properties` | Java's properties format |
 //! | `protections`, `zoo_keys` | keys of a `zoo.cfg` that stop the start; keys without a setting |
 
+mod address;
 mod field;
 mod flags;
 mod properties;

@@ -1,7 +1,7 @@
 //! One line `server.N` of a zoo.cfg: where the other servers reach a server, and where clients do.
 //! Reads no file and resolves no name.
 
-use super::zoo_cfg::{ANY, port, with_port};
+use super::address::{ANY, port, with_port};
 
 /// What follows `server.N=`: `HOST:PORT[:ELECTION_PORT][:ROLE][;[HOST:]CLIENT_PORT]`.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl ServerLine {
         let own = port(rest.next().unwrap_or_default()).map_err(|_| wrong("has no port"))?;
         let is_port = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
         let election_port = match rest.next_if(is_port) {
-            Some(text) => Some(port(text).map_err(|_| wrong("has a port that is none"))?),
+            Some(text) => Some(port(text).map_err(|_| wrong("has an impossible election port"))?),
             None => None,
         };
         let role = rest.next().map(str::to_ascii_lowercase);
@@ -137,7 +137,7 @@ mod tests {
             ("[::1", "has no host and port"),
             ("zk1:x:3888", "has no port"),
             ("zk1:70000:3888", "has no port"),
-            ("zk1:2888:70000", "has a port that is none"),
+            ("zk1:2888:70000", "has an impossible election port"),
             ("zk1:2888:3888:leader", "a role other than"),
             ("zk1:2888:3888:observer:x", "too many parts"),
             ("zk1:2888:3888;x", "has no client port"),

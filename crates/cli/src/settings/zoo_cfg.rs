@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::address::{ANY, port, with_port};
 use super::properties::{Entry, entries};
 use super::protections::Asked;
 use super::server_line::ServerLine;
@@ -13,8 +14,6 @@ use super::{FromFile, Given, SETTINGS};
 /// ZooKeeper's own defaults, where a file leaves something out.
 const TICK_MS: u64 = 3000;
 const MAX_CONNECTIONS_PER_ADDRESS: &str = "60";
-/// Every address, of IPv6 and IPv4: where ZooKeeper listens if the file names no address.
-pub(super) const ANY: &str = "*";
 /// Session timeouts of no other mention, in ticks.
 const TIMEOUT_TICKS: [(&str, u64); 2] = [("min_session_timeout", 2), ("max_session_timeout", 20)];
 
@@ -109,26 +108,6 @@ impl Http {
             values,
             origin: origins.join(", "),
         })
-    }
-}
-
-/// An IPv6 address stands alone in a zoo.cfg, or already in the brackets that it needs before a
-/// port. To Java, no address and every address of IPv4 are the same: every address, of IPv6 too.
-pub(super) fn with_port(address: &str, port: &str) -> String {
-    if matches!(address, "0.0.0.0" | "::" | "[::]") {
-        format!("{ANY}:{port}")
-    } else if address.contains(':') && !address.starts_with('[') {
-        format!("[{address}]:{port}")
-    } else {
-        format!("{address}:{port}")
-    }
-}
-
-/// A port's number.
-pub(super) fn port(value: &str) -> Result<String, String> {
-    match value.parse::<u16>() {
-        Ok(port) => Ok(port.to_string()),
-        Err(_) => Err(format!("{value} is no port; give a number up to 65535")),
     }
 }
 
