@@ -22,6 +22,9 @@ use crate::types::{
     Role, RoleChange,
 };
 
+/// Entries after a snapshot on its way may take as many times the window's bytes.
+const KEPT_WINDOWS: u64 = 4;
+
 /// A node of the consensus group. See the crate's page for the loop that drives it.
 pub struct Consensus {
     node: RawNode<MemoryLog>,
@@ -39,6 +42,8 @@ pub struct Consensus {
     /// The newest effects with a term or a vote that may not be durable yet.
     syncing_state: Option<PersistToken>,
     window_bytes: u64,
+    /// Entries after this index are kept beyond the window.
+    kept_after: Option<u64>,
     /// For how many ticks it has led though it was removed, and how many it may.
     removed_ticks: u32,
     election_ticks: u32,
@@ -156,6 +161,7 @@ impl Consensus {
             syncing: VecDeque::new(),
             syncing_state: None,
             window_bytes: config.window_bytes,
+            kept_after: None,
             removed_ticks: 0,
             election_ticks: config.election_ticks,
             timeouts: ElectionTimeouts::new(config.seed, config.node_id, low, high),
@@ -550,7 +556,17 @@ impl Consensus {
         let unneeded = self.needed_by_nobody().min(self.applied);
         let log = self.node.mut_store();
         log.drop_up_to(unneeded);
-        log.drop_down_to(self.window_bytes, self.applied);
+        let kept_after = self.kept_after.unwrap_or(u64::MAX);
+        log.drop_down_to(self.window_bytes, self.applied.min(kept_after));
+        let most_bytes = self.window_bytes.saturating_mul(KEPT_WINDOWS);
+        log.drop_down_to(most_bytes, self.applied);
+    }
+
+    /// From now on, applied entries after `index` stay in memory for nodes that lag, up to four
+    /// times the window's bytes: a snapshot of `index` is on its way to a node, which needs what
+    /// follows (R22). `None` ends that.
+    pub fn keep_after(&mut self, index: Option<u64>) {
+        self.kept_after = index;
     }
 
     /// The newest index that every other node has, as far as this one knows.

@@ -220,3 +220,36 @@ fn r25_a_voter_that_installs_a_snapshot_campaigns_only_when_it_has() {
     cluster.node(3).consensus.campaign().unwrap();
     assert_eq!(cluster.node(3).consensus.status().role, Role::Candidate);
 }
+
+#[test]
+fn r22_what_follows_a_snapshot_on_its_way_stays_in_memory_within_a_bound() {
+    // The window holds four commands, and four times as many are kept.
+    for (keeps, commands, needs_snapshot) in
+        [(false, 10, true), (true, 10, false), (true, 17, true)]
+    {
+        let mut cluster = Cluster::with_window(3, 1, 4);
+        cluster.campaign(1);
+        cluster.settle();
+        let reached = cluster.nodes[&3].applied_index;
+        cluster.isolate(3);
+        cluster
+            .node(1)
+            .consensus
+            .keep_after(keeps.then_some(reached));
+        for _ in 0..commands {
+            cluster.propose(1, "a");
+            cluster.settle();
+        }
+        cluster.heal();
+        for _ in 0..8 {
+            cluster.tick();
+        }
+        let wants = cluster.nodes[&1].wants_snapshot.contains(&3);
+        assert_eq!(wants, needs_snapshot, "{keeps} {commands}");
+        if !needs_snapshot {
+            assert_eq!(cluster.nodes[&3].applied, cluster.nodes[&1].applied);
+        }
+        // Without a snapshot on its way the window is as small as ever.
+        cluster.node(1).consensus.keep_after(None);
+    }
+}
