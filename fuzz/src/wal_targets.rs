@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use baton_wal::testing::FaultStorage;
-use baton_wal::{Entry, Record, Storage, Wal, WalOptions, dump, verify};
+use baton_wal::{Entry, Record, SnapshotFileId, Storage, Wal, WalError, WalOptions, dump, verify};
 
 const CLUSTER: u64 = 5;
 const END_MARKS: &str = "SYNCED";
@@ -86,6 +86,40 @@ pub fn snapshot(bytes: &[u8]) {
     hold(&disk);
     disk.put(SNAPSHOT, bytes);
     hold(&disk);
+}
+
+/// The bytes of a snapshot's file that another server sends, in pieces as long as its first byte
+/// says. They are announced with the right size and checksum. What is taken is a whole snapshot;
+/// what is refused leaves nothing behind.
+pub fn received_snapshot(bytes: &[u8]) {
+    let disk = folder();
+    let Ok((wal, _)) = Wal::open(Arc::new(disk.clone()), options()) else {
+        return;
+    };
+    let before = files(&disk);
+    let store = wal.snapshots();
+    let id = SnapshotFileId {
+        index: 3,
+        term: 2,
+        bytes: bytes.len() as u64,
+        crc: crc32c::crc32c(bytes),
+    };
+    let piece_bytes = usize::from(bytes.first().copied().unwrap_or(0)) + 1;
+    let outcome = store.raw_writer(id).and_then(|mut writer| {
+        for piece in bytes.chunks(piece_bytes) {
+            writer.write(piece)?;
+        }
+        writer.finish(|_| Ok::<(), WalError>(()))
+    });
+    match outcome {
+        Ok(received) => {
+            assert_eq!(disk.content(&received.name).as_deref(), Some(bytes));
+            assert_eq!(store.verify(&received.name).ok(), Some(received.clone()));
+            assert!(store.discard_received(&received).is_ok());
+        }
+        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+    }
+    assert_eq!(files(&disk), before);
 }
 
 /// The bytes of the file of end marks, beside a log of a few entries.

@@ -19,7 +19,7 @@
 //! | `recover` | what the folder gives back at start, and whether it may be trusted |
 //! | `end_mark` | how far the log was synced, recorded in a second place |
 //! | `segment` | one segment file: header, records, where it ends |
-//! | `snapshot` | snapshot files: written, read, verified |
+//! | `snapshot` | snapshot files: written, read, verified; their bytes as they travel; pins |
 //! | `marker` | the file that says of which format and cluster the folder is |
 //! | `whole_file` | files written under another name until they are durable |
 //! | `testing` | a storage that fails where a test wants it to |
@@ -58,8 +58,8 @@ pub use options::WalOptions;
 pub use record::{Entry, HardState, MAX_PAYLOAD_BYTES, Record};
 pub use recover::{Recovered, RecoveryNote};
 pub use snapshot::{
-    Chunk, MAX_CHUNK_BYTES, SnapshotInfo, SnapshotMeta, SnapshotReader, SnapshotStore,
-    SnapshotWriter,
+    Chunk, MAX_CHUNK_BYTES, RawSnapshotReader, RawSnapshotWriter, SnapshotFileId, SnapshotInfo,
+    SnapshotMeta, SnapshotPin, SnapshotReader, SnapshotStore, SnapshotWriter,
 };
 pub use storage::{
     Access, DirStorage, FolderError, LockError, LockGuard, MemoryStorage, Storage, StorageFile,

@@ -4,6 +4,9 @@
 //! never looks into a chunk; the tree's own format is in there (`docs/internals/format.md`,
 //! "Snapshot content").
 
+mod pins;
+mod raw_reader;
+mod raw_writer;
 mod reader;
 mod writer;
 
@@ -18,6 +21,10 @@ use crate::file_names::{received_name, received_point, snapshot_name, snapshot_p
 use crate::storage::Storage;
 use crate::whole_file;
 
+pub(crate) use pins::Pins;
+pub use pins::SnapshotPin;
+pub use raw_reader::RawSnapshotReader;
+pub use raw_writer::RawSnapshotWriter;
 pub use reader::{Chunk, SnapshotReader};
 pub use writer::SnapshotWriter;
 
@@ -62,19 +69,34 @@ pub struct SnapshotInfo {
     pub file_bytes: u64,
 }
 
+/// What identifies the file of a snapshot, to its last byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotFileId {
+    /// The last entry in the snapshot.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// How long the file is, in bytes.
+    pub bytes: u64,
+    /// CRC-32C of the file.
+    pub crc: u32,
+}
+
 /// The snapshots of one data folder. Clones are handles on the same files, so that another thread
 /// can write a snapshot while the log goes on.
 #[derive(Debug, Clone)]
 pub struct SnapshotStore {
     storage: Arc<dyn Storage>,
     cluster_id: u64,
+    pins: Pins,
 }
 
 impl SnapshotStore {
-    pub(crate) fn new(storage: Arc<dyn Storage>, cluster_id: u64) -> SnapshotStore {
+    pub(crate) fn new(storage: Arc<dyn Storage>, cluster_id: u64, pins: Pins) -> SnapshotStore {
         SnapshotStore {
             storage,
             cluster_id,
+            pins,
         }
     }
 
@@ -96,6 +118,39 @@ impl SnapshotStore {
     pub fn receiver(&self, meta: SnapshotMeta) -> Result<SnapshotWriter, WalError> {
         let name = received_name(meta.index, meta.term);
         SnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, meta, name)
+    }
+
+    /// As [`receiver`](SnapshotStore::receiver), for the bytes of the other server's file. What an
+    /// earlier writer of this snapshot has left is removed.
+    ///
+    /// # Errors
+    /// [`WalError`] when the file cannot be made.
+    pub fn raw_writer(&self, id: SnapshotFileId) -> Result<RawSnapshotWriter, WalError> {
+        RawSnapshotWriter::begin(Arc::clone(&self.storage), self.cluster_id, id)
+    }
+
+    /// Keeps the snapshot of this index and term, and the log after it, while the pin lives. Does
+    /// no I/O, so the snapshot may be missing: [`raw_reader`](SnapshotStore::raw_reader) says so.
+    pub fn pin(&self, index: u64, term: u64) -> SnapshotPin {
+        self.pins.hold(index, term)
+    }
+
+    /// Opens a pinned snapshot to read its bytes as they are.
+    ///
+    /// # Errors
+    /// [`WalError`] when it is not there, its header or footer is damaged, or it is of another
+    /// version or cluster.
+    pub fn raw_reader(&self, pin: &SnapshotPin) -> Result<RawSnapshotReader, WalError> {
+        let name = snapshot_name(pin.index(), pin.term());
+        RawSnapshotReader::open(self.storage.as_ref(), &name, self.cluster_id)
+    }
+
+    /// Reads a pinned snapshot to its end.
+    ///
+    /// # Errors
+    /// As [`verify`](SnapshotStore::verify).
+    pub fn verify_pinned(&self, pin: &SnapshotPin) -> Result<SnapshotInfo, WalError> {
+        self.verify(&snapshot_name(pin.index(), pin.term()))
     }
 
     /// Removes a received snapshot that is not needed after all.
@@ -224,6 +279,35 @@ fn decode_header(location: &str, bytes: &[u8]) -> Result<(u64, SnapshotMeta, u32
     Ok((cluster_id, meta, crc))
 }
 
+/// Refuses the header of a snapshot of another cluster, where one is expected, or of another index
+/// and term.
+fn check_origin(
+    location: &str,
+    (found, meta): (u64, &SnapshotMeta),
+    cluster_id: Option<u64>,
+    point: Option<(u64, u64)>,
+) -> Result<(), WalError> {
+    if let Some(expected) = cluster_id.filter(|expected| *expected != found) {
+        return Err(WalError::WrongCluster {
+            file: location.to_owned(),
+            found,
+            expected,
+        });
+    }
+    if point != Some((meta.index, meta.term)) {
+        return Err(WalError::corrupt(
+            location,
+            24,
+            format!(
+                "it says it is of entry {} in term {}",
+                meta.index, meta.term
+            ),
+            "give the file back its own name",
+        ));
+    }
+    Ok(())
+}
+
 /// A chunk's header with its checksum; `payload` is what follows, without padding.
 fn encode_chunk_header(
     header_crc: u32,
@@ -302,7 +386,7 @@ mod tests {
     #[test]
     fn a_footer_that_does_not_fit_what_came_before_it_or_is_not_the_end_is_refused() {
         let disk = FaultStorage::new();
-        let store = SnapshotStore::new(Arc::new(disk.clone()), 7);
+        let store = SnapshotStore::new(Arc::new(disk.clone()), 7, Pins::default());
         let meta = SnapshotMeta {
             index: 5,
             term: 1,

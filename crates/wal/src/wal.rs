@@ -14,7 +14,7 @@ use crate::options::{WalOptions, check_options};
 use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, RECORD_HEADER_BYTES, Record, encode};
 use crate::recover::{self, Recovered};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, extend_chain};
-use crate::snapshot::{self, SnapshotInfo, SnapshotStore};
+use crate::snapshot::{self, Pins, SnapshotInfo, SnapshotStore};
 use crate::storage::{LockError, LockGuard, Storage, StorageFile};
 use crate::whole_file;
 
@@ -61,6 +61,8 @@ pub struct Wal {
     /// once closed.
     marked: Option<(u64, u32)>,
     poisoned: Option<(&'static str, String, String)>,
+    /// Snapshots that must stay, with the log after them.
+    pins: Pins,
     _lock: LockGuard,
 }
 
@@ -111,6 +113,7 @@ impl Wal {
             marks: EndMarks::new(end.mark),
             marked: None,
             poisoned: None,
+            pins: Pins::default(),
             _lock: lock,
         };
         Ok((wal, recovered))
@@ -300,8 +303,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Takes note of a durable snapshot: older snapshots beyond those to keep are removed,
-    /// then every segment whose entries the oldest kept snapshot holds, and a mark joins the
+    /// Takes note of a durable snapshot: older snapshots beyond those to keep are removed, unless
+    /// they are pinned, then every segment whose entries the oldest kept snapshot holds, and a mark joins the
     /// records that wait. The removals come first: they need no room, and may make what the mark
     /// needs.
     ///
@@ -359,14 +362,19 @@ impl Wal {
     }
 
     /// Removes snapshots beyond those to keep, then segments that the oldest kept one makes
-    /// needless.
+    /// needless. What is pinned is kept (R22).
     fn remove_outdated(&mut self) -> Result<(), WalError> {
         let names = snapshot::names(self.storage.as_ref())?;
-        for name in names.iter().skip(self.options.keep_snapshots) {
-            self.remove(name)?;
+        let mut oldest = None;
+        for (at, name) in names.iter().enumerate() {
+            let point = snapshot_point(name);
+            if at < self.options.keep_snapshots || point.is_some_and(|at| self.pins.is_held(at)) {
+                oldest = point.map(|(index, _)| index);
+            } else {
+                self.remove(name)?;
+            }
         }
-        let kept = names.iter().take(self.options.keep_snapshots);
-        let Some((index, _)) = kept.filter_map(|name| snapshot_point(name)).min() else {
+        let Some(index) = oldest else {
             return Ok(());
         };
         // While fewer are there than may be kept, the log reaches back to its begin all the same.
@@ -403,7 +411,11 @@ impl Wal {
 
     /// The snapshots of this folder.
     pub fn snapshots(&self) -> SnapshotStore {
-        SnapshotStore::new(Arc::clone(&self.storage), self.cluster_id)
+        SnapshotStore::new(
+            Arc::clone(&self.storage),
+            self.cluster_id,
+            self.pins.clone(),
+        )
     }
 
     /// The cluster that the folder belongs to.

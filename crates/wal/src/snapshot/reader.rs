@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     CHUNK_HEADER_BYTES, FIXED_BYTES, FOOTER_BYTES, FOOTER_KIND, Footer, SnapshotInfo, SnapshotMeta,
-    chunk_crc, decode_chunk_header, decode_header, header_length,
+    check_origin, chunk_crc, decode_chunk_header, decode_header, header_length,
 };
 use crate::bytes_at::{all_zero, padded, u32_at, u64_at};
 use crate::error::{RESTORE_SNAPSHOT, WalError};
@@ -51,6 +51,17 @@ impl SnapshotReader {
         name: &str,
         cluster_id: Option<u64>,
     ) -> Result<SnapshotReader, WalError> {
+        let point = snapshot_point(name).or_else(|| received_point(name));
+        Self::open_as(storage, name, point, cluster_id)
+    }
+
+    /// Opens a file that is to be the snapshot of an index and a term, whatever its name.
+    pub(super) fn open_as(
+        storage: &dyn Storage,
+        name: &str,
+        point: Option<(u64, u64)>,
+        cluster_id: Option<u64>,
+    ) -> Result<SnapshotReader, WalError> {
         let location = storage.location(name);
         let file = storage
             .open(name, Access::Read)
@@ -84,26 +95,13 @@ impl SnapshotReader {
         let found;
         (found, reader.meta, reader.header_crc) = decode_header(&reader.location, &header)?;
         reader.file_crc = crc32c::crc32c(&header);
-        if let Some(expected) = cluster_id.filter(|expected| *expected != found) {
-            return Err(WalError::WrongCluster {
-                file: reader.location,
-                found,
-                expected,
-            });
-        }
-        let named = snapshot_point(name).or_else(|| received_point(name));
-        if named != Some((reader.meta.index, reader.meta.term)) {
-            return Err(WalError::corrupt(
-                &reader.location,
-                24,
-                format!(
-                    "it says it is of entry {} in term {}",
-                    reader.meta.index, reader.meta.term
-                ),
-                "give the file back its own name",
-            ));
-        }
+        check_origin(&reader.location, (found, &reader.meta), cluster_id, point)?;
         Ok(reader)
+    }
+
+    /// The file, its location, its header and the header's checksum.
+    pub(super) fn into_parts(self) -> (Box<dyn StorageFile>, String, SnapshotMeta, u32) {
+        (self.file, self.location, self.meta, self.header_crc)
     }
 
     /// The header of the snapshot.

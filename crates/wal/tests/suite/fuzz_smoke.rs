@@ -7,6 +7,11 @@ mod wal_targets;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+
+use baton_wal::testing::FaultStorage;
+use baton_wal::{SnapshotMeta, Wal, WalOptions};
+use bytes::Bytes;
 
 fn fixture(name: &str, from: usize) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
@@ -87,6 +92,30 @@ fn any_bytes_as_a_log_segment() {
 fn any_bytes_as_a_snapshot() {
     let chunks = fixture("snap-0000000000000004-0000000002", 72);
     rounds(wal_targets::snapshot, &chunks, 2_000);
+}
+
+#[test]
+fn any_bytes_as_a_snapshot_of_another_server() {
+    let disk = FaultStorage::new();
+    let options = WalOptions {
+        cluster_id: Some(5),
+        ..WalOptions::default()
+    };
+    let (wal, _) = Wal::open(Arc::new(disk.clone()), options).unwrap();
+    let mut writer = wal
+        .snapshots()
+        .writer(SnapshotMeta {
+            index: 3,
+            term: 2,
+            zxid: 0,
+            time_ms: 0,
+            membership: Bytes::from_static(b"members"),
+        })
+        .unwrap();
+    writer.chunk(0, &[7; 100]).unwrap();
+    writer.chunk(1, b"last").unwrap();
+    let file = disk.content(&writer.finish().unwrap().name).unwrap();
+    rounds(wal_targets::received_snapshot, &file, 1_500);
 }
 
 #[test]

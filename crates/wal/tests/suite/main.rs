@@ -18,5 +18,6 @@ mod fuzz_smoke;
 mod kill;
 mod privacy;
 mod purge;
+mod raw_snapshot;
 mod received;
 mod support;

@@ -1,0 +1,188 @@
+//! Writes the bytes of a snapshot's file as they come from another server. The file gets the name
+//! of a received snapshot only whole, verified and durable; a writer that fails or is dropped
+//! before removes its unfinished file.
+
+use std::sync::Arc;
+
+use super::{
+    Chunk, FIXED_BYTES, MAX_MEMBERSHIP_BYTES, SnapshotFileId, SnapshotInfo, SnapshotMeta,
+    check_origin, decode_header, header_length,
+};
+use crate::error::WalError;
+use crate::file_names::{UNFINISHED_SUFFIX, received_name};
+use crate::snapshot::reader::SnapshotReader;
+use crate::snapshot::writer::failure;
+use crate::storage::{Storage, StorageFile};
+use crate::whole_file::{discard, remove_if_there};
+
+/// Bytes after which the file is synced, so that the sync at the end does not hold up the syncs of
+/// the log on the same disk.
+const SYNC_BYTES: u64 = 8 << 20;
+/// The remedy for bytes that are not what was announced.
+const SEND_AGAIN: &str = "the unfinished file is removed, and the snapshot has to be sent again";
+
+/// A snapshot's file that comes from another server.
+#[derive(Debug)]
+pub struct RawSnapshotWriter {
+    storage: Arc<dyn Storage>,
+    file: Box<dyn StorageFile>,
+    cluster_id: u64,
+    id: SnapshotFileId,
+    name: String,
+    unfinished: String,
+    /// Bytes of the header, until it is whole.
+    head: Vec<u8>,
+    meta: Option<SnapshotMeta>,
+    written: u64,
+    unsynced: u64,
+    crc: u32,
+    /// Whether the file has its final name.
+    is_named: bool,
+}
+
+impl RawSnapshotWriter {
+    pub(super) fn begin(
+        storage: Arc<dyn Storage>,
+        cluster_id: u64,
+        id: SnapshotFileId,
+    ) -> Result<RawSnapshotWriter, WalError> {
+        let name = received_name(id.index, id.term);
+        let unfinished = format!("{name}{UNFINISHED_SUFFIX}");
+        let location = storage.location(&unfinished);
+        remove_if_there(storage.as_ref(), &unfinished)
+            .map_err(|error| WalError::io("remove", location.clone(), error))?;
+        let file = storage
+            .create(&unfinished)
+            .map_err(|error| failure("create", location, 0, error))?;
+        Ok(RawSnapshotWriter {
+            storage,
+            file,
+            cluster_id,
+            id,
+            name,
+            unfinished,
+            head: Vec::new(),
+            meta: None,
+            written: 0,
+            unsynced: 0,
+            crc: 0,
+            is_named: false,
+        })
+    }
+
+    /// Bytes that were written so far: the offset of the next ones.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The header, once its bytes have come.
+    pub fn meta(&self) -> Option<&SnapshotMeta> {
+        self.meta.as_ref()
+    }
+
+    /// Writes the next bytes.
+    ///
+    /// # Errors
+    /// [`WalError::Corrupt`] for more bytes than were announced, or a header that is not that of
+    /// the announced snapshot; [`WalError`] when the disk refuses. The snapshot is then lost.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), WalError> {
+        let end = self.written.saturating_add(bytes.len() as u64);
+        if end > self.id.bytes {
+            return Err(self.unlike("more bytes have come than were announced"));
+        }
+        self.read_head(bytes)?;
+        self.file
+            .write_at(self.written, bytes)
+            .map_err(self.failed("write"))?;
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        self.written = end;
+        self.unsynced += bytes.len() as u64;
+        if self.unsynced >= SYNC_BYTES {
+            self.file.sync_data().map_err(self.failed("sync"))?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+
+    /// Verifies the whole file, gives each of its chunks to `on_chunk`, and then makes it a
+    /// received snapshot, durably. It counts for nothing until
+    /// [`Wal::append_received`](crate::Wal::append_received) has put its mark into the log.
+    ///
+    /// # Errors
+    /// [`WalError::Corrupt`] when size, checksum or format are not what was announced;
+    /// [`WalError`] when the disk refuses; whatever `on_chunk` returns.
+    pub fn finish<E: From<WalError>>(
+        mut self,
+        mut on_chunk: impl FnMut(&Chunk) -> Result<(), E>,
+    ) -> Result<SnapshotInfo, E> {
+        if self.written != self.id.bytes || self.crc != self.id.crc {
+            return Err(self
+                .unlike("its size or its checksum is not the announced one")
+                .into());
+        }
+        self.file.sync_data().map_err(self.failed("sync"))?;
+        let mut reader = SnapshotReader::open_as(
+            self.storage.as_ref(),
+            &self.unfinished,
+            Some((self.id.index, self.id.term)),
+            Some(self.cluster_id),
+        )?;
+        while let Some(chunk) = reader.next_chunk()? {
+            on_chunk(&chunk)?;
+        }
+        let mut info = reader.verify()?;
+        self.storage
+            .rename(&self.unfinished, &self.name)
+            .map_err(self.failed("rename"))?;
+        self.is_named = true;
+        self.storage
+            .sync_dir()
+            .map_err(|error| failure("sync", self.storage.location(""), 0, error))?;
+        info.name = std::mem::take(&mut self.name);
+        Ok(info)
+    }
+
+    /// Checks the header as soon as it is whole: a file of another cluster is not received to its
+    /// end.
+    fn read_head(&mut self, bytes: &[u8]) -> Result<(), WalError> {
+        if self.meta.is_some() {
+            return Ok(());
+        }
+        let room = (FIXED_BYTES + MAX_MEMBERSHIP_BYTES).saturating_sub(self.head.len());
+        let taken = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        self.head.extend_from_slice(taken);
+        if self.head.len() < FIXED_BYTES {
+            return Ok(());
+        }
+        let location = self.storage.location(&self.unfinished);
+        let length = header_length(&location, &self.head)?;
+        let Some(header) = self.head.get(..length) else {
+            return Ok(());
+        };
+        let (found, meta, _) = decode_header(&location, header)?;
+        let point = Some((self.id.index, self.id.term));
+        check_origin(&location, (found, &meta), Some(self.cluster_id), point)?;
+        self.meta = Some(meta);
+        self.head = Vec::new();
+        Ok(())
+    }
+
+    fn unlike(&self, what: &str) -> WalError {
+        let location = self.storage.location(&self.unfinished);
+        WalError::corrupt(&location, self.written, what, SEND_AGAIN)
+    }
+
+    fn failed(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> WalError + use<> {
+        let location = self.storage.location(&self.unfinished);
+        let needed_bytes = self.id.bytes.saturating_sub(self.written);
+        move |error| failure(action, location, needed_bytes, error)
+    }
+}
+
+impl Drop for RawSnapshotWriter {
+    fn drop(&mut self) {
+        if !self.is_named {
+            discard(self.storage.as_ref(), &self.unfinished);
+        }
+    }
+}
