@@ -50,7 +50,7 @@ pub use preface::{Foreign, PREFACE, Preface, check_preface};
 pub use raft::{MAX_ENTRIES, MAX_MESSAGES};
 pub use refusal::Refusal;
 pub use snapshot::{
-    MAX_CHUNK_BYTES, SnapshotAck, SnapshotChunk, SnapshotDone, SnapshotOffer, SnapshotReject,
-    SnapshotRejectReason,
+    MAX_CHUNK_BYTES, MAX_UNACKED_BYTES, SnapshotAck, SnapshotChunk, SnapshotDone, SnapshotOffer,
+    SnapshotReject, SnapshotRejectReason,
 };
 pub use touch::{Counted, MAX_SESSIONS, Touch};

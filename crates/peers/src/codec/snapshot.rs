@@ -1,5 +1,6 @@
-//! A snapshot in chunks. The consensus message of the snapshot follows on the same lane, after
-//! [`SnapshotDone`], so the receiver has the whole file when it sees that message.
+//! A snapshot in chunks. The consensus message of the snapshot follows on the same lane, after the
+//! [`SnapshotAck`] of the whole size, so the receiver has the verified file when it sees that
+//! message.
 
 use bytes::Bytes;
 
@@ -8,6 +9,8 @@ use crate::codec::pieces::Body;
 
 /// The most bytes of one chunk.
 pub const MAX_CHUNK_BYTES: usize = 1 << 20;
+/// The most bytes that a sender may have on their way without an acknowledgement.
+pub const MAX_UNACKED_BYTES: usize = 4 << 20;
 
 /// A snapshot is to be sent. The receiver answers with the offset from which it wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +38,8 @@ pub struct SnapshotChunk {
     pub data: Bytes,
 }
 
-/// The receiver has stored everything before an offset.
+/// The receiver has stored everything before an offset. The whole size is acknowledged only when
+/// the file is verified and durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotAck {
     /// The transfer.
@@ -73,6 +77,10 @@ pub enum SnapshotRejectReason {
     NoRoom,
     /// Another snapshot is being received.
     Busy,
+    /// The members in the snapshot do not include the receiver.
+    NotMember,
+    /// The receiver cannot write or read the file.
+    DiskFailed,
     /// A reason that this version does not know.
     Other(u8),
 }
@@ -86,6 +94,8 @@ impl SnapshotRejectReason {
             SnapshotRejectReason::Gap => 3,
             SnapshotRejectReason::NoRoom => 4,
             SnapshotRejectReason::Busy => 5,
+            SnapshotRejectReason::NotMember => 6,
+            SnapshotRejectReason::DiskFailed => 7,
             SnapshotRejectReason::Other(code) => code,
         }
     }
@@ -98,6 +108,8 @@ impl SnapshotRejectReason {
             3 => SnapshotRejectReason::Gap,
             4 => SnapshotRejectReason::NoRoom,
             5 => SnapshotRejectReason::Busy,
+            6 => SnapshotRejectReason::NotMember,
+            7 => SnapshotRejectReason::DiskFailed,
             other => SnapshotRejectReason::Other(other),
         }
     }
@@ -111,6 +123,10 @@ impl std::fmt::Display for SnapshotRejectReason {
             SnapshotRejectReason::Gap => f.write_str("a part is missing"),
             SnapshotRejectReason::NoRoom => f.write_str("the receiver's disk is full"),
             SnapshotRejectReason::Busy => f.write_str("the receiver takes another snapshot"),
+            SnapshotRejectReason::NotMember => {
+                f.write_str("the members in the snapshot do not include the receiver")
+            }
+            SnapshotRejectReason::DiskFailed => f.write_str("the receiver's disk has failed"),
             SnapshotRejectReason::Other(code) => {
                 write!(f, "reason {code}, which a later version knows")
             }
