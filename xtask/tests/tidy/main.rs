@@ -85,7 +85,13 @@ fn crates_depend_downwards_only() {
         ("peers", &["baton-consensus"][..]),
         (
             "server",
-            &["baton-proto", "baton-tree", "baton-wal", "baton-consensus"][..],
+            &[
+                "baton-proto",
+                "baton-tree",
+                "baton-wal",
+                "baton-consensus",
+                "baton-peers",
+            ][..],
         ),
         ("client", &["baton-proto"][..]),
         (
