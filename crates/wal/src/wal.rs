@@ -304,9 +304,9 @@ impl Wal {
     }
 
     /// Takes note of a durable snapshot: older snapshots beyond those to keep are removed, unless
-    /// they are pinned, then every segment whose entries the oldest kept snapshot holds, and a mark joins the
-    /// records that wait. The removals come first: they need no room, and may make what the mark
-    /// needs.
+    /// they are pinned, then every segment whose entries the oldest kept snapshot holds, and a mark
+    /// joins the records that wait. The removals come first: they need no room, and may make what
+    /// the mark needs.
     ///
     /// # Errors
     /// [`WalError`] when the disk refuses; what should have gone may then still be there, which

@@ -184,9 +184,9 @@ impl Outgoing {
         }
     }
 
-    /// Sends the snapshot of the point that `message` carries to its receiver, and then the message.
-    /// A transfer of another point to the same receiver ends without an outcome of its own: this
-    /// one's counts for both.
+    /// Sends the snapshot of the point that `message` carries to its receiver, and then the
+    /// message. A transfer of another point to the same receiver ends without an outcome of its
+    /// own: this one's counts for both.
     pub(crate) fn begin(&mut self, message: PeerMessage, now: Instant) {
         let to = message.to;
         let Some(point) = &message.snapshot else {
