@@ -21,7 +21,7 @@ pub(crate) fn write_atomically(
         let location = location.clone();
         move |error| WalError::io(action, location, error)
     };
-    remove_if_there(storage, &unfinished).map_err(failed("remove"))?;
+    remove_durably(storage, &unfinished).map_err(failed("remove"))?;
     let file = storage.create(&unfinished).map_err(failed("create"))?;
     let written = file
         .write_at(0, content)
@@ -39,6 +39,16 @@ pub(crate) fn write_atomically(
     Ok(file)
 }
 
+/// Removes an unfinished file that may be there, durably: a crash that undid the removal and kept a
+/// rename behind it would put the old bytes in the place of the new ones.
+pub(crate) fn remove_durably(storage: &dyn Storage, name: &str) -> io::Result<()> {
+    match storage.remove(name) {
+        Ok(()) => storage.sync_dir(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Removes a file that may be missing.
 pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<()> {
     match storage.remove(name) {
@@ -50,7 +60,7 @@ pub(crate) fn remove_if_there(storage: &dyn Storage, name: &str) -> io::Result<(
 /// Removes an unfinished file after a failure, so that its bytes do not stay on a disk that may be
 /// full. A removal that fails too is left to the next start.
 pub(crate) fn discard(storage: &dyn Storage, unfinished: &str) {
-    if let Err(error) = remove_if_there(storage, unfinished) {
+    if let Err(error) = remove_durably(storage, unfinished) {
         tracing::warn!(
             "cannot remove the unfinished file {}: {error}; the next start removes it",
             storage.location(unfinished)
