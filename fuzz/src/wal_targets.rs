@@ -6,10 +6,13 @@
 use std::sync::Arc;
 
 use baton_wal::testing::FaultStorage;
-use baton_wal::{Entry, Record, SnapshotFileId, Storage, Wal, WalError, WalOptions, dump, verify};
+use baton_wal::{
+    Entry, MemberFolder, Record, SnapshotFileId, Storage, Wal, WalError, WalOptions, dump, verify,
+};
 
 const CLUSTER: u64 = 5;
 const END_MARKS: &str = "SYNCED";
+const IDENTITY: &str = "MEMBER";
 const SEGMENT: &str = "log-0000000000000001";
 const SNAPSHOT: &str = "snap-0000000000000003-0000000002";
 
@@ -165,6 +168,68 @@ pub fn marker(bytes: &[u8]) {
     let disk = folder();
     disk.put("FORMAT", bytes);
     hold(&disk);
+}
+
+/// The bytes of a member's identity, alone and beside a log. The second half of the input changes
+/// the fields of a whole one.
+pub fn identity(bytes: &[u8]) {
+    let member = FaultStorage::new();
+    let joined = take(&member).and_then(|mut folder| {
+        folder.promise(7)?;
+        folder.store_birth(CLUSTER, vec![1; 24].into())?;
+        open_log(folder)
+    });
+    assert!(joined.is_ok());
+    drop(joined);
+    let whole = member.content(IDENTITY).unwrap_or_default();
+    let (raw, changes) = bytes.split_at(bytes.len() / 2);
+    let mut changed = whole;
+    for (target, byte) in changed[16..].iter_mut().zip(changes) {
+        *target ^= *byte;
+    }
+    put_u32(&mut changed, 12, 0);
+    let crc = crc32c::crc32c(&changed);
+    put_u32(&mut changed, 12, crc);
+    for content in [bytes, raw, &changed] {
+        for disk in [FaultStorage::new(), folder(), copy(&member)] {
+            disk.put(IDENTITY, content);
+            let before = files(&disk);
+            let _ = verify(&disk);
+            if let Ok(dump) = dump(Arc::new(disk.clone())) {
+                let _ = dump.take(10_000).count();
+            }
+            assert!(Wal::open(Arc::new(disk.clone()), options()).is_err());
+            assert_eq!(files(&disk), before, "looking changed the folder");
+            let Ok(taken) = take(&disk) else {
+                assert_eq!(files(&disk), before, "a refusal changed the folder");
+                continue;
+            };
+            let identity = taken.identity().clone();
+            let opened = open_log(taken);
+            assert!(identity.cluster != 0 || opened.is_err());
+            drop(opened);
+            if let Ok(again) = take(&disk) {
+                assert_eq!(again.identity().incarnation, identity.incarnation);
+            }
+        }
+    }
+}
+
+fn take(disk: &FaultStorage) -> Result<MemberFolder, WalError> {
+    MemberFolder::open(Arc::new(disk.clone()), 3, 9)
+}
+
+fn open_log(folder: MemberFolder) -> Result<(), WalError> {
+    let opened = folder.open_log(options(), |writer| writer.chunk(0, b"state"));
+    opened.map(drop)
+}
+
+fn copy(disk: &FaultStorage) -> FaultStorage {
+    let copy = FaultStorage::new();
+    for (name, content) in files(disk) {
+        copy.put(&name, &content.unwrap_or_default());
+    }
+    copy
 }
 
 fn options() -> WalOptions {

@@ -139,6 +139,64 @@ pub enum WalError {
         /// The snapshot's file.
         snapshot: String,
     },
+    /// A member's folder, given to a server that stands alone.
+    #[error(
+        "the data folder {folder} belongs to server {server} of an ensemble: start the server with the list of the \
+         ensemble's servers, or name another folder"
+    )]
+    MemberFolder {
+        /// The data folder.
+        folder: String,
+        /// The server that owns it.
+        server: u64,
+    },
+    /// A folder that has a log and no identity, given to a server of several.
+    #[error(
+        "the data folder {folder} has a log, and no file {file} that says of which ensemble: name an empty folder, or \
+         start the server alone, without a list of servers. If the file {file} was lost, restore it from a copy of \
+         this folder"
+    )]
+    NotAMemberFolder {
+        /// The data folder.
+        folder: String,
+        /// The name of the file of a member's identity.
+        file: &'static str,
+    },
+    /// The folder of another server of the ensemble.
+    #[error(
+        "the data folder {folder} belongs to server {found}, and this is server {expected}: name the folder of server \
+         {expected}, or correct the id"
+    )]
+    OtherServer {
+        /// The data folder.
+        folder: String,
+        /// The server that owns it.
+        found: u64,
+        /// This server.
+        expected: u64,
+    },
+    /// A member's folder without its log: what the server has acknowledged is gone (R17).
+    #[error(
+        "the data folder {folder} of server {server}, a member of cluster {cluster:016x}, has lost its log: restore the \
+         newest state of the folder, or empty the folder, start the server, and admit it anew with \
+         `baton server replace {server}`"
+    )]
+    MemberLogLost {
+        /// The data folder.
+        folder: String,
+        /// The server that owns it.
+        server: u64,
+        /// The cluster that it belongs to.
+        cluster: u64,
+    },
+    /// A change of a folder's identity that no folder may make.
+    #[error("{file} was not changed: {rule}; a defect of the caller")]
+    Identity {
+        /// The name of the file.
+        file: &'static str,
+        /// The rule.
+        rule: &'static str,
+    },
     /// An entry that does not follow the last one.
     #[error(
         "entry {found} cannot follow entry {last} in the log: a defect of the caller, nothing was written"

@@ -4,6 +4,8 @@
 pub(crate) const LOCK_FILE: &str = "LOCK";
 /// The file that says that the folder is a data folder.
 pub(crate) const MARKER_FILE: &str = "FORMAT";
+/// The file that says what the folder is to a cluster of several servers.
+pub(crate) const MEMBER_FILE: &str = "MEMBER";
 /// The file of end marks.
 pub(crate) const END_MARK_FILE: &str = "SYNCED";
 const SEGMENT_PREFIX: &str = "log-";
@@ -85,6 +87,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
             || snapshot_point(whole).is_some()
             || received_point(whole).is_some()
             || whole == MARKER_FILE
+            || whole == MEMBER_FILE
             || whole == END_MARK_FILE
     })
 }
@@ -93,6 +96,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_FILE
         || name == MARKER_FILE
+        || name == MEMBER_FILE
         || name == END_MARK_FILE
         || segment_sequence(name).is_some()
         || snapshot_point(name).is_some()

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use crate::end_mark::{self, EndMark, MARK_BYTES};
 use crate::error::{RESTORE_LOG, WalError};
-use crate::file_names::{END_MARK_FILE, MARKER_FILE, segment_name, snapshot_point};
+use crate::file_names::{END_MARK_FILE, MARKER_FILE, MEMBER_FILE, segment_name, snapshot_point};
+use crate::identity::{self, Identity};
 use crate::marker;
-use crate::record::Record;
+use crate::record::{HardState, Record};
 use crate::recover::{self, Recovered, Replay};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, Tail};
 use crate::snapshot::{self, SnapshotInfo, SnapshotMeta, SnapshotReader};
-use crate::storage::Storage;
+use crate::storage::{Access, Storage};
 
 /// Content of a segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct SegmentHeaderInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DumpItem {
+    /// What the folder is to a cluster of several servers.
+    Identity(Identity),
     /// The newest end mark.
     EndMark(EndMark),
     /// The header of a segment.
@@ -65,8 +68,8 @@ pub struct DumpRecord {
     pub item: DumpItem,
 }
 
-/// Walks everything in a data folder: the newest end mark, snapshots oldest first, then segments. A
-/// damaged file gives one error at the damage, then the next file follows.
+/// Walks everything in a data folder: its identity, the newest end mark, snapshots oldest first,
+/// then segments. A damaged file gives one error at the damage, then the next file follows.
 #[derive(Debug)]
 pub struct Dump {
     storage: Arc<dyn Storage>,
@@ -80,8 +83,20 @@ pub struct Dump {
 /// # Errors
 /// [`WalError`] when the folder cannot be listed or is not a data folder of this format version.
 pub fn dump(storage: Arc<dyn Storage>) -> Result<Dump, WalError> {
-    check_marker(storage.as_ref())?;
     let mut ready = VecDeque::new();
+    match identity::read(storage.as_ref()) {
+        Ok(Some(identity)) => ready.push_back(Ok(DumpRecord {
+            file: MEMBER_FILE.to_owned(),
+            offset: 0,
+            bytes: file_bytes(storage.as_ref(), MEMBER_FILE)?,
+            item: DumpItem::Identity(identity),
+        })),
+        Ok(None) => {}
+        Err(error) => ready.push_back(Err(error)),
+    }
+    if ready.is_empty() {
+        check_marker(storage.as_ref())?;
+    }
     match end_mark::newest(storage.as_ref()) {
         Ok(Some(found)) => ready.push_back(Ok(DumpRecord {
             file: END_MARK_FILE.to_owned(),
@@ -214,6 +229,13 @@ fn damage(segment: &Segment, offset: u32, witness: u32) -> WalError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FileReport {
+    /// What the folder is to a cluster of several servers.
+    Identity {
+        /// Its name.
+        file: String,
+        /// What it says.
+        identity: Identity,
+    },
     /// A segment whose records are all as they were written.
     Segment {
         /// Its name.
@@ -251,9 +273,9 @@ pub enum FileReport {
 /// Outcome of [`verify`].
 #[derive(Debug)]
 pub struct VerifyReport {
-    /// The cluster that the folder belongs to.
+    /// The cluster that the folder belongs to; 0: none yet.
     pub cluster_id: u64,
-    /// Each file: the end marks, snapshots oldest first, then segments.
+    /// Each file: the identity, the end marks, snapshots oldest first, then segments.
     pub files: Vec<FileReport>,
     /// What a start would recover now, or why it would refuse.
     pub start: Result<Recovered, WalError>,
@@ -277,8 +299,25 @@ impl VerifyReport {
 /// [`WalError`] when the folder cannot be listed or is not a data folder of this format version;
 /// damage is not an error here but part of the report.
 pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
-    let cluster_id = check_marker(storage)?;
     let mut files = Vec::new();
+    let found = identity::read(storage);
+    let cluster_id = match (&found, marker::read(storage)?) {
+        (_, Some(cluster_id)) => cluster_id,
+        (Ok(Some(identity)), None) => identity.cluster,
+        (Err(_), None) => 0,
+        (Ok(None), None) => check_marker(storage)?,
+    };
+    match found {
+        Ok(None) => {}
+        Ok(Some(identity)) => files.push(FileReport::Identity {
+            file: MEMBER_FILE.to_owned(),
+            identity,
+        }),
+        Err(error) => files.push(FileReport::Damaged {
+            file: MEMBER_FILE.to_owned(),
+            error,
+        }),
+    }
     // Before the log: a server that runs meanwhile marks only what it has written already.
     let mut newest = None;
     let marked = end_mark::newest(storage).and_then(|found| {
@@ -327,8 +366,38 @@ pub fn verify(storage: &dyn Storage) -> Result<VerifyReport, WalError> {
     Ok(VerifyReport {
         cluster_id,
         files,
-        start: recover::recover(storage, cluster_id).map(|(recovered, _)| recovered),
+        start: start(storage, cluster_id),
     })
+}
+
+/// What a start would recover.
+fn start(storage: &dyn Storage, cluster_id: u64) -> Result<Recovered, WalError> {
+    let Some(identity) = identity::read(storage)? else {
+        return recover::recover(storage, cluster_id).map(|(recovered, _)| recovered);
+    };
+    identity::check_log(storage, Some(&identity))?;
+    if marker::read(storage)?.is_none() {
+        // A member that has no log yet; the start makes it of the first membership.
+        return Ok(Recovered {
+            cluster_id,
+            snapshot: None,
+            hard_state: HardState::default(),
+            commit: 0,
+            entries: Vec::new(),
+            notes: Vec::new(),
+        });
+    }
+    let (recovered, _) = recover::recover(storage, identity.cluster)?;
+    if identity.is_founded && recovered.snapshot.is_none() {
+        return Err(identity.log_lost(storage));
+    }
+    Ok(recovered)
+}
+
+fn file_bytes(storage: &dyn Storage, name: &str) -> Result<u64, WalError> {
+    let failed = |action| move |error| WalError::io(action, storage.location(name), error);
+    let file = storage.open(name, Access::Read).map_err(failed("open"))?;
+    file.len().map_err(failed("measure"))
 }
 
 fn verify_segment(

@@ -13,9 +13,11 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `member_folder` | the data folder of a server of several: its identity, then its log |
 //! | `wal` | the log that is being written: buffer, one write, one sync, the next segment, purge |
 //! | `folder` | taking a data folder into use |
 //! | `inspect` | `dump` and `verify`: every record and chunk, read without changing anything |
+//! | `identity` | the file that says what a data folder is to a cluster of several servers |
 //! | `recover` | what the folder gives back at start, and whether it may be trusted |
 //! | `end_mark` | how far the log was synced, recorded in a second place |
 //! | `segment` | one segment file: header, records, where it ends |
@@ -35,8 +37,10 @@ mod end_mark;
 mod error;
 mod file_names;
 mod folder;
+mod identity;
 mod inspect;
 mod marker;
+mod member_folder;
 mod options;
 mod record;
 mod recover;
@@ -51,9 +55,11 @@ mod whole_file;
 pub use end_mark::EndMark;
 pub use error::WalError;
 pub use file_names::FileKind;
+pub use identity::Identity;
 pub use inspect::{
     Dump, DumpItem, DumpRecord, FileReport, SegmentHeaderInfo, VerifyReport, dump, verify,
 };
+pub use member_folder::MemberFolder;
 pub use options::WalOptions;
 pub use record::{Entry, HardState, MAX_PAYLOAD_BYTES, Record};
 pub use recover::{Recovered, RecoveryNote};

@@ -10,6 +10,7 @@ use crate::end_mark::{EndMark, EndMarks, MARK_BYTES};
 use crate::error::{WalError, is_no_room};
 use crate::file_names::{END_MARK_FILE, segment_name, snapshot_name, snapshot_point};
 use crate::folder;
+use crate::identity;
 use crate::options::{WalOptions, check_options};
 use crate::record::{HardState, MAX_PAYLOAD_BYTES, Place, RECORD_HEADER_BYTES, Record, encode};
 use crate::recover::{self, Recovered};
@@ -30,6 +31,17 @@ pub struct SyncReport {
     pub records: u64,
     /// How long the sync itself took, without the write.
     pub sync_time: Duration,
+}
+
+/// Takes a folder for this process.
+pub(crate) fn lock(storage: &dyn Storage) -> Result<LockGuard, WalError> {
+    storage.lock().map_err(|error| match error {
+        LockError::InUse { pid } => WalError::InUse {
+            folder: storage.location(""),
+            pid,
+        },
+        LockError::Io(error) => WalError::io("lock", storage.location(""), error),
+    })
 }
 
 /// The log of one data folder, open for writing. One thread owns it.
@@ -67,25 +79,29 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Takes the folder, begins a log in it where there is none, and reads back everything that is
-    /// durable.
+    /// Takes the folder of a server that stands alone, begins a log in it where there is none, and
+    /// reads back everything that is durable.
     ///
     /// # Errors
-    /// [`WalError`]: in use, another format version, another cluster, or anything that is not as it
+    /// [`WalError`]: in use, a member's folder, another format version, another cluster, or anything that is not as it
     /// was written. The folder is then unchanged, except that unfinished files may have been
     /// removed.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WalOptions,
     ) -> Result<(Wal, Recovered), WalError> {
+        let lock = lock(storage.as_ref())?;
+        identity::refuse_member(storage.as_ref())?;
+        Wal::open_locked(storage, options, lock)
+    }
+
+    /// As [`open`](Wal::open), of a folder that is taken and whose identity was looked at.
+    pub(crate) fn open_locked(
+        storage: Arc<dyn Storage>,
+        options: WalOptions,
+        lock: LockGuard,
+    ) -> Result<(Wal, Recovered), WalError> {
         check_options(&options)?;
-        let lock = storage.lock().map_err(|error| match error {
-            LockError::InUse { pid } => WalError::InUse {
-                folder: storage.location(""),
-                pid,
-            },
-            LockError::Io(error) => WalError::io("lock", storage.location(""), error),
-        })?;
         let cluster_id = folder::open(storage.as_ref(), &options)?;
         let (mut recovered, end) = recover::recover(storage.as_ref(), cluster_id)?;
         folder::remove_unfinished(storage.as_ref())?;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_wal::{DirStorage, DumpItem, EndMark, FileReport, Record, RecoveryNote, WalError};
+use baton_wal::{
+    DirStorage, DumpItem, EndMark, FileReport, Identity, Record, RecoveryNote, WalError,
+};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -143,6 +145,7 @@ fn describe(item: &DumpItem) -> (&'static str, String) {
             }
             Record::Sealed { next } => ("sealed", format!("segment {next} follows")),
         },
+        DumpItem::Identity(identity) => ("identity", identity_text(identity)),
         DumpItem::EndMark(mark) => (
             "end-mark",
             format!(
@@ -170,6 +173,28 @@ fn describe(item: &DumpItem) -> (&'static str, String) {
         ),
         _ => ("other", String::new()),
     }
+}
+
+fn identity_text(identity: &Identity) -> String {
+    let membership = match (identity.cluster, identity.is_founded) {
+        (0, _) if identity.promise == 0 => "in no cluster yet".to_owned(),
+        (0, _) => format!(
+            "in no cluster yet, waits for the one that incarnation {} starts",
+            short(identity.promise)
+        ),
+        (cluster, true) => format!("member of cluster {cluster:016x}"),
+        (cluster, false) => format!("member of cluster {cluster:016x}, has no log yet"),
+    };
+    format!(
+        "server {} incarnation {}: {membership}",
+        identity.server,
+        short(identity.incarnation)
+    )
+}
+
+/// The beginning of an incarnation, as in what servers say of each other.
+fn short(incarnation: u128) -> String {
+    format!("{:08x}…", incarnation >> 96)
 }
 
 fn closed_text(mark: &EndMark) -> &'static str {
@@ -209,6 +234,9 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
                     }
                 ),
             ),
+            FileReport::Identity { file, identity } => {
+                (file.clone(), true, identity_text(identity))
+            }
             FileReport::EndMark { file, mark } => (
                 file.clone(),
                 true,

@@ -128,3 +128,9 @@ fn any_bytes_as_end_marks() {
 fn any_bytes_as_a_marker() {
     rounds(wal_targets::marker, &fixture("FORMAT", 0), 2_000);
 }
+
+#[test]
+fn any_bytes_as_the_identity_of_a_member() {
+    // No change first, then an identity with a few bytes changed.
+    rounds(wal_targets::identity, &[0; 160], 400);
+}

@@ -16,6 +16,7 @@ mod fixture;
 mod full_disk;
 mod fuzz_smoke;
 mod kill;
+mod member;
 mod privacy;
 mod purge;
 mod raw_snapshot;
