@@ -212,7 +212,10 @@ impl Bootstrap {
 
     /// A server is connected, in the direction in which this one sends.
     pub fn connected(&mut self, peer: u64) -> Outgoing {
-        vec![(peer, Frame::BirthReport(self.report()))]
+        let mut out = vec![(peer, Frame::BirthReport(self.report()))];
+        // Its report may have come before anything could be sent to it.
+        out.extend(self.birth_for(peer));
+        out
     }
 
     /// The connection on which a server reported has ended.

@@ -571,8 +571,15 @@ fn a_member_passes_the_first_membership_on() {
     assert_eq!(one.decision(), Decision::Member { cluster: 500 });
     let frames = one.reported(3, empty(13, 11));
     assert_eq!(births(&frames), [3], "again, after a new connection");
+    let frames = one.connected(3);
+    assert_eq!(
+        births(&frames),
+        [3],
+        "its report came before it was connected"
+    );
     let frames = one.reported(3, empty(99, 11));
     assert_eq!(births(&frames), [], "not to another folder");
+    assert_eq!(births(&one.connected(3)), []);
 }
 
 #[test]

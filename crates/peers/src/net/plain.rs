@@ -45,7 +45,10 @@ pub enum BindError {
         resolved: SocketAddr,
     },
     /// The system refuses to listen there.
-    #[error("cannot listen on {address} for other servers: {source}")]
+    #[error(
+        "cannot listen on {address} for other servers: {source}; stop the program that has the address, or correct \
+         the address"
+    )]
     Listen {
         /// The address.
         address: String,
