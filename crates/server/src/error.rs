@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use baton_consensus::ConsensusError;
+use baton_peers::bootstrap::ListError;
+use baton_peers::net::BindError;
 use baton_tree::{BatchError, RestoreError};
 use baton_wal::{FolderError, WalError};
 
@@ -53,9 +55,50 @@ pub enum StartError {
     /// The log or a snapshot cannot be applied.
     #[error(transparent)]
     State(#[from] ServerError),
+    /// The list of the ensemble's servers cannot be one.
+    #[error(transparent)]
+    Servers(#[from] ListError),
+    /// The server cannot listen for the other servers of its ensemble.
+    #[error(transparent)]
+    PeerPort(#[from] BindError),
+    /// The data folder is not the one with which the server is a member.
+    #[error(
+        "the data folder of server {id} is not the one with which it became a member of cluster {cluster:016x}: start \
+         it with its own data folder, or with an empty one, and admit it anew with `baton server replace {id}`"
+    )]
+    NotTheMember {
+        /// The server.
+        id: u64,
+        /// The cluster.
+        cluster: u64,
+    },
+    /// The server was stopped before its ensemble was there.
+    #[error("the server was stopped while it waited for the other servers of its ensemble")]
+    Stopped,
     /// The system gave no thread or no random bytes.
     #[error("cannot start the server: {0}; close other programs or raise the limits of this user")]
     System(#[from] io::Error),
+}
+
+impl StartError {
+    /// An error of the log at start, without the words for a server that was running.
+    pub(crate) fn of_recovery(error: ServerError) -> StartError {
+        match error {
+            ServerError::Log(error) => match Arc::try_unwrap(error) {
+                // A start is not retried.
+                Ok(WalError::NoSpace {
+                    file, needed_bytes, ..
+                }) => StartError::Log(WalError::NoSpace {
+                    file,
+                    needed_bytes,
+                    retryable: false,
+                }),
+                Ok(error) => StartError::Log(error),
+                Err(error) => StartError::State(ServerError::Log(error)),
+            },
+            other => StartError::State(other),
+        }
+    }
 }
 
 fn listen_remedy(source: &io::Error) -> &'static str {

@@ -24,7 +24,7 @@
 //! | `builder` | settings, one call each |
 //! | `server` | the start and the stop of a server |
 //! | `offline` | a data folder while no server runs on it |
-//! | `ensemble` | a server as one of several |
+//! | `ensemble` | the server as one of several: its start, snapshots between servers |
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
 //! | `admin` | four-letter words, HTTP commands, metrics |
 //! | `http` | a small HTTP listener with bounds, for the server and for other programs |

@@ -14,13 +14,12 @@ use baton_wal::{
 use bytes::Bytes;
 
 use crate::commit::recover::{NODE_ID, restore};
+use crate::commit::snapshots::write_whole;
 use crate::commit::starting::Starting;
 use crate::error::ServerError;
 
 /// Suffix of a folder's name while it is being made.
 const UNFINISHED: &str = ".unfinished";
-/// The kind of our chunks in the snapshot's file.
-const CHUNK_KIND: u8 = 0;
 /// The first entry: the one with which the only voter begins its first term.
 const FIRST: u64 = 1;
 
@@ -164,12 +163,7 @@ fn write_folder(folder: &Path, tree: &mut Tree, time_ms: i64) -> Result<u64, Off
         time_ms,
         membership: membership.encode(),
     })?;
-    tree.abandon_snapshot();
-    let begun = tree.begin_snapshot();
-    debug_assert!(begun.is_ok(), "abandoned just before");
-    while let Some(slice) = tree.snapshot_slice(baton_tree::MAX_CHUNK_BYTES) {
-        writer.chunk(CHUNK_KIND, &slice)?;
-    }
+    write_whole(tree, &mut writer)?;
     let info = writer.finish()?;
     wal.snapshot_saved(&info)?;
     wal.close()?;

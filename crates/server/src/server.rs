@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_wal::{DirStorage, FolderError, MemoryStorage, Storage, WalError, WalOptions};
+use baton_wal::{DirStorage, FolderError, MemoryStorage, Storage, WalOptions};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -361,7 +361,8 @@ pub(crate) fn prepare(
     starting: &Starting,
 ) -> Result<(Arc<ServerState>, CommitPipeline), StartError> {
     let started = time.now();
-    let begun = recover::recover(storage, WalOptions::default(), starting).map_err(start_error)?;
+    let begun = recover::recover(storage, WalOptions::default(), starting)
+        .map_err(StartError::of_recovery)?;
     let recovered = time.now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let ensemble = options.ensemble.as_ref();
@@ -398,7 +399,7 @@ pub(crate) fn prepare(
         snapshots,
         starting,
     )
-    .map_err(start_error)?;
+    .map_err(StartError::of_recovery)?;
     starting.enter(Stage::Listen);
     let stats = &state.stats;
     stats.start_time.record(state.time.micros_since(started));
@@ -410,23 +411,4 @@ pub(crate) fn prepare(
         .record(state.time.micros_since(recovered));
     stats.load_log_entries.record(after_snapshot);
     Ok((state, core))
-}
-
-/// An error of the log at start, without the words for a server that was running.
-fn start_error(error: ServerError) -> StartError {
-    match error {
-        ServerError::Log(error) => match Arc::try_unwrap(error) {
-            // A start is not retried.
-            Ok(WalError::NoSpace {
-                file, needed_bytes, ..
-            }) => StartError::Log(WalError::NoSpace {
-                file,
-                needed_bytes,
-                retryable: false,
-            }),
-            Ok(error) => StartError::Log(error),
-            Err(error) => StartError::State(ServerError::Log(error)),
-        },
-        other => StartError::State(other),
-    }
 }

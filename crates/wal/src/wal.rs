@@ -83,9 +83,9 @@ impl Wal {
     /// reads back everything that is durable.
     ///
     /// # Errors
-    /// [`WalError`]: in use, a member's folder, another format version, another cluster, or anything that is not as it
-    /// was written. The folder is then unchanged, except that unfinished files may have been
-    /// removed.
+    /// [`WalError`]: in use, a member's folder, another format version, another cluster, or
+    /// anything that is not as it was written. The folder is then unchanged, except that unfinished
+    /// files may have been removed.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WalOptions,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_consensus::{Config, Consensus, Entry, HardState, Membership, Recovered, SnapshotPoint};
 use baton_tree::{Restore, Tree};
-use baton_wal::{RecoveryNote, Storage, Wal, WalOptions};
+use baton_wal::{Recovered as WalRecovered, RecoveryNote, Storage, Wal, WalOptions};
 
 use crate::commit::starting::{Stage, Starting};
 use crate::error::ServerError;
@@ -48,9 +48,22 @@ pub(crate) fn recover(
     starting: &Starting,
 ) -> Result<Begun, ServerError> {
     let restored = restore(storage, options, starting)?;
+    begin(restored, &Config::sole_voter(NODE_ID))
+}
+
+/// As [`recover`], of a member's log that is open.
+pub(crate) fn recover_member(
+    opened: (Wal, WalRecovered),
+    config: &Config,
+    starting: &Starting,
+) -> Result<Begun, ServerError> {
+    begin(restore_opened(opened, starting)?, config)
+}
+
+fn begin(restored: Restored, config: &Config) -> Result<Begun, ServerError> {
     let snapshot_index = restored.snapshot.as_ref().map_or(0, |point| point.index);
     let consensus = Consensus::new(
-        &Config::sole_voter(NODE_ID),
+        config,
         Recovered {
             snapshot: restored.snapshot,
             hard_state: restored.hard_state,
@@ -75,7 +88,13 @@ pub(crate) fn restore(
     starting: &Starting,
 ) -> Result<Restored, ServerError> {
     starting.enter(Stage::ReadLog);
-    let (wal, recovered) = Wal::open(storage, options)?;
+    restore_opened(Wal::open(storage, options)?, starting)
+}
+
+fn restore_opened(
+    (wal, recovered): (Wal, WalRecovered),
+    starting: &Starting,
+) -> Result<Restored, ServerError> {
     for note in &recovered.notes {
         tracing::warn!("recovery: {note}");
     }

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, SnapshotPoint};
-use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError};
+use baton_tree::Tree;
+use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, Wal, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use crate::state::ServerState;
@@ -24,6 +25,17 @@ const CHUNK_KIND: u8 = 0;
 /// longest.
 const FIRST_RETRY: Duration = Duration::from_secs(60);
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+
+/// Writes the whole tree at once, where nothing waits for it.
+pub(crate) fn write_whole(tree: &mut Tree, writer: &mut SnapshotWriter) -> Result<(), WalError> {
+    tree.abandon_snapshot();
+    let begun = tree.begin_snapshot();
+    debug_assert!(begun.is_ok(), "abandoned just before");
+    while let Some(slice) = tree.snapshot_slice(baton_tree::MAX_CHUNK_BYTES) {
+        writer.chunk(CHUNK_KIND, &slice)?;
+    }
+    Ok(())
+}
 
 #[derive(Debug)]
 struct Writing {

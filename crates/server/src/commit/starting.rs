@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use parking_lot::Mutex;
+
 /// Stages of a start, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -21,11 +23,19 @@ pub(crate) struct Starting {
     stage: AtomicU8,
     entries: AtomicU64,
     replayed: AtomicU64,
+    /// What a server of several waits for before it may read a log.
+    waits: Mutex<Option<String>>,
 }
 
 impl Starting {
     pub(crate) fn enter(&self, stage: Stage) {
+        *self.waits.lock() = None;
         self.stage.store(stage as u8, Relaxed);
+    }
+
+    /// The server waits for others; `why` says for what. Over with the next stage.
+    pub(crate) fn wait(&self, why: &str) {
+        *self.waits.lock() = Some(why.to_owned());
     }
 
     /// The replay of `entries` entries begins.
@@ -49,6 +59,9 @@ impl Starting {
 impl fmt::Display for Starting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the server starts: ")?;
+        if let Some(why) = &*self.waits.lock() {
+            return f.write_str(why);
+        }
         match self.stage() {
             Stage::ReadLog => f.write_str("reading the log"),
             Stage::LoadSnapshot => f.write_str("loading the snapshot"),
@@ -71,6 +84,11 @@ mod tests {
     fn each_stage_is_shown() {
         let starting = Starting::default();
         assert_eq!(starting.to_string(), "the server starts: reading the log");
+        starting.wait("waiting for server 1");
+        assert_eq!(
+            starting.to_string(),
+            "the server starts: waiting for server 1"
+        );
         starting.enter(Stage::LoadSnapshot);
         let text = "the server starts: loading the snapshot";
         assert_eq!(starting.to_string(), text);
