@@ -296,3 +296,40 @@ fn verify(folder: &Path, context: &Context) -> Result<u8, Failure> {
         format!("{}: {why}", folder.display()),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_of_a_member_is_shown_at_each_step() {
+        let mut identity = Identity {
+            server: 3,
+            incarnation: 0xdead_beef << 96,
+            promise: 0,
+            cluster: 0,
+            birth: Default::default(),
+            is_founded: false,
+        };
+        let mut shown = |change: fn(&mut Identity)| {
+            change(&mut identity);
+            identity_text(&identity)
+        };
+        let begin = "server 3 incarnation deadbeef…: ";
+        assert_eq!(shown(|_| {}), format!("{begin}in no cluster yet"));
+        assert_eq!(
+            shown(|identity| identity.promise = 0x0bad_cafe << 96),
+            format!(
+                "{begin}in no cluster yet, waits for the one that incarnation 0badcafe… starts"
+            )
+        );
+        assert_eq!(
+            shown(|identity| identity.cluster = 0xc1),
+            format!("{begin}member of cluster 00000000000000c1, has no log yet")
+        );
+        assert_eq!(
+            shown(|identity| identity.is_founded = true),
+            format!("{begin}member of cluster 00000000000000c1")
+        );
+    }
+}

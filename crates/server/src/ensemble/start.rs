@@ -33,7 +33,7 @@ use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
 use crate::ensemble::start::waiting::WaitLog;
 use crate::error::{ServerError, StartError};
-use crate::options::{EnsembleOptions, Options};
+use crate::options::{EnsembleOptions, Options, StorageChoice};
 use crate::time::ServerTime;
 
 /// How soon a start that waits notices that it is to stop.
@@ -91,6 +91,12 @@ pub(crate) fn join(
         stop,
     };
     start.warn_if_even();
+    if options.storage == StorageChoice::Memory {
+        tracing::warn!(
+            server = id,
+            "the data of this server is in memory only: after a restart its ensemble does not admit it; use a data folder"
+        );
+    }
     let folder = MemberFolder::open(storage, start.id, u128::from_le_bytes(draw()?).max(1))?;
     let bootstrap = start.bootstrap(folder.identity())?;
     if folder.identity().cluster == 0 {
