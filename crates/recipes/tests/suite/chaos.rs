@@ -12,6 +12,8 @@ use crate::common::{Stage, mutex, within};
 
 const WAITERS: u8 = 5;
 const CUTS: u32 = 60;
+/// Grants that there are at least, however long they take.
+const GRANTS: u64 = 20;
 
 /// Every guard that is in somebody's hands.
 #[derive(Default)]
@@ -84,7 +86,10 @@ async fn cut_at_random(proxies: &[Proxy], ledger: &Mutex<Ledger>, seed: u64) {
         Variant::BlackHoleToServer,
         Variant::BlackHoleToClient,
     ];
-    for _ in 0..CUTS {
+    let mut cuts = 0;
+    // On a busy machine grants come more slowly: what is to be seen is exclusion among many.
+    while cuts < CUTS || ledger.lock().unwrap().grants < GRANTS {
+        cuts += 1;
         let proxy = &proxies[rng.usize(..proxies.len())];
         match rng.usize(..variants.len() + 2) {
             nth if nth < variants.len() => proxy.cut_all(variants[nth]),
@@ -122,7 +127,7 @@ async fn no_two_guards_are_valid_at_once_whatever_happens_to_the_connections() {
                 stop,
             )));
         }
-        cut_at_random(&proxies, &ledger, seed).await;
+        within(cut_at_random(&proxies, &ledger, seed)).await;
         stop.store(true, Ordering::Relaxed);
         for proxy in &proxies {
             proxy.heal();
@@ -131,11 +136,5 @@ async fn no_two_guards_are_valid_at_once_whatever_happens_to_the_connections() {
             within(waiter).await.unwrap();
         }
         stage.until_children(0).await;
-        let ledger = ledger.lock().unwrap();
-        assert!(
-            ledger.grants > 20,
-            "seed {seed}: only {} grants",
-            ledger.grants
-        );
     }
 }
