@@ -1,7 +1,7 @@
 //! Applies the commands of the log. Owns what each does to sessions, to the zxid, to time and to
-//! the format level. Every command takes one zxid, failed or not, except a re-attachment, a change
-//! of the level, and what is not applied at all because of its stamp. A write is decided here,
-//! against the state that it finds.
+//! the format level. Every command takes one zxid, failed or not, except a re-attachment, a sync, a
+//! change of the level, and what is not applied at all because of its stamp. A write is decided
+//! here, against the state that it finds.
 
 use baton_proto::{ErrorCode, Limits, OpCode, Request, Response};
 
@@ -22,7 +22,8 @@ const APPLY_LIMITS: Limits = Limits::with_max_frame_bytes(i32::MAX as usize);
 impl Tree {
     /// Applies one command, whatever attachment the session has.
     ///
-    /// Every command but a re-attachment and a change of the level takes one zxid, failed or not.
+    /// Every command but a re-attachment, a sync and a change of the level takes one zxid, failed or
+    /// not.
     /// `time_ms` is the batch's. `session` gave the command, 0 for the server itself; `identity` is
     /// who its connection is. Changes go to `effects` when the command has succeeded, before this
     /// returns.
@@ -102,7 +103,12 @@ impl Tree {
         let command = item.command;
         if !matches!(
             command,
-            Command::ReattachSession { .. } | Command::SetLevel(_)
+            Command::ReattachSession { .. }
+                | Command::SetLevel(_)
+                | Command::Write {
+                    op: OpCode::Sync,
+                    ..
+                }
         ) {
             self.zxid += 1;
         }
@@ -285,6 +291,8 @@ impl Tree {
                 .set_acl(context, path, acl.as_deref(), version)
                 .map(Response::Stat),
             Request::Multi(ops) => Ok(Response::Multi(self.multi(context, &ops, effects))),
+            // Its place in the log is all that a sync asks for.
+            Request::Sync { path } => Ok(Response::Path(path.to_owned())),
             // As ZooKeeper while `reconfigEnabled` is false: the write takes its zxid.
             Request::Reconfig { .. } => Err(ErrorCode::ReconfigDisabled),
             _ => Err(ErrorCode::Unimplemented),

@@ -10,7 +10,8 @@
 //! version 1
 //!   record   := kind:u8  session:i64le  cxid:zigzag  identity:varint  body
 //! version 2
-//!   record   := command | group
+//!   record   := origin | command | group
+//!   origin   := kind:u8=8  server:varint  run:u64le  number:varint     (first, at most once)
 //!   command  := kind:u8  cxid:zigzag  body              (of the group before it)
 //!   group    := kind:u8=7  session:i64le  identity:varint  nonce:u64le
 //!               [nonce != 0: sequence:varint]           (of the group's first command)
@@ -44,11 +45,24 @@ const WRITE: u8 = 4;
 const REAP: u8 = 5;
 const SET_LEVEL: u8 = 6;
 const GROUP: u8 = 7;
+const ORIGIN: u8 = 8;
 
 /// Fewest bytes of a record of version 1 and of version 2.
 const MIN_RECORD_BYTES: [usize; 2] = [12, 3];
 /// Bytes of a short write. Room is reserved for no more commands than the payload has of these.
 const SHORT_WRITE_BYTES: usize = 12;
+
+/// Which server of an ensemble made a batch, and which of its batches it is. That server answers
+/// the commands when the entry is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The server's id.
+    pub server: u64,
+    /// Drawn when the server's process started.
+    pub run: u64,
+    /// Counts the batches of the run. A batch that was sent twice has the same number twice.
+    pub number: u64,
+}
 
 /// Why a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,6 +192,7 @@ impl From<ReadError> for BatchError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<'a> {
     time_ms: i64,
+    origin: Option<Origin>,
     identities: Vec<Identity>,
     items: Vec<BatchItem<'a>>,
 }
@@ -208,9 +223,12 @@ impl<'a> Batch<'a> {
         let likely = count.min(from.remaining() / SHORT_WRITE_BYTES);
         let mut items = Vec::with_capacity(likely);
         let mut group = None;
-        for _ in 0..count {
+        let mut origin = None;
+        for record in 0..count {
             if version == 1 {
                 items.push(read_item(&mut from, identities.len())?);
+            } else if record == 0 && from.peek() == Some(ORIGIN) {
+                origin = Some(read_origin(&mut from)?);
             } else if let Some(item) = read_record(&mut from, identities.len(), &mut group)? {
                 items.push(item);
             }
@@ -222,9 +240,17 @@ impl<'a> Batch<'a> {
         }
         Ok(Self {
             time_ms,
+            origin,
             identities,
             items,
         })
+    }
+
+    /// The server that made the batch; `None` where a server stands alone, and in batches that a
+    /// leader makes by itself.
+    #[must_use]
+    pub const fn origin(&self) -> Option<Origin> {
+        self.origin
     }
 
     /// The leader's wall clock when it made the batch, in milliseconds since the Unix epoch: the
@@ -264,6 +290,16 @@ fn read_identity(from: &mut Reader<'_>) -> Result<Identity, BatchError> {
         identity.add(scheme, id);
     }
     Ok(identity)
+}
+
+/// The record that says who made the batch.
+fn read_origin(from: &mut Reader<'_>) -> Result<Origin, BatchError> {
+    from.u8()?;
+    Ok(Origin {
+        server: from.u64()?,
+        run: u64::from_le_bytes(from.array()?),
+        number: from.u64()?,
+    })
 }
 
 /// A record of version 1.
@@ -412,6 +448,19 @@ impl BatchBuilder {
             record_bytes: Vec::new(),
             records: 0,
             len: 0,
+        }
+    }
+
+    /// Says which server makes the batch: the first thing to be said. A tree of level 1 does not
+    /// store it.
+    pub fn set_origin(&mut self, origin: Origin) {
+        if self.level >= FormatLevel::Attachments && self.records == 0 {
+            let out = &mut self.record_bytes;
+            out.push(ORIGIN);
+            put_u64(out, origin.server);
+            out.extend_from_slice(&origin.run.to_le_bytes());
+            put_u64(out, origin.number);
+            self.records += 1;
         }
     }
 

@@ -51,6 +51,11 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
+    /// The next byte, which stays.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
     pub(crate) fn u8(&mut self) -> Result<u8, ReadError> {
         let (first, rest) = self
             .rest

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use baton_proto::OpCode;
 use baton_tree::{
     BATCH_VERSION, Batch, BatchBuilder, BatchError, CloseReason, Command, FormatLevel, Identity,
-    Stamp, Tree,
+    Origin, Stamp, Tree,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -313,6 +313,88 @@ fn a_command_without_a_group_is_the_servers_own() {
         assert_eq!((item.session, item.stamp), (0, None));
         assert_eq!(*identity, Identity::anonymous());
     }
+}
+
+/// A batch with one command, made by `origin`.
+fn made_by(level: FormatLevel, origin: Option<Origin>) -> bytes::Bytes {
+    let mut builder = BatchBuilder::new(level, 0);
+    if let Some(origin) = origin {
+        builder.set_origin(origin);
+    }
+    assert!(builder.is_empty(), "the origin is no command");
+    let write = Command::Write {
+        op: OpCode::Delete,
+        body: b"",
+    };
+    builder.push(0, write);
+    builder.finish()
+}
+
+#[test]
+fn a_batch_says_which_server_made_it() {
+    let origin = Origin {
+        server: 127,
+        run: u64::MAX,
+        number: 300,
+    };
+    let payload = made_by(FormatLevel::Attachments, Some(origin));
+    let batch = Batch::decode(&payload).unwrap();
+    assert_eq!((batch.origin(), batch.items().len()), (Some(origin), 1));
+    let payload = made_by(FormatLevel::Attachments, None);
+    assert_eq!(Batch::decode(&payload).unwrap().origin(), None);
+    let payload = made_by(FormatLevel::Initial, Some(origin));
+    assert_eq!(Batch::decode(&payload).unwrap().origin(), None);
+}
+
+#[test]
+fn an_origin_that_is_cut_off_or_comes_later_is_refused() {
+    let origin = Origin {
+        server: 3,
+        run: 5,
+        number: 7,
+    };
+    let payload = made_by(FormatLevel::Attachments, Some(origin));
+    for end in 0..payload.len() {
+        let error = Batch::decode(&payload[..end]).unwrap_err();
+        assert!(matches!(error, BatchError::Truncated { .. }), "{error}");
+    }
+    // Version, time, no identities yet, three records: the origin, the group, the command.
+    let record = [8, 3, 5, 0, 0, 0, 0, 0, 0, 0, 7];
+    let at = payload.windows(record.len()).position(|found| found == record);
+    let at = at.unwrap();
+    let mut twice = payload.to_vec();
+    twice.splice(at..at, record);
+    twice[at - 1] += 1;
+    let error = Batch::decode(&twice).unwrap_err();
+    let offset = at + record.len();
+    assert_eq!(error, BatchError::Invalid { offset });
+}
+
+#[test]
+fn a_sync_takes_its_place_and_no_zxid() {
+    let mut tree = Tree::new();
+    let session_id = 7;
+    let open = Command::OpenSession {
+        session_id,
+        password: [0; 16],
+        timeout_ms: 1000,
+    };
+    let nobody = Identity::anonymous();
+    tree.apply(0, 0, &nobody, open, &mut ());
+    let (zxid, digest) = (tree.zxid(), tree.digest());
+    let mut body = Vec::new();
+    baton_proto::Request::Sync { path: "/a/b" }.encode(&mut body);
+    let sync = Command::Write {
+        op: OpCode::Sync,
+        body: &body,
+    };
+    let outcome = tree.apply(0, session_id, &nobody, sync, &mut ());
+    assert_eq!(
+        outcome.result,
+        Ok(baton_proto::Response::Path("/a/b".to_owned()))
+    );
+    assert_eq!((outcome.zxid, tree.zxid()), (zxid, zxid));
+    assert_eq!(tree.digest(), digest);
 }
 
 fn hex(bytes: &[u8]) -> String {
