@@ -14,12 +14,38 @@ use crate::error::LeaseError;
 /// Which evidence a lease rests on here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// Baton's server: any answer.
+    /// Baton's server, standing alone: any answer.
     Answer,
+    /// Baton's ensemble: answers to pings, writes and syncs.
+    Confirmed,
     /// Answers, on an ensemble whose timing is stated.
     Ping,
     /// Acknowledged writes.
     Write,
+}
+
+/// Which answers of a server mean that the leader has counted the request, as the server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedAnswers {
+    /// The server has said nothing of it.
+    Unstated,
+    /// Those to pings, writes and syncs.
+    Confirmed,
+    /// All.
+    All,
+}
+
+/// What was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// A read, or a write that was refused.
+    Read,
+    /// A ping.
+    Ping,
+    /// A sync.
+    Sync,
+    /// A write that the quorum has applied, with what [`LeaseBook::write_sent`] gave.
+    Write(WriteProof),
 }
 
 /// What a write proves once it is acknowledged: taken when it is sent.
@@ -37,9 +63,8 @@ pub(crate) struct WriteProof {
 pub(crate) struct LeaseBook {
     options: LeaseOptions,
     timeout: Duration,
-    /// Whether the connected server has said that an answer means that the leader has counted the
-    /// request.
-    answers_count: bool,
+    /// What the connected server has said of its answers.
+    counted_answers: CountedAnswers,
     pub(super) deadline: BootInstant,
     /// This connection's answers: when one was read, and when its request was sent. Oldest first.
     pub(super) answered: VecDeque<(BootInstant, BootInstant)>,
@@ -54,7 +79,7 @@ impl LeaseBook {
         Self {
             options,
             timeout,
-            answers_count: false,
+            counted_answers: CountedAnswers::Unstated,
             deadline: BootInstant::ZERO,
             answered: VecDeque::new(),
             reported: None,
@@ -111,7 +136,7 @@ impl LeaseBook {
     pub(crate) fn connected(&mut self, sent: BootInstant, timeout: Duration, created: bool) {
         let shorter = timeout < self.timeout;
         self.timeout = timeout;
-        self.answers_count = false;
+        self.counted_answers = CountedAnswers::Unstated;
         self.answered.clear();
         self.write_wanted = false;
         // Whoever answered a re-attach may have been deposed: only the next write proves that the
@@ -127,8 +152,22 @@ impl LeaseBook {
     }
 
     /// The connected server has said what its answers mean.
-    pub(crate) fn set_answers_count(&mut self, sound: bool) {
-        self.answers_count = sound && self.options.mode != LeaseMode::Strict;
+    pub(crate) fn set_counted_answers(&mut self, counted: CountedAnswers) {
+        if self.options.mode != LeaseMode::Strict {
+            self.counted_answers = counted;
+        }
+    }
+
+    /// Whether the connected server's answer is a sign that the session lives: any answer, but for
+    /// those that one server of Baton's ensemble gives by itself.
+    pub(crate) fn is_sign_of_life(&self, answered: Answered) -> bool {
+        self.counted_answers != CountedAnswers::Confirmed || answered != Answered::Read
+    }
+
+    /// Send instant of the newest request that the leader has certainly counted, or somewhat
+    /// before.
+    pub(crate) fn counted(&self) -> BootInstant {
+        self.deadline - self.lease_span()
     }
 
     /// A write is sent at `now`: what its acknowledgement will prove. Pass it to
@@ -149,24 +188,23 @@ impl LeaseBook {
             .map(|(_, sent)| *sent)
     }
 
-    /// A request sent at `sent` was answered, the answer read at `now`. `proof` is what
-    /// [`LeaseBook::write_sent`] gave, when the request was a write that the quorum has applied.
-    pub(crate) fn acknowledged(
-        &mut self,
-        now: BootInstant,
-        sent: BootInstant,
-        proof: Option<WriteProof>,
-    ) {
+    /// A request sent at `sent` was answered, the answer read at `now`.
+    pub(crate) fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered) {
         let span = self.lease_span();
-        if self.answers_count {
-            self.extend(sent + span);
-            return;
+        match self.counted_answers {
+            CountedAnswers::Unstated => {}
+            // One server of the ensemble answers reads by itself, also while it is cut off (R33).
+            CountedAnswers::Confirmed if answered == Answered::Read => return,
+            CountedAnswers::Confirmed | CountedAnswers::All => {
+                self.extend(sent + span);
+                return;
+            }
         }
         let cut_off = self.cut_off();
         if let Some(counted) = cut_off.and_then(|cut_off| self.answered_by(sent - cut_off)) {
             self.extend(counted + span);
         }
-        if let Some(proof) = proof {
+        if let Answered::Write(proof) = answered {
             if let Some(counted) = proof.counted {
                 self.extend(counted + span);
             }
@@ -211,9 +249,12 @@ impl LeaseBook {
 
     /// Which evidence the lease rests on here.
     pub(crate) fn evidence(&self) -> Evidence {
-        if self.answers_count {
-            Evidence::Answer
-        } else if self.cut_off().is_some() {
+        match self.counted_answers {
+            CountedAnswers::All => return Evidence::Answer,
+            CountedAnswers::Confirmed => return Evidence::Confirmed,
+            CountedAnswers::Unstated => {}
+        }
+        if self.cut_off().is_some() {
             Evidence::Ping
         } else {
             Evidence::Write
@@ -233,10 +274,11 @@ impl LeaseBook {
         self.write_wanted
     }
 
-    /// How long after the newest request a ping is due while a lease is held.
+    /// How long after the newest request a ping is due while a lease is held: after the newest one
+    /// that counts, where that is not every one.
     pub(crate) fn ping_interval(&self) -> Duration {
         match self.evidence() {
-            Evidence::Answer => self.timeout / 4,
+            Evidence::Answer | Evidence::Confirmed => self.timeout / 4,
             // The evidence is as old as the newest answer before an instant in the past: the closer
             // the answers, the better.
             Evidence::Ping | Evidence::Write => self.timeout / 16,
@@ -250,7 +292,7 @@ impl LeaseBook {
     /// `T − (3·syncLimit + 1)·tick − T/8` left.
     pub(crate) fn check(&self) -> Result<(), LeaseError> {
         let (tick, smallest) = match (self.evidence(), self.cut_off()) {
-            (Evidence::Answer, _) => return Ok(()),
+            (Evidence::Answer | Evidence::Confirmed, _) => return Ok(()),
             (_, Some(cut_off)) => (self.tick(), cut_off.saturating_mul(2)),
             (_, None) if self.options.mode == LeaseMode::Ping => {
                 return Err(LeaseError::TimingNotStated);
@@ -293,7 +335,7 @@ mod tests {
     /// Sends a write at `sent` and reads its answer at `read`.
     fn write(book: &mut LeaseBook, sent: u64, read: u64) {
         let proof = book.write_sent(at(sent));
-        book.acknowledged(at(read), at(sent), Some(proof));
+        book.acknowledged(at(read), at(sent), Answered::Write(proof));
     }
 
     #[test]
@@ -313,7 +355,7 @@ mod tests {
             BootInstant::ZERO,
             "a re-attach may have met a deposed leader"
         );
-        book.acknowledged(at(11_010), at(11_000), None);
+        book.acknowledged(at(11_010), at(11_000), Answered::Ping);
         assert_eq!(
             book.deadline(),
             BootInstant::ZERO,
@@ -338,11 +380,11 @@ mod tests {
     #[test]
     fn h91_a_write_that_was_sent_before_the_answer_to_the_other_is_no_second_one() {
         let mut book = book(options(), Duration::from_secs(4));
-        book.acknowledged(at(11_010), at(11_000), None);
+        book.acknowledged(at(11_010), at(11_000), Answered::Ping);
         let first = book.write_sent(at(12_010));
         let second = book.write_sent(at(12_011));
-        book.acknowledged(at(12_020), at(12_010), Some(first));
-        book.acknowledged(at(12_021), at(12_011), Some(second));
+        book.acknowledged(at(12_020), at(12_010), Answered::Write(first));
+        book.acknowledged(at(12_021), at(12_011), Answered::Write(second));
         assert_eq!(book.deadline(), at(14_000));
     }
 
@@ -351,7 +393,7 @@ mod tests {
         let mut book = book(options(), Duration::from_secs(4));
         for sent in [11_000, 13_000, 15_000] {
             let _refused = book.write_sent(at(sent));
-            book.acknowledged(at(sent + 10), at(sent), None);
+            book.acknowledged(at(sent + 10), at(sent), Answered::Read);
         }
         assert_eq!(book.deadline(), BootInstant::ZERO);
     }
@@ -366,7 +408,7 @@ mod tests {
         for options in [options(), stated] {
             let mut book = book(options, Duration::from_secs(60));
             for sent in 10..200 {
-                book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), None);
+                book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), Answered::Ping);
             }
             assert_eq!(
                 (book.evidence(), book.deadline()),
@@ -385,7 +427,7 @@ mod tests {
         };
         let mut book = book(options, Duration::from_secs(40));
         for sent in 10..=30 {
-            book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), None);
+            book.acknowledged(at(sent * 1000 + 10), at(sent * 1000), Answered::Ping);
         }
         // 3 · 3 + 1 ticks before the newest answered request was sent: 20 s; what had been read by
         // then was sent at 19 s.
@@ -398,8 +440,8 @@ mod tests {
     #[test]
     fn on_batons_server_each_answer_counts() {
         let mut book = book(options(), Duration::from_secs(4));
-        book.set_answers_count(true);
-        book.acknowledged(at(13_000), at(12_900), None);
+        book.set_counted_answers(CountedAnswers::All);
+        book.acknowledged(at(13_000), at(12_900), Answered::Read);
         assert_eq!(
             (book.evidence(), book.deadline()),
             (Evidence::Answer, at(16_900))
@@ -409,12 +451,53 @@ mod tests {
             ..options()
         };
         let mut book = self::book(strict, Duration::from_secs(4));
-        book.set_answers_count(true);
-        book.acknowledged(at(13_000), at(12_900), None);
+        book.set_counted_answers(CountedAnswers::All);
+        book.acknowledged(at(13_000), at(12_900), Answered::Read);
         assert_eq!(
             (book.evidence(), book.deadline()),
             (Evidence::Write, BootInstant::ZERO)
         );
+    }
+
+    #[test]
+    fn r33_on_batons_ensemble_pings_writes_and_syncs_count_and_reads_do_not() {
+        let timeout = Duration::from_secs(4);
+        let mut book = book(options(), timeout);
+        book.set_counted_answers(CountedAnswers::Confirmed);
+        assert_eq!(
+            (book.evidence(), book.check()),
+            (Evidence::Confirmed, Ok(()))
+        );
+        assert_eq!(book.ping_interval(), timeout / 4);
+        for sent in 100..200 {
+            book.acknowledged(at(sent * 100 + 10), at(sent * 100), Answered::Read);
+        }
+        assert_eq!(book.deadline(), BootInstant::ZERO);
+        assert!(!book.is_sign_of_life(Answered::Read));
+        let proof = book.write_sent(at(22_000));
+        let answers = [Answered::Ping, Answered::Sync, Answered::Write(proof)];
+        for (sent, answered) in (20_000..).step_by(1000).zip(answers) {
+            assert!(book.is_sign_of_life(answered));
+            book.acknowledged(at(sent + 10), at(sent), answered);
+            assert_eq!(book.deadline(), at(sent) + timeout);
+            assert_eq!(book.counted(), at(sent));
+        }
+        assert!(!book.wants_write());
+    }
+
+    #[test]
+    fn r33_what_one_server_said_of_its_answers_does_not_hold_for_the_next() {
+        for said in [CountedAnswers::Confirmed, CountedAnswers::All] {
+            let mut book = book(options(), Duration::from_secs(4));
+            book.set_counted_answers(said);
+            book.connected(at(20_000), Duration::from_secs(4), false);
+            book.acknowledged(at(21_010), at(21_000), Answered::Ping);
+            assert_eq!(
+                (book.evidence(), book.deadline()),
+                (Evidence::Write, BootInstant::ZERO)
+            );
+            assert!(book.is_sign_of_life(Answered::Read));
+        }
     }
 
     #[test]
@@ -462,12 +545,14 @@ mod tests {
         for (tick, sync_limit) in [(None, None), (tick, None), (None, Some(5))] {
             let mut unstated = with(tick, sync_limit, LeaseMode::Ping, 60_000);
             assert_eq!(unstated.check(), Err(LeaseError::TimingNotStated));
-            unstated.set_answers_count(true);
-            assert_eq!(
-                unstated.check(),
-                Ok(()),
-                "on Baton's server nothing need be stated"
-            );
+            for said in [CountedAnswers::Confirmed, CountedAnswers::All] {
+                unstated.set_counted_answers(said);
+                assert_eq!(
+                    unstated.check(),
+                    Ok(()),
+                    "on Baton's server nothing need be stated"
+                );
+            }
         }
     }
 
@@ -485,7 +570,7 @@ mod tests {
             let mut book = book(options, Duration::from_secs(30));
             // Answers half a minute late.
             for ms in 10_000..200_000 {
-                book.acknowledged(at(ms + 30_000), at(ms), None);
+                book.acknowledged(at(ms + 30_000), at(ms), Answered::Ping);
             }
             assert!(book.answered.len() < 1_200, "{}", book.answered.len());
         }

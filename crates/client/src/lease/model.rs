@@ -2,7 +2,7 @@
 //! large one.
 //!
 //! `world` has one client, the server that it is connected to, that server's leader, and the four
-//! streams between them. Time goes by in quanta; between two of them an adversary delivers what it
+//! streams between them; the servers are ZooKeeper's or Baton's. Time goes by in quanta; between two of them an adversary delivers what it
 //! likes, in the order of each stream, or holds it back for ever, elects another leader, breaks the
 //! connection. The client sends what the adversary wants it to send. `LeaseBook` itself is in the
 //! model. The invariant: no deadline is later than the earliest instant at which a leader may end
@@ -24,7 +24,7 @@ mod world;
 
 use std::time::Duration;
 
-use super::{LeaseBook, WriteProof};
+use super::{Answered, LeaseBook, WriteProof};
 use crate::clock::BootInstant;
 
 /// Whether the whole model is to run: some minutes in a release build.
@@ -39,7 +39,7 @@ trait Rules: Clone {
     /// A write is sent.
     fn write_sent(&mut self, now: BootInstant) -> WriteProof;
     /// An answer is read.
-    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, proof: Option<WriteProof>);
+    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered);
     /// The lease's end.
     fn deadline(&self) -> BootInstant;
     /// The book behind the rules, whose instants the model moves.
@@ -53,8 +53,8 @@ impl Rules for LeaseBook {
     fn write_sent(&mut self, now: BootInstant) -> WriteProof {
         Self::write_sent(self, now)
     }
-    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, proof: Option<WriteProof>) {
-        Self::acknowledged(self, now, sent, proof);
+    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered) {
+        Self::acknowledged(self, now, sent, answered);
     }
     fn deadline(&self) -> BootInstant {
         Self::deadline(self)

@@ -5,8 +5,9 @@ use std::time::Duration;
 /// Which requests a session's lease rests on.
 ///
 /// It matters on Apache ZooKeeper only: there a server answers reads and pings by itself, also
-/// while it is cut off from its leader. On Baton's server every answer means that the leader has
-/// counted the request.
+/// while it is cut off from its leader. Baton's server says which of its answers mean that the
+/// leader has counted the request: all of them where it stands alone, in an ensemble those to
+/// pings, writes and syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum LeaseMode {

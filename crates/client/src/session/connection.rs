@@ -267,6 +267,16 @@ impl Schedule {
         } else {
             timeout / 3
         };
+        let newest_request = if inner.lease.evidence() == Evidence::Confirmed {
+            // Reads do not count, and what is on its way need not come to count.
+            let newest_ping = inner.pings.back().copied();
+            inner
+                .lease
+                .counted()
+                .max(newest_ping.unwrap_or(BootInstant::ZERO))
+        } else {
+            inner.last_sent
+        };
         Self {
             expiry: inner.last_acked + timeout,
             unresponsive,
@@ -277,7 +287,7 @@ impl Schedule {
             } else {
                 inner.last_heartbeat.max(inner.last_proof) + inner.lease.write_interval()
             },
-            ping: inner.last_sent + interval.min(MAX_PING_INTERVAL),
+            ping: newest_request + interval.min(MAX_PING_INTERVAL),
         }
     }
 

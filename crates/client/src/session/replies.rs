@@ -14,7 +14,7 @@ use bytes::{Buf, Bytes};
 
 use crate::clock::BootInstant;
 use crate::error::Reason;
-use crate::lease::WriteProof;
+use crate::lease::{Answered, CountedAnswers};
 use crate::session::core::{Core, Inner, Phase};
 use crate::session::entry::{Done, Entry, Waiting};
 use crate::session::outcome::{Effects, Fate, Reply};
@@ -145,7 +145,7 @@ impl Core {
                     .pings
                     .pop_front()
                     .ok_or_else(|| garbled(&"a pong without a ping"))?;
-                self.acknowledged(inner, now, sent, None);
+                self.acknowledged(inner, now, sent, Answered::Ping);
                 Ok(())
             }
             xid::AUTH => self.receive_auth(inner, header, effects),
@@ -165,10 +165,12 @@ impl Core {
         inner: &mut Inner,
         now: BootInstant,
         sent: BootInstant,
-        proof: Option<WriteProof>,
+        answered: Answered,
     ) {
-        inner.last_acked = inner.last_acked.max(sent);
-        inner.lease.acknowledged(now, sent, proof);
+        if inner.lease.is_sign_of_life(answered) {
+            inner.last_acked = inner.last_acked.max(sent);
+        }
+        inner.lease.acknowledged(now, sent, answered);
         self.publish_lease(inner);
     }
 
@@ -242,7 +244,12 @@ impl Core {
         if proof.is_some() {
             inner.last_proof = inner.last_proof.max(entry.sent);
         }
-        self.acknowledged(inner, now, entry.sent, proof);
+        let answered = match proof {
+            Some(proof) => Answered::Write(proof),
+            None if entry.op == OpCode::Sync && err == ErrorCode::Ok => Answered::Sync,
+            None => Answered::Read,
+        };
+        self.acknowledged(inner, now, entry.sent, answered);
         if let Some(ticket) = entry.watch.take() {
             let (path, exists) = (Arc::clone(&entry.path), err == ErrorCode::Ok);
             let armed = exists || (entry.op == OpCode::Exists && err == ErrorCode::NoNode);
@@ -266,9 +273,12 @@ impl Core {
             Done::RemoveWatches => inner.watches.cannot_remove |= err == ErrorCode::Unimplemented,
             Done::Probe => {
                 inner.probe_answered = true;
-                inner
-                    .lease
-                    .set_answers_count(err == ErrorCode::Ok && says_ping_lease(&reply.body));
+                let counted = if err == ErrorCode::Ok {
+                    counted_answers(&reply.body)
+                } else {
+                    CountedAnswers::Unstated
+                };
+                inner.lease.set_counted_answers(counted);
                 effects.changed = true;
             }
             Done::Close => {
@@ -403,12 +413,48 @@ impl Inner {
 
 /// Reads Baton's self-description. A search for the text is enough: the server writes it without
 /// blanks, and what is not understood only means the stricter lease.
-fn says_ping_lease(body: &[u8]) -> bool {
-    let wanted = b"\"ping_lease\":true";
+fn counted_answers(body: &[u8]) -> CountedAnswers {
     let dense: Vec<u8> = body
         .iter()
         .copied()
         .filter(|b| !b.is_ascii_whitespace())
         .collect();
-    dense.windows(wanted.len()).any(|w| w == wanted)
+    let says = |wanted: &[u8]| dense.windows(wanted.len()).any(|w| w == wanted);
+    // What an ensemble says comes first: there, fewer answers count.
+    if says(b"\"lease\":\"ping\"") {
+        CountedAnswers::Confirmed
+    } else if says(b"\"ping_lease\":true") {
+        CountedAnswers::All
+    } else {
+        CountedAnswers::Unstated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r33_what_a_server_says_of_its_answers_is_read_with_or_without_blanks() {
+        for (said, counted) in [
+            (
+                "{\"version\":\"1\",\"ping_lease\":true}",
+                CountedAnswers::All,
+            ),
+            ("{ \"ping_lease\" : true }", CountedAnswers::All),
+            (
+                "{\"version\":\"1\",\"ping_lease\":false,\"lease\":\"ping\"}",
+                CountedAnswers::Confirmed,
+            ),
+            (
+                "{\"ping_lease\":true,\"lease\" : \"ping\"}",
+                CountedAnswers::Confirmed,
+            ),
+            ("{\"ping_lease\":false}", CountedAnswers::Unstated),
+            ("{\"lease\":\"other\"}", CountedAnswers::Unstated),
+            ("", CountedAnswers::Unstated),
+        ] {
+            assert_eq!(counted_answers(said.as_bytes()), counted, "{said}");
+        }
+    }
 }

@@ -110,6 +110,53 @@ async fn on_batons_server_pings_are_enough_and_the_lease_is_the_whole_timeout() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn r33_on_batons_ensemble_pings_keep_the_lease_of_a_client_that_goes_on_reading() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.member = true;
+    peer.answer_next_probe().await;
+    let _hold = s.hold_lease().await.unwrap();
+    let served = tokio::spawn(serve(peer));
+    for _ in 0..200 {
+        tokio::time::sleep(T / 25).await;
+        s.exists("/x").await.unwrap();
+        assert!(s.lease().remaining() > T * 6 / 10, "{:?}", s.lease());
+    }
+    s.close(T).await.unwrap();
+    let seen = served.await.unwrap();
+    assert!(!seen.contains(&OpCode::Multi), "no writes are needed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r33_a_server_of_batons_ensemble_that_answers_reads_only_keeps_no_lease_and_is_left() {
+    let mut world = World::new();
+    let (s, mut peer) = world.session().await;
+    peer.member = true;
+    peer.answer_next_probe().await;
+    let _hold = s.hold_lease().await.unwrap();
+    world.transport.refuse(true);
+    let served = tokio::spawn(async move {
+        let mut pings = 0;
+        while let Some(asked) = peer.any().await {
+            match asked.op {
+                OpCode::Ping => pings += 1,
+                _ => peer.ok(&asked, Some(Response::Stat(stat(1, 0)))).await,
+            }
+        }
+        pings
+    });
+    let (deadline, begun) = (s.lease().deadline, s.clock().now());
+    while s.state() == (State::Connected { epoch: 1 }) {
+        s.exists("/x").await.unwrap();
+        tokio::time::sleep(T / 25).await;
+    }
+    assert_eq!(s.lease().deadline, deadline, "reads prove nothing");
+    let left = s.clock().now().saturating_duration_since(begun);
+    assert!(left < T * 3 / 4, "in time for another server: {left:?}");
+    assert!(served.await.unwrap() > 0, "it was asked");
+}
+
+#[tokio::test(start_paused = true)]
 async fn h91_an_answer_that_only_a_follower_can_have_given_extends_no_strict_lease() {
     let mut world = World::new();
     let (s, mut peer) = world.session_with(strict(&world)).await;

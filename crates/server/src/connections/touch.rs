@@ -42,6 +42,13 @@ impl Touch {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Takes back that the session is being ended.
+    pub(crate) fn revive(&self, now_ms: u64) {
+        let _ = self
+            .0
+            .compare_exchange(ENDING, now_ms, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Ends the session unless a touch came since `seen_ms`.
     pub(crate) fn end(&self, seen_ms: u64) -> bool {
         self.0
@@ -59,5 +66,16 @@ mod tests {
         let touch = Touch::new(0);
         assert!(touch.touch(100) && touch.touch(50));
         assert_eq!(touch.last_ms(), 100);
+    }
+
+    #[test]
+    fn a_session_that_was_to_end_goes_on_and_no_other_is_set_back() {
+        let touch = Touch::new(0);
+        touch.revive(50);
+        assert_eq!(touch.last_ms(), 0);
+        assert!(touch.end(0) && !touch.touch(60));
+        touch.revive(70);
+        assert!(touch.touch(60));
+        assert_eq!(touch.last_ms(), 70);
     }
 }

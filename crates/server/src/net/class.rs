@@ -17,9 +17,12 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// The class of a request.
-    pub(crate) fn of_request(op: i32, body: &[u8], limits: &Limits) -> Class {
+    /// The class of a request. `is_member`: the server is one of an ensemble.
+    pub(crate) fn of_request(op: i32, body: &[u8], limits: &Limits, is_member: bool) -> Class {
         match Class::of(op) {
+            // Behind everything that the leader has committed: its place in the log says what that
+            // is.
+            Class::Read(OpCode::Sync) if is_member => Class::Write(OpCode::Sync),
             // As in ZooKeeper, a reconfiguration that cannot be decoded takes no zxid; other writes
             // take one.
             Class::Write(op @ OpCode::Reconfig) if Request::decode(op, body, limits).is_err() => {
@@ -81,4 +84,21 @@ pub(crate) fn may_be_costly(op: OpCode) -> bool {
             | OpCode::SetWatches
             | OpCode::SetWatches2
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_takes_its_place_in_the_log_of_an_ensemble_and_is_a_read_elsewhere() {
+        let of = |op: OpCode, is_member| {
+            Class::of_request(op as i32, &[], &Limits::default(), is_member)
+        };
+        assert_eq!(of(OpCode::Sync, false), Class::Read(OpCode::Sync));
+        assert_eq!(of(OpCode::Sync, true), Class::Write(OpCode::Sync));
+        for op in [OpCode::GetData, OpCode::Create] {
+            assert_eq!(of(op, true), of(op, false));
+        }
+    }
 }

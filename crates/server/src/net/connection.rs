@@ -3,6 +3,9 @@
 //! a watch event before the first reply that shows its state. Never waits for another connection;
 //! what it holds in memory has a bound (see [`Options`](crate::Options)).
 
+#[cfg(test)]
+mod tests;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -19,7 +22,7 @@ use tokio::time::Sleep;
 use crate::admin::words;
 use crate::auth::attempts::Judgement;
 use crate::auth::credentials;
-use crate::connections::conn::{CloseReason, Conn, Outlet};
+use crate::connections::conn::{CloseReason, Conn, Outlet, Taken};
 use crate::connections::inbox::{Kind, Work};
 use crate::connections::outbound::Pressure;
 use crate::net::class::{self, Class};
@@ -121,8 +124,13 @@ pub(crate) struct Connection {
     /// Bytes that may wait for the client to read them before a further request is taken on.
     share: usize,
     phase: Phase,
+    /// Whether the server is one of an ensemble.
+    is_member: bool,
     /// Requests that the core has not answered.
     in_flight: usize,
+    /// Pings that it has not answered, those in `work` included: a server of an ensemble hands them
+    /// to the core. Nothing waits for them.
+    pings: usize,
     /// Reads among them, since there were none last.
     reads_behind: usize,
     work: Work,
@@ -148,6 +156,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(state: Arc<ServerState>, conn: Arc<Conn>, stream: Stream) -> Self {
         let read_at = state.time.now();
+        let is_member = state.ensemble.is_some();
         let (socket, outlet) = stream.into_halves();
         let outlet = Arc::new(outlet);
         conn.reads_from(&(Arc::clone(&outlet) as Arc<dyn Outlet>));
@@ -161,7 +170,9 @@ impl Connection {
             written: 0,
             share: 0,
             phase: Phase::Start,
+            is_member,
             in_flight: 0,
+            pings: 0,
             reads_behind: 0,
             work: Work::default(),
             discard: 0,
@@ -257,7 +268,7 @@ impl Connection {
             let pressure = self.relieve();
             let full = self.is_full();
             let taken = self.conn.take(&mut self.out, full);
-            self.answered(taken.answered);
+            self.answered(taken);
             if self.phase == Phase::Attaching && self.conn.attached().is_some() {
                 self.phase = Phase::Open;
             }
@@ -450,12 +461,18 @@ impl Connection {
         pressure
     }
 
-    /// The core has answered `requests` requests.
-    fn answered(&mut self, requests: u32) {
-        self.in_flight = self.in_flight.saturating_sub(requests as usize);
-        if self.in_flight == 0 {
+    /// The core has answered requests.
+    fn answered(&mut self, taken: Taken) {
+        self.in_flight = self.in_flight.saturating_sub(taken.answered as usize);
+        self.pings = self.pings.saturating_sub(taken.pongs as usize);
+        if self.in_flight <= self.pings {
             self.reads_behind = 0;
         }
+    }
+
+    /// Whether the core has everything answered that a reply must not overtake.
+    fn may_answer(&self) -> bool {
+        self.in_flight == self.pings && self.work.is_empty()
     }
 
     /// Whether a further request may be taken on.
@@ -578,18 +595,22 @@ impl Connection {
             conn.stats
                 .last_cxid
                 .store(header.xid as u32 as u64, Relaxed);
-            match Class::of_request(header.op, body, &state.limits) {
+            match Class::of_request(header.op, body, &state.limits, self.is_member) {
+                Class::Ping if self.is_member => {
+                    self.pings += 1;
+                    self.queue(header.xid, Kind::Ping, &[], &identity);
+                }
                 Class::Ping => {
                     // protocol.md §3, watches; and zxids never fall from one reply to the next.
                     let (taken, zxid) = conn.take_with_zxid(&mut self.out, || state.zxid());
-                    self.answered(taken.answered);
+                    self.answered(taken);
                     if taken.closing.is_some() {
                         break Ok(Need::Room);
                     }
                     reply(&mut self.out, header.xid, zxid, ErrorCode::Ok);
                     answered += 1;
                 }
-                Class::Read(op) if self.in_flight == 0 && self.work.is_empty() => {
+                Class::Read(op) if self.may_answer() => {
                     let guard = match &tree {
                         Some(guard) => guard,
                         None => {
@@ -792,7 +813,7 @@ impl Connection {
         close: bool,
         identity: &Arc<baton_tree::Identity>,
     ) -> u64 {
-        if self.in_flight == 0 && self.work.is_empty() {
+        if self.may_answer() {
             reply(&mut self.out, xid, zxid, code);
             if close {
                 self.close_after = Some(CloseReason::BadRequest);

@@ -24,7 +24,11 @@ pub(crate) fn request(
     let request = ConnectRequest::decode(frame, &state.limits)
         .map_err(|error| format!("its first frame is not a ConnectRequest: {error}"))?;
     let zxid = state.zxid();
-    if request.last_zxid_seen > zxid {
+    if request.last_zxid_seen > zxid && state.ensemble.is_some() {
+        // This server may lag. It knows better once it has applied the session's entry, which comes
+        // behind everything that the client can have seen (R32).
+        conn.set_ahead(request.last_zxid_seen);
+    } else if request.last_zxid_seen > zxid {
         // It would see time go back. It has to find a server that is not behind (single system
         // image).
         return Err(format!(
@@ -70,7 +74,48 @@ fn negotiate(wanted_ms: i32, min: &Duration, max: &Duration) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::connections::conn::tests::conn;
+    use crate::ensemble_status::EnsembleStatus;
+    use crate::options::{EnsembleOptions, Options};
+    use crate::state::tests::state;
+
+    #[test]
+    fn r32_a_client_that_is_ahead_waits_for_its_entry_in_an_ensemble_and_is_refused_elsewhere() {
+        let mut frame = Vec::new();
+        let password = [7; PASSWORD_BYTES];
+        ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 5,
+            timeout_ms: 4000,
+            session_id: 9,
+            password: &password,
+            read_only: None,
+        }
+        .encode(&mut frame);
+        let mut state = state(Options::default());
+        let conn = conn(1);
+        let mut work = Work::default();
+        let now = Instant::now();
+        let refused = request(&state, &conn, &frame, &mut work, now).unwrap_err();
+        assert!(refused.contains("it has seen zxid 0x5"), "{refused}");
+        assert!(work.is_empty());
+        let ensemble = EnsembleOptions {
+            servers: BTreeMap::from([(1, "localhost:1".to_owned())]),
+            listen: None,
+            allow_plain_peers: false,
+            tick: Duration::from_millis(25),
+        };
+        let status = EnsembleStatus::new(1, &ensemble);
+        Arc::get_mut(&mut state).unwrap().ensemble = Some(Mutex::new(status));
+        request(&state, &conn, &frame, &mut work, now).unwrap();
+        assert_eq!(work.len(), 1);
+        assert_eq!((conn.is_ahead_of(4), conn.is_ahead_of(5)), (Some(5), None));
+    }
 
     #[test]
     fn timeouts_are_clamped() {

@@ -1,6 +1,11 @@
 //! When sessions end: touches from sockets, buckets for the core. Owns the rule that no session
 //! ends early. Never ends a session itself: the core writes a log entry for each that is due
 //! (protocol.md §2).
+//!
+//! In an ensemble only the leader's clocks end sessions. Those of every other server find out which
+//! of its clients were heard of, for the leader: [`SessionClocks::follow`] and
+//! [`SessionClocks::collect_touched`] in place of [`SessionClocks::lead`] and
+//! [`SessionClocks::due`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +26,10 @@ pub(crate) struct Clocked {
     pub(crate) conn: Option<Arc<Conn>>,
     /// The bucket that counts; its places in others are skipped when those come due.
     bucket: u64,
+    /// The server of an ensemble that the client is connected to, where that is known.
+    server: Option<u64>,
+    /// The newest touch that was collected for the leader.
+    collected_ms: u64,
 }
 
 impl Clocked {
@@ -49,10 +58,20 @@ fn bucket(tick_ms: u64, last_ms: u64, timeout_ms: u32) -> u64 {
     (due / tick_ms + 1).saturating_mul(tick_ms)
 }
 
+/// The tick at which a follower collects what was touched. Twice in a quarter of the timeout, so
+/// that the leader knows of a client that only reads well before the session's time is over; pings
+/// do not wait for this.
+fn look(tick_ms: u64, now_ms: u64, timeout_ms: u32) -> u64 {
+    let next = now_ms.saturating_add(u64::from(timeout_ms / 8));
+    (next / tick_ms + 1).saturating_mul(tick_ms)
+}
+
 /// All sessions, in buckets of one tick.
 #[derive(Debug)]
 pub(crate) struct SessionClocks {
     tick_ms: u64,
+    /// Whether another server decides which sessions end.
+    follows: bool,
     sessions: HashMap<i64, Clocked, RandomState>,
     buckets: BTreeMap<u64, Vec<i64>>,
 }
@@ -61,6 +80,7 @@ impl SessionClocks {
     pub(crate) fn new(tick_ms: u64) -> Self {
         Self {
             tick_ms: tick_ms.max(1),
+            follows: false,
             sessions: HashMap::default(),
             buckets: BTreeMap::new(),
         }
@@ -75,12 +95,18 @@ impl SessionClocks {
         conn: Option<Arc<Conn>>,
     ) -> Arc<Touch> {
         let touch = Touch::new(now_ms);
-        let bucket = bucket(self.tick_ms, now_ms, timeout_ms);
+        let bucket = if self.follows {
+            look(self.tick_ms, now_ms, timeout_ms)
+        } else {
+            bucket(self.tick_ms, now_ms, timeout_ms)
+        };
         let clocked = Clocked {
             timeout_ms,
             touch: Arc::clone(&touch),
             conn,
             bucket,
+            server: None,
+            collected_ms: now_ms,
         };
         let before = self.sessions.insert(session, clocked);
         if before.is_none_or(|before| before.bucket != bucket) {
@@ -105,8 +131,97 @@ impl SessionClocks {
     pub(crate) fn len(&self) -> usize {
         self.sessions.len()
     }
+}
 
-    /// When [`SessionClocks::due`] is to be called next.
+impl SessionClocks {
+    /// The client of the session is connected to `server` now. Until this is called after
+    /// [`SessionClocks::start`], touches of the session count from every server.
+    pub(crate) fn connected_to(&mut self, session: i64, server: u64) {
+        if let Some(clocked) = self.sessions.get_mut(&session) {
+            clocked.server = Some(server);
+        }
+    }
+
+    /// Counts that `server` heard of the session at `at_ms`. `false`: the session is not known, is
+    /// being ended, or its client is connected to another server.
+    pub(crate) fn touch(&self, session: i64, server: u64, at_ms: u64) -> bool {
+        self.sessions.get(&session).is_some_and(|clocked| {
+            clocked.server.is_none_or(|owner| owner == server) && clocked.touch.touch(at_ms)
+        })
+    }
+
+    /// The connection of this id, if it owns the session.
+    pub(crate) fn owner(&self, session: i64, conn: u32) -> Option<&Arc<Conn>> {
+        let owner = self.sessions.get(&session)?.conn.as_ref();
+        owner.filter(|owner| owner.id == conn)
+    }
+
+    /// From here on this server decides which sessions end. Each has a full timeout from `now_ms`,
+    /// whatever the leader before had counted (R35).
+    pub(crate) fn lead(&mut self, now_ms: u64) {
+        self.follows = false;
+        self.buckets.clear();
+        for (session, clocked) in &mut self.sessions {
+            clocked.touch.revive(now_ms);
+            clocked.touch.touch(now_ms);
+            clocked.bucket = bucket(self.tick_ms, now_ms, clocked.timeout_ms);
+            let places = self.buckets.entry(clocked.bucket).or_default();
+            places.push(*session);
+        }
+    }
+
+    /// From here on another server decides which sessions end, or none. What this one had decided
+    /// and not committed is void (R36); if it is committed all the same, that ends the session.
+    pub(crate) fn follow(&mut self, now_ms: u64) {
+        self.follows = true;
+        self.buckets.clear();
+        for (session, clocked) in &mut self.sessions {
+            clocked.touch.revive(now_ms);
+            clocked.collected_ms = clocked.touch.last_ms();
+            clocked.bucket = look(self.tick_ms, now_ms, clocked.timeout_ms);
+            let places = self.buckets.entry(clocked.bucket).or_default();
+            places.push(*session);
+        }
+    }
+
+    /// Reports the sessions of this server's clients that were touched since they were reported
+    /// last, in no order. A session of whose bytes some wait on its socket, unread, counts as
+    /// touched for one timeout at most (R37): as in [`SessionClocks::due`].
+    pub(crate) fn collect_touched(&mut self, now_ms: u64, mut report: impl FnMut(i64)) {
+        while let Some(entry) = self.buckets.first_entry() {
+            if *entry.key() > now_ms {
+                break;
+            }
+            let (this, sessions) = entry.remove_entry();
+            for session in sessions {
+                let Some(clocked) = self.sessions.get_mut(&session) else {
+                    continue;
+                };
+                if clocked.bucket != this {
+                    continue;
+                }
+                let last_ms = clocked.touch.last_ms();
+                let silent_ms = now_ms.saturating_sub(last_ms);
+                let timeout_ms = u64::from(clocked.timeout_ms);
+                // The socket is asked only where a ping is overdue.
+                let may_be_blocked = silent_ms > timeout_ms / 2 && silent_ms <= timeout_ms;
+                if last_ms > clocked.collected_ms || (may_be_blocked && clocked.has_unread_bytes())
+                {
+                    clocked.collected_ms = last_ms;
+                    if clocked.conn.is_some() {
+                        report(session);
+                    }
+                }
+                clocked.bucket = look(self.tick_ms, now_ms, clocked.timeout_ms);
+                let places = self.buckets.entry(clocked.bucket).or_default();
+                places.push(session);
+            }
+        }
+    }
+}
+
+impl SessionClocks {
+    /// When [`SessionClocks::due`] or [`SessionClocks::collect_touched`] is to be called next.
     pub(crate) fn next_due_ms(&self) -> Option<u64> {
         self.buckets.keys().next().copied()
     }
@@ -280,6 +395,112 @@ mod tests {
         assert!(clocks.due(110).ended.is_empty());
         assert_eq!(clocks.buckets.values().map(Vec::len).sum::<usize>(), 1);
         assert_eq!(clocks.due(160).ended, [7]);
+    }
+
+    /// What a follower reports at each of these instants.
+    fn reported(clocks: &mut SessionClocks, instants: std::ops::Range<u64>) -> Vec<(u64, i64)> {
+        let mut all = Vec::new();
+        for now in instants {
+            clocks.collect_touched(now, |session| all.push((now, session)));
+        }
+        all
+    }
+
+    #[test]
+    fn r35_a_new_leader_gives_each_session_a_full_timeout_whatever_it_knew() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.start(7, 100, 0, None);
+        let touch = clocks.start(8, 100, 0, None);
+        clocks.follow(0);
+        assert!(reported(&mut clocks, 0..5000).is_empty());
+        // One of them was to end when this server led before.
+        assert!(touch.end(touch.last_ms()));
+        clocks.lead(5000);
+        assert!(touch.touch(5000));
+        assert_eq!(clocks.next_due_ms(), Some(5110));
+        assert!((0..=5109).all(|now| clocks.due(now).ended.is_empty()));
+        assert_eq!(clocks.due(5110).ended, [7, 8]);
+    }
+
+    #[test]
+    fn r36_what_a_deposed_leader_had_decided_is_void() {
+        let mut clocks = SessionClocks::new(10);
+        let touch = clocks.start(7, 100, 0, None);
+        assert_eq!(clocks.due(110).ended, [7]);
+        assert!(!touch.touch(111) && !clocks.touch(7, 1, 111));
+        clocks.follow(120);
+        assert!(touch.touch(121) && clocks.touch(7, 1, 121));
+        assert!(reported(&mut clocks, 120..1000).is_empty());
+        clocks.lead(1000);
+        assert_eq!(clocks.due(1110).ended, [7], "decided anew");
+    }
+
+    #[test]
+    fn r36_a_follower_s_clocks_end_no_session_and_each_waits_in_one_place() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.follow(0);
+        for session in 0..100 {
+            clocks.start(session, 100, 0, None);
+        }
+        for now in 0..3000 {
+            clocks.collect_touched(now, |_| panic!("none of them is a client of this server"));
+            assert_eq!(clocks.buckets.values().map(Vec::len).sum::<usize>(), 100);
+        }
+        assert!((0..100).all(|session| clocks.touch(session, 1, 3000)));
+    }
+
+    #[test]
+    fn r37_a_client_that_only_reads_on_a_follower_is_reported_while_it_does() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.follow(0);
+        let touch = clocks.start(7, 800, 0, Some(conn(1)));
+        clocks.start(8, 800, 0, Some(conn(2)));
+        assert!(reported(&mut clocks, 0..300).is_empty(), "nothing was read");
+        assert!(touch.touch(250));
+        assert_eq!(reported(&mut clocks, 300..2000), [(330, 7)], "and once");
+        assert!(touch.touch(2000));
+        let next = reported(&mut clocks, 2000..3000);
+        assert!(
+            next.len() == 1 && next[0].0 <= 2000 + 800 / 8 + 2 * 10,
+            "{next:?}"
+        );
+    }
+
+    #[test]
+    fn r37_a_socket_that_is_not_read_counts_as_heard_for_one_timeout() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.follow(0);
+        let owner = conn(1);
+        let socket: Arc<dyn Outlet> = Arc::new(Unread);
+        owner.reads_from(&socket);
+        clocks.start(7, 800, 0, Some(owner));
+        let reports = reported(&mut clocks, 0..5000);
+        assert!(reports.iter().all(|(at, _)| (401..=800).contains(at)));
+        let last = reports.last().map(|(at, _)| *at);
+        assert!(
+            last.is_some_and(|at| at > 800 - 800 / 8 - 2 * 10),
+            "{reports:?}"
+        );
+    }
+
+    #[test]
+    fn r37_a_touch_counts_from_the_server_that_has_the_client() {
+        let mut clocks = SessionClocks::new(10);
+        assert!(!clocks.touch(7, 1, 5), "not known");
+        clocks.start(7, 100, 0, None);
+        assert!(clocks.touch(7, 1, 5) && clocks.touch(7, 2, 10));
+        clocks.connected_to(7, 2);
+        assert!(!clocks.touch(7, 1, 50) && clocks.touch(7, 2, 60));
+        assert!(clocks.due(160).ended.is_empty());
+        assert_eq!(clocks.due(170).ended, [7]);
+    }
+
+    #[test]
+    fn a_session_s_connection_is_found_by_its_id_while_it_owns_the_session() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.start(7, 100, 0, Some(conn(1)));
+        assert_eq!(clocks.owner(7, 1).map(|conn| conn.id), Some(1));
+        assert!(clocks.owner(7, 2).is_none() && clocks.owner(8, 1).is_none());
     }
 
     #[test]

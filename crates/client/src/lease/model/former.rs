@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Rules;
 use crate::clock::BootInstant;
-use crate::lease::{LeaseBook, WriteProof};
+use crate::lease::{Answered, LeaseBook, WriteProof};
 
 /// Which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Rules for FormerRules {
         proof
     }
 
-    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, proof: Option<WriteProof>) {
+    fn acknowledged(&mut self, now: BootInstant, sent: BootInstant, answered: Answered) {
         let cut_off = self.tick * self.sync_limit;
         match self.rule {
             Former::ByPing => {
@@ -82,7 +82,7 @@ impl Rules for FormerRules {
             }
             Former::OneWrite | Former::PipelinedWrites | Former::NoReportInterval => {}
         }
-        self.book.acknowledged(now, sent, proof);
+        self.book.acknowledged(now, sent, answered);
     }
 
     fn deadline(&self) -> BootInstant {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::former::{Former, FormerRules};
 use super::{Rules, whole};
 use crate::clock::BootInstant;
-use crate::lease::{Evidence, LeaseBook, LeaseMode, LeaseOptions, WriteProof};
+use crate::lease::{Answered, Evidence, LeaseBook, LeaseMode, LeaseOptions};
 
 const MS: u64 = 1_000;
 const S: u64 = 1_000 * MS;
@@ -170,7 +170,7 @@ fn outcome<R: Rules>(mut rules: R, run: &Run) -> Outcome {
     let (mut to_leader, mut from_leader) = (Stream::default(), Stream::default());
     (to_leader.outages, from_leader.outages) = run.outages();
     let mut pings = VecDeque::new();
-    let mut requests: VecDeque<(u64, Option<WriteProof>)> = VecDeque::new();
+    let mut requests: VecDeque<(u64, Answered)> = VecDeque::new();
     let (mut last_sent, mut last_write) = (begin, begin);
     let mut next_of_application = begin;
     let (mut heard, mut serves) = (false, true);
@@ -221,11 +221,11 @@ fn outcome<R: Rules>(mut rules: R, run: &Run) -> Outcome {
         let ended = now >= counted + run.by_leader(run.timeout);
         // The client.
         while let Some(message) = to_client.take(now) {
-            let (sent, proof) = match message {
-                Message::Pong => (pings.pop_front().unwrap(), None),
+            let (sent, answered) = match message {
+                Message::Pong => (pings.pop_front().unwrap(), Answered::Ping),
                 _ => requests.pop_front().unwrap(),
             };
-            rules.acknowledged(at(now), at(sent), proof);
+            rules.acknowledged(at(now), at(sent), answered);
             let ends = at(counted + run.by_leader(run.timeout));
             let too_long = rules.deadline().saturating_duration_since(ends);
             if !too_long.is_zero() {
@@ -244,11 +244,11 @@ fn outcome<R: Rules>(mut rules: R, run: &Run) -> Outcome {
         let writes = write_due <= now || (of_application && run.load == Load::Writing);
         if writes {
             let proof = rules.write_sent(at(now));
-            requests.push_back((now, Some(proof)));
+            requests.push_back((now, Answered::Write(proof)));
             to_server.send(now, Message::Write);
             (last_sent, last_write) = (now, now);
         } else if of_application && requests.is_empty() {
-            requests.push_back((now, None));
+            requests.push_back((now, Answered::Read));
             to_server.send(now, Message::Read);
             last_sent = now;
         } else if ping_due <= now {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::former::{Former, FormerRules};
 use super::{Rules, whole};
 use crate::clock::BootInstant;
-use crate::lease::{LeaseBook, LeaseMode, LeaseOptions, WriteProof};
+use crate::lease::{Answered, CountedAnswers, LeaseBook, LeaseMode, LeaseOptions, WriteProof};
 
 /// Quanta before which nothing has happened.
 const NOW: u64 = 1_000;
@@ -28,6 +28,7 @@ fn earlier(instant: &mut BootInstant) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ToServer {
     Ping,
+    Read,
     Write,
     Reattach,
 }
@@ -35,6 +36,7 @@ enum ToServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ToClient {
     Pong,
+    Read,
     Written(bool),
     Reattached,
 }
@@ -45,6 +47,8 @@ enum ToLeader {
     /// The answer to a ping: whether the client was heard of since the last one.
     Report(bool),
     Revalidate,
+    /// A ping of the client, to a leader of Baton.
+    Touch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +57,8 @@ enum FromLeader {
     Committed,
     Refused,
     Valid,
+    /// Baton's leader has counted a ping, and a majority has confirmed that it leads.
+    Counted,
     /// The leader has given us up, or itself.
     End,
 }
@@ -69,6 +75,7 @@ enum Client {
 enum Move {
     Quantum,
     SendPing,
+    SendRead,
     SendWrite,
     ClientToServer,
     ServerToClient,
@@ -83,9 +90,10 @@ enum Move {
     Follow,
 }
 
-const MOVES: [Move; 11] = [
+const MOVES: [Move; 12] = [
     Move::Quantum,
     Move::SendPing,
+    Move::SendRead,
     Move::SendWrite,
     Move::ClientToServer,
     Move::ServerToClient,
@@ -115,6 +123,8 @@ struct Setting {
     /// The client's connection takes no time: a delay there only makes evidence older. Spares most
     /// of the states.
     near: bool,
+    /// Baton's ensemble, and which of its answers the client counts.
+    baton: Option<CountedAnswers>,
 }
 
 struct Trail(Move, Option<Rc<Trail>>);
@@ -126,6 +136,7 @@ struct World<R> {
     /// Whether the client has sent something in this quantum.
     has_sent: bool,
     pings: VecDeque<BootInstant>,
+    reads: VecDeque<BootInstant>,
     writes: VecDeque<(BootInstant, WriteProof)>,
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<ToClient>,
@@ -154,11 +165,15 @@ impl<R: Rules> World<R> {
             QUANTUM * u32::try_from(setting.timeout).unwrap(),
             true,
         );
+        if let Some(counted) = setting.baton {
+            rules.book().set_counted_answers(counted);
+        }
         Self {
             rules,
             client: Client::Attached,
             has_sent: false,
             pings: VecDeque::new(),
+            reads: VecDeque::new(),
             writes: VecDeque::new(),
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
@@ -194,12 +209,13 @@ impl<R: Rules> World<R> {
             salt.hash(&mut hasher);
             (&answered, reported, self.client, self.has_sent).hash(&mut hasher);
             let pings: Vec<_> = self.pings.iter().copied().map(known).collect();
+            let reads: Vec<_> = self.reads.iter().copied().map(known).collect();
             let writes: Vec<_> = self
                 .writes
                 .iter()
                 .map(|(sent, shows)| (known(*sent), proof(shows)))
                 .collect();
-            (pings, writes).hash(&mut hasher);
+            (pings, reads, writes).hash(&mut hasher);
             (
                 &self.to_server,
                 &self.to_client,
@@ -232,17 +248,27 @@ impl<R: Rules> World<R> {
         let may = |condition: bool| condition.then_some(());
         match what {
             Move::Quantum => self.quantum(setting),
-            Move::SendPing | Move::SendWrite => {
+            Move::SendPing | Move::SendRead | Move::SendWrite => {
                 may(self.client == Client::Attached && !self.has_sent)?;
-                may(self.pings.len() + self.writes.len() < setting.in_flight)?;
+                let in_flight = self.pings.len() + self.reads.len() + self.writes.len();
+                may(in_flight < setting.in_flight)?;
                 self.has_sent = true;
-                if what == Move::SendPing {
-                    self.pings.push_back(at(NOW));
-                    self.to_server.push_back(ToServer::Ping);
-                } else {
-                    let proof = self.rules.write_sent(at(NOW));
-                    self.writes.push_back((at(NOW), proof));
-                    self.to_server.push_back(ToServer::Write);
+                match what {
+                    Move::SendPing => {
+                        self.pings.push_back(at(NOW));
+                        self.to_server.push_back(ToServer::Ping);
+                    }
+                    Move::SendRead => {
+                        // ZooKeeper's servers answer reads and pings alike.
+                        may(setting.baton.is_some())?;
+                        self.reads.push_back(at(NOW));
+                        self.to_server.push_back(ToServer::Read);
+                    }
+                    _ => {
+                        let proof = self.rules.write_sent(at(NOW));
+                        self.writes.push_back((at(NOW), proof));
+                        self.to_server.push_back(ToServer::Write);
+                    }
                 }
                 if setting.near {
                     self.apply(Move::ClientToServer, setting)?;
@@ -250,19 +276,26 @@ impl<R: Rules> World<R> {
             }
             Move::ClientToServer => {
                 may(self.serves)?;
-                self.heard = true;
+                // What Baton's servers report besides pings only keeps the session for longer.
+                self.heard = setting.baton.is_none();
                 match self.to_server.pop_front()? {
-                    ToServer::Ping => {
-                        self.to_client.push_back(ToClient::Pong);
+                    ToServer::Ping if setting.baton.is_some() => {
+                        self.to_leader.push_back(ToLeader::Touch);
+                    }
+                    what @ (ToServer::Ping | ToServer::Read) => {
+                        self.to_client.push_back(match what {
+                            ToServer::Ping => ToClient::Pong,
+                            _ => ToClient::Read,
+                        });
                         if setting.near {
-                            self.client_reads()?;
+                            self.client_reads(setting)?;
                         }
                     }
                     ToServer::Write => self.to_leader.push_back(ToLeader::Write),
                     ToServer::Reattach => self.to_leader.push_back(ToLeader::Revalidate),
                 }
             }
-            Move::ServerToClient => self.client_reads()?,
+            Move::ServerToClient => self.client_reads(setting)?,
             Move::ServerToLeader => {
                 self.leader_read = at(NOW);
                 match self.to_leader.pop_front()? {
@@ -271,13 +304,25 @@ impl<R: Rules> World<R> {
                             self.touch();
                         }
                     }
-                    ToLeader::Write if self.deposed.is_some() => {}
-                    ToLeader::Write => self.from_leader.push_back(if self.ended {
-                        FromLeader::Refused
-                    } else {
-                        FromLeader::Committed
-                    }),
+                    ToLeader::Write | ToLeader::Touch if self.deposed.is_some() => {}
+                    ToLeader::Touch => {
+                        may(!self.ended)?;
+                        self.touch();
+                        self.from_leader.push_back(FromLeader::Counted);
+                    }
+                    ToLeader::Write => {
+                        if setting.baton.is_some() {
+                            self.touch();
+                        }
+                        self.from_leader.push_back(if self.ended {
+                            FromLeader::Refused
+                        } else {
+                            FromLeader::Committed
+                        });
+                    }
                     ToLeader::Revalidate => {
+                        // Baton's answer to a re-attach is an entry of the log.
+                        may(setting.baton.is_none() || self.deposed.is_none())?;
                         self.touch();
                         // A deposed leader knows no better; one that has ended the session answers,
                         // and the client is gone.
@@ -297,10 +342,11 @@ impl<R: Rules> World<R> {
                     FromLeader::Committed => self.to_client.push_back(ToClient::Written(true)),
                     FromLeader::Refused => self.to_client.push_back(ToClient::Written(false)),
                     FromLeader::Valid => self.to_client.push_back(ToClient::Reattached),
+                    FromLeader::Counted => self.to_client.push_back(ToClient::Pong),
                     FromLeader::End => self.serves = false,
                 }
                 if setting.near && !self.to_client.is_empty() {
-                    self.client_reads()?;
+                    self.client_reads(setting)?;
                 }
             }
             Move::Elect => {
@@ -337,6 +383,7 @@ impl<R: Rules> World<R> {
     fn disconnect(&mut self) {
         self.client = Client::Detached;
         self.pings.clear();
+        self.reads.clear();
         self.writes.clear();
         self.to_client.clear();
         self.to_server.clear();
@@ -355,16 +402,23 @@ impl<R: Rules> World<R> {
         }
     }
 
-    fn client_reads(&mut self) -> Option<()> {
+    fn client_reads(&mut self, setting: &Setting) -> Option<()> {
         match self.to_client.pop_front()? {
             ToClient::Pong => {
                 let sent = self.pings.pop_front()?;
-                self.rules.acknowledged(at(NOW), sent, None);
+                self.rules.acknowledged(at(NOW), sent, Answered::Ping);
+            }
+            ToClient::Read => {
+                let sent = self.reads.pop_front()?;
+                self.rules.acknowledged(at(NOW), sent, Answered::Read);
             }
             ToClient::Written(applied) => {
                 let (sent, proof) = self.writes.pop_front()?;
-                self.rules
-                    .acknowledged(at(NOW), sent, applied.then_some(proof));
+                let answered = match applied {
+                    true => Answered::Write(proof),
+                    false => Answered::Read,
+                };
+                self.rules.acknowledged(at(NOW), sent, answered);
             }
             ToClient::Reattached => {
                 let Client::Connecting(sent) = self.client else {
@@ -373,6 +427,9 @@ impl<R: Rules> World<R> {
                 self.client = Client::Attached;
                 let timeout = self.rules.book().timeout();
                 self.rules.connected(sent, timeout, false);
+                if let Some(counted) = setting.baton {
+                    self.rules.book().set_counted_answers(counted);
+                }
             }
         }
         Some(())
@@ -388,6 +445,7 @@ impl<R: Rules> World<R> {
         instants.into_iter().for_each(earlier);
         self.deposed.iter_mut().for_each(earlier);
         self.pings.iter_mut().for_each(earlier);
+        self.reads.iter_mut().for_each(earlier);
         for (sent, proof) in &mut self.writes {
             earlier(sent);
             proof.reported.iter_mut().for_each(earlier);
@@ -403,7 +461,9 @@ impl<R: Rules> World<R> {
         }
         book.reported.iter_mut().for_each(earlier);
         self.ended |= at(NOW) >= self.ends(setting);
-        self.next_ping -= 1;
+        if setting.baton.is_none() {
+            self.next_ping -= 1;
+        }
         if self.next_ping == 0 {
             self.next_ping = setting.tick / 2;
             // More of them in one stream say nothing that these do not.
@@ -527,6 +587,7 @@ const BY_WRITES: Setting = Setting {
     in_flight: 2,
     changes: false,
     near: true,
+    baton: None,
 };
 
 /// Answers, with servers that give up.
@@ -538,6 +599,20 @@ const BY_PINGS: Setting = Setting {
     in_flight: 1,
     changes: false,
     near: true,
+    baton: None,
+};
+
+/// Baton's ensemble, whose servers answer reads by themselves and pings once a majority stands
+/// behind that; with no bound on any delay.
+const BATON: Setting = Setting {
+    tick: 2,
+    timeout: 3,
+    sync_limit: None,
+    horizon: 4,
+    in_flight: 2,
+    changes: true,
+    near: false,
+    baton: Some(CountedAnswers::Confirmed),
 };
 
 /// Explores as far as the bounded form goes, or the whole.
@@ -592,6 +667,35 @@ fn h91_two_writes_are_sound_over_re_attaches_and_new_leaders() {
 #[test]
 fn h91_answers_are_sound_where_the_timing_is_stated() {
     sound(LeaseMode::Ping, BY_PINGS, 9);
+}
+
+#[test]
+fn r33_pings_and_writes_are_sound_on_batons_ensemble() {
+    sound(LeaseMode::Auto, BATON, 6);
+}
+
+#[test]
+fn r33_an_older_client_s_writes_are_sound_on_batons_ensemble() {
+    let setting = Setting {
+        tick: 2,
+        timeout: 4,
+        horizon: 3,
+        near: true,
+        baton: Some(CountedAnswers::Unstated),
+        ..BATON
+    };
+    sound(LeaseMode::Auto, setting, 5);
+}
+
+#[test]
+fn r33_the_model_finds_b09_wrong_that_reads_count_on_batons_ensemble() {
+    let setting = Setting {
+        baton: Some(CountedAnswers::All),
+        ..BATON
+    };
+    let found = explore(&book(&setting, LeaseMode::Auto, true), &setting);
+    let story = found.expect_err("the model does not find that reads do not count");
+    eprintln!("reads count: {story}");
 }
 
 #[test]

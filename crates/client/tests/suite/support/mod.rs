@@ -90,6 +90,7 @@ impl World {
             zxid: 100,
             last_zxid_seen: 0,
             baton: false,
+            member: false,
         }
     }
 }
@@ -102,6 +103,8 @@ pub struct Peer {
     pub last_zxid_seen: i64,
     /// Whether the probe is answered as Baton's server does.
     pub baton: bool,
+    /// Whether it is answered as a server of Baton's ensemble does.
+    pub member: bool,
 }
 
 /// A request as it came in.
@@ -188,10 +191,11 @@ impl Peer {
     }
 
     pub async fn answer_probe(&mut self, asked: &Asked) {
-        if self.baton {
-            let data = Some(Bytes::from_static(
-                b"{\"version\":\"1\", \"ping_lease\": true}",
-            ));
+        if self.baton || self.member {
+            let data = Some(Bytes::from_static(match self.member {
+                true => b"{\"version\":\"1\", \"ping_lease\": false, \"lease\": \"ping\"}",
+                false => b"{\"version\":\"1\", \"ping_lease\": true}",
+            }));
             self.ok(
                 asked,
                 Some(Response::Data {
