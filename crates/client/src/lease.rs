@@ -10,10 +10,10 @@
 //! leader has certainly counted, and the lease ends at `p + T`:
 //! - *An answer of Baton's server that stands alone*: it means that the leader has counted the
 //!   request. `p` is when the request was sent.
-//! - *An answer to a ping, a write or a sync of Baton's ensemble*: the leader has counted the request
-//!   and then asked a majority whether it still leads, or a majority has the write. `p` is when the
-//!   request was sent. A leader elected later was elected after that, and gives each session its
-//!   full timeout. Reads are answered by one server by itself, and prove nothing.
+//! - *An answer to a ping, a write or a sync of Baton's ensemble*: the leader has counted the
+//!   request and then asked a majority whether it still leads, or a majority has the write. `p` is
+//!   when the request was sent. A leader elected later was elected after that, and gives each
+//!   session its full timeout. Reads are answered by one server by itself, and prove nothing.
 //! - *Two acknowledged writes, on any ensemble*: the server that we are connected to counts our
 //!   requests by itself, and reports them when its leader pings it, each `tick/2`. A first write,
 //!   sent at `S1`, came back behind a ping that the leader had sent after `S1 − tick/2`. So before

@@ -657,6 +657,11 @@ impl Consensus {
         self.node.raft.raft_log.committed
     }
 
+    /// The newest index that is applied.
+    pub fn applied_index(&self) -> u64 {
+        self.applied
+    }
+
     /// The newest index of the log, durable or not.
     pub fn last_index(&self) -> u64 {
         self.node.raft.raft_log.last_index()

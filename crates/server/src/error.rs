@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use baton_consensus::ConsensusError;
+use baton_consensus::{ConsensusError, StepError};
 use baton_peers::bootstrap::ListError;
 use baton_peers::net::BindError;
 use baton_tree::{BatchError, RestoreError};
@@ -120,6 +120,9 @@ pub enum ServerError {
     /// Consensus refused.
     #[error("the server stopped: {0}; keep the data folder and report this")]
     Consensus(#[from] ConsensusError),
+    /// This server's log lacks entries that it has acknowledged.
+    #[error("the server stopped: {0}")]
+    LostLog(StepError),
     /// A log entry that cannot be applied.
     #[error("log entry {index} cannot be applied: {source}")]
     Entry {

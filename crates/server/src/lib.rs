@@ -24,13 +24,13 @@
 //! | `builder` | settings, one call each |
 //! | `server` | the start and the stop of a server |
 //! | `offline` | a data folder while no server runs on it |
-//! | `ensemble` | the server as one of several: its start, snapshots between servers |
 //! | `net` | sockets of clients: accepting, handshake, the task of each connection |
 //! | `admin` | four-letter words, HTTP commands, metrics |
 //! | `http` | a small HTTP listener with bounds, for the server and for other programs |
 //! | `listener` | binding listening sockets |
 //! | `commit` | log entries: proposed, written, applied; snapshots and recovery |
 //! | `read` | replies to reads, and the watches that they set |
+//! | `ensemble` | the connections to the other servers, and snapshots between servers |
 //! | `state` | what the core and the sockets share |
 //! | `ensemble_status` | what a server of an ensemble knows of its part in it |
 //! | `auth` | the identity of a client |

@@ -4,10 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use baton_tree::Tree;
 use baton_wal::{DirStorage, FolderError, MemoryStorage, Storage, WalOptions};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
@@ -16,13 +18,14 @@ use tokio::task::JoinSet;
 use crate::admin::http;
 use crate::auth::attempts::Attempts;
 use crate::commit::pipeline::CommitPipeline;
-use crate::commit::recover;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::{Stage, Starting};
+use crate::commit::{join, recover};
 use crate::connections::inbound::Inbound;
 use crate::connections::inbox::{Expiration, Inbox};
 use crate::connections::outbound::Outbound;
 use crate::connections::registry::Connections;
+use crate::ensemble::Links;
 use crate::ensemble_status::EnsembleStatus;
 use crate::error::{ServerError, StartError};
 use crate::listener;
@@ -97,12 +100,6 @@ impl Server {
         storage: Arc<dyn Storage>,
     ) -> Result<Server, StartError> {
         options.check()?;
-        if options.ensemble.is_some() {
-            return Err(StartError::Setting {
-                setting: "ensemble.servers",
-                remedy: "cannot be served by this version, which runs each server alone; leave it out",
-            });
-        }
         let mut listeners = Vec::new();
         let mut local_addrs = Vec::new();
         for address in &options.listen {
@@ -132,9 +129,18 @@ impl Server {
         }
         let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
+        let runtime = tokio::runtime::Handle::current();
+        let cancelled = StopWhenCancelled(Arc::default());
+        let stop = Arc::clone(&cancelled.0);
         let core = std::thread::Builder::new()
             .name("baton-core".to_owned())
-            .spawn(move || core_thread(options, storage, &starting, started, &end))?;
+            .spawn(move || {
+                let begin = || match &options.ensemble {
+                    None => prepare(options, storage, ServerTime::new(), &starting),
+                    Some(_) => prepare_member(options, storage, &runtime, &starting, &stop),
+                };
+                core_thread(begin(), started, &end);
+            })?;
         let state = match outcome.await {
             Ok(outcome) => outcome?,
             Err(_) => return Err(ServerError::Defect.into()),
@@ -313,15 +319,22 @@ impl Drop for Server {
     }
 }
 
-/// The life of the core's thread.
+/// Ends the start of a server whose starter has gone: a member may wait for other servers.
+struct StopWhenCancelled(Arc<AtomicBool>);
+
+impl Drop for StopWhenCancelled {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// The life of the core's thread, once it has begun.
 fn core_thread(
-    options: Options,
-    storage: Arc<dyn Storage>,
-    starting: &Starting,
+    begun: Result<(Arc<ServerState>, CommitPipeline), StartError>,
     started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
     end: &watch::Sender<Ended>,
 ) {
-    let mut core = match prepare(options, storage, ServerTime::new(), starting) {
+    let mut core = match begun {
         Ok((state, core)) => {
             if started.send(Ok(Arc::clone(&state))).is_err() {
                 return;
@@ -353,7 +366,7 @@ impl Drop for CloseAtEnd<'_> {
     }
 }
 
-/// Recovers from `storage`, for a server with these clocks.
+/// Recovers from `storage`, for a server with these clocks that stands alone.
 pub(crate) fn prepare(
     options: Options,
     storage: Arc<dyn Storage>,
@@ -365,10 +378,63 @@ pub(crate) fn prepare(
         .map_err(StartError::of_recovery)?;
     let recovered = time.now();
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
+    let state = state_of(options, begun.tree, time, begun.snapshot);
+    let core = CommitPipeline::new(
+        Arc::clone(&state),
+        begun.consensus,
+        begun.wal,
+        Snapshots::new(after_snapshot),
+        starting,
+    )
+    .map_err(StartError::of_recovery)?;
+    count_start(&state, starting, started, recovered, after_snapshot);
+    Ok((state, core))
+}
+
+/// Joins the ensemble of the settings: waits for the other servers where the cluster is new.
+fn prepare_member(
+    options: Options,
+    storage: Arc<dyn Storage>,
+    runtime: &tokio::runtime::Handle,
+    starting: &Starting,
+    stop: &AtomicBool,
+) -> Result<(Arc<ServerState>, CommitPipeline), StartError> {
+    let time = ServerTime::new();
+    let started = time.now();
+    let joined = join::join(storage, &options, runtime, starting, stop)?;
+    let cluster = format_args!("{:016x}", joined.cluster);
+    tracing::info!(%cluster, "this server is a member");
+    let recovered = time.now();
+    let begun = joined.begun;
+    let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
+    let state = state_of(options, begun.tree, time, begun.snapshot);
+    let core = CommitPipeline::new_member(
+        Arc::clone(&state),
+        begun.consensus,
+        begun.wal,
+        Snapshots::new(after_snapshot),
+        Links {
+            wire: Arc::new(joined.peers),
+            events: joined.events,
+            bootstrap: Some(joined.bootstrap),
+            peer_log: joined.peer_log,
+        },
+    )?;
+    count_start(&state, starting, started, recovered, after_snapshot);
+    Ok((state, core))
+}
+
+/// What the core and the sockets of a server share, with this tree. `snapshot` is the zxid of the
+/// newest one and the wall clock when it was begun.
+fn state_of(
+    options: Options,
+    tree: Tree,
+    time: ServerTime,
+    snapshot: (i64, i64),
+) -> Arc<ServerState> {
     let ensemble = options.ensemble.as_ref();
     let ensemble = ensemble.map(|ensemble| EnsembleStatus::new(options.server_id.into(), ensemble));
     let state = Arc::new(ServerState {
-        ensemble: ensemble.map(Mutex::new),
         outbound: Outbound::new(&options),
         listings: Listings::new(&options),
         inbound: Inbound::new(&options),
@@ -376,8 +442,8 @@ pub(crate) fn prepare(
         inbox: Inbox::new(options.max_queued_bytes),
         limits: baton_proto::Limits::with_max_frame_bytes(options.max_frame_bytes),
         options,
-        last_zxid: begun.tree.zxid().into(),
-        tree: RwLock::new(begun.tree),
+        last_zxid: tree.zxid().into(),
+        tree: RwLock::new(tree),
         time,
         rounds: Rounds::default(),
         stats: Stats::new(),
@@ -387,19 +453,22 @@ pub(crate) fn prepare(
         sessions: 0.into(),
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),
+        ensemble: ensemble.map(Mutex::new),
     });
     let stats = &state.stats;
-    stats.last_snapshot_zxid.store(begun.snapshot_zxid, Relaxed);
-    stats.last_snapshot_ms.store(begun.snapshot_ms, Relaxed);
-    let snapshots = Snapshots::new(after_snapshot);
-    let core = CommitPipeline::new(
-        Arc::clone(&state),
-        begun.consensus,
-        begun.wal,
-        snapshots,
-        starting,
-    )
-    .map_err(StartError::of_recovery)?;
+    stats.last_snapshot_zxid.store(snapshot.0, Relaxed);
+    stats.last_snapshot_ms.store(snapshot.1, Relaxed);
+    state
+}
+
+/// Records how long the start has taken.
+fn count_start(
+    state: &ServerState,
+    starting: &Starting,
+    started: Instant,
+    recovered: Instant,
+    log_entries: u64,
+) {
     starting.enter(Stage::Listen);
     let stats = &state.stats;
     stats.start_time.record(state.time.micros_since(started));
@@ -409,6 +478,5 @@ pub(crate) fn prepare(
     stats
         .load_log_time
         .record(state.time.micros_since(recovered));
-    stats.load_log_entries.record(after_snapshot);
-    Ok((state, core))
+    stats.load_log_entries.record(log_entries);
 }

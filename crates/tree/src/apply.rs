@@ -22,11 +22,10 @@ const APPLY_LIMITS: Limits = Limits::with_max_frame_bytes(i32::MAX as usize);
 impl Tree {
     /// Applies one command, whatever attachment the session has.
     ///
-    /// Every command but a re-attachment, a sync and a change of the level takes one zxid, failed or
-    /// not.
-    /// `time_ms` is the batch's. `session` gave the command, 0 for the server itself; `identity` is
-    /// who its connection is. Changes go to `effects` when the command has succeeded, before this
-    /// returns.
+    /// Every command but a re-attachment, a sync and a change of the level takes one zxid, failed
+    /// or not. `time_ms` is the batch's. `session` gave the command, 0 for the server itself;
+    /// `identity` is who its connection is. Changes go to `effects` when the command has succeeded,
+    /// before this returns.
     pub fn apply(
         &mut self,
         time_ms: i64,

@@ -57,7 +57,9 @@ mod write;
 
 pub use acl_table::AclList;
 pub use attachment::{Stamp, Unapplied};
-pub use batch::{BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, CloseReason, Command, Origin};
+pub use batch::{
+    BATCH_VERSION, Batch, BatchBuilder, BatchError, BatchItem, CloseReason, Command, Origin,
+};
 pub use effects::{Change, ChangeKind, Effects, Outcome, OverQuota, QuotaOf};
 pub use exchange::{AssembleError, Assembly, Znode};
 pub use identity::{AuthId, Identity, digest_id};

@@ -2,11 +2,11 @@
 //! large one.
 //!
 //! `world` has one client, the server that it is connected to, that server's leader, and the four
-//! streams between them; the servers are ZooKeeper's or Baton's. Time goes by in quanta; between two of them an adversary delivers what it
-//! likes, in the order of each stream, or holds it back for ever, elects another leader, breaks the
-//! connection. The client sends what the adversary wants it to send. `LeaseBook` itself is in the
-//! model. The invariant: no deadline is later than the earliest instant at which a leader may end
-//! the session, and so give its locks away.
+//! streams between them; the servers are ZooKeeper's or Baton's. Time goes by in quanta; between
+//! two of them an adversary delivers what it likes, in the order of each stream, or holds it back
+//! for ever, elects another leader, breaks the connection. The client sends what the adversary
+//! wants it to send. `LeaseBook` itself is in the model. The invariant: no deadline is later than
+//! the earliest instant at which a leader may end the session, and so give its locks away.
 //!
 //! `grid` runs the client's real schedule against real timing: session timeouts from two ticks to
 //! 60 s, `tickTime` and `syncLimit` varied, clocks at ±1 %, cuts at every phase of the ping

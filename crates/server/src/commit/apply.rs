@@ -129,6 +129,8 @@ pub(crate) struct Applier {
     /// Whether the server starts, and applies what its log has: sessions have no clocks yet, and
     /// nothing is counted or logged a second time.
     pub(crate) is_recovering: bool,
+    /// The server of an ensemble whose clients gave the commands of the entry.
+    origin: Option<u64>,
     /// The tree's format level after the last entry.
     pub(crate) level: FormatLevel,
     /// Requests for sessions whose id was taken: another id is to be drawn for each.
@@ -148,6 +150,7 @@ impl Applier {
     pub(crate) fn new(level: FormatLevel) -> Self {
         Self {
             is_recovering: true,
+            origin: None,
             level,
             again: Work::default(),
             wake: Vec::new(),
@@ -170,6 +173,7 @@ impl Applier {
     ) {
         let work = &*requested.work;
         let time_ms = batch.map_or(0, Batch::time_ms);
+        self.origin = batch.and_then(Batch::origin).map(|origin| origin.server);
         self.relief = 0;
         let mut items = batch.map(Batch::iter).into_iter().flatten();
         let mut rest = requested.steps.iter();
@@ -351,6 +355,9 @@ impl Applier {
         }
         let now_ms = state.time.now_ms();
         let touch = clocks.start(session, timeout_ms, now_ms, conn.cloned());
+        if let Some(server) = self.origin {
+            clocks.connected_to(session, server);
+        }
         state.sessions.store(clocks.len(), Relaxed);
         touch
     }
@@ -391,7 +398,19 @@ impl Applier {
                     refuse_session(conn, read_only, &mut self.wake);
                     return;
                 }
-                if matches!(command, Command::ReattachSession { .. }) {
+                let opens = matches!(command, Command::OpenSession { .. });
+                let zxid = outcome.zxid - i64::from(opens);
+                if let Some(seen) = conn.is_ahead_of(zxid) {
+                    // Everything that was committed before is applied: this is another cluster, or
+                    // one that has lost writes (R32).
+                    let what = format_args!(
+                        "session 0x{session_id:x} refused: its client has seen zxid 0x{seen:x}, the ensemble is at 0x{zxid:x}; is this the right ensemble, with its right data?"
+                    );
+                    state.notice(Notice::BadFrame, Some(&conn.peer), what);
+                    conn.close(CloseReason::SessionRefused, &mut self.wake);
+                    return;
+                }
+                if !opens {
                     state.stats.sessions_reattached.fetch_add(1, Relaxed);
                 }
                 let response = ConnectResponse {

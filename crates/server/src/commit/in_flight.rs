@@ -94,6 +94,11 @@ impl InFlight {
         if is_ours && let Some((_, requested)) = self.entries.pop_front() {
             return requested;
         }
+        self.unasked(commands)
+    }
+
+    /// What an entry of `commands` commands answers that nobody here asked for.
+    pub(crate) fn unasked(&mut self, commands: usize) -> Requested {
         let mut steps = self.steps();
         steps.resize(commands, Step::UNASKED);
         let work = self.nothing();
@@ -102,7 +107,11 @@ impl InFlight {
 
     /// Keeps the buffers of an entry that has been applied.
     pub(crate) fn recycle(&mut self, requested: Requested) {
-        let mut steps = requested.steps;
+        self.recycle_steps(requested.steps);
+    }
+
+    /// Keeps a buffer of steps.
+    pub(crate) fn recycle_steps(&mut self, mut steps: Vec<Step>) {
         steps.clear();
         if self.spare_steps.len() < KEEP {
             self.spare_steps.push(steps);

@@ -5,15 +5,22 @@
 //! |---|---|
 //! | `pipeline` | the core thread: one log entry of everything that waits, synced and applied |
 //! | `apply` | one committed entry: results, reads between its writes, replies, watch events |
+//! | `outstanding` | on a server of an ensemble: batches of its clients that are not applied yet |
 //! | `in_flight` | entries that were proposed and not applied yet: whom each is to answer |
 //! | `group_commit` | adaptive group commit: when the core spins, when it waits for more writes |
+//! | `join` | the start of a member: from a data folder to a consensus node that may run |
 //! | `snapshots` | snapshots taken in slices between entries and written by a thread of their own |
+//! | `log`, `log_thread` | who writes the log: the core, or a thread of its own |
 //! | `recover` | from a data folder to a tree and a log to append to |
 //! | `starting` | progress of the start, for operators that ask before the server serves |
 
 mod apply;
 mod group_commit;
 mod in_flight;
+pub(crate) mod join;
+mod log;
+mod log_thread;
+mod outstanding;
 pub(crate) mod pipeline;
 pub(crate) mod recover;
 pub(crate) mod snapshots;

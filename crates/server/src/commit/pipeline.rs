@@ -1,6 +1,7 @@
-//! The core: one thread that owns consensus, the log and every change of the tree. It takes all
-//! requests that wait, makes one log entry of them, writes and syncs the entry once, and applies it
-//! once it is committed. It answers nothing that is not on disk.
+//! The core: one thread that owns consensus and every change of the tree, and where the server
+//! stands alone the log too. It takes all requests that wait, makes one log entry of them, writes
+//! and syncs the entry once, and applies it once it is committed. It answers nothing that is not on
+//! disk. What differs on a server of an ensemble is in [`member`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,16 +18,24 @@ use bytes::Bytes;
 use crate::commit::apply::{self, Applier};
 use crate::commit::group_commit::GroupCommit;
 use crate::commit::in_flight::{InFlight, Requested, Step};
+use crate::commit::log::Log;
+use crate::commit::log_thread::LogThread;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::Starting;
 use crate::connections::conn::{Attached, CloseReason};
 use crate::connections::inbox::{Kind, Woken, Work};
-use crate::error::ServerError;
+use crate::ensemble::Links;
+use crate::ensemble::transfer::ThreadWorker;
+use crate::error::{ServerError, StartError};
 use crate::session::clocks::SessionClocks;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
 use crate::state::ServerState;
 use crate::time::{ForgivenBefore, micros};
+
+mod member;
+
+use member::Member;
 
 /// Commands that go into one entry, in bytes, before another one is begun.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -58,7 +67,9 @@ enum SocketRound {
 pub(crate) struct CommitPipeline {
     state: Arc<ServerState>,
     consensus: Consensus,
-    wal: Wal,
+    log: Log,
+    /// On a server of an ensemble.
+    member: Option<Member>,
     clocks: SessionClocks,
     socket_round: SocketRound,
     ids: SessionIds,
@@ -89,6 +100,52 @@ impl CommitPipeline {
         snapshots: Snapshots,
         starting: &Starting,
     ) -> Result<Self, ServerError> {
+        let is_new = wal.last_index() == 0;
+        let log = Log::Own(Box::new(wal));
+        let mut core = Self::of(state, consensus, log, None, snapshots);
+        core.consensus.campaign()?;
+        let entries = core.settle()?;
+        starting.replay(entries.len() as u64);
+        for entry in entries {
+            core.apply(&entry)?;
+            starting.replayed();
+        }
+        core.raise_level(is_new)?;
+        core.applier.is_recovering = false;
+        core.start_clocks();
+        Ok(core)
+    }
+
+    /// The core of a server of an ensemble, which reaches the others by `links`.
+    pub(crate) fn new_member(
+        state: Arc<ServerState>,
+        consensus: Consensus,
+        wal: Wal,
+        snapshots: Snapshots,
+        links: Links,
+    ) -> Result<Self, StartError> {
+        let log = LogThread::start(wal, &state, &links.wire)?;
+        let nudged = Arc::clone(&state);
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || nudged.inbox.nudge());
+        let worker = |name| Box::new(ThreadWorker::new(name, Arc::clone(&wake))) as _;
+        let store = log.snapshots();
+        let member = Member::new(&state, &consensus, links, &store, worker)?;
+        let log = Log::Threaded(log);
+        let mut core = Self::of(state, consensus, log, Some(member), snapshots);
+        core.settle_member()?;
+        core.applier.is_recovering = false;
+        core.start_clocks();
+        core.clocks.follow(core.state.time.now_ms());
+        Ok(core)
+    }
+
+    fn of(
+        state: Arc<ServerState>,
+        consensus: Consensus,
+        log: Log,
+        member: Option<Member>,
+        snapshots: Snapshots,
+    ) -> Self {
         let tick_ms = u64::try_from(state.options.tick.as_millis()).unwrap_or(u64::MAX);
         let reap = state.options.reap_interval;
         let ids = SessionIds::new(
@@ -97,13 +154,14 @@ impl CommitPipeline {
             &state.tree.read(),
         );
         let level = state.tree.read().level();
-        let mut core = Self {
+        Self {
             clocks: SessionClocks::new(tick_ms),
             socket_round: SocketRound::Idle,
             ids,
             nonces: Nonces::new(state.options.server_id),
             consensus,
-            wal,
+            log,
+            member,
             applier: Applier::new(level),
             in_flight: InFlight::default(),
             steps: Vec::new(),
@@ -116,19 +174,7 @@ impl CommitPipeline {
             nobody: Identity::anonymous(),
             waits_for_room: false,
             state,
-        };
-        let is_new = core.wal.last_index() == 0;
-        core.consensus.campaign()?;
-        let entries = core.settle()?;
-        starting.replay(entries.len() as u64);
-        for entry in entries {
-            core.apply(&entry)?;
-            starting.replayed();
         }
-        core.raise_level(is_new)?;
-        core.applier.is_recovering = false;
-        core.start_clocks();
-        Ok(core)
     }
 
     /// Raises the format level to the newest one: nobody else has to read what this server writes.
@@ -178,7 +224,9 @@ impl CommitPipeline {
         let mut work = Work::default();
         loop {
             self.state.progress.idle();
-            if let Some(until) = self.group_commit.spin_until() {
+            if self.member.is_none()
+                && let Some(until) = self.group_commit.spin_until()
+            {
                 let came = self.state.inbox.spin_until(until);
                 self.group_commit.record_spin(came);
             }
@@ -196,9 +244,10 @@ impl CommitPipeline {
             if self.state.inbox.is_aborted() {
                 return Ok(());
             }
-            if let Some((groups, until)) =
-                self.group_commit
-                    .window(work.groups.len(), work.requests.len(), now)
+            if self.member.is_none()
+                && let Some((groups, until)) =
+                    self.group_commit
+                        .window(work.groups.len(), work.requests.len(), now)
             {
                 let before = work.groups.len();
                 let came =
@@ -209,6 +258,9 @@ impl CommitPipeline {
             }
             self.turn(&mut work, now)?;
             if woken == Woken::Stop {
+                if self.member.is_some() {
+                    return self.stop_member();
+                }
                 self.with_room(Wal::sync)?;
                 return self.close_log();
             }
@@ -217,6 +269,9 @@ impl CommitPipeline {
 
     /// Handles the requests that wait, and what is due at `now`.
     pub(crate) fn turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
+        if self.member.is_some() {
+            return self.member_turn(work, now);
+        }
         self.round(work)?;
         self.expire_requested()?;
         self.expire()?;
@@ -226,13 +281,16 @@ impl CommitPipeline {
             self.state.client_log.report_suppressed(now_ms);
         }
         self.snapshots
-            .step(&self.state, &self.consensus, &mut self.wal);
+            .step(&self.state, &self.consensus, &mut self.log);
         self.mark_end(now)
     }
 
     /// Has the log record how far it is synced, a moment after it was.
     fn mark_end(&mut self, now: Instant) -> Result<(), ServerError> {
-        if self.wal.is_end_marked() {
+        let Log::Own(wal) = &mut self.log else {
+            return Ok(());
+        };
+        if wal.is_end_marked() {
             self.next_end_mark = None;
             return Ok(());
         }
@@ -241,7 +299,7 @@ impl CommitPipeline {
             return Ok(());
         }
         self.next_end_mark = None;
-        match self.wal.mark_end() {
+        match wal.mark_end() {
             Err(error @ WalError::NoSpace { .. }) => {
                 tracing::warn!("the end of the log is not marked: {error}");
                 self.next_end_mark = Some(now + FULL_DISK_REMINDER);
@@ -254,7 +312,10 @@ impl CommitPipeline {
     /// Ends the log in good order. Everything is synced by then, so a full disk does not prevent
     /// the stop.
     fn close_log(&mut self) -> Result<(), ServerError> {
-        match self.wal.mark_closed() {
+        let Log::Own(wal) = &mut self.log else {
+            return Ok(());
+        };
+        match wal.mark_closed() {
             Err(error @ WalError::NoSpace { .. }) => {
                 tracing::warn!("the log is whole, but not marked as closed: {error}");
                 Ok(())
@@ -266,7 +327,9 @@ impl CommitPipeline {
     /// When there is something to do even if nothing comes in.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let now = self.state.time.now();
+        let acts = self.member.as_ref().is_none_or(Member::acts_as_leader);
         let clock = match self.socket_round {
+            _ if !acts => None,
             SocketRound::Idle => self.clocks.next_due_ms().map(|due_ms| {
                 now + Duration::from_millis(due_ms.saturating_sub(self.state.time.at_ms(now)))
             }),
@@ -278,7 +341,8 @@ impl CommitPipeline {
         // difference as time in which it stood still.
         let end_mark = self.next_end_mark.map(|due| due.max(now));
         let snapshot = self.snapshots.next_look(now);
-        [clock, self.next_reap, snapshot, end_mark]
+        let reap = self.next_reap.filter(|_| acts);
+        [clock, reap, snapshot, end_mark, self.member_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -412,6 +476,8 @@ impl CommitPipeline {
                     builder.push(0, command);
                 }
                 Kind::Read(_) | Kind::Ready { .. } => step.is_command = false,
+                // A server that stands alone gets none.
+                Kind::Ping => continue,
             }
             self.steps.push(step);
         }
@@ -552,6 +618,10 @@ impl CommitPipeline {
     /// One entry: into the log, to the disk, and then to the tree with everything in `steps`, which
     /// are made of `work`.
     fn commit(&mut self, builder: BatchBuilder, work: &Arc<Work>) -> Result<(), ServerError> {
+        if self.member.is_some() {
+            self.submit_for_nobody(builder);
+            return Ok(());
+        }
         let requested = Requested {
             work: Arc::clone(work),
             steps: std::mem::replace(&mut self.steps, self.in_flight.steps()),
@@ -567,22 +637,28 @@ impl CommitPipeline {
         let payload = builder.finish();
         let bytes = payload.len();
         let proposed = self.propose(payload)?;
-        let steps = &requested.steps;
-        let commands = steps.iter().filter(|step| step.is_command).count() as u64;
-        let stats = &self.state.stats;
-        if let Some(oldest) = steps.first().and_then(|step| work.groups.get(step.group?)) {
-            let waited = self.state.time.micros_since(oldest.received);
-            stats.queue_time.record(waited);
-        }
-        stats.commands.fetch_add(commands, Relaxed);
-        stats.batch_requests.record(commands);
-        stats.batch_bytes.record(bytes as u64);
+        self.count_batch(bytes, &requested);
         self.snapshots.logged(bytes);
         self.in_flight.push(proposed, requested);
         for entry in self.settle()? {
             self.apply(&entry)?;
         }
         Ok(())
+    }
+
+    /// Counts a batch of `bytes` bytes that is on its way.
+    fn count_batch(&self, bytes: usize, requested: &Requested) {
+        let steps = &requested.steps;
+        let commands = steps.iter().filter(|step| step.is_command).count() as u64;
+        let stats = &self.state.stats;
+        let group = |step: &Step| requested.work.groups.get(step.group?);
+        if let Some(oldest) = steps.first().and_then(group) {
+            let waited = self.state.time.micros_since(oldest.received);
+            stats.queue_time.record(waited);
+        }
+        stats.commands.fetch_add(commands, Relaxed);
+        stats.batch_requests.record(commands);
+        stats.batch_bytes.record(bytes as u64);
     }
 
     fn propose(&mut self, payload: Bytes) -> Result<Position, ConsensusError> {
@@ -599,7 +675,13 @@ impl CommitPipeline {
                 index: entry.index,
                 term: entry.term,
             };
-            let requested = self.in_flight.take(position, batch.items().len());
+            let commands = batch.items().len();
+            let requested = match &mut self.member {
+                None => self.in_flight.take(position, commands),
+                Some(member) => member
+                    .take(batch.origin())
+                    .unwrap_or_else(|| self.in_flight.unasked(commands)),
+            };
             let begun = self.state.time.now();
             let is_recovering = self.applier.is_recovering;
             if !is_recovering {
@@ -608,7 +690,7 @@ impl CommitPipeline {
             }
             self.applier
                 .run(&self.state, &mut self.clocks, &requested, Some(&batch));
-            self.in_flight.recycle(requested);
+            self.finish(requested);
             if !is_recovering {
                 let now = self.state.time.now();
                 let took = micros(now.saturating_duration_since(begun));
@@ -617,8 +699,26 @@ impl CommitPipeline {
                     .entry_applied(self.applier.notified, self.last_sync, now);
             }
         }
+        if entry.kind == EntryKind::Configuration {
+            self.apply_change(entry)?;
+        }
         self.consensus.applied(entry.index)?;
         Ok(())
+    }
+
+    /// Keeps the buffers of requests that are answered. On a server of an ensemble, the last batch
+    /// that was made of a work counts its requests as answered.
+    fn finish(&mut self, requested: Requested) {
+        if self.member.is_none() {
+            self.in_flight.recycle(requested);
+            return;
+        }
+        let Requested { work, steps } = requested;
+        if let Some(mut work) = Arc::into_inner(work) {
+            apply::count_answers(&self.state, &work);
+            self.state.inbox.done(&mut work);
+        }
+        self.in_flight.recycle_steps(steps);
     }
 
     /// Stores what consensus hands out until it has nothing more; returns the entries that were
@@ -672,7 +772,14 @@ impl CommitPipeline {
         let mark = self.state.time.mark();
         let mut since = None;
         let outcome = loop {
-            let error = match act(&mut self.wal) {
+            let Log::Own(wal) = &mut self.log else {
+                break Err(WalError::Poisoned {
+                    action: "write",
+                    file: "the log".to_owned(),
+                    reason: "another thread writes it".to_owned(),
+                });
+            };
+            let error = match act(wal) {
                 Err(error @ WalError::NoSpace { retryable, .. })
                     if retryable && self.waits_for_room =>
                 {
@@ -688,7 +795,7 @@ impl CommitPipeline {
             }
             is_full.store(true, Relaxed);
             // The snapshot needs slices that this thread does not take while it waits here.
-            self.snapshots.give_way(&self.state, &mut self.wal);
+            self.snapshots.give_way(&self.state, &mut self.log);
             if self.state.inbox.stops_within(FULL_DISK_PAUSE) {
                 break Err(error);
             }

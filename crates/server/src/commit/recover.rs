@@ -21,8 +21,7 @@ pub(crate) struct Begun {
     /// The entry up to which the newest snapshot goes; 0 without one.
     pub(crate) snapshot_index: u64,
     /// The newest snapshot's zxid, and the wall clock when it was begun; zeros without one.
-    pub(crate) snapshot_zxid: i64,
-    pub(crate) snapshot_ms: i64,
+    pub(crate) snapshot: (i64, i64),
 }
 
 /// Content of a data folder.
@@ -76,8 +75,7 @@ fn begin(restored: Restored, config: &Config) -> Result<Begun, ServerError> {
         consensus,
         wal: restored.wal,
         snapshot_index,
-        snapshot_zxid: restored.snapshot_zxid,
-        snapshot_ms: restored.snapshot_ms,
+        snapshot: (restored.snapshot_zxid, restored.snapshot_ms),
     })
 }
 

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use baton_consensus::{Consensus, SnapshotPoint};
 use baton_tree::Tree;
-use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, Wal, WalError};
+use baton_wal::{SnapshotInfo, SnapshotMeta, SnapshotStore, SnapshotWriter, WalError};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
+use crate::commit::log::Log;
 use crate::state::ServerState;
 
 /// Bytes of one slice: what a batch may have to wait for.
@@ -45,7 +46,7 @@ struct Writing {
     held: Option<Vec<u8>>,
     thread: JoinHandle<()>,
     done: Receiver<Result<SnapshotInfo, WalError>>,
-    index: u64,
+    point: SnapshotPoint,
     zxid: i64,
     begun: Instant,
 }
@@ -56,6 +57,8 @@ pub(crate) struct Snapshots {
     entries_since: u64,
     bytes_since: u64,
     writing: Option<Writing>,
+    /// Whether another server needs a snapshot.
+    is_requested: bool,
     /// After a failure: when the next attempt is due, and the pause before it.
     retry: Option<(Instant, Duration)>,
 }
@@ -67,8 +70,14 @@ impl Snapshots {
             entries_since,
             bytes_since: 0,
             writing: None,
+            is_requested: false,
             retry: None,
         }
+    }
+
+    /// Another server needs a snapshot that is not there: one is due now.
+    pub(crate) fn request(&mut self) {
+        self.is_requested = true;
     }
 
     /// Counts an entry of `bytes` bytes that went into the log.
@@ -91,20 +100,27 @@ impl Snapshots {
         Some(now + pause)
     }
 
-    /// Does a bounded part of what is to be done.
-    pub(crate) fn step(&mut self, state: &ServerState, consensus: &Consensus, wal: &mut Wal) {
+    /// Does a bounded part of what is to be done. Returns the point of a snapshot that has become
+    /// durable.
+    pub(crate) fn step(
+        &mut self,
+        state: &ServerState,
+        consensus: &Consensus,
+        log: &mut Log,
+    ) -> Option<SnapshotPoint> {
         if self.writing.is_none() {
             let options = &state.options;
-            if self.entries_since >= options.snapshot_every_entries
+            if std::mem::take(&mut self.is_requested)
+                || self.entries_since >= options.snapshot_every_entries
                 || self.bytes_since >= options.snapshot_every_bytes
                 || self.retry.is_some_and(|(due, _)| state.time.now() >= due)
             {
-                self.begin(state, consensus.snapshot_point(), wal.snapshots());
+                self.begin(state, consensus.snapshot_point(), log.snapshots());
             }
-            return;
+            return None;
         }
         self.slice(state);
-        self.finish(state, wal);
+        self.finish(state, log)
     }
 
     fn begin(&mut self, state: &ServerState, point: SnapshotPoint, store: SnapshotStore) {
@@ -112,7 +128,6 @@ impl Snapshots {
         // when the next one is due.
         self.entries_since = 0;
         self.bytes_since = 0;
-        let index = point.index;
         let begun = state.time.now();
         let mut tree = state.tree.write();
         if let Err(error) = tree.begin_snapshot() {
@@ -120,7 +135,7 @@ impl Snapshots {
             return;
         }
         let meta = SnapshotMeta {
-            index,
+            index: point.index,
             term: point.term,
             zxid: tree.zxid(),
             time_ms: state.time.wall_ms(),
@@ -155,7 +170,7 @@ impl Snapshots {
                     held: None,
                     thread,
                     done,
-                    index,
+                    point,
                     zxid,
                     begun,
                 });
@@ -186,7 +201,7 @@ impl Snapshots {
     /// Ends the snapshot under way, because the log has no room while it takes some. One whose
     /// slices are all handed over is waited for: it may make segments needless. Does nothing where
     /// there is none.
-    pub(crate) fn give_way(&mut self, state: &ServerState, wal: &mut Wal) {
+    pub(crate) fn give_way(&mut self, state: &ServerState, log: &mut Log) {
         let Some(mut writing) = self.writing.take() else {
             return;
         };
@@ -199,7 +214,7 @@ impl Snapshots {
                 "it gave way to the log, which had no room on the disk",
             );
         } else {
-            self.conclude(writing, state, wal);
+            self.conclude(writing, state, log);
         }
     }
 
@@ -240,18 +255,23 @@ impl Snapshots {
         }
     }
 
-    fn finish(&mut self, state: &ServerState, wal: &mut Wal) {
-        let Some(writing) = self.writing.take_if(|writing| writing.thread.is_finished()) else {
-            return;
-        };
+    fn finish(&mut self, state: &ServerState, log: &mut Log) -> Option<SnapshotPoint> {
+        let writing = self
+            .writing
+            .take_if(|writing| writing.thread.is_finished())?;
         if writing.slices.is_some() {
             state.tree.write().abandon_snapshot();
         }
-        self.conclude(writing, state, wal);
+        self.conclude(writing, state, log)
     }
 
     /// Waits for the writing thread and acts on what became of its snapshot.
-    fn conclude(&mut self, writing: Writing, state: &ServerState, wal: &mut Wal) {
+    fn conclude(
+        &mut self,
+        writing: Writing,
+        state: &ServerState,
+        log: &mut Log,
+    ) -> Option<SnapshotPoint> {
         // The thread sends before it ends.
         let _ = writing.thread.join();
         match writing.done.try_recv() {
@@ -264,13 +284,14 @@ impl Snapshots {
                 stats.last_snapshot_ms.store(state.time.wall_ms(), Relaxed);
                 tracing::info!(
                     name = info.name,
-                    index = writing.index,
+                    index = writing.point.index,
                     bytes = info.file_bytes,
                     "snapshot written"
                 );
-                if let Err(error) = wal.snapshot_saved(&info) {
+                if let Err(error) = log.snapshot_saved(&info) {
                     tracing::warn!(%error, "old segments of the log stay");
                 }
+                return Some(writing.point);
             }
             // What it needs in all is known only to one that is written to its end.
             Ok(Err(WalError::NoSpace {
@@ -281,6 +302,7 @@ impl Snapshots {
             Ok(Err(error)) => self.failed(state.time.now(), &error.to_string()),
             Err(_) => self.failed(state.time.now(), "its thread ended early"),
         }
+        None
     }
 }
 

@@ -8,10 +8,11 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
+use baton_proto::{ReplyHeader, frame, xid};
 use baton_tree::{Identity, Stamp};
 use parking_lot::Mutex;
 
@@ -33,6 +34,10 @@ pub(crate) enum CloseReason {
     SessionMoved,
     /// A request of it was lost, so that those after it are refused.
     RequestLost,
+    /// No leader of the ensemble is known.
+    NoLeader,
+    /// A snapshot of another server has replaced this server's state.
+    StateReplaced,
     /// The client does not read what the server writes.
     TooSlow,
     /// The client reads too slowly, and all clients together have more waiting than they may.
@@ -60,6 +65,12 @@ impl CloseReason {
             CloseReason::SessionMoved => "its session moved to another connection",
             CloseReason::RequestLost => {
                 "one of its requests was lost, and later ones may not overtake it; let the client connect again"
+            }
+            CloseReason::NoLeader => {
+                "this server knows no leader of its ensemble; let the client connect to another server"
+            }
+            CloseReason::StateReplaced => {
+                "this server lagged and has received a newer state; let the client connect again"
             }
             CloseReason::TooSlow => {
                 "it does not read what is sent to it; let the client read faster or set fewer watches"
@@ -129,6 +140,8 @@ struct Outbox {
     replies: usize,
     /// Requests answered by the core since the socket task last looked.
     answered: u32,
+    /// Pings among them.
+    pongs: u32,
     closing: Option<CloseReason>,
     /// Whether the core has this connection on its list of those to wake.
     listed: bool,
@@ -141,6 +154,8 @@ struct Outbox {
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) answered: u32,
+    /// Pings among those that are answered.
+    pub(crate) pongs: u32,
     pub(crate) closing: Option<CloseReason>,
 }
 
@@ -165,6 +180,7 @@ impl Outbox {
         }
         Taken {
             answered: std::mem::take(&mut self.answered),
+            pongs: std::mem::take(&mut self.pongs),
             closing: self.closing,
         }
     }
@@ -210,6 +226,8 @@ pub(crate) struct Conn {
     socket: OnceLock<Weak<dyn Outlet>>,
     /// Whether its task may have read something that the session's clock has not counted yet.
     reading: AtomicBool,
+    /// The newest zxid that its client has seen, where this server's is older.
+    ahead_zxid: AtomicI64,
 }
 
 impl fmt::Debug for Conn {
@@ -241,6 +259,7 @@ impl Conn {
             outbound: Arc::clone(outbound),
             socket: OnceLock::new(),
             reading: AtomicBool::new(false),
+            ahead_zxid: AtomicI64::new(0),
         })
     }
 
@@ -248,6 +267,19 @@ impl Conn {
     pub(crate) fn reads_from(&self, socket: &Arc<dyn Outlet>) {
         let first = self.socket.set(Arc::downgrade(socket)).is_ok();
         debug_assert!(first, "a connection has one socket");
+    }
+
+    /// Notes that its client has seen `zxid`, which this server has not. Called by its task, before
+    /// it asks the core for the session.
+    pub(crate) fn set_ahead(&self, zxid: i64) {
+        self.ahead_zxid.store(zxid, Relaxed);
+    }
+
+    /// The zxid that its client has seen, if it is beyond `zxid`: the client would see time go
+    /// back.
+    pub(crate) fn is_ahead_of(&self, zxid: i64) -> Option<i64> {
+        let seen = self.ahead_zxid.load(Relaxed);
+        (seen > zxid).then_some(seen)
     }
 
     /// Its task is about to read from the socket, or (`false`) has counted what it read.
@@ -293,6 +325,32 @@ impl Conn {
         wake: &mut Vec<Arc<Conn>>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
+        self.push_counted(answered, 0, wake, write);
+    }
+
+    /// Answers `pings` pings that the task has handed to the core, as ZooKeeper does. They may
+    /// overtake the answers to other requests. The caller wakes as after [`Conn::push`], and passes
+    /// the zxid of the newest applied write.
+    pub(crate) fn push_pongs(self: &Arc<Self>, pings: u32, zxid: i64, wake: &mut Vec<Arc<Conn>>) {
+        let pong = ReplyHeader {
+            xid: xid::PING,
+            zxid,
+            err: 0,
+        };
+        self.push_counted(pings, pings, wake, |out| {
+            for _ in 0..pings {
+                frame::write_reply(out, pong, None);
+            }
+        });
+    }
+
+    fn push_counted(
+        self: &Arc<Self>,
+        answered: u32,
+        pongs: u32,
+        wake: &mut Vec<Arc<Conn>>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let mut outbox = self.outbox.lock();
         if outbox.closing.is_some() {
             return;
@@ -300,6 +358,7 @@ impl Conn {
         let before = outbox.bytes.len();
         write(&mut outbox.bytes);
         outbox.answered = outbox.answered.wrapping_add(answered);
+        outbox.pongs = outbox.pongs.wrapping_add(pongs);
         if answered > 0 {
             outbox.replies += outbox.bytes.len() - before;
         }
@@ -502,6 +561,29 @@ pub(crate) mod tests {
 
     pub(crate) fn conn(id: u32) -> Arc<Conn> {
         Conn::new(id, Peer::Local, Identity::default(), 0, &outbound(4))
+    }
+
+    #[test]
+    fn answers_to_pings_are_counted_by_themselves() {
+        let conn = conn(1);
+        let mut wake = Vec::new();
+        conn.push(1, &mut wake, |out| out.extend_from_slice(b"one"));
+        conn.push_pongs(2, 9, &mut wake);
+        let mut out = Vec::new();
+        let taken = conn.take(&mut out, false);
+        assert_eq!((taken.answered, taken.pongs), (3, 2));
+        let mut pong = Vec::new();
+        frame::write_reply(
+            &mut pong,
+            ReplyHeader {
+                xid: -2,
+                zxid: 9,
+                err: 0,
+            },
+            None,
+        );
+        assert_eq!(out, [b"one".as_slice(), &pong, &pong].concat());
+        assert_eq!(conn.take(&mut out, false).pongs, 0);
     }
 
     #[test]

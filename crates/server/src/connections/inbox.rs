@@ -33,6 +33,9 @@ pub(crate) enum Kind {
     Write(OpCode),
     /// The client ends its session.
     CloseSession,
+    /// A ping, on a server of an ensemble: answered once a quorum stands behind that
+    /// ([`session::touch_rounds`](crate::session::touch_rounds)), behind nothing else.
+    Ping,
     /// A read behind a write of its own session: it runs at this place.
     Read(OpCode),
     /// A finished reply, to be sent after those of the requests before it.
@@ -104,6 +107,16 @@ impl Work {
         }
     }
 
+    /// Every request with its group, in order.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Group, &Queued)> {
+        let mut first = 0;
+        self.groups.iter().flat_map(move |group| {
+            let own = self.requests.get(first..first + group.len);
+            first += group.len;
+            own.unwrap_or_default().iter().map(move |own| (group, own))
+        })
+    }
+
     pub(crate) fn body(&self, request: &Queued) -> &[u8] {
         self.data
             .get(request.start..request.end)
@@ -130,7 +143,7 @@ impl Work {
     }
 
     /// Appends `other` and empties it.
-    fn append(&mut self, other: &mut Work) {
+    pub(crate) fn append(&mut self, other: &mut Work) {
         let offset = self.data.len();
         self.data.append(&mut other.data);
         self.requests
@@ -254,7 +267,7 @@ impl Inbox {
     }
 
     /// Empties work that has been processed.
-    fn done(&self, done: &mut Work) {
+    pub(crate) fn done(&self, done: &mut Work) {
         let bytes = done.bytes();
         if bytes > 0 {
             let before = self.queued_bytes.fetch_sub(bytes, Ordering::SeqCst);

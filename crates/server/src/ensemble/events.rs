@@ -1,6 +1,7 @@
 //! Events of the connections to other servers, on their way to the core. The tasks of the
 //! connections put them in; one thread takes them out.
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -16,6 +17,12 @@ pub(crate) struct EventQueue {
     events: Mutex<Vec<PeerEvent>>,
     arrived: Condvar,
     notify: OnceLock<Notify>,
+}
+
+impl fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueue").finish_non_exhaustive()
+    }
 }
 
 impl EventQueue {

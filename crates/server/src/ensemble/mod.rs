@@ -1,29 +1,34 @@
-//! The server as one of several.
+//! The server as one of several: the connections to the other servers, as the core uses them.
 //!
 //! A module uses only those below it:
 //!
 //! | module | owns |
 //! |---|---|
-//! | `start` | from a data folder to a member of a cluster: what is stored before it is said |
 //! | `transfer` | snapshots between servers: sent, received, verified |
+//! | `wire` | what the core needs of the connections to the other servers |
 //! | `peer_log` | what the log says of other servers, and how many lines they may cause |
-//! | `events` | events of the connections to other servers, on their way to the core |
+//! | `events` | events of these connections, on their way to the core |
 
-#[allow(dead_code, reason = "the core takes them once it has peers")]
+use std::sync::Arc;
+
+use baton_peers::bootstrap::Bootstrap;
+
+use self::events::EventQueue;
+use self::peer_log::PeerLog;
+use self::wire::Wire;
+
 pub(crate) mod events;
-#[allow(dead_code, reason = "the core uses it once it has peers")]
 pub(crate) mod peer_log;
-#[allow(
-    dead_code,
-    reason = "the core's thread calls it once the core has peers"
-)]
-pub(crate) mod start;
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "the core drives it once it has peers"
-    )
-)]
 pub(crate) mod transfer;
+pub(crate) mod wire;
+
+/// How a member reaches the other servers.
+#[derive(Debug)]
+pub(crate) struct Links {
+    pub(crate) wire: Arc<dyn Wire>,
+    pub(crate) events: Arc<EventQueue>,
+    /// Has the first membership, for a server that missed it; `None` in a simulation.
+    pub(crate) bootstrap: Option<Bootstrap>,
+    /// Limits the lines about other servers.
+    pub(crate) peer_log: PeerLog,
+}

@@ -81,9 +81,10 @@ pub(crate) fn answer_read(
             path: baton_node::PATH,
             ..
         } => {
+            let is_member = state.ensemble.is_some();
             frame_with(out, header, |out| {
-                put_buffer(out, Some(baton_node::DATA.as_bytes()));
-                baton_node::stat().encode(out);
+                put_buffer(out, Some(baton_node::data(is_member).as_bytes()));
+                baton_node::stat(is_member).encode(out);
             });
             return Flow::Continue;
         }
@@ -103,7 +104,7 @@ pub(crate) fn answer_read(
         },
         Request::Exists { path, watch } => {
             let found = if *path == baton_node::PATH {
-                Ok(baton_node::stat())
+                Ok(baton_node::stat(state.ensemble.is_some()))
             } else {
                 tree.exists(path, identity)
             };

@@ -10,6 +10,7 @@
 mod bad_input;
 mod bounds;
 mod durability;
+mod ensemble;
 mod full_disk;
 mod hostile;
 mod http;

@@ -360,7 +360,9 @@ fn an_origin_that_is_cut_off_or_comes_later_is_refused() {
     }
     // Version, time, no identities yet, three records: the origin, the group, the command.
     let record = [8, 3, 5, 0, 0, 0, 0, 0, 0, 0, 7];
-    let at = payload.windows(record.len()).position(|found| found == record);
+    let at = payload
+        .windows(record.len())
+        .position(|found| found == record);
     let at = at.unwrap();
     let mut twice = payload.to_vec();
     twice.splice(at..at, record);

@@ -608,6 +608,30 @@ fn r38_an_entry_of_another_server_takes_the_same_way() {
 }
 
 #[test]
+fn r32_a_client_that_has_seen_more_than_its_ensemble_has_is_refused_at_apply() {
+    let (state, mut core) = driven(&FaultStorage::new());
+    let session = opened(&state, &mut core).session();
+    let reattach = Kind::Reattach {
+        session,
+        timeout_ms: 1000,
+        mirror_read_only: false,
+    };
+    for (kind, ahead, refused) in [
+        (reattach, 0, None),
+        (reattach, 1, Some(CloseReason::SessionRefused)),
+        (open_session(), 0, None),
+        (open_session(), 1, Some(CloseReason::SessionRefused)),
+    ] {
+        let conn = state.open(Peer::Local).unwrap();
+        conn.set_ahead(state.zxid() + ahead);
+        turn(&mut core, &[(&conn, kind, &[7; PASSWORD_BYTES])]);
+        let (answer, closing) = taken(&conn);
+        assert_eq!(closing, refused);
+        assert_eq!(answer.is_empty(), refused.is_some());
+    }
+}
+
+#[test]
 fn a_session_id_that_is_taken_at_apply_is_drawn_again() {
     let (state, mut core) = driven(&FaultStorage::new());
     let ids = || SessionIds::new(1, 1_800_000_000_000, &baton_tree::Tree::new());
@@ -702,7 +726,7 @@ fn r39_a_folder_of_level_1_is_read_and_raised_at_the_start() {
         assert_eq!(state.tree.read().level(), FormatLevel::NEWEST);
         // The entry that begins the term, and once that of the level.
         last += if last == 2 { 2 } else { 1 };
-        assert_eq!(core.wal.last_index(), last, "{started}");
+        assert_eq!(core.consensus.last_index(), last, "{started}");
         let conn = state.open(Peer::Local).unwrap();
         let reattach = Kind::Reattach {
             session: session_id,

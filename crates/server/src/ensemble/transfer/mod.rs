@@ -58,8 +58,11 @@ mod pace;
 mod tests;
 
 #[cfg(any(test, feature = "simulation"))]
+#[allow(unused_imports, reason = "simulated members use it")]
 pub(crate) use disk_worker::InlineWorker;
 pub(crate) use disk_worker::{DiskWorker, ThreadWorker};
 pub(crate) use incoming::{Incoming, Received};
 pub(crate) use limits::TransferLimits;
-pub(crate) use outgoing::{Ended, Outgoing, SendFailure};
+pub(crate) use outgoing::Outgoing;
+#[cfg(test)]
+pub(crate) use outgoing::{Ended, SendFailure};

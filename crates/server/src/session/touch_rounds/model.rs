@@ -3,8 +3,8 @@
 //! The world has two or three servers and a session or two, each on one of them. Consensus is
 //! reduced to what matters here: terms, who believes to lead, logs, the copies of logs, commits by
 //! a majority, read indexes that are confirmed server by server. Between two quanta of time an
-//! adversary delivers, delays, repeats and loses what it likes, and holds elections. Deposed leaders go on
-//! until they hear of a newer term.
+//! adversary delivers, delays, repeats and loses what it likes, and holds elections. Deposed
+//! leaders go on until they hear of a newer term.
 //!
 //! The invariant: a ping or a write that a client sent at `S`, and whose answer it has, means that
 //! no end of the session is committed before `S + T`.
@@ -622,7 +622,7 @@ impl World {
         }
     }
 
-    /// Gives one form to what cannot be told apart.
+    /// Gives one form to states that behave alike.
     fn normalise(&mut self, setting: &Setting) {
         if !setting.keeps_stale {
             self.drop_stale(setting);

@@ -1,6 +1,7 @@
 //! A client that sends exactly the frames it is given, for the server's own tests.
 #![allow(dead_code)]
 
+pub mod ensemble;
 pub mod gate;
 pub mod http;
 pub mod log;

@@ -26,12 +26,12 @@ use baton_tree::{FormatLevel, Tree};
 use baton_wal::{Identity, MemberFolder, Storage, WalOptions};
 use tokio::runtime::Handle;
 
+use crate::commit::join::waiting::WaitLog;
 use crate::commit::recover::{Begun, recover_member};
 use crate::commit::snapshots::write_whole;
 use crate::commit::starting::{Stage, Starting};
 use crate::ensemble::events::EventQueue;
 use crate::ensemble::peer_log::PeerLog;
-use crate::ensemble::start::waiting::WaitLog;
 use crate::error::{ServerError, StartError};
 use crate::options::{EnsembleOptions, Options, StorageChoice};
 use crate::time::ServerTime;

@@ -1,0 +1,576 @@
+//! The log of a server of an ensemble, on a thread of its own, so that the core goes on while the
+//! disk is busy (R05). Owns the order: records are written as they were handed in, everything that
+//! waits shares one sync, and messages that promise something leave after the sync that makes it
+//! true (R01, R02).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{PeerMessage, PersistToken};
+use baton_wal::{Record, SnapshotInfo, SnapshotStore, Wal, WalError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use crate::ensemble::wire::Wire;
+use crate::state::ServerState;
+use crate::time::micros;
+
+/// A sync that takes longer is counted, as ZooKeeper does.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
+/// How often a write to a full disk is retried, and how often the log says that the disk is full.
+const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+const FULL_DISK_REMINDER: Duration = Duration::from_secs(60);
+/// How long what was synced may go without an end mark.
+const END_MARK_PAUSE: Duration = Duration::from_millis(500);
+/// Records that are written together, at most.
+const MOST_JOBS: usize = 1024;
+
+/// What the log is to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Appends the records of some effects of the consensus.
+    Write {
+        /// The term and the vote.
+        hard_state: Option<Record>,
+        /// A received snapshot, which takes the place of the log before `records`.
+        received: Option<SnapshotInfo>,
+        records: Vec<Record>,
+        must_sync: bool,
+        token: PersistToken,
+        /// Messages that leave when the records are durable.
+        then: Vec<PeerMessage>,
+    },
+    /// A snapshot is durable: what it makes needless is removed.
+    SnapshotSaved(SnapshotInfo),
+    /// Ends the log in good order.
+    Close,
+}
+
+/// What the log has done.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The effects of this token are durable.
+    Persisted(PersistToken),
+    /// The log is closed.
+    Closed,
+    /// The log cannot go on.
+    Failed(WalError),
+}
+
+/// The core's handle on the log's thread. Dropping it ends the thread, with what it is writing.
+#[derive(Debug)]
+pub(crate) struct LogThread {
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Done>,
+    /// When each write was handed in that is not durable yet, oldest first.
+    pending: VecDeque<Instant>,
+    store: SnapshotStore,
+    stops: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogThread {
+    /// Gives the log to a thread, which nudges the core when it has done something.
+    ///
+    /// # Errors
+    /// What the system says where it gives no thread.
+    pub(crate) fn start(
+        wal: Wal,
+        state: &Arc<ServerState>,
+        wire: &Arc<dyn Wire>,
+    ) -> std::io::Result<Self> {
+        let (mut log, worker) = Self::prepare(wal, state, wire);
+        let thread = std::thread::Builder::new()
+            .name("baton-log".to_owned())
+            .spawn(move || worker.run())?;
+        log.thread = Some(thread);
+        Ok(log)
+    }
+
+    /// As [`LogThread::start`], without the thread: whoever has the worker runs it.
+    pub(crate) fn prepare(
+        wal: Wal,
+        state: &Arc<ServerState>,
+        wire: &Arc<dyn Wire>,
+    ) -> (Self, LogWorker) {
+        let store = wal.snapshots();
+        let (jobs, waiting) = crossbeam_channel::unbounded();
+        let (finished, done) = crossbeam_channel::unbounded();
+        let stops = Arc::new(AtomicBool::new(false));
+        let worker = LogWorker {
+            wal,
+            state: Arc::clone(state),
+            wire: Arc::clone(wire),
+            jobs: waiting,
+            done: finished,
+            stops: Arc::clone(&stops),
+            mark_due: None,
+        };
+        let log = Self {
+            jobs: Some(jobs),
+            done,
+            pending: VecDeque::new(),
+            store,
+            stops,
+            thread: None,
+        };
+        (log, worker)
+    }
+
+    /// Hands a job in, at `now`. What it is to say comes out of [`LogThread::take`].
+    pub(crate) fn submit(&mut self, job: Job, now: Instant) {
+        if matches!(job, Job::Write { .. }) {
+            self.pending.push_back(now);
+        }
+        if let Some(jobs) = &self.jobs {
+            // The thread ends early only after it has said why.
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// Whether effects wait to be durable.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Since when the oldest write waits to be durable.
+    pub(crate) fn oldest_pending(&self) -> Option<Instant> {
+        self.pending.front().copied()
+    }
+
+    /// The next thing that was done; does not wait.
+    pub(crate) fn take(&mut self) -> Option<Done> {
+        let done = self.done.try_recv().ok()?;
+        if let Done::Persisted(_) = done {
+            self.pending.pop_front();
+        }
+        Some(done)
+    }
+
+    /// The snapshots of the folder.
+    pub(crate) fn snapshots(&self) -> SnapshotStore {
+        self.store.clone()
+    }
+
+    /// Does what was handed in, ends the log in good order, and waits for that.
+    ///
+    /// # Errors
+    /// Why the log is not closed.
+    pub(crate) fn close(&mut self) -> Result<(), WalError> {
+        self.stops.store(true, Relaxed);
+        self.submit(Job::Close, Instant::now());
+        loop {
+            match self.done.recv() {
+                Ok(Done::Failed(error)) => return Err(error),
+                Ok(Done::Closed) | Err(_) => return Ok(()),
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        self.stops.store(true, Relaxed);
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What runs on the log's thread.
+#[derive(Debug)]
+pub(crate) struct LogWorker {
+    wal: Wal,
+    state: Arc<ServerState>,
+    wire: Arc<dyn Wire>,
+    jobs: Receiver<Job>,
+    done: Sender<Done>,
+    stops: Arc<AtomicBool>,
+    mark_due: Option<Instant>,
+}
+
+impl LogWorker {
+    fn run(mut self) {
+        loop {
+            let first = match self.mark_due {
+                None => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => self.jobs.recv_deadline(due),
+            };
+            let first = match first {
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if !self.work(first) {
+                return;
+            }
+        }
+    }
+
+    /// Does `first` and what waits behind it. `false`: the log is closed, or cannot go on.
+    pub(crate) fn work(&mut self, first: Option<Job>) -> bool {
+        let waiting = self.jobs.try_iter().take(MOST_JOBS);
+        let waiting = first.into_iter().chain(waiting).collect();
+        let outcome = match self.do_all(waiting) {
+            Ok(false) => self.mark_end().map(|()| true),
+            ended => ended.map(|_| false),
+        };
+        match outcome {
+            Ok(goes_on) => goes_on,
+            Err(error) => {
+                self.report(Done::Failed(error));
+                false
+            }
+        }
+    }
+
+    /// Does all jobs; returns whether the log is closed.
+    fn do_all(&mut self, waiting: Vec<Job>) -> Result<bool, WalError> {
+        let mut written = Vec::new();
+        let mut must_sync = false;
+        for job in waiting {
+            match job {
+                Job::Write {
+                    hard_state,
+                    received,
+                    records,
+                    must_sync: this,
+                    token,
+                    then,
+                } => {
+                    // First, so that a torn write never leaves a shorter log of the same term.
+                    if let Some(hard_state) = hard_state {
+                        self.with_room(|wal| wal.append(std::slice::from_ref(&hard_state)))?;
+                    }
+                    if let Some(snapshot) = &received {
+                        self.with_room(|wal| wal.append_received(snapshot))?;
+                    }
+                    self.with_room(|wal| wal.append(&records))?;
+                    must_sync |= this;
+                    written.push((token, then));
+                    if let Some(snapshot) = &received {
+                        // Its name becomes its own only when its mark is durable (R23).
+                        self.with_room(Wal::sync)?;
+                        self.wal.finish_received(snapshot)?;
+                    }
+                }
+                other => {
+                    self.make_durable(&mut written, std::mem::take(&mut must_sync))?;
+                    if self.do_other(other)? {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        self.make_durable(&mut written, must_sync)?;
+        Ok(false)
+    }
+
+    /// Does a job that is no write; returns whether the log is closed.
+    fn do_other(&mut self, job: Job) -> Result<bool, WalError> {
+        match job {
+            Job::SnapshotSaved(info) => {
+                if let Err(error) = self.wal.snapshot_saved(&info) {
+                    tracing::warn!(%error, "old segments of the log stay");
+                }
+            }
+            Job::Close => {
+                match self.wal.mark_closed() {
+                    Err(error @ WalError::NoSpace { .. }) => {
+                        tracing::warn!("the log is whole, but not marked as closed: {error}");
+                    }
+                    closed => closed?,
+                }
+                self.report(Done::Closed);
+                return Ok(true);
+            }
+            Job::Write { .. } => {}
+        }
+        Ok(false)
+    }
+
+    /// Syncs, if one of them asks for it; then their messages leave and the core is notified.
+    fn make_durable(
+        &mut self,
+        written: &mut Vec<(PersistToken, Vec<PeerMessage>)>,
+        must_sync: bool,
+    ) -> Result<(), WalError> {
+        if must_sync {
+            let report = self.with_room(Wal::sync)?;
+            let stats = &self.state.stats;
+            stats.sync_time.record(micros(report.sync_time));
+            if report.sync_time > SLOW_SYNC {
+                stats.slow_syncs.fetch_add(1, Relaxed);
+            }
+        }
+        let mut messages = Vec::new();
+        for (token, then) in written.drain(..) {
+            messages.extend(then);
+            let _ = self.done.send(Done::Persisted(token));
+        }
+        if !messages.is_empty() {
+            // An answer that is lost with its connection: the leader asks again.
+            drop(self.wire.send_raft(messages));
+        }
+        self.state.inbox.nudge();
+        Ok(())
+    }
+
+    fn report(&self, done: Done) {
+        // Refused only where the core has gone.
+        let _ = self.done.send(done);
+        self.state.inbox.nudge();
+    }
+
+    /// Has the log record how far it is synced, a moment after it was.
+    fn mark_end(&mut self) -> Result<(), WalError> {
+        if self.wal.is_end_marked() {
+            self.mark_due = None;
+            return Ok(());
+        }
+        let now = Instant::now();
+        if now < *self.mark_due.get_or_insert(now + END_MARK_PAUSE) {
+            return Ok(());
+        }
+        self.mark_due = None;
+        match self.wal.mark_end() {
+            Err(error @ WalError::NoSpace { .. }) => {
+                tracing::warn!("the end of the log is not marked: {error}");
+                self.mark_due = Some(now + FULL_DISK_REMINDER);
+                Ok(())
+            }
+            marked => marked,
+        }
+    }
+
+    /// Runs `act` on the log, again and again while the disk is full. A request to stop the server
+    /// ends the wait.
+    fn with_room<T>(
+        &mut self,
+        mut act: impl FnMut(&mut Wal) -> Result<T, WalError>,
+    ) -> Result<T, WalError> {
+        let is_full = &self.state.stats.disk_full;
+        let mut since: Option<(Instant, Instant)> = None;
+        let outcome = loop {
+            let error = match act(&mut self.wal) {
+                Err(
+                    error @ WalError::NoSpace {
+                        retryable: true, ..
+                    },
+                ) if !self.stops.load(Relaxed) => error,
+                outcome => break outcome,
+            };
+            let now = Instant::now();
+            if since.is_none_or(|(_, logged)| now >= logged + FULL_DISK_REMINDER) {
+                tracing::error!("{error}; reads are answered, writes wait until there is room");
+                since = Some((since.map_or(now, |(begun, _)| begun), now));
+            }
+            is_full.store(true, Relaxed);
+            self.state.inbox.nudge();
+            std::thread::sleep(FULL_DISK_PAUSE);
+        };
+        if let Some((begun, _)) = since {
+            is_full.store(false, Relaxed);
+            if outcome.is_ok() {
+                let waited = begun.elapsed();
+                tracing::info!(?waited, "there is room on the disk again; writes go on");
+            }
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_consensus::{Config, Consensus, MessageKind, Recovered};
+    use baton_peers::codec::Frame;
+    use baton_peers::handshake::LocalServer;
+    use baton_peers::net::{SendError, Unsent};
+    use baton_wal::testing::{Fault, FaultStorage, Loss};
+    use baton_wal::{Storage, WalOptions};
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::state::tests::state;
+
+    /// Notes the last durable entry of a disk at each message.
+    #[derive(Debug)]
+    struct Witness {
+        disk: FaultStorage,
+        durable: Mutex<Vec<u64>>,
+    }
+
+    impl Wire for Witness {
+        fn send_raft(&self, messages: Vec<PeerMessage>) -> Vec<Unsent> {
+            let disk: Arc<dyn Storage> = Arc::new(self.disk.crash(Loss::Everything));
+            let (wal, _) = Wal::open(disk, WalOptions::default()).unwrap();
+            let last = wal.last_index();
+            self.durable.lock().extend(messages.iter().map(|_| last));
+            Vec::new()
+        }
+
+        fn send(&self, _: u64, _: Frame) -> Result<(), SendError> {
+            Err(SendError::NotConnected)
+        }
+
+        fn update_local(&self, _: &mut dyn FnMut(&mut LocalServer)) {}
+    }
+
+    fn message() -> PeerMessage {
+        PeerMessage {
+            kind: MessageKind::AppendResponse,
+            from: 1,
+            to: 2,
+            term: 1,
+            log_term: 0,
+            index: 0,
+            commit: 0,
+            commit_term: 0,
+            request_snapshot: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Bytes::new(),
+            entries: Vec::new(),
+            snapshot: None,
+        }
+    }
+
+    struct Stage {
+        disk: FaultStorage,
+        witness: Arc<Witness>,
+        log: LogThread,
+        worker: LogWorker,
+        consensus: Consensus,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let disk = FaultStorage::new();
+            let witness = Arc::new(Witness {
+                disk: disk.clone(),
+                durable: Mutex::default(),
+            });
+            let opened = Wal::open(Arc::new(disk.clone()), WalOptions::default());
+            let wire: Arc<dyn Wire> = Arc::<Witness>::clone(&witness);
+            let (log, worker) =
+                LogThread::prepare(opened.unwrap().0, &state(Options::default()), &wire);
+            let mut consensus =
+                Consensus::new(&Config::sole_voter(1), Recovered::default()).unwrap();
+            consensus.campaign().unwrap();
+            Self {
+                disk,
+                witness,
+                log,
+                worker,
+                consensus,
+            }
+        }
+
+        /// Hands an entry to the log, with a message that promises it.
+        fn write(&mut self, payload: &[u8]) -> PersistToken {
+            self.consensus
+                .propose(Bytes::copy_from_slice(payload))
+                .unwrap();
+            let effects = self.consensus.drain().unwrap();
+            let records = effects.append.iter().map(|entry| {
+                Record::Entry(baton_wal::Entry {
+                    index: entry.index,
+                    term: entry.term,
+                    kind: entry.kind.as_byte(),
+                    payload: entry.payload.clone(),
+                })
+            });
+            let job = Job::Write {
+                hard_state: None,
+                received: None,
+                records: records.collect(),
+                must_sync: true,
+                token: effects.token,
+                then: vec![message()],
+            };
+            self.log.submit(job, Instant::now());
+            effects.token
+        }
+
+        fn durable(&self) -> Vec<u64> {
+            self.witness.durable.lock().clone()
+        }
+    }
+
+    #[test]
+    fn r01_what_a_message_promises_is_durable_when_it_leaves() {
+        let mut stage = Stage::new();
+        let first = stage.write(b"entry");
+        assert!(stage.log.is_busy() && stage.log.oldest_pending().is_some());
+        assert!(stage.log.take().is_none() && stage.durable().is_empty());
+        assert!(stage.worker.work(None));
+        // The leader's first entry and the proposed one.
+        assert_eq!(stage.durable(), [2]);
+        assert!(matches!(stage.log.take(), Some(Done::Persisted(token)) if token == first));
+        assert!(!stage.log.is_busy() && stage.log.take().is_none());
+    }
+
+    #[test]
+    fn everything_that_waits_shares_one_sync() {
+        let operations = |writes: usize| {
+            let mut stage = Stage::new();
+            stage.write(b"entry");
+            stage.worker.work(None);
+            let before = stage.disk.operations();
+            for _ in 0..writes {
+                stage.write(b"entry");
+            }
+            stage.worker.work(None);
+            let tokens = std::iter::from_fn(|| stage.log.take()).count();
+            assert_eq!(tokens, 1 + writes);
+            stage.disk.operations() - before
+        };
+        assert_eq!(operations(1), operations(10));
+    }
+
+    #[test]
+    fn r01_nothing_is_promised_when_the_sync_fails_and_the_core_is_notified() {
+        let mut stage = Stage::new();
+        stage.write(b"entry");
+        stage.worker.work(None);
+        let sent = stage.durable().len();
+        while stage.log.take().is_some() {}
+        stage.write(b"entry");
+        stage.disk.fail_at(stage.disk.operations(), Fault::Error);
+        assert!(!stage.worker.work(None), "the log cannot go on");
+        assert!(matches!(stage.log.take(), Some(Done::Failed(_))));
+        assert_eq!(stage.durable().len(), sent);
+        assert!(stage.log.is_busy(), "the write is not durable");
+    }
+
+    #[test]
+    fn a_full_disk_makes_writes_wait_until_there_is_room() {
+        let mut stage = Stage::new();
+        stage.disk.set_capacity(Some(stage.disk.used_bytes()));
+        stage.write(&[7; 1 << 20]);
+        let Stage {
+            disk,
+            witness,
+            mut log,
+            mut worker,
+            ..
+        } = stage;
+        let state = Arc::clone(&worker.state);
+        let working = std::thread::spawn(move || worker.work(None));
+        while !state.stats.disk_full.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        assert!(witness.durable.lock().is_empty() && log.take().is_none());
+        disk.set_capacity(None);
+        assert!(working.join().unwrap());
+        assert!(matches!(log.take(), Some(Done::Persisted(_))));
+        assert!(!state.stats.disk_full.load(Relaxed));
+    }
+}

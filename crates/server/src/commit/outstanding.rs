@@ -1,0 +1,236 @@
+//! What clients of this server have asked for and the cluster has not applied yet, in order. Owns
+//! which of it has been sent to the leader, and what is sent again after a leader or a connection
+//! was lost (R27).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::commit::in_flight::Requested;
+use crate::connections::conn::Conn;
+
+/// What a batch has in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Openings and re-attachments of sessions. They are not sent twice: the second one would take
+    /// the session from a connection that came later.
+    Handshakes,
+    /// Requests of attached connections. The stamp of each command says whether it was applied.
+    Requests,
+}
+
+#[derive(Debug)]
+struct Item {
+    /// The number of the batch; `None` for reads, which wait until all batches before them are
+    /// applied.
+    batch: Option<(u64, Bytes, Content)>,
+    requested: Requested,
+}
+
+/// The batches of this server that are not applied yet, oldest first.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    items: VecDeque<Item>,
+    /// Items at the front that were sent.
+    sent: usize,
+    batches: usize,
+    next_number: u64,
+}
+
+impl Default for Outstanding {
+    fn default() -> Self {
+        Self {
+            items: VecDeque::new(),
+            sent: 0,
+            batches: 0,
+            next_number: 1,
+        }
+    }
+}
+
+impl Outstanding {
+    /// The number of the batch that is pushed next.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// How many batches are not applied.
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// Adds a batch, which has the next number.
+    pub(crate) fn push(&mut self, payload: Bytes, content: Content, requested: Requested) {
+        self.items.push_back(Item {
+            batch: Some((self.next_number, payload, content)),
+            requested,
+        });
+        self.next_number += 1;
+        self.batches += 1;
+    }
+
+    /// Adds reads whose turn comes after everything before them. Gives them back where their turn
+    /// has come.
+    pub(crate) fn push_reads(&mut self, requested: Requested) -> Option<Requested> {
+        if self.items.is_empty() {
+            return Some(requested);
+        }
+        self.items.push_back(Item {
+            batch: None,
+            requested,
+        });
+        None
+    }
+
+    /// Takes out the batch of this number, which has been applied. `None`: it is not here, because
+    /// it was applied before.
+    pub(crate) fn take(&mut self, number: u64) -> Option<Requested> {
+        let is_it = |item: &Item| matches!(&item.batch, Some((this, _, _)) if *this == number);
+        let place = match self.items.front() {
+            Some(front) if is_it(front) => 0,
+            _ => self.items.iter().position(is_it)?,
+        };
+        let item = self.items.remove(place)?;
+        self.batches -= 1;
+        if place < self.sent {
+            self.sent -= 1;
+        }
+        Some(item.requested)
+    }
+
+    /// Takes out reads whose turn has come.
+    pub(crate) fn take_reads(&mut self) -> Option<Requested> {
+        if self.items.front()?.batch.is_some() {
+            return None;
+        }
+        self.sent = self.sent.saturating_sub(1);
+        self.items.pop_front().map(|item| item.requested)
+    }
+
+    /// The oldest batch that was not sent, with its number.
+    pub(crate) fn first_unsent(&mut self) -> Option<(u64, Bytes)> {
+        loop {
+            match &self.items.get(self.sent)?.batch {
+                Some((number, payload, _)) => return Some((*number, payload.clone())),
+                None => self.sent += 1,
+            }
+        }
+    }
+
+    /// That batch has been sent.
+    pub(crate) fn mark_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Forgets everything: the state that the requests were about is gone.
+    pub(crate) fn clear(&mut self) -> Vec<Requested> {
+        self.sent = 0;
+        self.batches = 0;
+        self.items.drain(..).map(|item| item.requested).collect()
+    }
+
+    /// What was sent may be lost. Requests are to be sent again; handshakes that were sent are
+    /// taken out, with the connections that made them.
+    pub(crate) fn lost(&mut self) -> Vec<(Requested, Vec<Arc<Conn>>)> {
+        let mut kept = VecDeque::with_capacity(self.items.len());
+        let mut ended = Vec::new();
+        for (place, item) in self.items.drain(..).enumerate() {
+            let is_lost =
+                place < self.sent && matches!(item.batch, Some((_, _, Content::Handshakes)));
+            if !is_lost {
+                kept.push_back(item);
+                continue;
+            }
+            self.batches -= 1;
+            let work = &item.requested.work;
+            let steps = item.requested.steps.iter();
+            let connections = steps
+                .filter_map(|step| work.groups.get(step.group?))
+                .map(|group| Arc::clone(&group.conn))
+                .collect();
+            ended.push((item.requested, connections));
+        }
+        self.items = kept;
+        self.sent = 0;
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::in_flight::Step;
+    use crate::connections::conn::tests::conn;
+    use crate::connections::inbox::{Kind, Work};
+
+    fn requested(id: u32) -> Requested {
+        let mut work = Work::default();
+        let conn = conn(id);
+        work.begin(&conn, &conn.identity(), std::time::Instant::now());
+        work.push(1, Kind::CloseSession, b"");
+        Requested {
+            work: Arc::new(work),
+            steps: vec![Step {
+                group: Some(0),
+                request: 0,
+                is_command: true,
+            }],
+        }
+    }
+
+    fn id(requested: &Requested) -> u32 {
+        requested.work.groups[0].conn.id
+    }
+
+    fn payload(byte: u8) -> Bytes {
+        Bytes::copy_from_slice(&[byte])
+    }
+
+    #[test]
+    fn r27_what_is_not_applied_is_sent_again_in_order_and_handshakes_are_not() {
+        let mut outstanding = Outstanding::default();
+        outstanding.push(payload(1), Content::Requests, requested(1));
+        outstanding.push(payload(2), Content::Handshakes, requested(2));
+        outstanding.push(payload(3), Content::Requests, requested(3));
+        outstanding.push(payload(4), Content::Handshakes, requested(4));
+        for number in 1..=3 {
+            assert_eq!(outstanding.first_unsent().unwrap().0, number);
+            outstanding.mark_sent();
+        }
+        let ended = outstanding.lost();
+        let closed: Vec<u32> = ended.iter().map(|(_, conns)| conns[0].id).collect();
+        assert_eq!(closed, [2], "4 was never sent");
+        let mut again = Vec::new();
+        while let Some((number, body)) = outstanding.first_unsent() {
+            again.push((number, body[0]));
+            outstanding.mark_sent();
+        }
+        assert_eq!(again, [(1, 1), (3, 3), (4, 4)]);
+        // The first copy is applied, then the second: only one of them answers.
+        assert_eq!(id(&outstanding.take(1).unwrap()), 1);
+        assert!(outstanding.take(1).is_none());
+        assert_eq!(outstanding.batches(), 2);
+        assert!(outstanding.first_unsent().is_none(), "both were sent");
+    }
+
+    #[test]
+    fn reads_wait_for_what_was_asked_for_before_them() {
+        let mut outstanding = Outstanding::default();
+        assert!(outstanding.push_reads(requested(9)).is_some());
+        outstanding.push(payload(1), Content::Requests, requested(1));
+        assert!(outstanding.push_reads(requested(2)).is_none());
+        outstanding.push(payload(3), Content::Requests, requested(3));
+        assert_eq!(outstanding.first_unsent().unwrap().0, 1);
+        outstanding.mark_sent();
+        assert_eq!(outstanding.first_unsent().unwrap().0, 2);
+        outstanding.mark_sent();
+        assert!(outstanding.take_reads().is_none());
+        outstanding.take(1).unwrap();
+        assert_eq!(id(&outstanding.take_reads().unwrap()), 2);
+        assert!(outstanding.take_reads().is_none());
+        assert!(outstanding.first_unsent().is_none());
+        outstanding.push(payload(4), Content::Requests, requested(4));
+        assert_eq!(outstanding.first_unsent().unwrap().0, 3);
+    }
+}

@@ -1,0 +1,376 @@
+//! The core of a server of an ensemble. One turn takes what the other servers sent, what the log
+//! has synced, the ticks of the consensus and what clients ask for, and does what follows: messages
+//! to other servers, records for the log, committed entries for the tree.
+//!
+//! What clients of this server ask for becomes batches that have this server's name on them
+//! ([`Origin`]). The leader puts them into the log, whichever server they come from, and each
+//! server applies them; the one that made a batch answers it. Nothing here waits for the disk
+//! (R05).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `peer_events` | what the other servers send |
+//! | `replication` | ticks, effects of the consensus, another role, term or leader |
+//! | `batches` | requests on their way into the log, and what is sent again |
+//! | `touches` | which clients are alive; when a ping is answered |
+//! | `transfers` | snapshots to and from other servers |
+
+mod batches;
+mod peer_events;
+mod replication;
+mod touches;
+mod transfers;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{Consensus, Role, RoleChange};
+use baton_peers::handshake::KnownMember;
+use baton_peers::net::Held;
+use baton_tree::Origin;
+use baton_wal::SnapshotStore;
+use bytes::Bytes;
+
+use self::transfers::Installing;
+use super::CommitPipeline;
+use crate::commit::in_flight::Requested;
+use crate::commit::log::Log;
+use crate::commit::outstanding::Outstanding;
+use crate::connections::conn::CloseReason;
+use crate::connections::inbox::{Kind, Work};
+use crate::ensemble::Links;
+use crate::ensemble::transfer::{DiskWorker, Incoming, Outgoing, TransferLimits};
+use crate::error::ServerError;
+use crate::session::touch_rounds::TouchRounds;
+use crate::state::ServerState;
+
+/// Batches of this server that may be on their way. Clients' requests that come meanwhile make
+/// larger batches.
+const MOST_BATCHES: usize = 4;
+/// Ticks that are made up for after the core was late. The others are left out: messages that have
+/// come meanwhile are handled first (R10).
+const MOST_TICKS: u32 = 2;
+/// How long clients are kept while no leader is known. After that they look for a server that has
+/// one (R08).
+const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
+/// How often the other servers' handshakes are given the newest state.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a server that stops gracefully waits for another leader and for the last answers, and
+/// how often it looks.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
+const STOP_STEP: Duration = Duration::from_millis(1);
+
+/// What a server of an ensemble has besides what every server has.
+#[derive(Debug)]
+pub(super) struct Member {
+    id: u64,
+    /// Drawn at the start, so that batches of an earlier process are not taken for this one's.
+    run: u64,
+    links: Links,
+    tick: Duration,
+    next_tick: Instant,
+    next_announcement: Instant,
+    role: RoleChange,
+    /// The term of the newest applied entry. Once it is the present one, what is not answered is
+    /// not in the log of an earlier leader either.
+    applied_term: u64,
+    /// Batches of this server's clients.
+    outstanding: Outstanding,
+    /// Requests that wait until fewer batches are on their way.
+    waiting: Work,
+    /// What this leader is about to propose, with what it holds of the transport's memory.
+    proposals: VecDeque<(Bytes, Option<Held>)>,
+    /// When the leader was last known; `None` while one is.
+    leaderless_since: Option<Instant>,
+    /// When this server campaigns because the leader is gone.
+    campaign_at: Option<Instant>,
+    /// A commit index that the log does not have.
+    commit_hint: Option<u64>,
+    connected: BTreeSet<u64>,
+    /// Snapshots to other servers, and from them.
+    outgoing: Outgoing,
+    incoming: Incoming,
+    installing: Option<Installing>,
+    touches: TouchRounds,
+    /// Whether operators see something old.
+    is_status_due: bool,
+    /// The term in which this leader has proposed the newest format level.
+    raising_in: u64,
+    /// When leadership may be handed over again because the disk hangs.
+    may_hand_over_at: Option<Instant>,
+}
+
+impl Member {
+    /// A member of the ensemble, with what it has recovered. Events nudge the core from here on.
+    ///
+    /// # Errors
+    /// What the system says where it gives no random bytes.
+    pub(super) fn new(
+        state: &Arc<ServerState>,
+        consensus: &Consensus,
+        links: Links,
+        store: &SnapshotStore,
+        mut worker: impl FnMut(&'static str) -> Box<dyn DiskWorker>,
+    ) -> std::io::Result<Self> {
+        let mut run = [0; 8];
+        getrandom::fill(&mut run).map_err(std::io::Error::other)?;
+        let nudged = Arc::clone(state);
+        links.events.notify(Box::new(move || nudged.inbox.nudge()));
+        let tick = state
+            .options
+            .ensemble
+            .as_ref()
+            .map_or(Duration::from_millis(25), |ensemble| ensemble.tick);
+        let now = state.time.now();
+        let id = state.options.server_id.into();
+        let limits = TransferLimits::default();
+        let outgoing = Outgoing::new(store.clone(), limits.clone(), worker("baton-send"));
+        let incoming = Incoming::new(id, store.clone(), limits, worker("baton-receive"));
+        Ok(Self {
+            id,
+            outgoing,
+            incoming,
+            installing: None,
+            run: u64::from_le_bytes(run),
+            links,
+            tick,
+            next_tick: now + tick,
+            next_announcement: now,
+            role: consensus.status(),
+            applied_term: consensus.snapshot_point().term,
+            outstanding: Outstanding::default(),
+            waiting: Work::default(),
+            proposals: VecDeque::new(),
+            leaderless_since: Some(now),
+            campaign_at: None,
+            commit_hint: None,
+            connected: BTreeSet::new(),
+            touches: TouchRounds::new(u64::from_le_bytes(run)),
+            is_status_due: true,
+            raising_in: 0,
+            may_hand_over_at: None,
+        })
+    }
+
+    /// Whether this server leads and has applied an entry of its own term: it knows everything that
+    /// was committed before.
+    pub(super) fn acts_as_leader(&self) -> bool {
+        self.role.role == Role::Leader && self.applied_term == self.role.term
+    }
+
+    /// The leader, once everything that earlier leaders have committed is applied here.
+    fn settled_leader(&self) -> Option<u64> {
+        self.role
+            .leader
+            .filter(|_| self.applied_term == self.role.term)
+    }
+
+    /// The name of the next batch of this server's clients.
+    fn next_origin(&self) -> Origin {
+        Origin {
+            server: self.id,
+            run: self.run,
+            number: self.outstanding.next_number(),
+        }
+    }
+
+    /// The requests that a batch answers here; `None` if it was made elsewhere, or applied before.
+    pub(super) fn take(&mut self, origin: Option<Origin>) -> Option<Requested> {
+        let origin = origin.filter(|origin| origin.server == self.id && origin.run == self.run)?;
+        self.outstanding.take(origin.number)
+    }
+}
+
+impl CommitPipeline {
+    /// Handles what waits, and what is due at `now`.
+    pub(super) fn member_turn(&mut self, work: &mut Work, now: Instant) -> Result<(), ServerError> {
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        for (group, request) in work.each() {
+            if request.kind == Kind::Ping {
+                // Not behind writes: a session lives on while the disk is slow.
+                member.touches.ping(group.conn.session(), group.conn.id);
+            }
+        }
+        member.waiting.append(work);
+        self.take_peer_events(now)?;
+        self.take_synced()?;
+        self.make_ticks(now)?;
+        self.hand_over_when_disk_hangs(now);
+        self.settle_member()?;
+        self.plan_waiting()?;
+        self.send_outstanding();
+        if self.member.as_ref().is_some_and(Member::acts_as_leader) {
+            self.raise_level_as_leader();
+            self.expire_requested()?;
+            self.expire()?;
+            self.reap(now)?;
+        } else {
+            // Only the leader ends sessions.
+            drop(self.state.inbox.take_expirations());
+        }
+        self.propose_waiting();
+        self.send_touches();
+        self.poll_transfers(now);
+        self.settle_member()?;
+        self.give_up_leaderless(now);
+        if self.state.client_log.due_ms() != u64::MAX {
+            let now_ms = self.state.time.now_ms();
+            self.state.client_log.report_suppressed(now_ms);
+        }
+        let is_installing = self
+            .member
+            .as_ref()
+            .is_some_and(|it| it.installing.is_some());
+        if self.state.stats.disk_full.load(Relaxed) {
+            self.snapshots.give_way(&self.state, &mut self.log);
+            if let Some(member) = &mut self.member {
+                member.incoming.give_way();
+            }
+        } else if !is_installing {
+            let saved = self
+                .snapshots
+                .step(&self.state, &self.consensus, &mut self.log);
+            if let Some(point) = saved {
+                self.consensus.snapshot_saved(point);
+            }
+        }
+        self.announce(now);
+        self.show_status();
+        self.wake_all();
+        Ok(())
+    }
+
+    /// Keeps what operators see current.
+    fn show_status(&mut self) {
+        let (Some(member), Some(shown)) = (&mut self.member, &self.state.ensemble) else {
+            return;
+        };
+        if !std::mem::take(&mut member.is_status_due) {
+            return;
+        }
+        let mut shown = shown.lock();
+        if shown.role != member.role.role {
+            let leads = member.role.role == Role::Leader;
+            shown.has_led_since = leads.then(|| self.state.time.now());
+        }
+        shown.role = member.role.role;
+        shown.leader = member.role.leader;
+        shown.term = member.role.term;
+        shown.commit = self.consensus.commit_index();
+        shown.applied = self.consensus.applied_index();
+        shown.progress = self.consensus.progress();
+        shown.connected.clone_from(&member.connected);
+        let membership = self.consensus.membership();
+        shown.voters.clone_from(&membership.voters);
+        shown.learners.clone_from(&membership.learners);
+    }
+
+    /// When there is something to do for a member even if nothing comes in.
+    pub(super) fn member_deadline(&self) -> Option<Instant> {
+        let member = self.member.as_ref()?;
+        let transfer = self.next_transfer(self.state.time.now());
+        [Some(member.next_tick), member.campaign_at, transfer]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Ends the connections of clients that could be served elsewhere.
+    fn give_up_leaderless(&mut self, now: Instant) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let Some(since) = &mut member.leaderless_since else {
+            return;
+        };
+        if now < *since + LEADERLESS_LIMIT {
+            return;
+        }
+        *since = now;
+        let open = self.state.all_connections();
+        if !open.is_empty() {
+            tracing::warn!(
+                connections = open.len(),
+                "no leader is known; clients are disconnected, so that they look for another server"
+            );
+        }
+        for conn in open {
+            conn.close(CloseReason::NoLeader, &mut self.applier.wake);
+        }
+    }
+
+    /// Gives the handshakes with other servers the newest state of this one.
+    fn announce(&mut self, now: Instant) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if now < member.next_announcement {
+            return;
+        }
+        member.next_announcement = now + ANNOUNCE_INTERVAL;
+        let progress = self.consensus.progress();
+        member.outgoing.release_matched(&progress);
+        let commit = self.consensus.commit_index();
+        let last = self.consensus.last_index();
+        let progress: BTreeMap<u64, u64> = progress
+            .into_iter()
+            .map(|peer| (peer.id, peer.matched.min(commit)))
+            .collect();
+        let members = &self.consensus.membership().members;
+        let term = member.role.term;
+        member.links.wire.update_local(&mut |local| {
+            local.term = term;
+            local.last_index = last;
+            let known = members.iter().map(|known| KnownMember {
+                id: known.id,
+                incarnation: known.incarnation,
+                acknowledged_index: progress.get(&known.id).copied().unwrap_or(0).max(
+                    local
+                        .members
+                        .iter()
+                        .find(|before| {
+                            before.id == known.id && before.incarnation == known.incarnation
+                        })
+                        .map_or(0, |before| before.acknowledged_index),
+                ),
+            });
+            local.members = known.collect();
+        });
+    }
+
+    /// Wakes the connections to which something was pushed outside of an entry.
+    fn wake_all(&mut self) {
+        for conn in self.applier.wake.drain(..) {
+            conn.wake(false);
+        }
+    }
+
+    /// Stops gracefully: hands leadership over first, so that the others need not find out, and
+    /// waits a moment for what clients have asked for.
+    pub(super) fn stop_member(&mut self) -> Result<(), ServerError> {
+        let until = self.state.time.now() + STOP_LIMIT;
+        let mut work = Work::default();
+        while let Some(member) = &self.member
+            && (member.role.role == Role::Leader || member.outstanding.batches() > 0)
+            && self.state.time.now() < until
+        {
+            let followers = self.consensus.progress().into_iter();
+            let best = followers
+                .filter(|peer| peer.active)
+                .max_by_key(|peer| peer.matched);
+            if let Some(best) = best {
+                self.consensus.transfer_leader(best.id);
+            }
+            std::thread::sleep(STOP_STEP);
+            self.member_turn(&mut work, self.state.time.now())?;
+        }
+        match &mut self.log {
+            Log::Threaded(log) => Ok(log.close()?),
+            Log::Own(_) => Ok(()),
+        }
+    }
+}

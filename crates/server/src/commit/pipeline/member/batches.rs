@@ -1,0 +1,210 @@
+//! Batches of requests: those of this server's clients on their way to the leader, and on a leader
+//! those of all servers on their way into the log.
+
+use std::sync::Arc;
+
+use baton_consensus::{ProposeError, Role};
+use baton_peers::codec::{Forward, Frame};
+use baton_peers::net::Held;
+use baton_tree::{Batch, BatchBuilder, FormatLevel};
+
+use super::{CommitPipeline, MOST_BATCHES};
+use crate::commit::in_flight::Requested;
+use crate::commit::outstanding::Content;
+use crate::commit::pipeline::ENTRY_BYTES;
+use crate::connections::conn::CloseReason;
+use crate::connections::inbox::{Kind, Work};
+use crate::error::ServerError;
+
+impl CommitPipeline {
+    /// Makes batches of the requests that wait, while few are on their way.
+    pub(super) fn plan_waiting(&mut self) -> Result<(), ServerError> {
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        if member.waiting.is_empty()
+            || member.outstanding.batches() >= MOST_BATCHES
+            || self.applier.level < FormatLevel::Attachments
+        {
+            return Ok(());
+        }
+        let work = Arc::new(std::mem::take(&mut member.waiting));
+        for content in [Content::Handshakes, Content::Requests] {
+            let mut builder = self.new_client_batch();
+            let mut first = 0;
+            for (place, group) in work.groups.iter().enumerate() {
+                let next = first + group.len;
+                let asks_for_session = work.requests.get(first).is_some_and(|request| {
+                    matches!(
+                        request.kind,
+                        Kind::OpenSession { .. } | Kind::Reattach { .. }
+                    )
+                });
+                // A connection that has been given up would take the session from the next one.
+                let is_void = asks_for_session && group.conn.is_closing();
+                if asks_for_session == (content == Content::Handshakes) && !is_void {
+                    self.plan(&work, place, first, &mut builder);
+                    if builder.bytes() >= ENTRY_BYTES {
+                        self.submit(builder, content, &work);
+                        builder = self.new_client_batch();
+                    }
+                }
+                first = next;
+            }
+            self.submit(builder, content, &work);
+        }
+        self.finish(Requested {
+            work,
+            steps: Vec::new(),
+        });
+        self.opening = 0;
+        if !self.applier.again.is_empty() {
+            // Refused only where the server stops, and then nobody is answered any more.
+            let _ = self.state.inbox.submit(&mut self.applier.again);
+        }
+        Ok(())
+    }
+
+    /// A batch that this server answers.
+    pub(super) fn new_client_batch(&self) -> BatchBuilder {
+        let mut builder = self.new_batch();
+        if let Some(member) = &self.member {
+            builder.set_origin(member.next_origin());
+        }
+        builder
+    }
+
+    /// Takes on a batch of this server's clients, and the steps that were planned with it.
+    pub(super) fn submit(&mut self, builder: BatchBuilder, content: Content, work: &Arc<Work>) {
+        let requested = Requested {
+            work: Arc::clone(work),
+            steps: std::mem::replace(&mut self.steps, self.in_flight.steps()),
+        };
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if !builder.is_empty() {
+            self.count_batch(builder.bytes(), &requested);
+            let Some(member) = &mut self.member else {
+                return;
+            };
+            member
+                .outstanding
+                .push(builder.finish(), content, requested);
+        } else if requested.steps.is_empty() {
+            self.finish(requested);
+        } else if let Some(reads) = member.outstanding.push_reads(requested) {
+            self.applier
+                .run(&self.state, &mut self.clocks, &reads, None);
+            self.finish(reads);
+        }
+    }
+
+    /// As the leader, a batch that no client has asked for.
+    pub(in crate::commit::pipeline) fn submit_for_nobody(&mut self, builder: BatchBuilder) {
+        self.steps.clear();
+        if let Some(member) = &mut self.member
+            && !builder.is_empty()
+        {
+            member.proposals.push_back((builder.finish(), None));
+        }
+    }
+
+    /// Sends this server's batches to the leader, in order.
+    pub(super) fn send_outstanding(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let Some(leader) = member.settled_leader() else {
+            return;
+        };
+        while let Some((number, payload)) = member.outstanding.first_unsent() {
+            if leader == member.id {
+                member.proposals.push_back((payload, None));
+            } else {
+                let frame = Frame::Forward(Forward {
+                    run: member.run,
+                    first: number,
+                    count: 1,
+                    body: payload,
+                });
+                if member.links.wire.send(leader, frame).is_err() {
+                    // Tried again with the next turn.
+                    return;
+                }
+            }
+            member.outstanding.mark_sent();
+        }
+    }
+
+    /// A batch of another server's clients, for the log. Where this server does not lead, the other
+    /// one sends it again once it knows who does.
+    pub(super) fn take_forwarded(&mut self, from: u64, forward: &Forward, held: Held) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if member.role.role != Role::Leader {
+            return;
+        }
+        // What cannot be applied would stop every server.
+        let is_sound = Batch::decode(&forward.body).is_ok_and(|batch| {
+            batch
+                .origin()
+                .is_some_and(|origin| origin.server == from && origin.run == forward.run)
+        });
+        if is_sound {
+            member
+                .proposals
+                .push_back((forward.body.clone(), Some(held)));
+        } else {
+            tracing::error!(
+                server = from,
+                "a forwarded batch cannot be read, and is dropped"
+            );
+        }
+    }
+
+    /// What was sent to the leader may not be in its log: it is sent again, but for handshakes,
+    /// whose clients connect again.
+    pub(super) fn sent_is_lost(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        for (requested, connections) in member.outstanding.lost() {
+            for conn in connections {
+                conn.close(CloseReason::RequestLost, &mut self.applier.wake);
+            }
+            self.finish(requested);
+        }
+    }
+
+    /// Proposes what waits for that.
+    pub(super) fn propose_waiting(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        while let Some((payload, _)) = member.proposals.front() {
+            match self.consensus.propose(payload.clone()) {
+                // Those tell when it is possible again, or a change of role follows.
+                Err(ProposeError::TooMuchUncommitted { .. } | ProposeError::HandingOver { .. }) => {
+                    return;
+                }
+                Ok(_) | Err(_) => {
+                    member.proposals.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Has the tree use the newest format, which every server of this version reads.
+    pub(super) fn raise_level_as_leader(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if self.applier.level < FormatLevel::NEWEST && member.raising_in != member.role.term {
+            member.raising_in = member.role.term;
+            let batch = BatchBuilder::raising(FormatLevel::NEWEST, self.state.time.wall_ms());
+            member.proposals.push_back((batch.finish(), None));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the other servers send, on its way through the core of a member.
+
+use std::time::{Duration, Instant};
+
+use baton_consensus::{MessageKind, PeerMessage, StepError};
+use baton_peers::codec::{Frame, Lane};
+use baton_peers::net::{Direction, PeerEvent};
+
+use super::CommitPipeline;
+use crate::error::ServerError;
+
+/// How long a server waits before it campaigns once the leader is known to be gone, by its place
+/// among those that are left.
+const CAMPAIGN_DELAY: Duration = Duration::from_millis(5);
+const CAMPAIGN_STEP: Duration = Duration::from_millis(25);
+
+impl CommitPipeline {
+    /// What the other servers have sent.
+    pub(super) fn take_peer_events(&mut self, now: Instant) -> Result<(), ServerError> {
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        for event in member.links.events.take() {
+            self.peer_event(event, now)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn peer_event(&mut self, event: PeerEvent, now: Instant) -> Result<(), ServerError> {
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        member.links.peer_log.event(&event, now);
+        if let Some(bootstrap) = &mut member.links.bootstrap {
+            for (to, frame) in bootstrap.event(&event) {
+                // Whoever misses it reports again when it is connected.
+                let _ = member.links.wire.send(to, frame);
+            }
+        }
+        match event {
+            PeerEvent::Frame { link, frame, held } => match frame {
+                Frame::Raft(messages) => {
+                    for message in messages {
+                        // A server that names another one as the sender is not believed.
+                        if message.from == link.peer && self.admits(&message) {
+                            self.step(message)?;
+                        }
+                    }
+                }
+                Frame::Forward(forward) => self.take_forwarded(link.peer, &forward, held),
+                Frame::Touch(touch) => self.take_touches(link.peer, touch),
+                Frame::Counted(counted) => self.answer_pings(link.peer, &counted),
+                frame => self.transfer_frame(link.peer, frame, now),
+            },
+            PeerEvent::Connected { link, .. }
+                if link.direction == Direction::Outbound && link.lane == Lane::Urgent =>
+            {
+                member.connected.insert(link.peer);
+            }
+            PeerEvent::Disconnected { link, .. } if link.lane == Lane::Snapshot => {
+                self.transfer_gone(link.peer);
+            }
+            PeerEvent::Disconnected { link, .. } if link.direction == Direction::Outbound => {
+                match link.lane {
+                    Lane::Urgent => {
+                        member.connected.remove(&link.peer);
+                    }
+                    Lane::Log if member.role.leader == Some(link.peer) => self.sent_is_lost(),
+                    _ => {}
+                }
+                self.consensus.report_unreachable(link.peer);
+            }
+            PeerEvent::Gone { peer } if member.role.leader == Some(peer) => {
+                let voters = &self.consensus.membership().voters;
+                let left = voters.iter().filter(|id| **id != peer);
+                let place = left.take_while(|id| **id != member.id).count();
+                let place = u32::try_from(place).unwrap_or(u32::MAX);
+                member.campaign_at = Some(now + CAMPAIGN_DELAY + CAMPAIGN_STEP * place);
+                self.consensus.forget_leader();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn step(&mut self, message: PeerMessage) -> Result<(), ServerError> {
+        let is_snapshot = message.kind == MessageKind::Snapshot;
+        match self.consensus.step(message) {
+            // What follows from it has to be begun before anything else is handled.
+            Ok(()) if is_snapshot => self.settle_member(),
+            Ok(()) => Ok(()),
+            Err(error @ StepError::LostLog { .. }) => Err(ServerError::LostLog(error)),
+            Err(error) => {
+                tracing::debug!("a message of another server was dropped: {error}");
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The consensus of a member: ticks, what it hands out, and what follows from another role, term or
+//! leader.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_consensus::{
+    Effects, Entry, MembershipChange, MessageKind, PeerMessage, Role, RoleChange,
+};
+use baton_wal::Record;
+
+use super::{CommitPipeline, MOST_TICKS};
+use crate::commit::log::Log;
+use crate::commit::log_thread::{Done, Job};
+use crate::error::ServerError;
+
+/// How long a leader's disk may take before leadership moves, and how long it stays after that.
+const SLOW_DISK: Duration = Duration::from_millis(500);
+const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
+
+impl CommitPipeline {
+    /// A leader whose disk hangs or is full goes on with its heartbeats, so nobody else would lead
+    /// and no write would proceed (R04): it hands over to a server that keeps up.
+    pub(super) fn hand_over_when_disk_hangs(&mut self, now: Instant) {
+        let (Some(member), Log::Threaded(log)) = (&mut self.member, &self.log) else {
+            return;
+        };
+        let waits = log
+            .oldest_pending()
+            .map(|since| now.saturating_duration_since(since));
+        let is_full = self.state.stats.disk_full.load(Relaxed);
+        let is_due = member.may_hand_over_at.is_none_or(|at| now >= at);
+        if member.role.role != Role::Leader
+            || !is_due
+            || !(is_full || waits.is_some_and(|waits| waits > SLOW_DISK))
+        {
+            return;
+        }
+        let followers = self.consensus.progress().into_iter();
+        let best = followers
+            .filter(|peer| peer.active)
+            .max_by_key(|peer| peer.matched);
+        if let Some(best) = best {
+            member.may_hand_over_at = Some(now + HAND_OVER_PAUSE);
+            tracing::warn!(
+                to = best.id,
+                ?waits,
+                is_full,
+                "the disk does not answer: leadership is handed over"
+            );
+            self.consensus.transfer_leader(best.id);
+        }
+    }
+
+    /// What the log's thread has done.
+    pub(super) fn take_synced(&mut self) -> Result<(), ServerError> {
+        let Log::Threaded(log) = &mut self.log else {
+            return Ok(());
+        };
+        let mut newest = None;
+        while let Some(done) = log.take() {
+            match done {
+                Done::Persisted(token) => newest = Some(token),
+                Done::Failed(error) => return Err(error.into()),
+                Done::Closed => {}
+            }
+        }
+        let Some(newest) = newest else {
+            return Ok(());
+        };
+        self.consensus.persisted(newest);
+        self.install_when_durable(newest)
+    }
+
+    pub(super) fn make_ticks(&mut self, now: Instant) -> Result<(), ServerError> {
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        if member.campaign_at.is_some_and(|at| now >= at) {
+            member.campaign_at = None;
+            if member.role.leader.is_none()
+                && let Err(error) = self.consensus.campaign()
+            {
+                tracing::debug!("no campaign: {error}");
+            }
+        }
+        let Some(late) = now.checked_duration_since(member.next_tick) else {
+            return Ok(());
+        };
+        let missed = late.as_nanos() / member.tick.as_nanos().max(1);
+        let due = u32::try_from(missed).unwrap_or(u32::MAX).saturating_add(1);
+        member.next_tick = if due <= MOST_TICKS {
+            member.next_tick + member.tick * due
+        } else {
+            now + member.tick
+        };
+        member.is_status_due = true;
+        for _ in 0..due.min(MOST_TICKS) {
+            self.consensus.tick();
+        }
+        Ok(())
+    }
+
+    /// Does what the consensus hands out, until it has nothing more.
+    pub(in crate::commit::pipeline) fn settle_member(&mut self) -> Result<(), ServerError> {
+        while let Some(effects) = self.consensus.drain() {
+            self.handle_effects(effects)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_effects(&mut self, effects: Effects) -> Result<(), ServerError> {
+        if let Some(role) = effects.role {
+            self.role_changed(role);
+        }
+        self.send_raft(effects.send_now);
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        member.commit_hint = effects.commit.or(member.commit_hint);
+        let hard_state = effects.hard_state.map(|state| {
+            Record::HardState(baton_wal::HardState {
+                term: state.term,
+                vote: state.vote,
+            })
+        });
+        let received = match &effects.snapshot {
+            Some(point) => Some(self.begin_install(point, effects.token)?),
+            None => None,
+        };
+        for _ in &effects.wants_snapshot {
+            self.snapshots.request();
+        }
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        let mut records = Vec::with_capacity(effects.append.len() + 1);
+        for entry in &effects.append {
+            self.snapshots.logged(entry.payload.len());
+            records.push(Record::Entry(baton_wal::Entry {
+                index: entry.index,
+                term: entry.term,
+                kind: entry.kind.as_byte(),
+                payload: entry.payload.clone(),
+            }));
+        }
+        if let Log::Threaded(log) = &mut self.log {
+            if effects.must_sync || log.is_busy() {
+                if !records.is_empty()
+                    && let Some(index) = member.commit_hint.take()
+                {
+                    records.push(Record::Commit { index });
+                }
+                log.submit(
+                    Job::Write {
+                        hard_state,
+                        received,
+                        records,
+                        must_sync: effects.must_sync,
+                        token: effects.token,
+                        then: effects.send_after_sync,
+                    },
+                    self.state.time.now(),
+                );
+            } else {
+                // Nothing has to become durable first.
+                self.consensus.persisted(effects.token);
+                self.send_raft(effects.send_after_sync);
+            }
+        }
+        self.apply_committed(effects.committed)?;
+        if let Some(member) = &mut self.member {
+            for read in effects.reads {
+                member.touches.confirmed(read.id, read.index);
+            }
+        }
+        self.answer_touches();
+        Ok(())
+    }
+
+    /// Sends messages of the consensus, and has it know which were not sent.
+    pub(super) fn send_raft(&mut self, mut messages: Vec<PeerMessage>) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if messages.is_empty() {
+            return;
+        }
+        let is_snapshot = |message: &mut PeerMessage| message.kind == MessageKind::Snapshot;
+        for message in messages.extract_if(.., is_snapshot) {
+            // Its file goes first.
+            member.outgoing.begin(message, self.state.time.now());
+        }
+        for unsent in member.links.wire.send_raft(messages) {
+            self.consensus.report_unreachable(unsent.to);
+        }
+    }
+
+    /// A configuration entry is applied: who belongs to the cluster may have changed.
+    pub(in crate::commit::pipeline) fn apply_change(
+        &mut self,
+        entry: &Entry,
+    ) -> Result<(), ServerError> {
+        let change = MembershipChange::decode(&entry.payload)?;
+        self.consensus.apply_change(entry.index, &change, true)?;
+        Ok(())
+    }
+
+    pub(super) fn entry_applied(&mut self, index: u64, term: u64) {
+        while let Some(member) = &mut self.member
+            && let Some(reads) = member.outstanding.take_reads()
+        {
+            self.applier
+                .run(&self.state, &mut self.clocks, &reads, None);
+            self.finish(reads);
+        }
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if member.applied_term == term {
+            return;
+        }
+        member.applied_term = term;
+        if member.acts_as_leader() {
+            tracing::info!(term, index, "this server leads");
+            // Whatever earlier leaders counted, no session ends before its full timeout from here
+            // on (R35).
+            self.clocks.lead(self.state.time.now_ms());
+        }
+    }
+
+    /// Another role, term or leader.
+    pub(super) fn role_changed(&mut self, role: RoleChange) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let before = std::mem::replace(&mut member.role, role);
+        member.is_status_due = true;
+        member.leaderless_since = match role.leader {
+            Some(_) => None,
+            None => member
+                .leaderless_since
+                .or_else(|| Some(self.state.time.now())),
+        };
+        if (before.leader, before.term) == (role.leader, role.term) {
+            return;
+        }
+        if before.leader != role.leader {
+            tracing::info!(
+                term = role.term,
+                leader = role.leader,
+                before = before.leader,
+                "the leader has changed"
+            );
+        }
+        if role.leader.is_some() {
+            member.campaign_at = None;
+        }
+        member.proposals.clear();
+        member.touches.role_changed();
+        if before.role == Role::Leader {
+            // What it was about to end, the next leader decides anew (R36).
+            self.clocks.follow(self.state.time.now_ms());
+            self.abandon_transfers();
+        }
+        self.sent_is_lost();
+    }
+}

@@ -1,0 +1,97 @@
+//! Which clients are alive: what a server notifies the leader of, and the pings that it answers
+//! once a quorum stands behind that.
+
+use baton_consensus::Role;
+use baton_peers::codec::{Counted, Frame, Touch};
+
+use super::CommitPipeline;
+use crate::connections::conn::CloseReason;
+
+impl CommitPipeline {
+    /// Sends the touches of this server's clients to the leader, and as the leader asks the quorum
+    /// about those that have come.
+    pub(super) fn send_touches(&mut self) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let now_ms = self.state.time.now_ms();
+        if !member.acts_as_leader() {
+            let touches = &mut member.touches;
+            self.clocks
+                .collect_touched(now_ms, |session| touches.touched(session));
+        }
+        if let Some((leader, touch)) = member.touches.next(member.role.leader, now_ms) {
+            if leader == member.id {
+                self.take_touches(leader, touch);
+            } else {
+                // Lost with its connection, it is sent again.
+                let _ = member.links.wire.send(leader, Frame::Touch(touch));
+            }
+        }
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if member.role.role == Role::Leader
+            && member.touches.wants_round()
+            && let Ok(round) = self.consensus.read_index()
+        {
+            member.touches.asked(round);
+        }
+    }
+
+    /// As the leader, touches of clients of `from`.
+    pub(super) fn take_touches(&mut self, from: u64, touch: Touch) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        if member.role.role == Role::Leader {
+            let now_ms = self.state.time.now_ms();
+            let clocks = &self.clocks;
+            member
+                .touches
+                .received(from, touch, now_ms, |from, session, at_ms| {
+                    clocks.touch(session, from, at_ms)
+                });
+        }
+    }
+
+    /// As the leader, answers the touches for which a quorum has answered.
+    pub(super) fn answer_touches(&mut self) {
+        let applied = self.consensus.applied_index();
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let clocks = &self.clocks;
+        let answers = member.touches.answers(applied, |from, session, at_ms| {
+            clocks.touch(session, from, at_ms)
+        });
+        for (to, counted) in answers {
+            match &self.member {
+                Some(member) if to != member.id => {
+                    // Lost with its connection, the touches are sent again.
+                    let _ = member.links.wire.send(to, Frame::Counted(counted));
+                }
+                _ => self.answer_pings(to, &counted),
+            }
+        }
+    }
+
+    /// The leader has counted touches of this server's clients: their pings are answered.
+    pub(super) fn answer_pings(&mut self, from: u64, counted: &Counted) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let answered = member.touches.counted(from, counted);
+        let zxid = self.state.zxid();
+        for pings in answered.pings {
+            if let Some(conn) = self.clocks.owner(pings.session, pings.conn) {
+                conn.push_pongs(pings.count, zxid, &mut self.applier.wake);
+            }
+        }
+        for session in answered.refused {
+            if let Some(conn) = self.clocks.get(session).and_then(|it| it.conn.as_ref()) {
+                conn.close(CloseReason::SessionExpired, &mut self.applier.wake);
+            }
+        }
+    }
+}

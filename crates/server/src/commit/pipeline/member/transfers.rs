@@ -1,0 +1,179 @@
+//! Snapshots to and from the other servers: what the core of a member does about them, and how a
+//! received one takes the place of the tree.
+
+use std::sync::atomic::Ordering::Release;
+use std::time::Instant;
+
+use baton_consensus::{Entry, MessageKind, PeerMessage, PersistToken, SnapshotPoint};
+use baton_peers::codec::Frame;
+use baton_wal::SnapshotInfo;
+
+use super::CommitPipeline;
+use crate::connections::conn::CloseReason;
+use crate::ensemble::transfer::Received;
+use crate::error::ServerError;
+use crate::session::clocks::SessionClocks;
+
+/// A received snapshot whose mark the log is writing.
+#[derive(Debug)]
+pub(super) struct Installing {
+    token: PersistToken,
+    received: Received,
+    /// Entries behind it that were committed meanwhile.
+    behind: Vec<Entry>,
+}
+
+impl CommitPipeline {
+    /// A frame of a snapshot's transfer.
+    pub(super) fn transfer_frame(&mut self, from: u64, frame: Frame, now: Instant) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        member.outgoing.frame(from, &frame, now);
+        let committed = self.consensus.commit_index();
+        member.incoming.frame(from, frame, committed, now);
+    }
+
+    /// The connection for snapshots with this server has ended.
+    pub(super) fn transfer_gone(&mut self, peer: u64) {
+        if let Some(member) = &mut self.member {
+            member.outgoing.gone(peer);
+            member.incoming.gone(peer);
+        }
+    }
+
+    /// Whether the consensus may see this message: one of a snapshot only when its file is here.
+    pub(super) fn admits(&self, message: &PeerMessage) -> bool {
+        let (MessageKind::Snapshot, Some(point)) = (message.kind, &message.snapshot) else {
+            return true;
+        };
+        let committed = self.consensus.commit_index();
+        self.member
+            .as_ref()
+            .is_some_and(|member| member.incoming.admits(point, committed))
+    }
+
+    /// Does what can be done now about snapshots on their way.
+    pub(super) fn poll_transfers(&mut self, now: Instant) {
+        let Some(member) = &mut self.member else {
+            return;
+        };
+        let wire = &member.links.wire;
+        let mut send = |to, frame| wire.send(to, frame);
+        for ended in member.outgoing.poll(now, &mut send) {
+            let (to, index) = (ended.to, ended.index);
+            self.consensus.report_snapshot(to, ended.outcome.is_ok());
+            match ended.outcome {
+                Ok(()) => tracing::info!(to, index, "another server has received a snapshot"),
+                Err(failure) => {
+                    tracing::warn!(
+                        to,
+                        index,
+                        "a snapshot did not reach another server: {failure}"
+                    );
+                    if failure.wants_fresh() {
+                        self.snapshots.request();
+                    }
+                }
+            }
+        }
+        let committed = self.consensus.commit_index();
+        member.incoming.poll(now, committed, &mut send);
+        self.consensus.keep_after(member.outgoing.oldest());
+    }
+
+    /// When [`CommitPipeline::poll_transfers`] is due though nothing happens.
+    pub(super) fn next_transfer(&self, now: Instant) -> Option<Instant> {
+        let member = self.member.as_ref()?;
+        let both = [
+            member.outgoing.next_poll(now),
+            member.incoming.next_poll(now),
+        ];
+        both.into_iter().flatten().min()
+    }
+
+    /// The consensus puts the snapshot of this point in the place of the log: the log is to do the
+    /// same with the returned file.
+    pub(super) fn begin_install(
+        &mut self,
+        point: &SnapshotPoint,
+        token: PersistToken,
+    ) -> Result<SnapshotInfo, ServerError> {
+        let member = self.member.as_mut().ok_or(ServerError::Defect)?;
+        // Its message was admitted because it is here.
+        let received = member.incoming.take(point).ok_or(ServerError::Defect)?;
+        let info = received.info.clone();
+        member.installing = Some(Installing {
+            token,
+            received,
+            behind: Vec::new(),
+        });
+        Ok(info)
+    }
+
+    /// Entries that are committed: they are applied now, or behind the snapshot that is being
+    /// installed.
+    pub(super) fn apply_committed(&mut self, entries: Vec<Entry>) -> Result<(), ServerError> {
+        if let Some(member) = &mut self.member
+            && let Some(installing) = &mut member.installing
+        {
+            installing.behind.extend(entries);
+            return Ok(());
+        }
+        for entry in entries {
+            self.apply(&entry)?;
+            self.entry_applied(entry.index, entry.term);
+        }
+        Ok(())
+    }
+
+    /// Everything up to these effects is durable: the snapshot among them takes the place of the
+    /// tree. Clients of this server are sent away first, since their watches would miss what lies
+    /// between (R25).
+    pub(super) fn install_when_durable(&mut self, newest: PersistToken) -> Result<(), ServerError> {
+        let Some(member) = &mut self.member else {
+            return Ok(());
+        };
+        let Some(installing) = member.installing.take_if(|it| it.token <= newest) else {
+            return Ok(());
+        };
+        let Received { point, tree, .. } = installing.received;
+        for conn in self.state.all_connections() {
+            conn.close(CloseReason::StateReplaced, &mut self.applier.wake);
+        }
+        let mut waiting = std::mem::take(&mut member.waiting);
+        let dropped = member.outstanding.clear();
+        self.state.inbox.done(&mut waiting);
+        for requested in dropped {
+            self.finish(requested);
+        }
+        self.snapshots.give_way(&self.state, &mut self.log);
+        tracing::info!(
+            index = point.index,
+            zxid = tree.zxid(),
+            sessions = tree.sessions().count(),
+            "a snapshot of another server has taken the place of this server's state"
+        );
+        self.applier.level = tree.level();
+        let zxid = tree.zxid();
+        let before = std::mem::replace(&mut *self.state.tree.write(), tree);
+        self.state.last_zxid.store(zxid, Release);
+        let tick_ms = u64::try_from(self.state.options.tick.as_millis()).unwrap_or(u64::MAX);
+        self.clocks = SessionClocks::new(tick_ms);
+        self.start_clocks();
+        self.clocks.follow(self.state.time.now_ms());
+        self.consensus.applied(point.index)?;
+        self.entry_applied(point.index, point.term);
+        if let Some(member) = &mut self.member {
+            member.incoming.dispose(before);
+        }
+        self.apply_committed(installing.behind)
+    }
+
+    /// Ends what depends on this server's being the leader.
+    pub(super) fn abandon_transfers(&mut self) {
+        if let Some(member) = &mut self.member {
+            member.outgoing.abandon();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What the core needs of the connections to the other servers. A server has
+//! [`Peers`](baton_peers::net::Peers), a simulation has links of its own.
+
+use std::fmt;
+
+use baton_consensus::PeerMessage;
+use baton_peers::codec::Frame;
+use baton_peers::handshake::LocalServer;
+use baton_peers::net::{Peers, SendError, Unsent};
+
+/// The connections to the other servers. Its calls do not block.
+pub(crate) trait Wire: fmt::Debug + Send + Sync {
+    /// Sends messages of the consensus; returns what was not sent.
+    fn send_raft(&self, messages: Vec<PeerMessage>) -> Vec<Unsent>;
+
+    /// Sends a frame, after those that wait for the same server and lane.
+    ///
+    /// # Errors
+    /// [`SendError`]: the frame was not queued.
+    fn send(&self, to: u64, frame: Frame) -> Result<(), SendError>;
+
+    /// Changes what this server says of itself, and knows of the members.
+    fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer));
+}
+
+impl Wire for Peers {
+    fn send_raft(&self, messages: Vec<PeerMessage>) -> Vec<Unsent> {
+        Peers::send_raft(self, messages)
+    }
+
+    fn send(&self, to: u64, frame: Frame) -> Result<(), SendError> {
+        Peers::send(self, to, frame)
+    }
+
+    fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer)) {
+        Peers::update_local(self, change);
+    }
+}

@@ -1,0 +1,252 @@
+//! Several servers that are one: what each acknowledges the others have, and it outlives any one of
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_proto::{ErrorCode, EventKind, Request, Response};
+use baton_server::Storage;
+
+use crate::support::ensemble::{Ensemble, sync};
+use crate::support::gate::{Gate, GatedStorage};
+use crate::support::{PATIENCE, Wire, create, set, watched, word};
+
+const EPHEMERAL: i32 = 1;
+const SEQUENTIAL: i32 = 2;
+
+async fn children(wire: &mut Wire, path: &str) -> BTreeSet<String> {
+    let list = Request::GetChildren { path, watch: false };
+    let Response::Children(found) = wire.call(list).await.unwrap() else {
+        panic!("the children of {path}");
+    };
+    found.into_iter().map(|name| name.to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_at_any_server_is_seen_at_every_other_after_a_sync() {
+    let ensemble = Ensemble::start(3).await;
+    let mut wires = Vec::new();
+    for id in ensemble.ids() {
+        wires.push(ensemble.open(id).await);
+    }
+    wires[0].create("/q", b"", 0).await.unwrap();
+    for round in 0..30_usize {
+        let at = round % 3;
+        wires[at].create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+        let reader = &mut wires[(round + 1) % 3];
+        sync(reader).await;
+        assert_eq!(children(reader, "/q").await.len(), round + 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_one_connection_are_answered_in_order_reads_between_writes_too() {
+    let ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let follower = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+    for id in [leader, follower] {
+        let mut wire = ensemble.open(id).await;
+        let path = format!("/at-{id}");
+        wire.create(&path, b"", 0).await.unwrap();
+        let values: Vec<String> = (0..200).map(|round| round.to_string()).collect();
+        let mut requests = Vec::new();
+        for value in &values {
+            requests.push(set(&path, value.as_bytes()));
+            requests.push(Request::GetData {
+                path: &path,
+                watch: false,
+            });
+        }
+        let first = wire.send(&requests).await;
+        let mut newest = 0;
+        for (place, request) in requests.iter().enumerate() {
+            let (header, body) = wire.reply().await;
+            assert_eq!(header.xid, first + i32::try_from(place).unwrap());
+            assert!(header.zxid >= newest, "zxids never fall");
+            newest = header.zxid;
+            if let Response::Data { data, .. } =
+                crate::support::decode(request.op(), header, &body).unwrap()
+            {
+                let expected = values[place / 2].as_bytes();
+                assert_eq!(
+                    data.unwrap_or_default(),
+                    expected,
+                    "a read sees its own write"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r38_a_watch_at_a_follower_fires_before_the_state_shows() {
+    let ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let follower = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+    let mut writer = ensemble.open(leader).await;
+    writer.create("/w", b"0", 0).await.unwrap();
+    let mut watcher = ensemble.open(follower).await;
+    sync(&mut watcher).await;
+    watcher.call(watched("/w")).await.unwrap();
+    writer.call(set("/w", b"1")).await.unwrap();
+    let event = watcher.event().await;
+    assert_eq!(
+        (event.kind, &*event.path),
+        (EventKind::NodeDataChanged, "/w")
+    );
+    assert_eq!(watcher.get("/w").await.unwrap(), b"1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_others_go_on_when_any_one_server_is_killed_and_nothing_acknowledged_is_lost() {
+    let mut ensemble = Ensemble::start(3).await;
+    let mut acknowledged = BTreeSet::new();
+    for round in 0..6 {
+        let leader = ensemble.leader().await;
+        let killed = match round % 2 {
+            0 => leader,
+            _ => ensemble.ids().into_iter().find(|id| *id != leader).unwrap(),
+        };
+        let name = format!("/before-{round}");
+        let mut doomed = ensemble.open(killed).await;
+        doomed.create(&name, b"", 0).await.unwrap();
+        acknowledged.insert(name[1..].to_owned());
+        ensemble.kill(killed).await;
+        let left = ensemble.ids()[0];
+        let mut wire = ensemble.open(left).await;
+        let name = format!("/after-{round}");
+        wire.create(&name, b"", 0).await.unwrap();
+        acknowledged.insert(name[1..].to_owned());
+        ensemble.start_all(&[killed]).await;
+        for id in ensemble.ids() {
+            let mut wire = ensemble.open(id).await;
+            sync(&mut wire).await;
+            let found = children(&mut wire, "/").await;
+            assert!(acknowledged.is_subset(&found), "server {id}: {found:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r27_writes_under_way_when_the_leader_dies_are_applied_once() {
+    let mut ensemble = Ensemble::start(3).await;
+    for round in 0..4 {
+        let leader = ensemble.leader().await;
+        let follower = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+        let mut wire = ensemble.open(follower).await;
+        let parent = format!("/round-{round}");
+        wire.create(&parent, b"", 0).await.unwrap();
+        let path = format!("{parent}/n-");
+        let requests: Vec<Request<'_>> = (0..100).map(|_| create(&path, b"", SEQUENTIAL)).collect();
+        wire.send(&requests).await;
+        // The first answer says that the others are on their way.
+        wire.reply().await;
+        ensemble.kill(leader).await;
+        for _ in 1..requests.len() {
+            let (header, _) = wire.reply().await;
+            assert_eq!(header.error(), ErrorCode::Ok);
+        }
+        sync(&mut wire).await;
+        assert_eq!(children(&mut wire, &parent).await.len(), requests.len());
+        ensemble.start_all(&[leader]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_a_session_that_moves_takes_its_ephemerals_and_its_old_connection_ends() {
+    let ensemble = Ensemble::start(3).await;
+    let [one, two, three] = ensemble.ids()[..] else {
+        panic!("three servers");
+    };
+    let mut first = ensemble.open(one).await;
+    first.create("/mine", b"", EPHEMERAL).await.unwrap();
+    let session = first.session;
+    let moved = Wire::resume(&ensemble.address(two), &session, 0).await;
+    let mut moved = moved.unwrap();
+    assert_eq!(moved.session.session_id, session.session_id);
+    assert!(first.is_closed().await, "its session is elsewhere");
+    let mut other = ensemble.open(three).await;
+    sync(&mut other).await;
+    assert!(other.exists("/mine").await);
+    moved.call(Request::CloseSession).await.unwrap();
+    sync(&mut other).await;
+    assert!(!other.exists("/mine").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_is_there_when_all_have_been_stopped_and_when_all_have_been_killed() {
+    let mut ensemble = Ensemble::start(3).await;
+    let ids = ensemble.ids();
+    let mut wire = ensemble.open(ids[0]).await;
+    wire.create("/kept", b"1", 0).await.unwrap();
+    for id in &ids {
+        ensemble.stop(*id).await;
+    }
+    ensemble.start_all(&ids).await;
+    let mut wire = ensemble.open(ids[1]).await;
+    assert_eq!(wire.get("/kept").await.unwrap(), b"1");
+    wire.call(set("/kept", b"2")).await.unwrap();
+    for id in &ids {
+        ensemble.kill(*id).await;
+    }
+    ensemble.start_all(&ids).await;
+    let mut wire = ensemble.open(ids[2]).await;
+    sync(&mut wire).await;
+    assert_eq!(wire.get("/kept").await.unwrap(), b"2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r08_without_a_majority_nothing_is_acknowledged_and_clients_are_sent_away() {
+    let mut ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let others: Vec<u64> = ensemble
+        .ids()
+        .into_iter()
+        .filter(|id| *id != leader)
+        .collect();
+    let mut wire = ensemble.open(leader).await;
+    wire.create("/known", b"", 0).await.unwrap();
+    for id in &others {
+        ensemble.kill(*id).await;
+    }
+    wire.send(&[create("/unknown", b"", 0)]).await;
+    assert!(wire.is_closed().await, "without an answer");
+    ensemble.start_all(&others).await;
+    let mut wire = ensemble.open(leader).await;
+    assert!(wire.exists("/known").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r04_leadership_moves_away_from_a_disk_that_hangs_and_r05_its_server_goes_on() {
+    let gates: BTreeMap<u64, Gate> = (1..=3).map(|id| (id, Gate::default())).collect();
+    let storages = gates.iter().map(|(id, gate)| {
+        let storage: Arc<dyn Storage> = Arc::new(GatedStorage::new(gate));
+        (*id, storage)
+    });
+    let ensemble = Ensemble::start_on(3, storages.collect()).await;
+    let leader = ensemble.leader().await;
+    let other = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+    let mut at_leader = ensemble.open(leader).await;
+    at_leader.create("/known", b"here", 0).await.unwrap();
+    let mut wire = ensemble.open(other).await;
+    let shut = gates[&leader].shut();
+    // The leader cannot make it durable, and does not know yet that it lacks the time for that.
+    wire.create("/behind", b"", 0).await.unwrap();
+    let moved = async {
+        while ensemble.leader().await == leader {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, moved)
+        .await
+        .expect("leadership moves");
+    // What does not need the disk goes on at the server whose disk hangs.
+    assert_eq!(at_leader.get("/known").await.unwrap(), b"here");
+    let shown = word(&ensemble.address(leader), "srvr").await;
+    assert!(shown.contains("Mode: follower"), "{shown}");
+    drop(shut);
+    let mut at_leader = ensemble.open(leader).await;
+    sync(&mut at_leader).await;
+    assert!(at_leader.exists("/behind").await);
+}

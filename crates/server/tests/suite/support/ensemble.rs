@@ -1,0 +1,152 @@
+//! Three servers in this process that are one, on loopback.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_proto::Request;
+use baton_server::{EnsembleOptions, Options, Server, Storage, StorageChoice};
+use tempfile::TempDir;
+
+use super::{PATIENCE, Wire};
+
+/// The servers, of which some may not run.
+pub struct Ensemble {
+    folder: TempDir,
+    addresses: BTreeMap<u64, String>,
+    running: BTreeMap<u64, Server>,
+    /// What servers have in place of a folder.
+    storages: BTreeMap<u64, Arc<dyn Storage>>,
+}
+
+/// Addresses that were free a moment ago, each of another port.
+fn free_addresses(count: u64) -> BTreeMap<u64, String> {
+    let held: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    (1..=count)
+        .zip(&held)
+        .map(|(id, held)| (id, held.local_addr().unwrap().to_string()))
+        .collect()
+}
+
+impl Ensemble {
+    /// Starts this number of servers, which found a cluster.
+    pub async fn start(size: u64) -> Self {
+        Self::start_on(size, BTreeMap::new()).await
+    }
+
+    /// As [`Ensemble::start`], with these disks for some of the servers.
+    pub async fn start_on(size: u64, storages: BTreeMap<u64, Arc<dyn Storage>>) -> Self {
+        let mut ensemble = Self {
+            storages,
+            folder: tempfile::tempdir().unwrap(),
+            addresses: free_addresses(size),
+            running: BTreeMap::new(),
+        };
+        let ids: Vec<u64> = ensemble.addresses.keys().copied().collect();
+        ensemble.start_all(&ids).await;
+        ensemble
+    }
+
+    pub fn folder(&self, id: u64) -> PathBuf {
+        self.folder.path().join(id.to_string())
+    }
+
+    /// Starts these servers at once: the first start needs all of them.
+    pub async fn start_all(&mut self, ids: &[u64]) {
+        let starting = ids.iter().map(|id| {
+            let ensemble = EnsembleOptions {
+                servers: self.addresses.clone(),
+                ..EnsembleOptions::default()
+            };
+            let options = Options {
+                storage: StorageChoice::Folder(self.folder(*id)),
+                listen: vec!["127.0.0.1:0".to_owned()],
+                server_id: u8::try_from(*id).unwrap(),
+                ensemble: Some(ensemble),
+                ..Options::default()
+            };
+            let storage = self.storages.get(id).cloned();
+            let id = *id;
+            tokio::spawn(async move {
+                let started = match storage {
+                    Some(storage) => Server::start_with(options, storage).await,
+                    None => Server::start(options).await,
+                };
+                (id, started.unwrap())
+            })
+        });
+        let starting: Vec<_> = starting.collect();
+        for started in starting {
+            let started = tokio::time::timeout(PATIENCE, started).await;
+            let (id, server) = started.expect("the servers form a cluster").unwrap();
+            self.running.insert(id, server);
+        }
+    }
+
+    /// Ends a server as a crash of its process would.
+    pub async fn kill(&mut self, id: u64) {
+        let server = self.running.remove(&id).unwrap();
+        // Its drop waits for threads.
+        tokio::task::spawn_blocking(|| drop(server)).await.unwrap();
+    }
+
+    pub async fn stop(&mut self, id: u64) {
+        let server = self.running.remove(&id).unwrap();
+        server.shutdown().await.unwrap();
+    }
+
+    pub fn server(&self, id: u64) -> &Server {
+        &self.running[&id]
+    }
+
+    pub fn ids(&self) -> Vec<u64> {
+        self.running.keys().copied().collect()
+    }
+
+    pub fn address(&self, id: u64) -> String {
+        self.server(id).connect_string()
+    }
+
+    /// The id of the server that leads, once one does and says so.
+    pub async fn leader(&self) -> u64 {
+        let found = async {
+            loop {
+                for id in self.ids() {
+                    let shown = super::word(&self.address(id), "srvr").await;
+                    if shown.contains("Mode: leader") {
+                        return id;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, found)
+            .await
+            .expect("a leader is elected")
+    }
+
+    /// A session at this server.
+    pub async fn open(&self, id: u64) -> Wire {
+        let opened = async {
+            loop {
+                // Closed while there is no leader.
+                if let Some(wire) = Wire::open_with(&self.address(id), &super::no_session()).await {
+                    return wire;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, opened)
+            .await
+            .expect("the session opens")
+    }
+}
+
+/// Waits until everything that was committed before is applied where `wire` is connected.
+pub async fn sync(wire: &mut Wire) {
+    wire.call(Request::Sync { path: "/" }).await.unwrap();
+}
