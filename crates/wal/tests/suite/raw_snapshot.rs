@@ -229,6 +229,32 @@ fn a_file_of_another_cluster_is_refused_at_its_first_bytes() {
 }
 
 #[test]
+fn a_long_file_is_synced_as_it_comes() {
+    let disk = log_of(2);
+    let (wal, _) = open(&disk, options()).unwrap();
+    let id = SnapshotFileId {
+        index: INDEX,
+        term: TERM,
+        bytes: 64 << 20,
+        crc: 0,
+    };
+    let header = Sender::new().reader().unwrap().read(0, 64 + 48).unwrap();
+    let mut writer = wal.snapshots().raw_writer(id).unwrap();
+    writer.write(&header).unwrap();
+    let piece = vec![0; 1 << 20];
+    let mut syncs = Vec::new();
+    for number in 1..=20 {
+        let before = disk.operations();
+        writer.write(&piece).unwrap();
+        // A write, and sometimes a sync.
+        if disk.operations() - before == 2 {
+            syncs.push(number);
+        }
+    }
+    assert_eq!(syncs, [8, 16]);
+}
+
+#[test]
 fn a_damaged_or_missing_file_is_not_sent() {
     let sender = Sender::new();
     let original = sender.disk.content(&sender.name).unwrap();

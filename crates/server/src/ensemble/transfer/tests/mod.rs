@@ -3,10 +3,12 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `honest` | two servers that do what they should, on disks and links that do not |
+//! | `disks` | disks that fail or are slow, crashes, threads |
+//! | `honest` | servers that do what they should, on links that do not |
 //! | `lying` | peers that send anything |
 //! | `pair` | a sender, a receiver and what is between them |
 
+mod disks;
 mod honest;
 mod lying;
 mod pair;

@@ -80,15 +80,17 @@ pub(super) fn fill(wal: &mut Wal, last: u64) {
     }
 }
 
-/// The chunks of a new tree's snapshot.
-fn chunks() -> Vec<Vec<u8>> {
-    let mut tree = Tree::new();
-    tree.begin_snapshot().unwrap();
-    std::iter::from_fn(|| tree.snapshot_slice(64)).collect()
-}
-
 /// Writes a snapshot of the log's end. Files with another time differ.
 pub(super) fn save(wal: &mut Wal, membership: &Membership, time_ms: i64) -> SnapshotPoint {
+    save_tree(wal, membership, time_ms, &mut Tree::new())
+}
+
+pub(super) fn save_tree(
+    wal: &mut Wal,
+    membership: &Membership,
+    time_ms: i64,
+    tree: &mut Tree,
+) -> SnapshotPoint {
     let point = SnapshotPoint {
         index: wal.last_index(),
         term: TERM,
@@ -104,7 +106,8 @@ pub(super) fn save(wal: &mut Wal, membership: &Membership, time_ms: i64) -> Snap
             membership: membership.encode(),
         })
         .unwrap();
-    for chunk in chunks() {
+    tree.begin_snapshot().unwrap();
+    while let Some(chunk) = tree.snapshot_slice(64 << 10) {
         writer.chunk(0, &chunk).unwrap();
     }
     let info = writer.finish().unwrap();
@@ -351,4 +354,27 @@ pub(super) fn install(wal: &mut Wal, info: &SnapshotInfo) -> Result<SnapshotInfo
     wal.append_received(info)?;
     wal.sync()?;
     wal.finish_received(info)
+}
+
+/// Runs a transfer up to its `at`th frame, in either direction; whether it went so far.
+pub(super) fn run_to_frame(pair: &mut Pair, at: usize) -> bool {
+    for number in 0..=at {
+        let mut idle = 0;
+        loop {
+            pair.poll_sender();
+            pair.poll_receiver();
+            let is_at = number == at && (!pair.down.is_empty() || !pair.up.is_empty());
+            if is_at {
+                return true;
+            }
+            if pair.deliver(FOLLOWER) || pair.deliver(LEADER) {
+                break;
+            }
+            idle += 1;
+            if idle > 3 {
+                return false;
+            }
+        }
+    }
+    false
 }
