@@ -21,7 +21,7 @@ use baton_client::{
     BootInstant, BoxFuture, BoxStream, Clock, CreateMode, Endpoint, Host, LeaseMode, LeaseOptions,
     SocketTransport, SystemClock, Transport,
 };
-use baton_testkit::{Direction, Ensemble, ServerOptions};
+use baton_testkit::{Direction, Ensemble, ServerOptions, Target};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -144,11 +144,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             sync_limit: *sync_limit,
             ..ServerOptions::default()
         };
-        let ensemble = runtime.block_on(Ensemble::start_with(3, options))?;
+        let ensemble = runtime.block_on(Ensemble::start_with(Target::ZooKeeper, 3, options))?;
         let kinds: [&[Direction]; 3] = [
             &Direction::BOTH,
-            &[Direction::ToLeader],
-            &[Direction::FromLeader],
+            &[Direction::Outgoing],
+            &[Direction::Incoming],
         ];
         for round in 0..args.rounds {
             for (kind, cut) in kinds.into_iter().enumerate() {

@@ -4,6 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `bench`, `peers_break`, `lease_cuts`, `interop`, `diff` | Baton beside other libraries |
+//! | `ensemble` | three servers that are killed, paused, cut off and restarted under load |
 //! | `mutants`, `coverage`, `flakes`, `hazards` | tasks that check the tests |
 //! | `fixture` | a user's crate: examples and snippets with the dependencies of README.md |
 //! | `peer/`, `register` | processes of other libraries; the detector of overlaps |
@@ -15,6 +16,7 @@ mod bench;
 mod command;
 mod coverage;
 mod diff;
+mod ensemble;
 mod executables;
 mod fixture;
 mod flakes;
@@ -52,6 +54,7 @@ enum Task {
     Bench(bench::Args),
     Coverage(coverage::Args),
     Diff(diff::Args),
+    Ensemble(ensemble::Args),
     Fixture(fixture::Args),
     Flakes(flakes::Args),
     Hazards(hazards::Args),
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Diff(args) => diff::run(&args),
+        Task::Ensemble(args) => ensemble::run(&args),
         Task::Fixture(args) => fixture::run(&args),
         Task::Flakes(args) => flakes::run(&args),
         Task::Hazards(args) => hazards::run(&args),

@@ -1,8 +1,21 @@
 //! Servers for tests: started on loopback in a temporary folder, killed on drop. Owns the one
 //! interface for Baton and Apache ZooKeeper; how each is started is in the modules below.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `ensemble` | several servers that form one ensemble |
+//! | `embedded` | a Baton in this process |
+//! | `zookeeper` | Apache ZooKeeper's jars and settings |
+//! | `process` | a server in a process of its own |
+//! | `member` | what a Baton of an ensemble has in its settings |
+//! | `wire` | wires between servers, which can be cut |
+//! | `background` | a runtime beside those of the tests |
+//! | `ports` | which port is handed out |
 
+mod background;
 mod embedded;
 mod ensemble;
+mod member;
 mod ports;
 mod process;
 mod wire;
@@ -97,6 +110,12 @@ pub enum LaunchError {
         /// The last lines of its output, on one line.
         log: String,
     },
+    /// An ensemble has no leader, or not all others follow it.
+    #[error("no leader whom all others follow, within a minute; the servers are {modes}")]
+    NoLeader {
+        /// Which server said that it is what.
+        modes: String,
+    },
     /// The embedded server did not start, or failed.
     #[error("the embedded server: {0}")]
     Embedded(String),
@@ -129,6 +148,13 @@ pub struct ServerOptions {
     /// Further arguments for Java, such as `-Djute.maxbuffer=4194304`; Baton ignores them. Default
     /// none.
     pub java_args: Vec<String>,
+    /// The `baton` command of servers that run as processes. Default `None`: that of
+    /// [`baton_binary`].
+    pub baton: Option<PathBuf>,
+    /// In an ensemble: whether there are wires between the servers, which can be cut. Over a wire a
+    /// server whose process has ended does not refuse connections as it would without, so the
+    /// others take longer to be sure of its end. Default true.
+    pub has_wires: bool,
 }
 
 impl Default for ServerOptions {
@@ -139,14 +165,23 @@ impl Default for ServerOptions {
             max_session_timeout: Duration::from_secs(60),
             sync_limit: 20,
             java_args: Vec::new(),
+            baton: None,
+            has_wires: true,
         }
     }
+}
+
+/// Whether the answer to `srvr` is that of a server that serves: a Baton that has no leader says
+/// that it is looking for one, a ZooKeeper says nothing of its mode then.
+fn serves(srvr: &str) -> bool {
+    let mut modes = srvr.lines().filter_map(|line| line.strip_prefix("Mode: "));
+    modes.any(|mode| mode != "looking")
 }
 
 /// How a server runs.
 #[derive(Debug)]
 enum Backend {
-    Embedded(Embedded),
+    Embedded(Box<Embedded>),
     Process(Process),
 }
 
@@ -179,7 +214,7 @@ impl TestServer {
             Target::Baton => {
                 let mut embedded = Embedded::new(options)?;
                 let addr = embedded.start().await?;
-                let backend = Backend::Embedded(embedded);
+                let backend = Backend::Embedded(Box::new(embedded));
                 Ok(Self {
                     target,
                     addr,
@@ -203,7 +238,7 @@ impl TestServer {
         loop {
             let addr = free_addr()?;
             let mut process = match target {
-                Target::Baton => process::baton(addr, &options)?,
+                Target::Baton => process::baton(addr, &options, None)?,
                 Target::ZooKeeper => zookeeper::standalone(addr, &options)?,
             };
             match process.start(addr).await {
@@ -287,10 +322,50 @@ impl TestServer {
     /// # Errors
     /// As [`TestServer::start`].
     pub async fn restart(&mut self) -> Result<(), LaunchError> {
+        self.launch()?;
+        self.wait_serving().await
+    }
+
+    /// The first half of [`TestServer::restart`]: does not wait until it serves. A server of an
+    /// ensemble may need others for that.
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub fn launch(&mut self) -> Result<(), LaunchError> {
         self.kill();
         match &mut self.backend {
-            Backend::Embedded(embedded) => embedded.start_on(self.addr).await.map(|_| ()),
-            Backend::Process(process) => process.start(self.addr).await,
+            Backend::Embedded(embedded) => embedded.launch(self.addr),
+            Backend::Process(process) => process.spawn(),
+        }
+    }
+
+    /// The second half of [`TestServer::restart`].
+    ///
+    /// # Errors
+    /// As [`TestServer::start`].
+    pub async fn wait_serving(&mut self) -> Result<(), LaunchError> {
+        match &mut self.backend {
+            Backend::Embedded(embedded) => embedded.wait_serving(self.addr).await.map(|_| ()),
+            Backend::Process(process) => process.wait_serving(self.addr).await,
+        }
+    }
+
+    /// Whether it was started and neither killed nor stopped since.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        match &self.backend {
+            Backend::Embedded(embedded) => embedded.runs(),
+            Backend::Process(process) => process.pid().is_some(),
+        }
+    }
+
+    /// What its process has written to standard output and standard error so far, over all its
+    /// starts; nothing of an embedded server.
+    #[must_use]
+    pub fn log(&self) -> String {
+        match &self.backend {
+            Backend::Embedded(_) => String::new(),
+            Backend::Process(process) => process.log(),
         }
     }
 

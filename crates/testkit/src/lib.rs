@@ -3,7 +3,7 @@
 //!
 //! - [`Proxy`]: a loopback proxy that understands frames and fails where a script says.
 //! - [`TestServer`], [`Ensemble`]: Baton or Apache ZooKeeper on loopback, in a temporary folder,
-//!   gone on drop.
+//!   gone on drop; an ensemble's servers can be cut off from one another.
 //! - [`RawClient`]: one connection with no intelligence at all, to see what a server really
 //!   answers.
 //! - [`ExclusionChecker`]: notices two holders at once and tokens that do not grow.

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use baton_testkit::{Ensemble, ServerOptions, TestServer, inspect};
+use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, inspect};
 use tokio::runtime::Runtime;
 
 use super::measurements::{Measurements, Row};
@@ -62,9 +62,6 @@ pub(super) fn quorum(runtime: &Runtime, runs: usize) -> Result<Vec<Row>> {
             // Neither do they follow it, nor can it follow the next one and bring its sessions
             // along.
             ensemble.set_cut_off(leader, cut);
-            for follower in [(leader + 1) % 3, (leader + 2) % 3] {
-                ensemble.set_cut_from(follower, leader, cut);
-            }
         },
         |leader| (leader, (leader + 1) % 3),
         true,
@@ -87,7 +84,7 @@ fn experiment(
         sync_limit: SYNC_LIMIT,
         ..ServerOptions::default()
     };
-    let ensemble = runtime.block_on(Ensemble::start_with(3, options))?;
+    let ensemble = runtime.block_on(Ensemble::start_with(Target::ZooKeeper, 3, options))?;
     let mut measurements = vec![Measurements::default(); SUBJECTS.len()];
     for run in 0..runs {
         let leader = all_serve(runtime, &ensemble)?;

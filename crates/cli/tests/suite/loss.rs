@@ -249,7 +249,9 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
         return;
     }
     let home = Home::new();
-    let mut ensemble = baton_testkit::Ensemble::start(3).await.unwrap();
+    let mut ensemble = baton_testkit::Ensemble::start(Target::ZooKeeper, 3)
+        .await
+        .unwrap();
     let servers = ensemble.connect_string();
     let holder = home.spawn(&[
         "lock",

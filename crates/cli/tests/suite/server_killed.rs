@@ -318,7 +318,7 @@ async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
     if !zookeeper_or_skip() {
         return;
     }
-    let mut ensemble = Ensemble::start(3).await.unwrap();
+    let mut ensemble = Ensemble::start(Target::ZooKeeper, 3).await.unwrap();
     let leader = ensemble.leader().await.unwrap();
     let survivor = ensemble.servers()[(leader + 1) % 3].addr();
     // The testkit's ensembles may take 20 s to elect another leader.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_client::{Acl, Config, CreateMode, LeaseMode, LeaseOptions, OpCode, Session, State};
-use baton_testkit::{Action, Ensemble, Match, Proxy, Variant, zookeeper_or_skip};
+use baton_testkit::{Action, Ensemble, Match, Proxy, Target, Variant, zookeeper_or_skip};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -19,7 +19,7 @@ async fn ensemble() -> Option<Ensemble> {
     if !zookeeper_or_skip() {
         return None;
     }
-    Some(Ensemble::start(3).await.unwrap())
+    Some(Ensemble::start(Target::ZooKeeper, 3).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use baton::{Client, Config, Mutex};
-use baton_testkit::{Ensemble, zookeeper_or_skip};
+use baton_testkit::{Ensemble, Target, zookeeper_or_skip};
 
 use crate::common::{TICK, within};
 
@@ -36,7 +36,7 @@ async fn h91_a_holder_on_a_follower_that_is_cut_off_ends_before_the_next_grant()
     if !zookeeper_or_skip() {
         return;
     }
-    let ensemble = within(Ensemble::start(3)).await.unwrap();
+    let ensemble = within(Ensemble::start(Target::ZooKeeper, 3)).await.unwrap();
     let leader = leader(&ensemble).await;
     let follower = (0..3).find(|index| *index != leader).unwrap();
     let healthy = (0..3)
@@ -81,7 +81,7 @@ async fn h91_a_holder_on_a_leader_that_lost_its_quorum_ends_before_the_next_gran
     if !zookeeper_or_skip() {
         return;
     }
-    let ensemble = within(Ensemble::start(3)).await.unwrap();
+    let ensemble = within(Ensemble::start(Target::ZooKeeper, 3)).await.unwrap();
     let leader = leader(&ensemble).await;
     let followers: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
     let path = "/h91-quorum";

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
-use super::{LaunchError, POLL, START_PATIENCE, ServerOptions};
+use super::member::Member;
+use super::{LaunchError, POLL, START_PATIENCE, ServerOptions, serves};
 use crate::inspect::four_letter_word;
 
 /// How much of a failed server's log goes into the error.
@@ -87,7 +88,7 @@ impl Process {
             // unanswered for good.
             if let Ok(Ok(answer)) =
                 tokio::time::timeout(PROBE, four_letter_word(addr, "srvr")).await
-                && answer.contains("Mode:")
+                && serves(&answer)
             {
                 return Ok(());
             }
@@ -111,8 +112,13 @@ impl Process {
         }
     }
 
+    /// What it has written to standard output and standard error so far, over all its starts.
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
     fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.log_path()).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<&str> = log.lines().rev().take(LOG_LINES).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
     }
@@ -216,10 +222,15 @@ pub fn baton_binary() -> Result<PathBuf, LaunchError> {
     }
 }
 
-pub(super) fn baton(addr: SocketAddr, options: &ServerOptions) -> Result<Process, LaunchError> {
+/// A Baton alone, or one of several.
+pub(super) fn baton(
+    addr: SocketAddr,
+    options: &ServerOptions,
+    member: Option<&Member>,
+) -> Result<Process, LaunchError> {
     let dir = temp_dir()?;
     let millis = |duration: Duration| format!("{}ms", duration.as_millis());
-    let args = vec![
+    let mut args = vec![
         "serve".to_owned(),
         "--data-dir".to_owned(),
         dir.path().join("data").display().to_string(),
@@ -233,7 +244,17 @@ pub(super) fn baton(addr: SocketAddr, options: &ServerOptions) -> Result<Process
         millis(options.max_session_timeout),
         "--four-letter-words=*".to_owned(),
     ];
-    Ok(Process::new("baton", baton_binary()?, args, dir))
+    if let Some(member) = member {
+        args.push(format!("--server-id={}", member.id));
+        args.push(format!("--peer-listen={}", member.listen));
+        let servers = member.servers.iter();
+        args.extend(servers.map(|(id, address)| format!("--server={id}={address}")));
+    }
+    let program = match &options.baton {
+        Some(program) => program.clone(),
+        None => baton_binary()?,
+    };
+    Ok(Process::new("baton", program, args, dir))
 }
 
 pub(super) fn temp_dir() -> Result<TempDir, LaunchError> {

@@ -85,7 +85,7 @@ async fn an_ensemble_elects_another_leader() {
     if !zookeeper_or_skip() {
         return;
     }
-    let mut ensemble = Ensemble::start(3).await.unwrap();
+    let mut ensemble = Ensemble::start(Target::ZooKeeper, 3).await.unwrap();
     let leader = ensemble.leader().await.unwrap();
     ensemble.servers_mut()[leader].kill();
     let next = loop {

@@ -1,0 +1,217 @@
+//! `cargo xtask ensemble`: three servers as processes of their own, and what is done to them under
+//! load: killed, paused, cut off, restarted, started with the wrong folder.
+//!
+//! Clients record what they ask for and what they receive. After each run every history is checked
+//! against what each server shows, and at the end `baton wal verify` checks each data folder.
+//! `docs/project/ensembles.md` says what each trial is for.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
+//! | `faults` | servers that are killed, paused, cut off and restarted under load |
+//! | `folders` | servers that are started with an empty folder, or an older one |
+//! | `lock` | `baton lock` held, and handed on, through every fault |
+//! | `stage` | what every trial has: servers, clients, rounds |
+//! | `load` | clients that write and read at a steady pace |
+//! | `checker` | the rules that a history must keep |
+//! | `gaps` | how long no write was acknowledged |
+//! | `exclusion` | exclusion as the thing that a lock protects sees it |
+//! | `history` | the record of what clients asked for and received |
+
+mod checker;
+mod exclusion;
+mod faults;
+mod figures;
+mod folders;
+mod gaps;
+mod history;
+mod load;
+mod lock;
+mod stage;
+
+use std::time::Duration;
+
+use baton_testkit::{Target, zookeeper_is_installed};
+use tokio::runtime::Runtime;
+
+use self::stage::{Report, Settings};
+use crate::process::build_baton;
+use crate::{Result, table};
+
+/// Kill, pause, cut off and restart three servers under load, and check what clients saw.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Do only these trials [default: all but figures].
+    #[arg(value_enum)]
+    trials: Vec<Trial>,
+    /// Runs of each trial.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    runs: usize,
+    /// Begin no further run of a trial after this long.
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// Decides moments and orders; the servers' elections have their own.
+    #[arg(long, value_name = "X", default_value_t = 1)]
+    seed: u64,
+    /// Operations of each client in a second.
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    rate: u32,
+    /// Which servers.
+    #[arg(long, value_enum, default_value_t = Servers::Baton)]
+    servers: Servers,
+    /// For how long a server is paused or cut off, at least and at most, in milliseconds.
+    #[arg(long, value_name = "FROM,TO", num_args = 2, value_delimiter = ',', default_values_t = [3_000, 20_000])]
+    pause: Vec<u64>,
+    /// Fail where a gap is longer than its bound.
+    #[arg(long)]
+    check: bool,
+    /// Print the figures and leave docs/benchmarks.md as it is.
+    #[arg(long)]
+    print: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Servers {
+    Baton,
+    Zookeeper,
+}
+
+/// What is done to the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Trial {
+    /// `kill -9` of the leader.
+    KillLeader,
+    /// SIGSTOP of the leader, SIGCONT later.
+    PauseLeader,
+    /// The leader is cut off: both ways, one way, from one other.
+    CutLeader,
+    /// `kill -9` of all.
+    KillAll,
+    /// Each server is stopped and started in turn.
+    RollingRestart,
+    /// `baton lock` holds through every fault.
+    LockHeld,
+    /// `baton lock` is handed on through every fault.
+    LockHandedOn,
+    /// A follower loses its folder.
+    WipedFolder,
+    /// A follower is started with an older copy of its folder.
+    OlderFolder,
+    /// Fail-over beside Apache ZooKeeper, for docs/benchmarks.md.
+    Figures,
+}
+
+/// All but the figures. Those that only Baton can take part in come last.
+const ALL: [Trial; 9] = [
+    Trial::KillLeader,
+    Trial::PauseLeader,
+    Trial::CutLeader,
+    Trial::KillAll,
+    Trial::RollingRestart,
+    Trial::LockHeld,
+    Trial::LockHandedOn,
+    Trial::WipedFolder,
+    Trial::OlderFolder,
+];
+
+impl Trial {
+    fn name(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Whether it is about what only Baton promises, or about Baton's wires.
+    fn is_for_baton_only(self) -> bool {
+        matches!(
+            self,
+            Self::CutLeader | Self::WipedFolder | Self::OlderFolder
+        )
+    }
+
+    /// The longest gap that is promised.
+    fn bound(self) -> Option<Duration> {
+        match self {
+            Self::KillLeader => Some(Duration::from_millis(300)),
+            Self::PauseLeader => Some(Duration::from_secs(1)),
+            Self::RollingRestart => Some(Duration::from_millis(100)),
+            _ => None,
+        }
+    }
+
+    async fn run(self, settings: &Settings) -> Result<Report> {
+        match self {
+            Self::KillLeader => faults::kill_leader(settings).await,
+            Self::PauseLeader => faults::pause_leader(settings).await,
+            Self::CutLeader => faults::cut_leader(settings).await,
+            Self::KillAll => faults::kill_all(settings).await,
+            Self::RollingRestart => faults::rolling_restart(settings).await,
+            Self::LockHeld => lock::held(settings).await,
+            Self::LockHandedOn => lock::handed_on(settings).await,
+            Self::WipedFolder => folders::wiped_folder(settings).await,
+            Self::OlderFolder => folders::older_folder(settings).await,
+            Self::Figures => Err("the figures are no single trial".into()),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let [from, to] = args.pause[..] else {
+        return Err("--pause takes two numbers".into());
+    };
+    let target = match args.servers {
+        Servers::Baton => Target::Baton,
+        Servers::Zookeeper if !zookeeper_is_installed() => {
+            return Err("Apache ZooKeeper is not installed".into());
+        }
+        Servers::Zookeeper => Target::ZooKeeper,
+    };
+    let settings = Settings {
+        target,
+        baton: Some(build_baton()?),
+        runs: args.runs,
+        limit: args.seconds.map(Duration::from_secs),
+        seed: args.seed,
+        rate: args.rate,
+        pause_ms: from..=to.max(from),
+    };
+    let trials = match args.trials.is_empty() {
+        true => ALL.to_vec(),
+        false => args.trials.clone(),
+    };
+    let runtime = Runtime::new()?;
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for trial in trials {
+        let name = trial.name();
+        if trial == Trial::Figures {
+            runtime.block_on(figures::take(&settings, args.print))?;
+            continue;
+        }
+        if target == Target::ZooKeeper && trial.is_for_baton_only() {
+            return Err(format!("{name} is for Baton only").into());
+        }
+        match runtime.block_on(trial.run(&settings)) {
+            Ok(report) => {
+                let high = report.gaps.percentile(99);
+                if let Some(bound) = trial.bound().filter(|bound| high > *bound)
+                    && args.check
+                {
+                    failures.push(format!("{name}: p99 is {high:?}, more than {bound:?}"));
+                }
+                let row = report.row(&name);
+                println!("{}", row.join(" | "));
+                rows.push(row);
+            }
+            Err(error) => {
+                println!("{name}: {error}");
+                failures.push(format!("{name}: {error}"));
+            }
+        }
+    }
+    if !rows.is_empty() {
+        println!("{}", table::markdown(&Report::HEAD, &rows));
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(failures.join("; ").into()),
+    }
+}

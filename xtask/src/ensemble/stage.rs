@@ -1,0 +1,343 @@
+//! What every trial has: three servers, clients on them, rounds of load whose histories are
+//! checked, and at the end the check of each data folder.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use baton_testkit::{Ensemble, ServerOptions, Target, TestServer, baton_binary};
+use fastrand::Rng;
+use tokio::time::sleep;
+
+use super::checker;
+use super::gaps::{self, Fault, Spread};
+use super::history::Operation;
+use super::load::{Client, Load, Round, RunClock};
+use crate::{Result, command};
+
+pub(super) const SERVERS: usize = 3;
+/// How much of a server's log is shown when a trial has failed.
+const LOG_LINES: usize = 25;
+
+/// What the trials are to do.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) target: Target,
+    /// The `baton` command; `None` for the one beside this program.
+    pub(super) baton: Option<PathBuf>,
+    /// Runs of each trial.
+    pub(super) runs: usize,
+    /// No further run begins after this long.
+    pub(super) limit: Option<Duration>,
+    pub(super) seed: u64,
+    /// Operations of each client in a second.
+    pub(super) rate: u32,
+    /// For how many milliseconds a server is paused or cut off.
+    pub(super) pause_ms: RangeInclusive<u64>,
+}
+
+impl Settings {
+    /// The `baton` command.
+    pub(super) fn baton(&self) -> Result<PathBuf> {
+        match &self.baton {
+            Some(program) => Ok(program.clone()),
+            None => Ok(baton_binary()?),
+        }
+    }
+
+    fn options(&self, has_wires: bool) -> ServerOptions {
+        let options = ServerOptions {
+            baton: self.baton.clone(),
+            has_wires,
+            ..ServerOptions::default()
+        };
+        match self.target {
+            Target::Baton => options,
+            // Those of ZooKeeper's own example of a configuration.
+            Target::ZooKeeper => ServerOptions {
+                tick: Duration::from_secs(2),
+                min_session_timeout: Duration::from_secs(4),
+                sync_limit: 5,
+                ..options
+            },
+        }
+    }
+}
+
+/// What a trial has measured and counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Report {
+    pub(super) runs: usize,
+    /// How long the clients that count had no write acknowledged.
+    pub(super) gaps: Spread,
+    pub(super) acknowledged: usize,
+    /// Writes without an answer, of all clients.
+    pub(super) unanswered: usize,
+    /// Connections and writes that were lost to the clients that count.
+    pub(super) disturbances: u64,
+}
+
+impl Report {
+    /// The columns of [`Report::row`].
+    pub(super) const HEAD: [&str; 8] = [
+        "trial",
+        "runs",
+        "gap p50",
+        "gap p99",
+        "gap max",
+        "writes acknowledged",
+        "writes without an answer",
+        "lost by clients that count",
+    ];
+
+    pub(super) fn row(&self, what: &str) -> Vec<String> {
+        let [median, high, max] = self.gaps.cells();
+        vec![
+            what.to_owned(),
+            self.runs.to_string(),
+            median,
+            high,
+            max,
+            self.acknowledged.to_string(),
+            self.unanswered.to_string(),
+            self.disturbances.to_string(),
+        ]
+    }
+}
+
+/// The servers, the clients, and what was found so far.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) settings: Settings,
+    pub(super) ensemble: Ensemble,
+    pub(super) clients: Vec<Client>,
+    pub(super) clock: RunClock,
+    pub(super) rng: Rng,
+    pub(super) report: Report,
+    began: Instant,
+    rounds: usize,
+}
+
+/// A round that is under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) round: Round,
+    pub(super) load: Load,
+    /// How many connections each client had had when it began.
+    connections: Vec<u64>,
+}
+
+impl Stage {
+    /// Starts the servers, and a client on each.
+    pub(super) async fn start(settings: &Settings, has_wires: bool) -> Result<Self> {
+        let mut stage = Self::without_clients(settings, has_wires).await?;
+        stage.clients = Client::one_each(stage.ensemble.servers()).await?;
+        Ok(stage)
+    }
+
+    /// Starts the servers, and this number of clients that connect to any.
+    pub(super) async fn with_moving_clients(settings: &Settings, count: usize) -> Result<Self> {
+        let mut stage = Self::without_clients(settings, false).await?;
+        let servers = stage.ensemble.connect_string();
+        for index in 0..count {
+            stage.clients.push(Client::connect(index, &servers).await?);
+        }
+        Ok(stage)
+    }
+
+    /// Starts the servers.
+    pub(super) async fn without_clients(settings: &Settings, has_wires: bool) -> Result<Self> {
+        let options = settings.options(has_wires);
+        Ok(Self {
+            settings: settings.clone(),
+            ensemble: Ensemble::start_processes(settings.target, SERVERS, options).await?,
+            clients: Vec::new(),
+            clock: RunClock::start(),
+            rng: Rng::with_seed(settings.seed),
+            report: Report::default(),
+            began: Instant::now(),
+            rounds: 0,
+        })
+    }
+
+    /// Whether another run is due. Counts it.
+    pub(super) fn has_next_run(&mut self) -> bool {
+        let has_time = self
+            .settings
+            .limit
+            .is_none_or(|limit| self.began.elapsed() < limit);
+        let is_due = self.report.runs < self.settings.runs && (has_time || self.report.runs == 0);
+        self.report.runs += usize::from(is_due);
+        is_due
+    }
+
+    pub(super) fn server(&mut self, index: usize) -> Result<&mut TestServer> {
+        let server = self.ensemble.servers_mut().get_mut(index);
+        server.ok_or_else(|| format!("there is no server with index {index}").into())
+    }
+
+    /// All servers but this one.
+    pub(super) fn others(index: usize) -> Vec<usize> {
+        (0..SERVERS).filter(|other| *other != index).collect()
+    }
+
+    /// Lets the load go on for a moment that is different each time.
+    pub(super) async fn moment(&mut self) {
+        let millis = self.rng.u64(100..400);
+        sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// For how long the next server is paused or cut off.
+    pub(super) fn pause(&mut self) -> Duration {
+        Duration::from_millis(self.rng.u64(self.settings.pause_ms.clone()))
+    }
+
+    /// Has all clients begin a new round, and waits until the writes of each are acknowledged.
+    pub(super) async fn begin(&mut self) -> Result<Running> {
+        self.rounds += 1;
+        let maker = self.clients.first().ok_or("there is no client")?;
+        let round = Round::make(&format!("/round-{}", self.rounds), maker).await?;
+        // Otherwise a client could write below a znode that its server does not show yet.
+        for client in &self.clients {
+            client.session.sync("/").await?;
+        }
+        let load = Load::start(&self.clients, &round, self.clock, self.settings.rate);
+        let running = Running {
+            round,
+            load,
+            connections: self
+                .clients
+                .iter()
+                .map(|client| client.session.epoch())
+                .collect(),
+        };
+        self.all_go_on(&running).await?;
+        self.moment().await;
+        Ok(running)
+    }
+
+    /// Waits until every client's writes are acknowledged again.
+    pub(super) async fn all_go_on(&self, running: &Running) -> Result<()> {
+        let all: Vec<usize> = self.clients.iter().map(|client| client.index).collect();
+        running.load.goes_on(&all, self.clock.now()).await
+    }
+
+    /// Ends a round: measures the faults, and checks the history against what every server shows.
+    pub(super) async fn end(
+        &mut self,
+        running: Running,
+        faults: &[Fault],
+        more: Vec<Operation>,
+    ) -> Result<()> {
+        let Running {
+            round,
+            load,
+            connections,
+        } = running;
+        let mut operations = load.stop().await?;
+        operations.extend(more);
+        let mut endings = Vec::new();
+        for client in &self.clients {
+            let state = client.session.state();
+            if state.is_final() {
+                return Err(
+                    format!("the session of client {} was lost: {state}", client.index).into(),
+                );
+            }
+            endings.push(round.ending(client).await?);
+        }
+        let first = endings.first().cloned().unwrap_or_default();
+        let mut problems = checker::check(&operations, &first);
+        for (client, ending) in self.clients.iter().zip(&endings) {
+            if *ending != first {
+                problems.push(format!(
+                    "client {} sees another ending than client 0: {}",
+                    client.index,
+                    difference(&format!("{first:?}"), &format!("{ending:?}"))
+                ));
+            }
+        }
+        for fault in faults {
+            self.report.gaps.push(gaps::after(&operations, fault));
+        }
+        let counts = |index: usize| {
+            let spared = |fault: &Fault| fault.clients.contains(&index);
+            !faults.is_empty() && faults.iter().all(spared)
+        };
+        for (client, before) in self.clients.iter().zip(connections) {
+            if counts(client.index) {
+                self.report.disturbances += client.session.epoch() - before;
+            }
+        }
+        for operation in &operations {
+            self.report.acknowledged += usize::from(operation.act.zxid().is_some());
+            if operation.act.is_lost_write() {
+                self.report.unanswered += 1;
+                self.report.disturbances += u64::from(counts(operation.client));
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(format!(
+                "the history of round {} is broken: {}",
+                self.rounds,
+                problems.join("; ")
+            )
+            .into()),
+        }
+    }
+
+    /// Ends a trial with this outcome: stops the servers and checks their data folders, or shows
+    /// the servers' logs beside a failure.
+    pub(super) async fn finish(mut self, outcome: Result<()>) -> Result<Report> {
+        if let Err(error) = outcome {
+            self.show_logs();
+            return Err(error);
+        }
+        for client in &self.clients {
+            client.session.close(Duration::from_secs(10)).await?;
+        }
+        for server in self.ensemble.servers_mut() {
+            if server.runs() {
+                server.stop().await?;
+            }
+        }
+        if self.settings.target == Target::Baton {
+            let baton = self.settings.baton()?;
+            for server in self.ensemble.servers() {
+                let mut verify = Command::new(&baton);
+                command::output(verify.args(["wal", "verify"]).arg(server.data_dir()))?;
+            }
+        }
+        Ok(self.report)
+    }
+
+    /// Shows the end of each server's log.
+    fn show_logs(&self) {
+        for (index, server) in self.ensemble.servers().iter().enumerate() {
+            let log = server.log();
+            let lines: Vec<&str> = log.lines().rev().take(LOG_LINES).collect();
+            eprintln!("server {}, on {}:", index + 1, server.addr());
+            for line in lines.into_iter().rev() {
+                eprintln!("    {line}");
+            }
+        }
+    }
+}
+
+/// Where two texts begin to differ.
+fn difference(one: &str, other: &str) -> String {
+    let same = one
+        .chars()
+        .zip(other.chars())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let from = |text: &str| -> String {
+        text.chars()
+            .skip(same.saturating_sub(20))
+            .take(120)
+            .collect()
+    };
+    format!("{:?} and {:?}", from(one), from(other))
+}
