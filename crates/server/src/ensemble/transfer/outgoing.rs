@@ -329,7 +329,6 @@ impl Outgoing {
                 kept_until: now + self.limits.stall_limit,
             },
         );
-        tracing::info!(to, index, "a snapshot has arrived at another server");
         self.end(to, index, Ok(()));
     }
 
@@ -343,9 +342,6 @@ impl Outgoing {
             let pause = self.pauses.get(&to).map_or(first, |pause| *pause * 2);
             let pause = pause.min(self.limits.longest_pause);
             self.pauses.insert(to, pause);
-            tracing::warn!(to, index, reason = %failure, "a snapshot did not arrive");
-        } else {
-            tracing::debug!(to, index, reason = %failure, "a snapshot did not arrive");
         }
         self.end(to, index, Err(failure));
     }
