@@ -150,6 +150,14 @@ impl SessionClocks {
         })
     }
 
+    /// Counts that a write of the session has come, from whichever server: which one has the client
+    /// is decided where the write is applied.
+    pub(crate) fn heard_of(&self, session: i64, at_ms: u64) {
+        if let Some(clocked) = self.sessions.get(&session) {
+            clocked.touch.touch(at_ms);
+        }
+    }
+
     /// The connection of this id, if it owns the session.
     pub(crate) fn owner(&self, session: i64, conn: u32) -> Option<&Arc<Conn>> {
         let owner = self.sessions.get(&session)?.conn.as_ref();
@@ -493,6 +501,20 @@ mod tests {
         assert!(!clocks.touch(7, 1, 50) && clocks.touch(7, 2, 60));
         assert!(clocks.due(160).ended.is_empty());
         assert_eq!(clocks.due(170).ended, [7]);
+    }
+
+    #[test]
+    fn r37_a_write_counts_whichever_server_sends_it_and_revives_no_session() {
+        let mut clocks = SessionClocks::new(10);
+        clocks.start(7, 100, 0, None);
+        clocks.connected_to(7, 2);
+        // This server has not applied the re-attachment yet that the write comes behind.
+        clocks.heard_of(7, 60);
+        clocks.heard_of(8, 60);
+        assert!(clocks.due(160).ended.is_empty());
+        assert_eq!(clocks.due(170).ended, [7]);
+        clocks.heard_of(7, 180);
+        assert!(!clocks.touch(7, 2, 180));
     }
 
     #[test]

@@ -147,12 +147,18 @@ impl CommitPipeline {
             return;
         }
         // What cannot be applied would stop every server.
-        let is_sound = Batch::decode(&forward.body).is_ok_and(|batch| {
+        let batch = Batch::decode(&forward.body).ok().filter(|batch| {
             batch
                 .origin()
                 .is_some_and(|origin| origin.server == from && origin.run == forward.run)
         });
-        if is_sound {
+        if let Some(batch) = batch {
+            // Before anything of it is committed: a client's lease rests on the answer to a write
+            // as on that to a ping (R33).
+            let now_ms = self.state.time.now_ms();
+            for item in batch.items() {
+                self.clocks.heard_of(item.session, now_ms);
+            }
             member
                 .proposals
                 .push_back((forward.body.clone(), Some(held)));
