@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::common::{Home, Running, processes, runs, signal, until};
+use crate::common::{Home, Running, runs, signal, until};
 
 /// `baton dev`, with temporary folders in this home, and what it says with `--json`.
 struct Dev {
@@ -163,19 +163,27 @@ fn a_list_in_the_environment_is_for_other_verbs() {
     assert_eq!(running.end().code, 0);
 }
 
-/// A server runs alone so far, and must not do so in silence where it is to be one of several.
 #[test]
-fn several_servers_are_refused_by_each_of_them_and_none_is_left() {
+fn three_servers_go_on_after_one_is_killed() {
     let home = Home::new();
-    let mut command = home.baton(&["dev", "--servers", "3"]);
-    command.env("TMPDIR", home.dir.path());
-    let ran = Running::new(command).end();
-    assert_eq!((ran.code, ran.out.as_str()), (125, ""), "{ran:?}");
-    assert!(
-        ran.complaint()
-            .contains("did not start: the server's setting ensemble.servers"),
-        "{ran:?}"
-    );
-    let folder = home.dir.path().to_string_lossy().into_owned();
-    assert!(processes(&["serve", &folder]).is_empty());
+    let mut dev = Dev::start(&home, 3, &["--servers", "3"]);
+    assert_eq!(dev.servers.split(',').count(), 3);
+    let create = ["create", "/a", "x", "--servers", &dev.servers];
+    assert_eq!(home.run(&create).code, 0);
+    signal(dev.pids[0], "KILL");
+    assert_eq!(dev.event()["event"], "ended");
+    let get = [
+        "get",
+        "/a",
+        "--servers",
+        &dev.servers,
+        "--connect-timeout",
+        "60s",
+    ];
+    let ran = home.run(&get);
+    assert_eq!((ran.code, ran.out.trim_end()), (0, "x"), "{ran:?}");
+    let ran = home.run(&["create", "/b", "--servers", &dev.servers]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    dev.running.signal("TERM");
+    assert_eq!(dev.running.end().code, 0);
 }

@@ -41,11 +41,11 @@ const RESTART_AFTER: u32 = 5;
 /// without TLS.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  baton dev                                  one server
-  baton dev --servers 3                      three that are one: an ensemble
-  baton dev --servers 3 --data-dir ./dev     keep the data for the next time
-  baton dev --servers 3 --restart            start a server again that was killed
-  baton lock --servers LIST /demo -- CMD     in another terminal; LIST as printed
+  baton dev                               one server
+  baton dev --servers 3                   three that are one: an ensemble
+  baton dev --servers 3 --data-dir ./dev  keep the data for the next time
+  baton dev --servers 3 --restart         start a server again that was killed
+  baton lock --servers LIST /x -- CMD     in another terminal; LIST as printed
 
 It prints the list for --servers, then one line for each server (id, role,
 address, process id, data folder), then one for each server that ends and each
