@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_proto::{ErrorCode, EventKind, Request, Response};
+use baton_proto::{ConnectRequest, ErrorCode, EventKind, Request, Response, xid};
 use baton_server::Storage;
 
 use crate::support::ensemble::{Ensemble, sync};
 use crate::support::gate::{Gate, GatedStorage};
-use crate::support::{PATIENCE, Wire, create, set, watched, word};
+use crate::support::{PATIENCE, Wire, create, no_session, set, watched, word};
 
 const EPHEMERAL: i32 = 1;
 const SEQUENTIAL: i32 = 2;
@@ -215,6 +215,68 @@ async fn r08_without_a_majority_nothing_is_acknowledged_and_clients_are_sent_awa
     ensemble.start_all(&others).await;
     let mut wire = ensemble.open(leader).await;
     assert!(wire.exists("/known").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r33_a_ping_is_answered_at_each_server_and_at_none_without_a_majority() {
+    let mut ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let mut wires = BTreeMap::new();
+    for id in ensemble.ids() {
+        let mut wire = ensemble.open(id).await;
+        for _ in 0..2 {
+            wire.send(&[Request::Ping]).await;
+        }
+        for _ in 0..2 {
+            let (header, _) = wire.reply().await;
+            assert_eq!((header.xid, header.err), (xid::PING, 0));
+        }
+        let shown = wire.get("/zookeeper/baton").await.unwrap();
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains("\"lease\":\"ping\""), "{shown}");
+        wires.insert(id, wire);
+    }
+    let left = wires.remove(&leader).unwrap();
+    for id in wires.into_keys() {
+        ensemble.kill(id).await;
+    }
+    let mut wire = left;
+    wire.send(&[Request::Ping]).await;
+    assert!(wire.is_closed().await, "without an answer");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r37_a_client_that_only_reads_at_a_follower_lives_while_silent_ones_end() {
+    let ensemble = Ensemble::start(3).await;
+    let leader = ensemble.leader().await;
+    let follower = ensemble.ids().into_iter().find(|id| *id != leader).unwrap();
+    let request = ConnectRequest {
+        timeout_ms: 1000,
+        ..no_session()
+    };
+    let open = async || {
+        let opened = Wire::open_with(&ensemble.address(follower), &request).await;
+        opened.expect("there is a leader")
+    };
+    let mut observer = ensemble.open(leader).await;
+    let mut reader = open().await;
+    reader.create("/reads", b"", EPHEMERAL).await.unwrap();
+    // Each waits for its timeout, one after the other.
+    for _ in 0..2 {
+        let mut silent = open().await;
+        silent.create("/silent", b"", EPHEMERAL).await.unwrap();
+        sync(&mut observer).await;
+        let expiry = async {
+            while observer.exists("/silent").await {
+                assert!(reader.exists("/reads").await);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let expired = tokio::time::timeout(PATIENCE, expiry).await;
+        expired.expect("a silent session ends");
+    }
+    sync(&mut observer).await;
+    assert!(observer.exists("/reads").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
