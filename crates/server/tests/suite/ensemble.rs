@@ -312,3 +312,64 @@ async fn r04_leadership_moves_away_from_a_disk_that_hangs_and_r05_its_server_goe
     sync(&mut at_leader).await;
     assert!(at_leader.exists("/behind").await);
 }
+
+/// The index of the newest snapshot in a server's folder; 0 without one.
+fn newest_snapshot(ensemble: &Ensemble, id: u64) -> u64 {
+    let names = std::fs::read_dir(ensemble.folder(id)).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let index = |name: String| {
+        let index = name.strip_prefix("snap-")?.split('-').next()?.to_owned();
+        index.parse().ok()
+    };
+    names.filter_map(index).max().unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_a_server_that_missed_more_than_the_others_remember_receives_a_snapshot() {
+    let mut ensemble = Ensemble::start(3).await;
+    ensemble.snapshot_every_entries = 20;
+    let ids = ensemble.ids();
+    let away = ids[2];
+    ensemble.kill(away).await;
+    for id in &ids[..2] {
+        ensemble.stop(*id).await;
+    }
+    // They take snapshots often from here on.
+    ensemble.start_all(&ids[..2]).await;
+    let mut wire = ensemble.open(ids[0]).await;
+    wire.create("/q", b"", 0).await.unwrap();
+    for _ in 0..100 {
+        wire.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+    }
+    let written = async {
+        while ids[..2]
+            .iter()
+            .any(|id| newest_snapshot(&ensemble, *id) < 40)
+        {
+            wire.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, written)
+        .await
+        .expect("snapshots are written");
+    let found = children(&mut wire, "/q").await;
+    // What is before their snapshots, they have in no memory from here on.
+    for id in &ids[..2] {
+        ensemble.stop(*id).await;
+    }
+    ensemble.start_all(&ids[..2]).await;
+    let before = newest_snapshot(&ensemble, away);
+    ensemble.start_all(&[away]).await;
+    let mut wire = ensemble.open(away).await;
+    sync(&mut wire).await;
+    assert_eq!(children(&mut wire, "/q").await, found);
+    assert!(newest_snapshot(&ensemble, away) >= 40 && before < 40);
+    // It goes on as any other, also after a restart.
+    wire.create("/q/n-", b"", SEQUENTIAL).await.unwrap();
+    let found = children(&mut wire, "/q").await;
+    ensemble.kill(away).await;
+    ensemble.start_all(&[away]).await;
+    let mut wire = ensemble.open(away).await;
+    sync(&mut wire).await;
+    assert_eq!(children(&mut wire, "/q").await, found);
+}

@@ -19,6 +19,8 @@ pub struct Ensemble {
     running: BTreeMap<u64, Server>,
     /// What servers have in place of a folder.
     storages: BTreeMap<u64, Arc<dyn Storage>>,
+    /// Entries after which a server that is started writes a snapshot.
+    pub snapshot_every_entries: u64,
 }
 
 /// Addresses that were free a moment ago, each of another port.
@@ -42,6 +44,7 @@ impl Ensemble {
     pub async fn start_on(size: u64, storages: BTreeMap<u64, Arc<dyn Storage>>) -> Self {
         let mut ensemble = Self {
             storages,
+            snapshot_every_entries: Options::default().snapshot_every_entries,
             folder: tempfile::tempdir().unwrap(),
             addresses: free_addresses(size),
             running: BTreeMap::new(),
@@ -66,6 +69,7 @@ impl Ensemble {
                 storage: StorageChoice::Folder(self.folder(*id)),
                 listen: vec!["127.0.0.1:0".to_owned()],
                 server_id: u8::try_from(*id).unwrap(),
+                snapshot_every_entries: self.snapshot_every_entries,
                 ensemble: Some(ensemble),
                 ..Options::default()
             };
