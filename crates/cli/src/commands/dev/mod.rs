@@ -28,7 +28,7 @@ const START_INTERVAL: Duration = Duration::from_millis(20);
 const INTERVAL: Duration = Duration::from_millis(200);
 /// How often in a row no server is the leader before that is said: an election takes less.
 const LEADERLESS: u32 = 10;
-/// How long the list of servers waits for the first leader.
+/// How long the list of servers waits until each knows the first leader.
 const FIRST_LEADER: Duration = Duration::from_secs(5);
 /// Pause before a server that has ended is started again, in looks.
 const RESTART_AFTER: u32 = 5;
@@ -201,12 +201,12 @@ impl<'a> Dev<'a> {
         }
     }
 
-    /// The modes of all servers, once one of them is the leader or none is needed.
+    /// The modes of all servers, once each knows the leader or needs none.
     async fn first_modes(&mut self) -> Vec<Option<Mode>> {
         let until = tokio::time::Instant::now() + FIRST_LEADER;
         loop {
             let modes = mode::of_all(&self.plan.places).await;
-            let settled = modes.iter().flatten().any(|mode| *mode != Mode::Follower);
+            let settled = modes.iter().all(Option::is_some);
             if settled || tokio::time::Instant::now() >= until {
                 self.leader = mode::leader(&self.plan.places, &modes);
                 return modes;
