@@ -166,3 +166,60 @@ fn a_server_on_every_address_says_so_and_one_on_loopback_warns_of_nothing() {
     let ended = server.end();
     assert!(ended.err.contains(" (HTTP) read paths"), "{ended:?}");
 }
+
+/// The files of a ZooKeeper ensemble, as they are: the same lines in each, and a `myid`.
+#[test]
+fn the_zoo_cfgs_of_three_servers_are_one_ensemble() {
+    let home = Home::new();
+    let port = || baton_testkit::free_addr().unwrap().port();
+    let lines: String = (1..=3)
+        .map(|id| {
+            let (quorum, election, client) = (port(), port(), port());
+            format!("server.{id}=127.0.0.1:{quorum}:{election}:participant;127.0.0.1:{client}\n")
+        })
+        .collect();
+    let mut servers: Vec<_> = (1..=3)
+        .map(|id| {
+            let folder = home.path(&format!("zk{id}"));
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("myid"), format!("{id}\n")).unwrap();
+            let text = format!(
+                "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\n{lines}",
+                folder.display()
+            );
+            let name = format!("zoo{id}.cfg");
+            std::fs::write(home.path(&name), text).unwrap();
+            home.spawn(&["serve", "--config", &name])
+        })
+        .collect();
+    // Each answers once it has met the others.
+    for server in &mut servers {
+        let line = server.line();
+        assert!(line.contains("serving on 127.0.0.1:"), "{line}");
+    }
+    let clients: Vec<_> = lines
+        .lines()
+        .filter_map(|line| Some(line.split_once(';')?.1))
+        .collect();
+    let patience = ["--connect-timeout", "60s", "--servers"];
+    let create = [&["create", "/a", "x"], &patience[..], &[clients[0]]].concat();
+    let ran = home.run(&create);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    // Another server has applied the write before it has opened a session.
+    let get = [&["get", "/a"], &patience[..], &[clients[2]]].concat();
+    let ran = home.run(&get);
+    assert_eq!((ran.code, ran.out.trim_end()), (0, "x"), "{ran:?}");
+    for server in &servers {
+        server.signal("TERM");
+    }
+    for server in servers {
+        let ended = server.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(
+            ended
+                .err
+                .contains("without effect: initLimit, syncLimit (servers agree"),
+            "{ended:?}"
+        );
+    }
+}
