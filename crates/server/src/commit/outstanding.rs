@@ -233,4 +233,14 @@ mod tests {
         outstanding.push(payload(4), Content::Requests, requested(4));
         assert_eq!(outstanding.first_unsent().unwrap().0, 3);
     }
+    #[test]
+    fn reads_behind_a_handshake_that_is_lost_have_their_turn() {
+        let mut outstanding = Outstanding::default();
+        outstanding.push(payload(1), Content::Handshakes, requested(1));
+        assert!(outstanding.push_reads(requested(2)).is_none());
+        assert!(outstanding.first_unsent().is_some());
+        outstanding.mark_sent();
+        assert_eq!(outstanding.lost().len(), 1);
+        assert_eq!(id(&outstanding.take_reads().unwrap()), 2);
+    }
 }

@@ -182,6 +182,18 @@ impl CommitPipeline {
             }
             self.finish(requested);
         }
+        self.run_due_reads();
+    }
+
+    /// Answers reads before which nothing waits any more.
+    pub(super) fn run_due_reads(&mut self) {
+        while let Some(member) = &mut self.member
+            && let Some(reads) = member.outstanding.take_reads()
+        {
+            self.applier
+                .run(&self.state, &mut self.clocks, &reads, None);
+            self.finish(reads);
+        }
     }
 
     /// Proposes what waits for that.

@@ -207,13 +207,7 @@ impl CommitPipeline {
     }
 
     pub(super) fn entry_applied(&mut self, index: u64, term: u64) {
-        while let Some(member) = &mut self.member
-            && let Some(reads) = member.outstanding.take_reads()
-        {
-            self.applier
-                .run(&self.state, &mut self.clocks, &reads, None);
-            self.finish(reads);
-        }
+        self.run_due_reads();
         let Some(member) = &mut self.member else {
             return;
         };
