@@ -32,6 +32,7 @@
 //! | `read` | replies to reads, and the watches that they set |
 //! | `ensemble` | the connections to the other servers, and snapshots between servers |
 //! | `state` | what the core and the sockets share |
+//! | `simulated` | known mistakes of a simulated server, and what is counted there |
 //! | `ensemble_status` | what a server of an ensemble knows of its part in it |
 //! | `auth` | the identity of a client |
 //! | `report` | what the log says of clients; long listings for operators |
@@ -61,6 +62,8 @@ mod read;
 mod report;
 mod server;
 mod session;
+#[cfg(feature = "simulation")]
+mod simulated;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod state;

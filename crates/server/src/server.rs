@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::http;
 use crate::auth::attempts::Attempts;
+use crate::commit::log_thread::LogThread;
 use crate::commit::pipeline::CommitPipeline;
 use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::{Stage, Starting};
@@ -408,17 +409,22 @@ fn prepare_member(
     let begun = joined.begun;
     let after_snapshot = begun.wal.last_index().saturating_sub(begun.snapshot_index);
     let state = state_of(options, begun.tree, time, begun.snapshot);
+    let mut run = [0; 8];
+    getrandom::fill(&mut run).map_err(std::io::Error::other)?;
+    let links = Links {
+        wire: Arc::new(joined.peers),
+        events: joined.events,
+        bootstrap: Some(joined.bootstrap),
+        peer_log: joined.peer_log,
+        run: u64::from_le_bytes(run),
+    };
+    let log = LogThread::start(begun.wal, &state, &links.wire)?;
     let core = CommitPipeline::new_member(
         Arc::clone(&state),
         begun.consensus,
-        begun.wal,
+        log,
         Snapshots::new(after_snapshot),
-        Links {
-            wire: Arc::new(joined.peers),
-            events: joined.events,
-            bootstrap: Some(joined.bootstrap),
-            peer_log: joined.peer_log,
-        },
+        links,
     )?;
     count_start(&state, starting, started, recovered, after_snapshot);
     Ok((state, core))
@@ -426,7 +432,7 @@ fn prepare_member(
 
 /// What the core and the sockets of a server share, with this tree. `snapshot` is the zxid of the
 /// newest one and the wall clock when it was begun.
-fn state_of(
+pub(crate) fn state_of(
     options: Options,
     tree: Tree,
     time: ServerTime,
@@ -454,6 +460,8 @@ fn state_of(
         idle_since_ms: 0.into(),
         connections: Mutex::new(Connections::default()),
         ensemble: ensemble.map(Mutex::new),
+        #[cfg(feature = "simulation")]
+        simulated: crate::simulated::Simulated::default(),
     });
     let stats = &state.stats;
     stats.last_snapshot_zxid.store(snapshot.0, Relaxed);

@@ -1,27 +1,44 @@
-//! The server without its thread and without sockets, for deterministic tests: the same core, log,
+//! The server without its threads and without sockets, for deterministic tests: the same core, log,
 //! sessions' clocks, watches and connections, as tasks of one tokio runtime whose time is paused.
 //! Owns how they are driven; whatever they decide is decided by the code that runs in production.
+//! A server of an ensemble reaches the others through [`Surroundings`].
 
 use std::fmt;
+use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use baton_consensus::{Config, MessageKind, PeerMessage};
+use baton_peers::codec::{Frame, Lane};
+use baton_peers::handshake::LocalServer;
+use baton_peers::net::{PeerEvent, PeerEvents, SendError, Unsent};
 use baton_proto::Stat;
 use baton_tree::Identity;
-use baton_wal::Storage;
+use baton_wal::{Storage, Wal, WalOptions};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use crate::commit::log_thread::{LogThread, LogWorker};
 use crate::commit::pipeline::CommitPipeline;
+use crate::commit::recover::recover_member;
+use crate::commit::snapshots::Snapshots;
 use crate::commit::starting::Starting;
 use crate::connections::inbox::Work;
 use crate::connections::peer::Peer;
+use crate::ensemble::Links;
+use crate::ensemble::events::EventQueue;
+use crate::ensemble::peer_log::PeerLog;
+use crate::ensemble::wire::Wire;
 use crate::error::{ServerError, StartError};
 use crate::net::accept;
 use crate::net::stream::Stream;
 pub use crate::net::stream::{MemoryInput, MemoryOutput};
 use crate::options::Options;
-use crate::server::prepare;
+use crate::server::{prepare, state_of};
+pub use crate::simulated::{MemberProgress, Mistake, UnappliedCounts};
 use crate::state::ServerState;
 use crate::time::{Clock, ServerTime};
 
@@ -45,12 +62,70 @@ impl SimulatedClocks {
     }
 }
 
+/// A task of a simulated server.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What surrounds a simulated server of an ensemble: the connections to the others, its disk's
+/// speed, and who observes it. Its calls come from the server's tasks and must not call the server.
+pub trait Surroundings: fmt::Debug + Send + Sync + 'static {
+    /// Sends a frame to another server, behind those that wait on its lane.
+    ///
+    /// # Errors
+    /// [`SendError`]: the frame was not taken.
+    fn send(&self, to: u64, frame: Frame) -> Result<(), SendError>;
+
+    /// Changes what this server says of itself, and knows of the members.
+    fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer));
+
+    /// How long the log's next write with its sync takes.
+    fn sync_time(&self) -> Duration;
+
+    /// The task as this server runs it: it may stand still for some time.
+    fn run(&self, task: Task) -> Task;
+
+    /// The server has made a turn, and is at this point now.
+    fn turned(&self, at: &MemberProgress);
+
+    /// The server has stopped because of this.
+    fn failed(&self, error: &ServerError);
+}
+
+/// What a simulated server of an ensemble is started with.
+#[derive(Debug, Clone)]
+pub struct SimulatedMember {
+    /// How its log is kept.
+    pub log: WalOptions,
+    /// Decides everything that a process draws at its start.
+    pub seed: u64,
+    /// A mistake that it makes on purpose.
+    pub mistake: Option<Mistake>,
+    /// What surrounds it.
+    pub around: Arc<dyn Surroundings>,
+}
+
 /// A server that runs as tasks of the calling runtime. Dropping it is a crash: its connections
 /// break, what was acknowledged stays in the storage for the next one.
 pub struct SimulatedServer {
     state: Arc<ServerState>,
-    core: Arc<Mutex<Option<CommitPipeline>>>,
+    running: Arc<Mutex<Option<Running>>>,
     tasks: Mutex<JoinSet<()>>,
+    member: Option<(Arc<EventQueue>, Arc<dyn Surroundings>)>,
+}
+
+/// The core, and what writes its log where it does not itself.
+struct Running {
+    core: CommitPipeline,
+    log: Option<SimulatedLog>,
+}
+
+/// The log of a member: what takes the place of its thread.
+struct SimulatedLog {
+    worker: LogWorker,
+    around: Arc<dyn Surroundings>,
+    /// When what waits is written and synced.
+    due: Option<Instant>,
+    /// The log cannot go on.
+    has_ended: bool,
 }
 
 impl fmt::Debug for SimulatedServer {
@@ -73,22 +148,116 @@ impl SimulatedServer {
         options.check()?;
         let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
         let (state, core) = prepare(options, storage, time, &Starting::default())?;
-        let core = Arc::new(Mutex::new(Some(core)));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(drive(Arc::clone(&state), Arc::clone(&core)));
-        Ok(Self {
-            state,
+        Ok(Self::run(state, Running { core, log: None }, None))
+    }
+
+    /// As [`SimulatedServer::start`], of a server that is one of several. Its storage has the
+    /// snapshot that the cluster was born with, or what an earlier start has left.
+    ///
+    /// # Errors
+    /// As [`SimulatedServer::start`].
+    pub fn start_member(
+        options: Options,
+        storage: Arc<dyn Storage>,
+        clocks: SimulatedClocks,
+        member: SimulatedMember,
+    ) -> Result<Self, StartError> {
+        options.check()?;
+        let SimulatedMember {
+            log,
+            seed,
+            mistake,
+            around,
+        } = member;
+        let time = ServerTime::simulated(clocks.wall_ms, Clock::with_rate(clocks.rate_ppm));
+        let opened = Wal::open(storage, log)?;
+        let config = Config::member(options.server_id.into(), seed);
+        let begun = recover_member(opened, &config, &Starting::default())?;
+        let entries = begun.wal.last_index().saturating_sub(begun.snapshot_index);
+        let last_index = begun.wal.last_index();
+        around.update_local(&mut |local| {
+            local.term = begun.consensus.status().term;
+            local.last_index = last_index;
+        });
+        let state = state_of(options, begun.tree, time, begun.snapshot);
+        if let Some(mistake) = mistake {
+            // Set once, here.
+            let _ = state.simulated.mistake.set(mistake);
+        }
+        let wire: Arc<dyn Wire> = Arc::new(SimulatedWire(Arc::clone(&around)));
+        let events = Arc::new(EventQueue::default());
+        let (log, worker) = LogThread::prepare(begun.wal, &state, &wire);
+        let core = CommitPipeline::new_member(
+            Arc::clone(&state),
+            begun.consensus,
+            log,
+            Snapshots::new(entries),
+            Links {
+                wire,
+                events: Arc::clone(&events),
+                bootstrap: None,
+                peer_log: PeerLog::default(),
+                run: seed,
+            },
+        )?;
+        let log = SimulatedLog {
+            worker,
+            around: Arc::clone(&around),
+            due: None,
+            has_ended: false,
+        };
+        let running = Running {
             core,
-            tasks: Mutex::new(tasks),
-        })
+            log: Some(log),
+        };
+        Ok(Self::run(state, running, Some((events, around))))
+    }
+
+    fn run(
+        state: Arc<ServerState>,
+        running: Running,
+        member: Option<(Arc<EventQueue>, Arc<dyn Surroundings>)>,
+    ) -> Self {
+        let server = Self {
+            state: Arc::clone(&state),
+            running: Arc::new(Mutex::new(Some(running))),
+            tasks: Mutex::new(JoinSet::new()),
+            member,
+        };
+        let around = server.member.as_ref().map(|(_, around)| Arc::clone(around));
+        server.spawn(drive(state, Arc::clone(&server.running), around));
+        server
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock();
+        match &self.member {
+            None => tasks.spawn(task),
+            Some((_, around)) => tasks.spawn(around.run(Box::pin(task))),
+        };
     }
 
     /// Serves one connection, to its end or the server's.
     pub fn serve(&self, input: impl MemoryInput, output: impl MemoryOutput) {
         let stream = Stream::Memory(Box::new(input), Box::new(output));
         if let Some(life) = accept::take_on(&self.state, stream, Peer::Local) {
-            self.tasks.lock().spawn(life);
+            self.spawn(life);
         }
+    }
+
+    /// Hands an event of the connections to the other servers to a server that is one of several.
+    pub fn peer_event(&self, event: PeerEvent) {
+        if let Some((events, _)) = &self.member {
+            events.event(event);
+        }
+    }
+
+    /// How far a server of an ensemble is; `None` where it stands alone, or has stopped.
+    #[must_use]
+    pub fn progress(&self) -> Option<MemberProgress> {
+        self.member.as_ref()?;
+        let running = self.running.lock();
+        Some(running.as_ref()?.core.progress())
     }
 
     /// Every znode that is readable by all, in depth-first order.
@@ -157,20 +326,65 @@ impl Drop for SimulatedServer {
         self.state.inbox.close();
         self.tasks.get_mut().abort_all();
         // Here and not when its task is: the storage is then free for the next server.
-        drop(self.core.lock().take());
+        drop(self.running.lock().take());
+    }
+}
+
+impl Running {
+    /// When there is something to do even if nothing comes in.
+    fn due(&self, state: &ServerState) -> Option<Instant> {
+        let core = self.core.deadline().map(|due| state.time.timer_at(due));
+        let log = self.log.as_ref().and_then(|log| log.next_due(state));
+        [core, log].into_iter().flatten().min()
+    }
+
+    /// One turn of the log where it is due, and one of the core.
+    fn turn(&mut self, work: &mut Work, state: &ServerState) -> Result<(), ServerError> {
+        let now = Instant::now();
+        if let Some(log) = &mut self.log
+            && log.next_due(state).is_some_and(|due| due <= now)
+        {
+            log.due = None;
+            log.has_ended = !log.worker.work(None);
+        }
+        self.core.turn(work, state.time.now())?;
+        if let Some(log) = &mut self.log {
+            if log.due.is_none() && log.worker.has_jobs() {
+                log.due = Some(now + log.around.sync_time());
+            }
+            log.around.turned(&self.core.progress());
+        }
+        Ok(())
+    }
+}
+
+impl SimulatedLog {
+    fn next_due(&self, state: &ServerState) -> Option<Instant> {
+        if self.has_ended {
+            return None;
+        }
+        let mark = self.worker.mark_due();
+        let mark = mark.map(|due| state.time.timer_at(due));
+        self.due.or(mark)
     }
 }
 
 /// The core as a task: what [`CommitPipeline::run`] does on its thread.
-async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<CommitPipeline>>>) {
+async fn drive(
+    state: Arc<ServerState>,
+    running: Arc<Mutex<Option<Running>>>,
+    around: Option<Arc<dyn Surroundings>>,
+) {
     let mut work = Work::default();
     loop {
-        let Some(deadline) = core.lock().as_ref().map(CommitPipeline::deadline) else {
-            return;
+        let (deadline, due) = match &*running.lock() {
+            Some(running) => (running.core.deadline(), running.due(&state)),
+            None => return,
         };
+        let mark = state.time.mark();
         let due = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(state.time.timer_at(deadline)).await,
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
                 None => std::future::pending().await,
             }
         };
@@ -180,12 +394,18 @@ async fn drive(state: Arc<ServerState>, core: Arc<Mutex<Option<CommitPipeline>>>
             () = ready => {}
             () = due => {}
         }
-        let outcome = match core.lock().as_mut() {
-            Some(core) => core.turn(&mut work, state.time.now()),
+        if around.is_some() {
+            state.time.forgive_late(mark, deadline, state.options.tick);
+        }
+        let outcome = match running.lock().as_mut() {
+            Some(running) => running.turn(&mut work, &state),
             None => return,
         };
         if let Err(error) = outcome {
             stop_for(&state, &error);
+            if let Some(around) = around {
+                around.failed(&error);
+            }
             return;
         }
     }
@@ -195,4 +415,37 @@ fn stop_for(state: &ServerState, error: &ServerError) {
     tracing::error!("{error}");
     state.inbox.close();
     state.close_connections();
+}
+
+/// [`Surroundings`] as the core uses connections.
+#[derive(Debug)]
+struct SimulatedWire(Arc<dyn Surroundings>);
+
+impl Wire for SimulatedWire {
+    fn send_raft(&self, messages: Vec<PeerMessage>) -> Vec<Unsent> {
+        let mut frames: Vec<((u64, Lane), Vec<PeerMessage>)> = Vec::new();
+        for message in messages {
+            let to = (message.to, Frame::lane_of(&message));
+            match frames.iter_mut().find(|(this, _)| *this == to) {
+                Some((_, frame)) => frame.push(message),
+                None => frames.push((to, vec![message])),
+            }
+        }
+        let mut unsent = Vec::new();
+        for ((to, _), messages) in frames {
+            let kinds: Vec<MessageKind> = messages.iter().map(|message| message.kind).collect();
+            if let Err(error) = self.0.send(to, Frame::Raft(messages)) {
+                unsent.extend(kinds.into_iter().map(|kind| Unsent { to, kind, error }));
+            }
+        }
+        unsent
+    }
+
+    fn send(&self, to: u64, frame: Frame) -> Result<(), SendError> {
+        self.0.send(to, frame)
+    }
+
+    fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer)) {
+        self.0.update_local(change);
+    }
 }

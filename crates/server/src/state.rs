@@ -61,6 +61,8 @@ pub(crate) struct ServerState {
     pub(crate) inbound: Inbound,
     /// This server's part in its ensemble; `None`: it stands alone.
     pub(crate) ensemble: Option<Mutex<EnsembleStatus>>,
+    #[cfg(feature = "simulation")]
+    pub(crate) simulated: crate::simulated::Simulated,
 }
 
 impl ServerState {

@@ -78,6 +78,12 @@ impl ServerTime {
         Self::begun(clock, Some(wall_ms))
     }
 
+    /// Whether these are the clocks of a simulated server.
+    #[cfg(feature = "simulation")]
+    pub(crate) const fn is_simulated(&self) -> bool {
+        self.simulated_wall_ms.is_some()
+    }
+
     fn begun(clock: Clock, simulated_wall_ms: Option<i64>) -> Self {
         Self {
             clock,
@@ -139,6 +145,20 @@ impl ServerTime {
         let stalled_ms = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         self.stalled_ms
             .fetch_max(mark.0.saturating_add(stalled_ms), Ordering::Relaxed);
+    }
+
+    /// Forgives the time since `deadline`, when a task that was to wake then wakes now, if that is
+    /// more than `tick`: the whole process stood still, and no session could be served.
+    pub(crate) fn forgive_late(
+        &self,
+        mark: ForgivenBefore,
+        deadline: Option<Instant>,
+        tick: Duration,
+    ) {
+        let late = deadline.and_then(|deadline| self.now().checked_duration_since(deadline));
+        if let Some(late) = late.filter(|late| *late > tick) {
+            self.forgive(mark, late);
+        }
     }
 
     /// All that has been forgiven since the start.

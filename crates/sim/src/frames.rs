@@ -23,6 +23,19 @@ pub(crate) struct FrameText {
     pub text: String,
     /// Creates in it.
     pub creates: usize,
+    /// The data of the node that it creates, if that is what it does.
+    pub created: Option<String>,
+}
+
+/// An answer, as far as the simulator cares.
+#[derive(Debug, Default)]
+pub(crate) struct AnswerText {
+    /// For the transcript.
+    pub text: String,
+    /// The session that the connection is attached to from here on.
+    pub session: Option<i64>,
+    /// The zxid that it carries.
+    pub zxid: Option<i64>,
 }
 
 impl Dialogue {
@@ -35,7 +48,10 @@ impl Dialogue {
                 Ok(hello) => format!("connect again, session 0x{:x}", hello.session_id),
                 Err(error) => format!("connect? {error}"),
             };
-            return FrameText { text, creates: 0 };
+            return FrameText {
+                text,
+                ..FrameText::default()
+            };
         }
         let mut decoder = Decoder::new(body, &limits);
         let Ok(header) = RequestHeader::decode(&mut decoder) else {
@@ -75,26 +91,53 @@ impl Dialogue {
         } else {
             String::new()
         };
-        FrameText { text, creates }
+        let created = match &request {
+            Ok(Request::Create(create)) => create.data.map(String::from_utf8_lossy),
+            _ => None,
+        };
+        FrameText {
+            text,
+            creates,
+            created: created.map(std::borrow::Cow::into_owned),
+        }
     }
 
     /// A frame's body that the server has sent.
-    pub(crate) fn down(&mut self, body: &[u8], words: bool) -> String {
+    pub(crate) fn down(&mut self, body: &[u8], words: bool) -> AnswerText {
         let limits = Limits::default();
         if !std::mem::replace(&mut self.greeted_down, true) {
-            return match ConnectResponse::decode(body, &limits) {
-                Ok(answer) if answer.is_refused() => "refused".to_owned(),
-                Ok(answer) => format!("session 0x{:x}", answer.session_id),
-                Err(error) => format!("session? {error}"),
+            let (text, session) = match ConnectResponse::decode(body, &limits) {
+                Ok(answer) if answer.is_refused() => ("refused".to_owned(), None),
+                Ok(answer) => {
+                    let session = answer.session_id;
+                    (format!("session 0x{session:x}"), Some(session))
+                }
+                Err(error) => (format!("session? {error}"), None),
             };
-        }
-        if !words {
-            return String::new();
+            return AnswerText {
+                text,
+                session,
+                zxid: None,
+            };
         }
         let mut decoder = Decoder::new(body, &limits);
         let Ok(header) = ReplyHeader::decode(&mut decoder) else {
-            return "?".to_owned();
+            return AnswerText {
+                text: "?".to_owned(),
+                ..AnswerText::default()
+            };
         };
+        AnswerText {
+            text: match words {
+                true => self.words_of(&header, &mut decoder),
+                false => String::new(),
+            },
+            session: None,
+            zxid: Some(header.zxid),
+        }
+    }
+
+    fn words_of(&self, header: &ReplyHeader, decoder: &mut Decoder<'_>) -> String {
         if header.xid == xid::NOTIFICATION {
             let kind = decoder.i32("type").map(EventKind::try_from);
             let _state = decoder.i32("state");

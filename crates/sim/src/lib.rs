@@ -15,6 +15,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`servers`] | whole servers that are one, with whole clients, under faults drawn by a seed |
 //! | [`ensemble`] | several nodes of one cluster: consensus, log and tree, without clients |
 //! | `explore` | every plan for a scenario, one after the other; the first failure in full |
 //! | `run` | one run: a scenario under a plan, and what is true of every scenario at its end |
@@ -23,21 +24,28 @@
 //! | `occupancy` | who holds what, and whether too many do at once |
 //! | `boundary` | rare outcomes that some plan must reach |
 //! | `network/` | each frame between clients and server: counted, delayed, cut by the plan |
+//! | `cluster/` | servers that are one: their comings and goings, the connections between them |
+//! | `birth` | the folder that each first member of a cluster begins with |
 //! | `standstill`, `cancel` | paused processes; futures dropped at a chosen poll |
 //! | `fault` | what goes wrong in a run, as values that print and parse |
+//! | `recorder` | what came of a run so far |
 //! | `frames`, `transcript` | a frame in words; what happened in a run, line by line |
 #![forbid(unsafe_code)]
 
+mod birth;
 mod boundary;
 mod cancel;
+mod cluster;
 pub mod ensemble;
 mod explore;
 mod fault;
 mod frames;
 mod network;
 mod occupancy;
+mod recorder;
 mod run;
 pub mod scenario;
+pub mod servers;
 mod stage;
 mod standstill;
 mod transcript;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use baton_sim::ensemble::{self, Mark, SeededBug, Settings};
+use baton_sim::servers::{self, MARKS, ServerBug, ServersSettings};
 use baton_sim::{Effort, Plan, explore, plans_that_reach, replay, scenario};
 use clap::{Parser, Subcommand};
 
@@ -50,6 +51,30 @@ struct Args {
 enum Command {
     /// Plays several nodes of one cluster, each its consensus, log and tree, without clients.
     Ensemble(EnsembleArgs),
+    /// Plays whole servers that are one, with whole clients, under faults that each seed draws.
+    Servers(ServersArgs),
+}
+
+#[derive(Debug, Parser)]
+struct ServersArgs {
+    /// The scenario to play: `history`, which is plain operations, one of the recipes, or `all`.
+    #[arg(long, default_value = "history")]
+    scenario: String,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    first_seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Makes this known mistake in each run, and stops at the run that finds it.
+    #[arg(long)]
+    bug: Option<ServerBug>,
+    /// Prints how many runs came to each rare situation, and the first seed that did.
+    #[arg(long)]
+    marks: bool,
+    /// Prints the transcript of the first seed, whatever comes of it.
+    #[arg(long)]
+    transcript: bool,
 }
 
 #[derive(Debug, Parser)]
@@ -73,8 +98,10 @@ struct EnsembleArgs {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(Command::Ensemble(args)) = &args.command {
-        return play_ensemble(args);
+    match &args.command {
+        Some(Command::Ensemble(args)) => return play_ensemble(args),
+        Some(Command::Servers(args)) => return play_servers(args),
+        None => {}
     }
     let mut chosen = scenario::all();
     if let Some(name) = &args.scenario {
@@ -177,5 +204,62 @@ fn play_ensemble(args: &EnsembleArgs) -> ExitCode {
             print!("{failure}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn play_servers(args: &ServersArgs) -> ExitCode {
+    let mut chosen = scenario::all();
+    chosen.insert(0, scenario::history());
+    if args.scenario != "all" {
+        chosen.retain(|scenario| scenario.name == args.scenario);
+    }
+    if chosen.is_empty() {
+        eprintln!(
+            "baton-sim: there is no scenario {:?}; --list prints the names of the recipes'",
+            args.scenario
+        );
+        return ExitCode::from(2);
+    }
+    let mut good = true;
+    for scenario in chosen {
+        if args.transcript {
+            let report = servers::run(&ServersSettings {
+                scenario,
+                seed: args.first_seed,
+                bug: args.bug,
+                is_recording: true,
+            });
+            for line in &report.transcript {
+                println!("{line}");
+            }
+            good &= report.failures.is_empty();
+            continue;
+        }
+        match servers::explore(&scenario, args.first_seed, args.seeds, args.bug) {
+            Ok(summary) => {
+                println!(
+                    "{} on several servers: {} runs good, {} entries, {:.1} h of virtual time",
+                    scenario.name,
+                    summary.runs,
+                    summary.entries,
+                    summary.elapsed.as_secs_f64() / 3600.0,
+                );
+                for mark in MARKS.iter().filter(|_| args.marks) {
+                    match summary.marks.get(mark) {
+                        Some((runs, seed)) => println!("{runs:>8} {mark}, first in seed {seed}"),
+                        None => println!("{:>8} {mark}", 0),
+                    }
+                }
+            }
+            Err(failure) => {
+                print!("{failure}");
+                good = false;
+            }
+        }
+    }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }

@@ -14,7 +14,7 @@ use crate::stage::Stage;
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 /// After the actors: long enough for every cleanup, and for every session that no connection owns
 /// to expire.
-const QUIET: Duration = Duration::from_secs(9);
+pub(crate) const QUIET: Duration = Duration::from_secs(9);
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// A run that has not ended then will not end: ten times what the longest one takes.
 const LIMIT: Duration = Duration::from_secs(7_200);
@@ -118,14 +118,14 @@ async fn play(scenario: &Scenario, plan: &Plan, transcript: bool) -> Report {
     report
 }
 
-async fn close(stage: &Stage, client: &Client) {
+pub(crate) async fn close(stage: &Stage, client: &Client) {
     if let Err(error) = client.close(CLOSE_LIMIT).await {
         stage.fail(&format!("a session cannot be closed: {error}"));
     }
 }
 
 /// With all sessions open and nothing going on any more: what the recipes left behind.
-fn judge_open(scenario: &Scenario, stage: &Stage) {
+pub(crate) fn judge_open(scenario: &Scenario, stage: &Stage) {
     let Some(server) = stage.network().server() else {
         return stage.fail("there is no server");
     };
@@ -138,15 +138,17 @@ fn judge_open(scenario: &Scenario, stage: &Stage) {
             ));
         }
     }
-    for (path, session) in server.watches() {
-        if !(scenario.watches)(&path) {
-            stage.fail(&format!("watch left behind: {path} by 0x{session:x}"));
+    for server in stage.network().servers() {
+        for (path, session) in server.watches() {
+            if !(scenario.watches)(&path) {
+                stage.fail(&format!("watch left behind: {path} by 0x{session:x}"));
+            }
         }
     }
 }
 
 /// With all sessions closed: nothing of theirs may be there.
-fn judge_closed(stage: &Stage) {
+pub(crate) fn judge_closed(stage: &Stage) {
     let Some(server) = stage.network().server() else {
         return;
     };
@@ -158,7 +160,9 @@ fn judge_closed(stage: &Stage) {
     for session in server.sessions() {
         stage.fail(&format!("session 0x{session:x} is still open"));
     }
-    for (path, _) in server.watches() {
-        stage.fail(&format!("watch on {path} outlives its session"));
+    for server in stage.network().servers() {
+        for (path, _) in server.watches() {
+            stage.fail(&format!("watch on {path} outlives its session"));
+        }
     }
 }

@@ -53,16 +53,18 @@ impl Stage {
         cancels: Vec<CancelAt>,
     ) -> Result<Self, baton_client::ConfigError> {
         let clock = VirtualClock::new();
-        let clients = (0..clients)
+        let servers = network.connect_string();
+        let configs: Vec<Config> = (0..clients)
             .map(|client| {
-                let config = Config::new("simulated:1")?
+                let config = Config::new(&servers)?
                     .session_timeout(session_timeout)
                     .connect_within(session_timeout * 15)
                     .clock(network.process(client).clock(clock.clone()))
                     .transport(network.transport(client));
-                Ok(Client::lazy(config))
+                Ok(config)
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_, baton_client::ConfigError>>()?;
+        let clients = configs.into_iter().map(Client::lazy).collect();
         Ok(Self(Arc::new(Inner {
             network,
             clients,
@@ -97,6 +99,20 @@ impl Stage {
 
     pub(crate) fn clients(&self) -> &[Client] {
         &self.0.clients
+    }
+
+    /// A client that connects to this one server of several only.
+    ///
+    /// # Errors
+    /// The configuration makes no sense.
+    pub(crate) fn client_of(&self, server: u64) -> Result<Client, baton_client::ConfigError> {
+        let place = usize::try_from(server).unwrap_or(usize::MAX);
+        let number = self.0.clients.len().saturating_add(place);
+        let config = Config::new(&format!("s{server}:1"))?
+            .connect_within(Duration::from_secs(10))
+            .clock(Arc::new(VirtualClock::new()))
+            .transport(self.network().transport(number));
+        Ok(Client::lazy(config))
     }
 
     /// Runs the actors side by side until all are done. Fails the run for those who never are.

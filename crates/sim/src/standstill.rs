@@ -68,6 +68,11 @@ impl Standstill {
         }
     }
 
+    /// Whether the process is paused.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.state().until.is_some()
+    }
+
     fn wait(state: &mut State, cx: &Context<'_>) {
         if !state
             .waiting

@@ -108,6 +108,7 @@ fn crates_depend_downwards_only() {
                 "baton",
                 "baton-client",
                 "baton-consensus",
+                "baton-peers",
                 "baton-proto",
                 "baton-server",
                 "baton-tree",

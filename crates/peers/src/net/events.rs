@@ -42,6 +42,13 @@ pub struct Held {
     pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }
 
+impl Held {
+    /// Counts nothing: of a frame that no transport has received, as in a simulation.
+    pub const fn nothing() -> Held {
+        Held { _permit: None }
+    }
+}
+
 /// Which side refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RefusedBy {

@@ -203,6 +203,17 @@ impl Applier {
                         .and_then(|session| tree.session(session))
                         .is_some_and(|session| session.ephemerals > 0);
                     let applied = tree.apply_item(time_ms, item, identity, &mut deliver);
+                    #[cfg(feature = "simulation")]
+                    let applied = match applied {
+                        Err(why) if state.simulated.ignores(why) => Ok(tree.apply(
+                            time_ms,
+                            item.session,
+                            identity,
+                            item.command,
+                            &mut deliver,
+                        )),
+                        applied => applied,
+                    };
                     // After the events, so that a client that sees this zxid finds them in its
                     // outbox; before the reply that carries it.
                     state.last_zxid.store(tree.zxid(), Release);

@@ -212,6 +212,18 @@ impl LogWorker {
         }
     }
 
+    /// When the end of the log is to be marked.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn mark_due(&self) -> Option<Instant> {
+        self.mark_due
+    }
+
+    /// Whether jobs wait.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
     /// Does `first` and what waits behind it. `false`: the log is closed, or cannot go on.
     pub(crate) fn work(&mut self, first: Option<Job>) -> bool {
         let waiting = self.jobs.try_iter().take(MOST_JOBS);
@@ -333,7 +345,7 @@ impl LogWorker {
             self.mark_due = None;
             return Ok(());
         }
-        let now = Instant::now();
+        let now = self.state.time.now();
         if now < *self.mark_due.get_or_insert(now + END_MARK_PAUSE) {
             return Ok(());
         }

@@ -19,7 +19,7 @@ mod group_commit;
 mod in_flight;
 pub(crate) mod join;
 mod log;
-mod log_thread;
+pub(crate) mod log_thread;
 mod outstanding;
 pub(crate) mod pipeline;
 pub(crate) mod recover;

@@ -25,8 +25,10 @@ use crate::commit::starting::Starting;
 use crate::connections::conn::{Attached, CloseReason};
 use crate::connections::inbox::{Kind, Woken, Work};
 use crate::ensemble::Links;
-use crate::ensemble::transfer::ThreadWorker;
-use crate::error::{ServerError, StartError};
+#[cfg(feature = "simulation")]
+use crate::ensemble::transfer::InlineWorker;
+use crate::ensemble::transfer::{DiskWorker, ThreadWorker};
+use crate::error::ServerError;
 use crate::session::clocks::SessionClocks;
 use crate::session::ids::{Nonces, SessionIds};
 use crate::session::rounds::Round;
@@ -120,18 +122,27 @@ impl CommitPipeline {
     pub(crate) fn new_member(
         state: Arc<ServerState>,
         consensus: Consensus,
-        wal: Wal,
+        log: LogThread,
         snapshots: Snapshots,
         links: Links,
-    ) -> Result<Self, StartError> {
-        let log = LogThread::start(wal, &state, &links.wire)?;
+    ) -> Result<Self, ServerError> {
         let nudged = Arc::clone(&state);
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || nudged.inbox.nudge());
-        let worker = |name| Box::new(ThreadWorker::new(name, Arc::clone(&wake))) as _;
+        #[cfg(feature = "simulation")]
+        let is_simulated = state.time.is_simulated();
+        let worker = |name| -> Box<dyn DiskWorker> {
+            #[cfg(feature = "simulation")]
+            if is_simulated {
+                return Box::new(InlineWorker);
+            }
+            Box::new(ThreadWorker::new(name, Arc::clone(&wake)))
+        };
         let store = log.snapshots();
-        let member = Member::new(&state, &consensus, links, &store, worker)?;
+        let member = Member::new(&state, &consensus, links, &store, worker);
+        let nonces = Nonces::after(member.run());
         let log = Log::Threaded(log);
         let mut core = Self::of(state, consensus, log, Some(member), snapshots);
+        core.nonces = nonces;
         core.settle_member()?;
         core.applier.is_recovering = false;
         core.start_clocks();
@@ -174,6 +185,17 @@ impl CommitPipeline {
             nobody: Identity::anonymous(),
             waits_for_room: false,
             state,
+        }
+    }
+
+    /// How far this server is.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn progress(&self) -> crate::simulated::MemberProgress {
+        crate::simulated::MemberProgress {
+            role: self.consensus.status(),
+            applied: self.consensus.applied_index(),
+            digest: self.state.tree.read().digest(),
+            unapplied: self.state.simulated.unapplied(),
         }
     }
 
@@ -235,12 +257,8 @@ impl CommitPipeline {
             let woken = self.state.inbox.take(&mut work, deadline);
             let now = self.state.time.now();
             self.state.progress.step(self.state.time.uptime_ms_at(now));
-            if let Some(late) = deadline.and_then(|deadline| now.checked_duration_since(deadline))
-                && late > self.state.options.tick
-            {
-                // The whole process stood still: no session could be served.
-                self.state.time.forgive(mark, late);
-            }
+            let tick = self.state.options.tick;
+            self.state.time.forgive_late(mark, deadline, tick);
             if self.state.inbox.is_aborted() {
                 return Ok(());
             }

@@ -309,6 +309,10 @@ impl Inbox {
         let sleeping = {
             let mut state = self.state.lock();
             state.nudged = true;
+            #[cfg(feature = "simulation")]
+            if let Some(task) = state.task.take() {
+                task.wake();
+            }
             std::mem::take(&mut state.sleeping)
         };
         if sleeping {
@@ -333,7 +337,8 @@ impl Inbox {
         std::mem::take(&mut self.state.lock().expirations)
     }
 
-    /// As [`Inbox::take`], for a core that is a task: ready once there is something.
+    /// As [`Inbox::take`], for a core that is a task: ready once there is something, or the core
+    /// was nudged.
     #[cfg(feature = "simulation")]
     pub(crate) fn poll_take(
         &self,
@@ -342,10 +347,11 @@ impl Inbox {
     ) -> std::task::Poll<()> {
         self.done(done);
         let mut state = self.state.lock();
-        if state.work.is_empty() {
+        if state.work.is_empty() && !state.nudged {
             state.task = Some(cx.waker().clone());
             return std::task::Poll::Pending;
         }
+        state.nudged = false;
         std::mem::swap(&mut state.work, done);
         std::task::Poll::Ready(())
     }

@@ -31,4 +31,6 @@ pub(crate) struct Links {
     pub(crate) bootstrap: Option<Bootstrap>,
     /// Limits the lines about other servers.
     pub(crate) peer_log: PeerLog,
+    /// Drawn at each start, so that batches of an earlier process are not taken for this one's.
+    pub(crate) run: u64,
 }

@@ -44,9 +44,12 @@ pub(crate) struct Nonces {
 
 impl Nonces {
     pub(crate) fn new(server_id: u8) -> Self {
-        Self {
-            last: RandomState::new().hash_one(server_id),
-        }
+        Self::after(RandomState::new().hash_one(server_id))
+    }
+
+    /// Nonces that begin behind `drawn`, a number that each start draws anew.
+    pub(crate) const fn after(drawn: u64) -> Self {
+        Self { last: drawn }
     }
 
     pub(crate) fn draw(&mut self) -> NonZeroU64 {

@@ -1,16 +1,14 @@
 //! What a node's folder holds besides the log itself: the snapshot that a cluster is born with, and
 //! those that come from other nodes.
 
-use std::sync::Arc;
-
 use baton_consensus::Membership;
 use baton_tree::{Restore, Tree};
 use baton_wal::testing::FaultStorage;
-use baton_wal::{Record, SnapshotInfo, SnapshotMeta, SnapshotStore, Wal, WalError, WalOptions};
+use baton_wal::{SnapshotInfo, SnapshotStore, WalError, WalOptions};
 
 use super::image::{LogImage, Written};
 use super::network::Envelope;
-use super::truth::{BORN_INDEX, BORN_TERM};
+use crate::birth::{BORN_INDEX, BORN_TERM, write_birth};
 
 /// The cluster of all folders.
 pub(crate) const CLUSTER_ID: u64 = 7;
@@ -37,32 +35,9 @@ pub(crate) fn tree_of(store: &SnapshotStore, name: &str) -> Result<Tree, String>
     restore.finish().map_err(|error| error.to_string())
 }
 
-/// A folder with the snapshot that a cluster is born with: the agreed members at an index that no
-/// entry has. With index 0 in its place the engine would send a new member the log from its first
-/// entry on, which does not say who the first members are.
+/// A folder with the snapshot that a cluster is born with.
 pub(crate) fn born(disk: &FaultStorage, membership: &Membership) -> Result<LogImage, WalError> {
-    let (mut wal, _) = Wal::open(Arc::new(disk.clone()), wal_options())?;
-    let mut writer = wal.snapshots().receiver(SnapshotMeta {
-        index: BORN_INDEX,
-        term: BORN_TERM,
-        zxid: 0,
-        time_ms: 0,
-        membership: membership.encode(),
-    })?;
-    let mut tree = Tree::new();
-    if tree.begin_snapshot().is_ok() {
-        while let Some(chunk) = tree.snapshot_slice(1 << 16) {
-            writer.chunk(0, &chunk)?;
-        }
-    }
-    let received = writer.finish()?;
-    wal.append_received(&received)?;
-    wal.append(&[Record::HardState(baton_wal::HardState {
-        term: BORN_TERM,
-        vote: 0,
-    })])?;
-    wal.sync()?;
-    wal.finish_received(&received)?;
+    write_birth(disk, wal_options(), membership)?;
     let mut image = LogImage::default();
     image.write(&Written::Installed {
         index: BORN_INDEX,

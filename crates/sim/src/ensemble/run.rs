@@ -15,8 +15,9 @@ use super::network::Network;
 use super::node::Node;
 use super::swarm::Swarm;
 use super::timeline::Timeline;
-use super::truth::{BORN_INDEX, Truth};
+use super::truth::Truth;
 use super::world::{Event, World};
+use crate::birth::BORN_INDEX;
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

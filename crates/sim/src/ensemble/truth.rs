@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use baton_consensus::Membership;
 
-/// The index of the snapshot with which a cluster is born.
-pub(crate) const BORN_INDEX: u64 = 1;
-/// Its term.
-pub(crate) const BORN_TERM: u64 = 1;
+use crate::birth::BORN_INDEX;
 
 /// What is known of the whole cluster.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
-//! The network between clients and server: every frame passes here, is counted, takes its time, and
-//! meets the plan's faults. Owns connections and the server's comings and goings; never reads
-//! a frame but to name it.
+//! The network between clients and servers: every frame passes here, is counted, takes its time,
+//! and meets the plan's faults. Owns connections, and the comings and goings of a server that
+//! stands alone; reads a frame only to name it, and to see that no client goes back in time.
 
 mod pipe;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,10 +19,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::pipe::{End, Mailbox, Outgoing};
+use crate::cluster::{Cluster, Power};
 use crate::fault::{Direction, Edge, Fault, FaultKind};
 use crate::frames::Dialogue;
+use crate::recorder::Recorder;
 use crate::standstill::Standstill;
-use crate::transcript::Transcript;
 
 /// How long a frame is on its way, at least.
 const LATENCY: Duration = Duration::from_millis(1);
@@ -36,6 +37,31 @@ const WALL_MS: i64 = 1_893_456_000_000;
 const ENDLESS: u64 = 200_000;
 /// Turns given to the server between a frame and the crash after it.
 const TURNS_BEFORE_CRASH: usize = 16;
+/// How long a server of several is away after such a crash.
+const AWAY: Duration = Duration::from_millis(400);
+
+/// A session goes on at another server than before.
+pub(crate) const SESSION_MOVED: &str = "a session moves to another server";
+
+/// What clients connect to.
+enum Home {
+    /// A server that stands alone.
+    One {
+        storage: MemoryStorage,
+        server: Option<Arc<SimulatedServer>>,
+    },
+    /// Servers that are one.
+    Several(Cluster),
+}
+
+/// What clients know of a session.
+struct SessionSeen {
+    /// The newest connection that was attached to it, and that connection's server.
+    conn: usize,
+    server: u64,
+    /// The largest zxid of an answer.
+    zxid: i64,
+}
 
 /// One item on its way.
 enum Item {
@@ -45,6 +71,10 @@ enum Item {
 
 struct Conn {
     client: usize,
+    /// The server's id; 0 for one that stands alone.
+    server: u64,
+    /// The session that it is attached to.
+    session: Option<i64>,
     to_client: Mailbox,
     to_server: Mailbox,
     dialogue: Dialogue,
@@ -67,7 +97,6 @@ struct Link {
 }
 
 struct State {
-    start: Instant,
     session_timeout: Duration,
     faults: Vec<Fault>,
     /// Whether faults still strike and frames still count.
@@ -76,11 +105,11 @@ struct State {
     jitter: bool,
     links: Vec<Link>,
     conns: Vec<Conn>,
-    storage: MemoryStorage,
-    server: Option<Arc<SimulatedServer>>,
-    transcript: Transcript,
-    failures: Vec<String>,
-    marks: BTreeSet<&'static str>,
+    home: Home,
+    sessions: BTreeMap<i64, SessionSeen>,
+    /// By connection, the data of the nodes that its client has asked the servers to create.
+    sent: BTreeMap<usize, Vec<String>>,
+    recorder: Recorder,
     arrived: u64,
     endless: watch::Sender<bool>,
 }
@@ -132,8 +161,44 @@ impl Network {
             Arc::new(storage.clone()),
             SimulatedClocks::at(WALL_MS),
         )?;
-        Ok(Self(Arc::new(Mutex::new(State {
-            start: Instant::now(),
+        let home = Home::One {
+            storage,
+            server: Some(Arc::new(server)),
+        };
+        let recorder = Recorder::new(transcript);
+        Ok(Self::of(
+            seed,
+            faults,
+            clients,
+            session_timeout,
+            home,
+            recorder,
+        ))
+    }
+
+    /// A network whose clients connect to the servers of `cluster`.
+    pub(crate) fn of_cluster(
+        seed: u64,
+        cluster: Cluster,
+        clients: usize,
+        session_timeout: Duration,
+    ) -> Self {
+        let recorder = cluster.recorder().clone();
+        // Beside the scenario's own, one for each server.
+        let links = clients + cluster.ids().len() + 1;
+        let home = Home::Several(cluster);
+        Self::of(seed, Vec::new(), links, session_timeout, home, recorder)
+    }
+
+    fn of(
+        seed: u64,
+        faults: Vec<Fault>,
+        clients: usize,
+        session_timeout: Duration,
+        home: Home,
+        recorder: Recorder,
+    ) -> Self {
+        Self(Arc::new(Mutex::new(State {
             session_timeout,
             faults,
             open: true,
@@ -141,50 +206,72 @@ impl Network {
             jitter: seed != 0,
             links: (0..clients).map(|_| Link::default()).collect(),
             conns: Vec::new(),
-            storage,
-            server: Some(Arc::new(server)),
-            transcript: Transcript::new(transcript),
-            failures: Vec::new(),
-            marks: BTreeSet::new(),
+            home,
+            sessions: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            recorder,
             arrived: 0,
             endless: watch::Sender::new(false),
-        }))))
+        })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The server; of several the one that has applied most.
     pub(crate) fn server(&self) -> Option<Arc<SimulatedServer>> {
-        self.state().server.clone()
+        let state = self.state();
+        match &state.home {
+            Home::One { server, .. } => server.clone(),
+            Home::Several(cluster) => cluster.newest(),
+        }
+    }
+
+    /// The servers of several, or the one.
+    pub(crate) fn servers(&self) -> Vec<Arc<SimulatedServer>> {
+        let state = self.state();
+        match &state.home {
+            Home::One { server, .. } => server.iter().cloned().collect(),
+            Home::Several(cluster) => {
+                let servers = cluster.ids().into_iter();
+                servers.filter_map(|id| cluster.server(id)).collect()
+            }
+        }
+    }
+
+    /// What clients connect to, as they are configured.
+    pub(crate) fn connect_string(&self) -> String {
+        match &self.state().home {
+            Home::One { .. } => "simulated:1".to_owned(),
+            Home::Several(cluster) => {
+                let hosts = cluster.ids().into_iter().map(|id| format!("s{id}:1"));
+                hosts.collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder {
+        self.state().recorder.clone()
     }
 
     /// A line of the transcript; `text` is only made if it is wanted.
     pub(crate) fn note(&self, text: impl FnOnce() -> String) {
-        let mut state = self.state();
-        if state.transcript.wanted() {
-            state.say(&text());
-        }
+        self.recorder().note(text);
     }
 
     /// Something that must not happen has happened.
     pub(crate) fn fail(&self, what: &str) {
-        let mut state = self.state();
-        let what = state.transcript.without_chance(what);
-        state.say(&format!("FAILED: {what}"));
-        state.failures.push(what);
+        self.recorder().fail(what);
     }
 
     /// Something has come about that a scenario has to meet in one of its runs.
     pub(crate) fn mark(&self, mark: &'static str) {
-        let mut state = self.state();
-        if state.marks.insert(mark) {
-            state.say(&format!("MARK {mark}"));
-        }
+        self.recorder().mark(mark);
     }
 
     pub(crate) fn marks(&self) -> BTreeSet<&'static str> {
-        self.state().marks.clone()
+        self.recorder().marks()
     }
 
     /// Returns once there have been more frames than a run that ends can have.
@@ -195,20 +282,48 @@ impl Network {
     }
 
     pub(crate) fn failures(&self) -> Vec<String> {
-        self.state().failures.clone()
+        self.recorder().failures()
     }
 
     pub(crate) fn transcript(&self) -> Vec<String> {
-        self.state().transcript.lines()
+        self.recorder().transcript()
     }
 
     /// The end: what keeps the network alive is dropped.
     pub(crate) fn shut(&self) {
-        let (server, conns) = {
+        let (server, cluster, conns) = {
             let mut state = self.state();
-            (state.server.take(), std::mem::take(&mut state.conns))
+            let (server, cluster) = match &mut state.home {
+                Home::One { server, .. } => (server.take(), None),
+                Home::Several(cluster) => (None, Some(cluster.clone())),
+            };
+            (server, cluster, std::mem::take(&mut state.conns))
         };
+        if let Some(cluster) = cluster {
+            cluster.shut();
+        }
         drop((server, conns));
+    }
+
+    /// A server of several has ended: its clients' connections break.
+    pub(crate) fn server_ended(&self, id: u64) {
+        let mut state = self.state();
+        for conn in state.conns.iter_mut().filter(|conn| conn.server == id) {
+            conn.end();
+        }
+    }
+
+    /// Something happens to the newest connection of a client.
+    pub(crate) fn disturb(&self, client: usize, kind: FaultKind) {
+        let mut state = self.state();
+        let newest = state.conns.iter().rposition(|conn| conn.client == client);
+        if let Some(conn) = newest {
+            state.say(&format!("FAULT {kind} on c{client}#{conn}"));
+            match kind {
+                FaultKind::Late => state.delay(conn),
+                kind => state.cut(conn, kind),
+            }
+        }
     }
 
     /// From now on nothing goes wrong any more, and nothing is counted.
@@ -220,6 +335,24 @@ impl Network {
             link.process.end();
         }
         state.say("the network is whole again");
+        let cluster = match &state.home {
+            Home::One { .. } => None,
+            Home::Several(cluster) => Some(cluster.clone()),
+        };
+        drop(state);
+        if let Some(cluster) = cluster {
+            cluster.heal();
+        }
+    }
+
+    /// By connection, the data of the nodes that its client has asked for, in order.
+    pub(crate) fn sent(&self) -> BTreeMap<usize, Vec<String>> {
+        self.state().sent.clone()
+    }
+
+    /// Whether faults still strike.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state().open
     }
 
     /// Frames of each client so far, up and down.
@@ -247,7 +380,7 @@ impl Network {
         })
     }
 
-    async fn connect(self, client: usize) -> io::Result<BoxStream> {
+    async fn connect(self, client: usize, host: String) -> io::Result<BoxStream> {
         let (blocked, latency) = {
             let mut state = self.state();
             let latency = state.latency();
@@ -261,21 +394,31 @@ impl Network {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let mut state = self.state();
+        let (server, id_of_server) = match &state.home {
+            Home::One { server, .. } => (server.clone(), 0),
+            Home::Several(cluster) => {
+                let name = host.trim_start_matches('s').split(':').next();
+                let id = name.and_then(|id| id.parse().ok()).unwrap_or(0);
+                (cluster.server(id), id)
+            }
+        };
+        let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
         let (to_client, to_server) = (Mailbox::default(), Mailbox::default());
         let id = state.conns.len();
         state.conns.push(Conn {
             client,
+            server: id_of_server,
+            session: None,
             to_client: to_client.clone(),
             to_server: to_server.clone(),
             dialogue: Dialogue::default(),
             lost: [false; 2],
             late: false,
         });
-        state.say(&format!("c{client}#{id} connects"));
-        let server = state
-            .server
-            .clone()
-            .ok_or(io::ErrorKind::ConnectionRefused)?;
+        match id_of_server {
+            0 => state.say(&format!("c{client}#{id} connects")),
+            server => state.say(&format!("c{client}#{id} connects to s{server}")),
+        }
         drop(state);
         let ours = End::new(
             to_client,
@@ -333,7 +476,7 @@ impl Network {
                     for _ in 0..TURNS_BEFORE_CRASH {
                         tokio::task::yield_now().await;
                     }
-                    self.crash();
+                    self.crash(conn);
                 }
                 FrameFate::DeliverAndCut(kind) => {
                     let mut state = self.state();
@@ -345,7 +488,7 @@ impl Network {
                     tokio::task::yield_now().await;
                     process.deafen();
                 }
-                FrameFate::Crash => self.crash(),
+                FrameFate::Crash => self.crash(conn),
             }
         }
     }
@@ -367,22 +510,31 @@ impl Network {
         }
     }
 
-    /// The server is gone, and another one takes up its storage.
-    fn crash(&self) {
+    /// The server of this connection is gone, and another one takes up its storage.
+    fn crash(&self, conn: usize) {
         let (server, storage, wall_ms) = {
             let mut state = self.state();
+            let at = state.conns.get(conn).map_or(0, |conn| conn.server);
+            let start = state.recorder.start();
+            let (server, storage) = match &mut state.home {
+                Home::One { server, storage } => (server.take(), storage.clone()),
+                Home::Several(cluster) => {
+                    let cluster = cluster.clone();
+                    drop(state);
+                    cluster.end(at, Power::Fails);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(AWAY).await;
+                        cluster.start(at);
+                    });
+                    return;
+                }
+            };
             state.say("the server crashes and starts again");
             for conn in &mut state.conns {
-                conn.lost = [true; 2];
-                conn.to_client.reset();
-                conn.to_server.reset();
+                conn.end();
             }
-            let elapsed = i64::try_from(state.start.elapsed().as_millis()).unwrap_or(0);
-            (
-                state.server.take(),
-                state.storage.clone(),
-                WALL_MS.saturating_add(elapsed),
-            )
+            let elapsed = i64::try_from(start.elapsed().as_millis()).unwrap_or(0);
+            (server, storage, WALL_MS.saturating_add(elapsed))
         };
         drop(server);
         match SimulatedServer::start(
@@ -390,16 +542,28 @@ impl Network {
             Arc::new(storage),
             SimulatedClocks::at(wall_ms),
         ) {
-            Ok(server) => self.state().server = Some(Arc::new(server)),
+            Ok(started) => {
+                if let Home::One { server, .. } = &mut self.state().home {
+                    *server = Some(Arc::new(started));
+                }
+            }
             Err(error) => self.fail(&format!("the server does not start again: {error}")),
         }
     }
 }
 
+impl Conn {
+    /// It breaks for both ends, and delivers nothing any more.
+    fn end(&mut self) {
+        self.lost = [true; 2];
+        self.to_client.reset();
+        self.to_server.reset();
+    }
+}
+
 impl State {
-    fn say(&mut self, text: &str) {
-        let at = self.start.elapsed();
-        self.transcript.line(at, text);
+    fn say(&self, text: &str) {
+        self.recorder.note(|| text.to_owned());
     }
 
     fn latency(&mut self) -> Duration {
@@ -453,13 +617,26 @@ impl State {
             return FrameFate::DeliverLate;
         }
         let body = bytes.get(frame::LENGTH_BYTES..).unwrap_or_default();
-        let words = self.transcript.wanted();
+        let words = self.recorder.wanted();
         let (text, creates) = match direction {
             Direction::Up => {
                 let frame = conn.dialogue.up(body, words);
+                if let (Home::Several(_), Some(data)) = (&self.home, frame.created)
+                    && !data.is_empty()
+                {
+                    self.sent.entry(id).or_default().push(data);
+                }
                 (frame.text, frame.creates)
             }
-            Direction::Down => (conn.dialogue.down(body, words), 0),
+            Direction::Down => {
+                let answer = conn.dialogue.down(body, words);
+                let attached = answer.session.is_some();
+                conn.session = conn.session.or(answer.session);
+                if let (Some(session), server) = (conn.session, conn.server) {
+                    self.answered((id, server), session, attached, answer.zxid);
+                }
+                (answer.text, 0)
+            }
         };
         let Some(link) = self.links.get_mut(client) else {
             return FrameFate::Drop;
@@ -496,16 +673,47 @@ impl State {
         }
     }
 
+    /// A client of several servers has an answer: it never sees an older state than before.
+    fn answered(
+        &mut self,
+        (conn, server): (usize, u64),
+        session: i64,
+        attached: bool,
+        zxid: Option<i64>,
+    ) {
+        if matches!(self.home, Home::One { .. }) {
+            return;
+        }
+        let seen = self.sessions.entry(session).or_insert(SessionSeen {
+            conn,
+            server,
+            zxid: 0,
+        });
+        if attached && conn >= seen.conn {
+            if server != seen.server {
+                self.recorder.mark(SESSION_MOVED);
+            }
+            (seen.conn, seen.server) = (conn, server);
+        }
+        // What an older connection still brings, its client does not read.
+        let Some(zxid) = zxid.filter(|zxid| *zxid > 0 && conn == seen.conn) else {
+            return;
+        };
+        if zxid < seen.zxid {
+            let before = seen.zxid;
+            self.recorder.fail(&format!(
+                "session 0x{session:x} goes back in time: an answer has zxid {zxid} after {before}"
+            ));
+        }
+        seen.zxid = seen.zxid.max(zxid);
+    }
+
     fn strike(&mut self, conn: usize, fault: Fault) -> FrameFate {
         self.say(&format!("FAULT {fault}"));
         match (fault.kind, fault.edge) {
             (FaultKind::Delay(by), _) => FrameFate::DeliverAfter(by),
             (FaultKind::Late, _) => {
-                if let Some(conn) = self.conns.get_mut(conn) {
-                    conn.late = true;
-                    conn.lost = [false, true];
-                    conn.to_client.reset();
-                }
+                self.delay(conn);
                 FrameFate::DeliverLate
             }
             (FaultKind::Pause(length), edge) => {
@@ -530,6 +738,15 @@ impl State {
                 self.cut(conn, kind);
                 FrameFate::Drop
             }
+        }
+    }
+
+    /// What the client sends from now on comes late, and nothing comes back.
+    fn delay(&mut self, conn: usize) {
+        if let Some(conn) = self.conns.get_mut(conn) {
+            conn.late = true;
+            conn.lost = [false, true];
+            conn.to_client.reset();
         }
     }
 
@@ -612,8 +829,12 @@ impl Transport for ClientTransport {
         Box::pin(std::future::ready(Ok(vec![endpoint])))
     }
 
-    fn connect(&self, _: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
+    fn connect(&self, endpoint: &Endpoint) -> BoxFuture<io::Result<BoxStream>> {
         let process = self.network.process(self.client);
-        Box::pin(process.run(self.network.clone().connect(self.client)))
+        let host = match endpoint {
+            Endpoint::Unix(path) => path.to_string_lossy().into_owned(),
+            Endpoint::Tcp(address) => address.to_string(),
+        };
+        Box::pin(process.run(self.network.clone().connect(self.client, host)))
     }
 }

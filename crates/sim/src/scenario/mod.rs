@@ -8,6 +8,8 @@
 //! | `work_queue` | the work queue: consumers that fail |
 //! | `work_fates` | every way in which a claim ends |
 //! | `work_visibility` | visibility time-outs |
+//! | `history` | plain operations, for servers that are one |
+//! | `records` | what must be true of such a history |
 //! | `hold` | a lock that is held for a while, and checked |
 //! | `ledger` | which items were put, taken and settled |
 
@@ -17,6 +19,7 @@ use crate::stage::Stage;
 
 mod barrier;
 mod election;
+mod history;
 mod hold;
 mod ledger;
 mod member;
@@ -24,6 +27,7 @@ mod multi_lock;
 mod mutex;
 mod partition;
 mod queue;
+mod records;
 mod reentrant;
 mod rw_lock;
 mod semaphore;
@@ -33,6 +37,7 @@ mod work_fates;
 mod work_queue;
 mod work_visibility;
 
+pub use self::history::history;
 pub use crate::boundary::Boundary;
 
 /// One scenario.

@@ -10,3 +10,4 @@
 mod determinism;
 mod ensemble;
 mod recipes;
+mod servers;

@@ -44,6 +44,8 @@ use crate::ensemble::Links;
 use crate::ensemble::transfer::{DiskWorker, Incoming, Outgoing, TransferLimits};
 use crate::error::ServerError;
 use crate::session::touch_rounds::TouchRounds;
+#[cfg(feature = "simulation")]
+use crate::simulated::Mistake;
 use crate::state::ServerState;
 
 /// Batches of this server that may be on their way. Clients' requests that come meanwhile make
@@ -104,18 +106,14 @@ pub(super) struct Member {
 
 impl Member {
     /// A member of the ensemble, with what it has recovered. Events nudge the core from here on.
-    ///
-    /// # Errors
-    /// What the system says where it gives no random bytes.
     pub(super) fn new(
         state: &Arc<ServerState>,
         consensus: &Consensus,
         links: Links,
         store: &SnapshotStore,
         mut worker: impl FnMut(&'static str) -> Box<dyn DiskWorker>,
-    ) -> std::io::Result<Self> {
-        let mut run = [0; 8];
-        getrandom::fill(&mut run).map_err(std::io::Error::other)?;
+    ) -> Self {
+        let run = links.run;
         let nudged = Arc::clone(state);
         links.events.notify(Box::new(move || nudged.inbox.nudge()));
         let tick = state
@@ -128,12 +126,12 @@ impl Member {
         let limits = TransferLimits::default();
         let outgoing = Outgoing::new(store.clone(), limits.clone(), worker("baton-send"));
         let incoming = Incoming::new(id, store.clone(), limits, worker("baton-receive"));
-        Ok(Self {
+        Self {
             id,
             outgoing,
             incoming,
             installing: None,
-            run: u64::from_le_bytes(run),
+            run,
             links,
             tick,
             next_tick: now + tick,
@@ -147,11 +145,16 @@ impl Member {
             campaign_at: None,
             commit_hint: None,
             connected: BTreeSet::new(),
-            touches: TouchRounds::new(u64::from_le_bytes(run)),
+            touches: TouchRounds::new(run),
             is_status_due: true,
             raising_in: 0,
             may_hand_over_at: None,
-        })
+        }
+    }
+
+    /// What this process has drawn.
+    pub(super) const fn run(&self) -> u64 {
+        self.run
     }
 
     /// Whether this server leads and has applied an entry of its own term: it knows everything that
@@ -191,6 +194,13 @@ impl CommitPipeline {
         };
         for (group, request) in work.each() {
             if request.kind == Kind::Ping {
+                #[cfg(feature = "simulation")]
+                if self.state.simulated.makes(Mistake::AnswersPingsAlone) {
+                    let wake = &mut self.applier.wake;
+                    group.conn.push_pongs(1, self.state.zxid(), wake);
+                    member.touches.touched(group.conn.session());
+                    continue;
+                }
                 // Not behind writes: a session lives on while the disk is slow.
                 member.touches.ping(group.conn.session(), group.conn.id);
             }

@@ -131,7 +131,6 @@ impl Drop for ThreadWorker {
 /// Runs each job at once, in the caller's thread.
 #[cfg(any(test, feature = "simulation"))]
 #[derive(Debug, Default)]
-#[allow(dead_code, reason = "simulated members use it")]
 pub(crate) struct InlineWorker;
 
 #[cfg(any(test, feature = "simulation"))]

@@ -58,7 +58,6 @@ mod pace;
 mod tests;
 
 #[cfg(any(test, feature = "simulation"))]
-#[allow(unused_imports, reason = "simulated members use it")]
 pub(crate) use disk_worker::InlineWorker;
 pub(crate) use disk_worker::{DiskWorker, ThreadWorker};
 pub(crate) use incoming::{Incoming, Received};

@@ -13,6 +13,8 @@ use super::{CommitPipeline, MOST_TICKS};
 use crate::commit::log::Log;
 use crate::commit::log_thread::{Done, Job};
 use crate::error::ServerError;
+#[cfg(feature = "simulation")]
+use crate::simulated::Mistake;
 
 /// How long a leader's disk may take before leadership moves, and how long it stays after that.
 const SLOW_DISK: Duration = Duration::from_millis(500);
@@ -219,7 +221,13 @@ impl CommitPipeline {
             tracing::info!(term, index, "this server leads");
             // Whatever earlier leaders counted, no session ends before its full timeout from here
             // on (R35).
-            self.clocks.lead(self.state.time.now_ms());
+            let now_ms = self.state.time.now_ms();
+            #[cfg(feature = "simulation")]
+            let now_ms = match self.state.simulated.makes(Mistake::KeepsOldClocks) {
+                true => 0,
+                false => now_ms,
+            };
+            self.clocks.lead(now_ms);
         }
     }
 

@@ -6,6 +6,8 @@ use baton_peers::codec::{Counted, Frame, Touch};
 
 use super::CommitPipeline;
 use crate::connections::conn::CloseReason;
+#[cfg(feature = "simulation")]
+use crate::simulated::Mistake;
 
 impl CommitPipeline {
     /// Sends the touches of this server's clients to the leader, and as the leader asks the quorum
@@ -36,6 +38,10 @@ impl CommitPipeline {
             && let Ok(round) = self.consensus.read_index()
         {
             member.touches.asked(round);
+            #[cfg(feature = "simulation")]
+            if self.state.simulated.makes(Mistake::CountsTouchesAlone) {
+                member.touches.confirmed(round, 0);
+            }
         }
     }
 

@@ -1,0 +1,471 @@
+//! Servers start, end, stand still: what surrounds each of them, and what must be true of all of
+//! them after each turn of one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_consensus::{MessageKind, Role};
+use baton_peers::codec::Frame;
+use baton_peers::handshake::LocalServer;
+use baton_peers::net::SendError;
+use baton_server::simulation::{
+    MemberProgress, SimulatedClocks, SimulatedMember, SimulatedServer, Surroundings, Task,
+};
+use baton_server::{EnsembleOptions, Options, ServerError};
+use baton_wal::testing::{Fault, Loss};
+use tokio::time::Instant;
+
+use super::mark;
+use super::state::{Cluster, Seat, Shared, State, wal_options};
+use crate::recorder::Recorder;
+use crate::standstill::Standstill;
+
+/// What the wall clock reads when a run begins: 2030.
+const WALL_MS: i64 = 1_893_456_000_000;
+/// One tick of the consensus.
+const TICK: Duration = Duration::from_millis(25);
+
+/// What ends a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Power {
+    /// The process ends, and the machine runs on: it refuses connections.
+    Stays,
+    /// The machine stops, and says nothing.
+    Fails,
+}
+
+impl Cluster {
+    /// A server's process starts, if it does not run.
+    pub(crate) fn start(&self, id: u64) {
+        let begun = {
+            let mut state = self.state();
+            if state.is_over {
+                return;
+            }
+            let seed = state.rng.u64(1..);
+            let servers = state.seats.keys();
+            let servers: BTreeMap<u64, String> = servers
+                .map(|id| (*id, format!("127.0.0.1:{}", 7000 + id)))
+                .collect();
+            let mistake = state.setup.mistake;
+            let elapsed = self.0.recorder.start().elapsed().as_millis();
+            let Some(seat) = state.seats.get_mut(&id) else {
+                return;
+            };
+            if seat.server.is_some() {
+                return;
+            }
+            seat.life += 1;
+            seat.process = Standstill::default();
+            seat.refuses = false;
+            seat.ends_when_it_sends = false;
+            seat.local.run = seed;
+            seat.progress = None;
+            let port = Port {
+                cluster: self.clone(),
+                id,
+                life: seat.life,
+                process: seat.process.clone(),
+            };
+            let options = Options {
+                server_id: u8::try_from(id).unwrap_or(u8::MAX),
+                ensemble: Some(EnsembleOptions {
+                    servers,
+                    listen: None,
+                    allow_plain_peers: false,
+                    tick: TICK,
+                }),
+                ..Options::default()
+            };
+            let clocks = SimulatedClocks {
+                wall_ms: WALL_MS + seat.skew_ms + i64::try_from(elapsed).unwrap_or(0),
+                rate_ppm: seat.rate_ppm,
+            };
+            let member = SimulatedMember {
+                log: wal_options(),
+                seed,
+                mistake,
+                around: Arc::new(port),
+            };
+            (
+                options,
+                Arc::new(seat.disk.clone()),
+                clocks,
+                member,
+                seat.life,
+            )
+        };
+        let (options, disk, clocks, member, life) = begun;
+        match SimulatedServer::start_member(options, disk, clocks, member) {
+            Ok(server) => {
+                self.0.recorder.note(|| format!("s{id} starts"));
+                if let Some(seat) = self.state().seats.get_mut(&id) {
+                    seat.server = Some(Arc::new(server));
+                }
+                self.dial_all(id, life);
+            }
+            Err(error) => self
+                .0
+                .recorder
+                .fail(&format!("server {id} does not start: {error}")),
+        }
+    }
+
+    /// A server's process ends, with what `power` says. Returns whether it ran.
+    pub(crate) fn end(&self, id: u64, power: Power) -> bool {
+        let leads = self.leader() == Some(id);
+        let ended = {
+            let mut state = self.state();
+            let seed = state.rng.u64(..);
+            let kind = state.rng.u8(..3);
+            let Some(seat) = state.seats.get_mut(&id) else {
+                return false;
+            };
+            let Some(server) = seat.server.take() else {
+                return false;
+            };
+            seat.process.end();
+            seat.refuses = power == Power::Stays;
+            let loss = match kind {
+                0 => Loss::Nothing,
+                1 => Loss::Everything,
+                _ => Loss::Random(seed),
+            };
+            seat.disk = match power {
+                Power::Stays if !seat.disk_breaks => seat.disk.kill(),
+                _ => seat.disk.crash(loss),
+            };
+            seat.disk_breaks = false;
+            server
+        };
+        drop(ended);
+        self.0
+            .recorder
+            .note(|| format!("s{id} ends, power {power:?}"));
+        if leads {
+            self.0.recorder.mark(mark::LEADER_CRASHED);
+        }
+        self.process_ended(id, power);
+        // Refused when the run is over.
+        let _ = self.0.ends.send(id);
+        true
+    }
+
+    /// A server stands still for some time.
+    pub(crate) fn pause(&self, id: u64, length: Duration) {
+        if self.leader() == Some(id) {
+            self.0.recorder.mark(mark::LEADER_PAUSED);
+        }
+        let process = self.state().seats.get(&id).map(|seat| seat.process.clone());
+        if let Some(process) = process {
+            self.0
+                .recorder
+                .note(|| format!("s{id} stands still for {length:?}"));
+            process.begin(length, true);
+        }
+    }
+
+    /// Syncs of a server take this long.
+    pub(crate) fn stall(&self, id: u64, length: Duration) {
+        self.0
+            .recorder
+            .note(|| format!("syncs of s{id} stall for {length:?}"));
+        if let Some(seat) = self.state().seats.get_mut(&id) {
+            seat.stalled_until = Instant::now() + length;
+        }
+    }
+
+    /// The machine of a server stops in the middle of one of the next operations of its disk.
+    pub(crate) fn break_disk(&self, id: u64) {
+        self.0
+            .recorder
+            .note(|| format!("the disk of s{id} will fail"));
+        let mut state = self.state();
+        let after = state.rng.u64(..12);
+        let kinds = [
+            Fault::Crash,
+            Fault::CrashAfter,
+            Fault::TornWrite,
+            Fault::Error,
+        ];
+        let fault = state.rng.choice(&kinds).copied().unwrap_or(Fault::Crash);
+        if let Some(seat) = state
+            .seats
+            .get_mut(&id)
+            .filter(|seat| seat.server.is_some())
+        {
+            seat.disk_breaks = true;
+            seat.disk.fail_at(seat.disk.operations() + after, fault);
+        }
+    }
+
+    /// The process of a server ends as soon as it has sent entries of the log, which its own disk
+    /// does not have by then.
+    pub(crate) fn end_when_it_sends(&self, id: u64) {
+        if let Some(seat) = self.state().seats.get_mut(&id) {
+            seat.ends_when_it_sends = true;
+        }
+    }
+
+    /// Nothing goes wrong any more: cuts and pauses end, and every server runs.
+    pub(crate) fn heal(&self) {
+        self.0
+            .recorder
+            .note(|| "the servers are whole again".to_owned());
+        let down: Vec<u64> = {
+            let mut state = self.state();
+            for seat in state.seats.values_mut() {
+                seat.process.end();
+                seat.stalled_until = Instant::now();
+                seat.ends_when_it_sends = false;
+                seat.disk.clear_fault();
+            }
+            state.cuts.clear();
+            state.is_calm = true;
+            let down = state.seats.iter().filter(|(_, seat)| seat.server.is_none());
+            down.map(|(id, _)| *id).collect()
+        };
+        self.0.cut_changes.notify_waiters();
+        for id in down {
+            self.start(id);
+        }
+    }
+
+    /// Why the servers are not at rest yet; `None`: one leads, and all are at one entry.
+    pub(crate) fn unrest(&self) -> Option<String> {
+        let state = self.state();
+        let mut at = Vec::new();
+        for (id, seat) in &state.seats {
+            match (&seat.server, seat.progress) {
+                (Some(_), Some(progress)) => at.push((*id, progress)),
+                _ => return Some(format!("server {id} does not run")),
+            }
+        }
+        let leader = at.first().and_then(|(_, progress)| progress.role.leader);
+        let leads =
+            |(id, at): &&(u64, MemberProgress)| at.role.role == Role::Leader && Some(*id) == leader;
+        let same = at.windows(2).all(|pair| match pair {
+            [(_, one), (_, other)] => {
+                (one.role.term, one.role.leader) == (other.role.term, other.role.leader)
+                    && (one.applied, one.digest) == (other.applied, other.digest)
+            }
+            _ => true,
+        });
+        let is_settled = same && at.iter().filter(leads).count() == 1;
+        (!is_settled).then(|| format!("{at:?}"))
+    }
+
+    /// The run is over: nobody starts or dials any more.
+    pub(crate) fn shut(&self) {
+        let servers: Vec<Arc<SimulatedServer>> = {
+            let mut state = self.state();
+            state.is_over = true;
+            state.ways.clear();
+            let seats = state.seats.values_mut();
+            seats.filter_map(|seat| seat.server.take()).collect()
+        };
+        drop(servers);
+    }
+}
+
+/// What surrounds one process of a server.
+struct Port {
+    cluster: Cluster,
+    id: u64,
+    life: u64,
+    process: Standstill,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Port {
+    /// Ends the process once its present turn is over.
+    fn end_soon(&self, power: Power) {
+        let (cluster, id, life) = (self.cluster.clone(), self.id, self.life);
+        tokio::spawn(async move {
+            if cluster.state().lives(id, life) {
+                cluster.end(id, power);
+            }
+            if cluster.state().is_calm {
+                cluster.start(id);
+            }
+        });
+    }
+}
+
+/// Sees to it that a panic of a server's task fails the run.
+struct Witness {
+    recorder: Recorder,
+    id: u64,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.recorder
+                .fail(&format!("a task of server {} panicked", self.id));
+        }
+    }
+}
+
+impl Surroundings for Port {
+    fn send(&self, to: u64, frame: Frame) -> Result<(), SendError> {
+        let mut state = self.cluster.state();
+        if let Frame::Forward(forward) = &frame
+            && !state
+                .forwarded
+                .insert((self.id, forward.run, forward.first))
+        {
+            self.cluster.0.recorder.mark(mark::BATCH_RESENT);
+        }
+        let has_entries = match &frame {
+            Frame::Raft(messages) => messages
+                .iter()
+                .any(|it| it.kind == MessageKind::Append && !it.entries.is_empty()),
+            _ => false,
+        };
+        let sent = state.send(self.id, to, frame);
+        if sent == Err(SendError::Full) {
+            self.cluster.0.recorder.mark(mark::TOO_MUCH_WAITS);
+        }
+        let ends = has_entries
+            && state
+                .seats
+                .get_mut(&self.id)
+                .is_some_and(|seat| std::mem::take(&mut seat.ends_when_it_sends));
+        drop(state);
+        if ends {
+            self.end_soon(Power::Fails);
+        }
+        sent
+    }
+
+    fn update_local(&self, change: &mut dyn FnMut(&mut LocalServer)) {
+        if let Some(seat) = self.cluster.state().seats.get_mut(&self.id) {
+            change(&mut seat.local);
+        }
+    }
+
+    fn sync_time(&self) -> Duration {
+        let mut state = self.cluster.state();
+        let range = state.setup.sync_ms;
+        let time = state.draw_ms(range);
+        let now = Instant::now();
+        let stalled = state.seats.get(&self.id).map(|seat| seat.stalled_until);
+        time + stalled.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    fn run(&self, task: Task) -> Task {
+        let witness = Witness {
+            recorder: self.cluster.0.recorder.clone(),
+            id: self.id,
+        };
+        Box::pin(self.process.run(async move {
+            let _witness = witness;
+            task.await;
+        }))
+    }
+
+    fn turned(&self, at: &MemberProgress) {
+        let shared = &self.cluster.0;
+        let mut state = self.cluster.state();
+        if let Err(what) = state.turned(self.id, at, shared) {
+            drop(state);
+            shared.recorder.fail(&what);
+        }
+    }
+
+    fn failed(&self, error: &ServerError) {
+        let recorder = &self.cluster.0.recorder;
+        let breaks = {
+            let state = self.cluster.state();
+            state
+                .seats
+                .get(&self.id)
+                .is_some_and(|seat| seat.disk_breaks)
+        };
+        if breaks {
+            recorder.mark(mark::CRASH_IN_WRITE);
+            recorder.note(|| format!("s{} stops: {error}", self.id));
+        } else {
+            recorder.fail(&format!("server {} stops: {error}", self.id));
+        }
+        self.end_soon(Power::Fails);
+    }
+}
+
+impl State {
+    /// A server has made a turn: holds what it is then against what is known of all.
+    fn turned(&mut self, id: u64, at: &MemberProgress, shared: &Shared) -> Result<(), String> {
+        let recorder = &shared.recorder;
+        let Some(seat) = self.seats.get_mut(&id) else {
+            return Ok(());
+        };
+        let before = seat.progress.replace(*at);
+        if let Some(before) = before {
+            if at.applied < before.applied || at.role.term < before.role.term {
+                return Err(format!("server {id} went back from {before:?} to {at:?}"));
+            }
+            let (now, then) = (at.unapplied, before.unapplied);
+            for (is_new, mark) in [
+                (now.duplicates > then.duplicates, mark::DUPLICATE_DROPPED),
+                (now.after_gap > then.after_gap, mark::GAP_REFUSED),
+                (now.moved > then.moved, mark::OLD_ATTACHMENT),
+            ] {
+                if is_new {
+                    recorder.mark(mark);
+                }
+            }
+            if *at == before {
+                return Ok(());
+            }
+        }
+        if at.role.role == Role::Leader {
+            self.leads(id, at.role.term, shared)?;
+        }
+        let (digest, first) = *self.digests.entry(at.applied).or_insert((at.digest, id));
+        if digest != at.digest {
+            return Err(format!(
+                "servers {first} and {id} differ at entry {}",
+                at.applied
+            ));
+        }
+        Ok(())
+    }
+
+    fn leads(&mut self, id: u64, term: u64, shared: &Shared) -> Result<(), String> {
+        let known = *self.leaders.entry(term).or_insert_with(|| {
+            shared
+                .recorder
+                .note(|| format!("s{id} leads in term {term}"));
+            id
+        });
+        if known != id {
+            return Err(format!("servers {known} and {id} lead in term {term}"));
+        }
+        if self
+            .leaders
+            .range(..term)
+            .next_back()
+            .is_some_and(|(_, before)| *before != id)
+        {
+            shared.recorder.mark(mark::LEADER_CHANGED);
+        }
+        let leads_too = |(other, seat): (&u64, &Seat)| {
+            let is_leader = seat.progress.is_some_and(|at| at.role.role == Role::Leader);
+            *other != id && seat.server.is_some() && is_leader
+        };
+        if self.seats.iter().any(leads_too) {
+            shared.recorder.mark(mark::TWO_LEADERS);
+        }
+        Ok(())
+    }
+}

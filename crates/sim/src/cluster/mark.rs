@@ -1,0 +1,23 @@
+//! Rare situations of servers that are one.
+
+/// Two servers lead at once, in different terms.
+pub(crate) const TWO_LEADERS: &str = "two servers lead at once, in different terms";
+/// A leader was followed by another one.
+pub(crate) const LEADER_CHANGED: &str = "another server leads than before";
+/// A server sends a batch of its clients a second time.
+pub(crate) const BATCH_RESENT: &str = "a batch is sent to the leader again";
+pub(crate) const DUPLICATE_DROPPED: &str = "a command that was applied before is not applied again";
+pub(crate) const GAP_REFUSED: &str = "a command is refused because one before it is missing";
+pub(crate) const OLD_ATTACHMENT: &str =
+    "a command of a connection that has lost its session is refused";
+/// The process that leads ends.
+pub(crate) const LEADER_CRASHED: &str = "the leader ends";
+/// The process that leads ends while entries that it has sent are not on its own disk.
+pub(crate) const CRASH_IN_WRITE: &str = "a server ends in the middle of a write of its log";
+pub(crate) const GONE: &str = "a server is certainly gone, and another one knows it";
+pub(crate) const SILENT: &str = "a connection between servers ends because nothing arrives";
+pub(crate) const TOO_MUCH_WAITS: &str = "too much waits for a server";
+/// A paused server leads when it goes on.
+pub(crate) const LEADER_PAUSED: &str = "a server leads when it is paused";
+/// A connection of a member was refused by its own cluster, for some time.
+pub(crate) const REFUSED: &str = "a connection between servers is refused";

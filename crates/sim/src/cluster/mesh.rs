@@ -1,0 +1,490 @@
+//! Connections between servers, as the transport gives them to the core: three lanes in each
+//! direction, each with a generation; frames in order or not at all; nothing of an older connection
+//! behind a newer one's beginning (R11). Owns how long frames take, cuts, and how ends are noticed.
+//!
+//! What a cut holds back comes later, as TCP sends it again, unless the connection ends meanwhile.
+
+use std::time::Duration;
+
+use baton_peers::codec::{Frame, Lane, Refusal};
+use baton_peers::net::{Direction, EndCause, Held, Link, PeerEvent, RefusedBy, SendError};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::life::Power;
+use super::mark;
+use super::state::{Cluster, Presence, State, Way};
+
+/// A connection on which nothing arrives for this long ends, and the most bytes that wait for one.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+const MOST_BYTES: usize = 8 << 20;
+/// How long an attempt to connect may take, and the pauses between attempts.
+const DIAL_TIMEOUT: Duration = Duration::from_millis(300);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Outcome of an attempt to connect.
+enum Dialled {
+    /// Until this says so.
+    Connected(watch::Receiver<bool>),
+    /// The machine is there, and no process.
+    NoProcess,
+    /// Nothing came back.
+    Silence,
+    /// The handshake was refused.
+    Refused,
+}
+
+impl Cluster {
+    /// A process begins to connect to all others.
+    pub(super) fn dial_all(&self, id: u64, life: u64) {
+        for to in self.ids() {
+            for lane in Lane::ALL {
+                if to != id {
+                    let process = self.state().seats.get(&id).map(|seat| seat.process.clone());
+                    let dial = self.clone().dial((id, life), to, lane);
+                    if let Some(process) = process {
+                        tokio::spawn(process.run(dial));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps one lane to another server connected, for one process.
+    async fn dial(self, (from, life): (u64, u64), to: u64, lane: Lane) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let latency = {
+                let mut state = self.state();
+                if !state.lives(from, life) || state.is_over {
+                    return;
+                }
+                let range = state.setup.latency_ms;
+                state.draw_ms(range) * 2
+            };
+            tokio::time::sleep(latency).await;
+            match self.try_connect((from, life), to, lane) {
+                Dialled::Connected(mut ended) => {
+                    pause = FIRST_PAUSE;
+                    // Dropped with the connection.
+                    let _ = ended.wait_for(|ended| *ended).await;
+                    continue;
+                }
+                Dialled::Silence => tokio::time::sleep(DIAL_TIMEOUT).await,
+                Dialled::NoProcess => self.found_no_process(from, to),
+                Dialled::Refused => {}
+            }
+            let most_ms = u64::try_from(pause.as_millis()).unwrap_or(1);
+            let pause_ms = self.state().rng.u64(most_ms / 2..=most_ms);
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn try_connect(&self, (from, life): (u64, u64), to: u64, lane: Lane) -> Dialled {
+        let mut state = self.state();
+        if !state.lives(from, life) || state.is_cut(from, to) || state.is_cut(to, from) {
+            return Dialled::Silence;
+        }
+        let (Some(ours), Some(theirs)) = (state.seats.get(&from), state.seats.get(&to)) else {
+            return Dialled::Silence;
+        };
+        if theirs.server.is_none() {
+            return match theirs.refuses {
+                true => Dialled::NoProcess,
+                false => Dialled::Silence,
+            };
+        }
+        if theirs.process.stands_still() {
+            return Dialled::Silence;
+        }
+        let hello = ours.local.hello(to, lane, state.generations, 0);
+        let answer = theirs.local.hello(from, lane, state.generations, 0);
+        let refusal = theirs.local.check(&hello).err();
+        let refusal = refusal.map(|refusal| (to, refusal));
+        let refusal = refusal.or_else(|| Some((from, ours.local.check(&answer).err()?)));
+        if let Some((by, refusal)) = refusal {
+            drop(state);
+            self.refused((from, to), by, &refusal);
+            return Dialled::Refused;
+        }
+        let lives = (ours.life, theirs.life);
+        state.generations += 1;
+        let generation = state.generations;
+        let (queue, frames) = mpsc::unbounded_channel();
+        let (ended, ends) = watch::channel(false);
+        // What the receiver still has of an older one ends here.
+        let older: Vec<u64> = state
+            .ways
+            .iter()
+            .filter(|(_, way)| (way.from, way.to, way.lane) == (from, to, lane) && way.to_open)
+            .map(|(generation, _)| *generation)
+            .collect();
+        for generation in older {
+            state.close_to(generation, EndCause::Superseded);
+        }
+        let way = Way {
+            from,
+            to,
+            lane,
+            lives,
+            from_open: true,
+            to_open: true,
+            queue,
+            queued_bytes: 0,
+            last_due: Instant::now(),
+            ended,
+        };
+        state.ways.insert(generation, way);
+        for pair in [(from, to), (to, from)] {
+            let presence = state.presence.entry(pair).or_default();
+            *presence = Presence {
+                was_open: true,
+                ended_with_process: true,
+            };
+        }
+        let link = |peer, direction| Link {
+            peer,
+            lane,
+            direction,
+            generation,
+        };
+        let outbound = PeerEvent::Connected {
+            link: link(to, Direction::Outbound),
+            hello: answer,
+            clock_offset_ms: 0,
+        };
+        state.notify(from, lives.0, outbound);
+        let inbound = PeerEvent::Connected {
+            link: link(from, Direction::Inbound),
+            hello,
+            clock_offset_ms: 0,
+        };
+        state.notify(to, lives.1, inbound);
+        drop(state);
+        tokio::spawn(self.clone().carry(generation, frames));
+        Dialled::Connected(ends)
+    }
+
+    fn refused(&self, (from, to): (u64, u64), by: u64, refusal: &Refusal) {
+        self.0.recorder.mark(mark::REFUSED);
+        self.0
+            .recorder
+            .note(|| format!("s{by} refuses the connection of s{from} to s{to}: {refusal}"));
+        let state = self.state();
+        for (id, peer) in [(from, to), (to, from)] {
+            let life = state.seats.get(&id).map_or(0, |seat| seat.life);
+            let event = PeerEvent::Refused {
+                peer: Some(peer),
+                remote: format!("s{peer}"),
+                by: match by == id {
+                    true => RefusedBy::Us,
+                    false => RefusedBy::Them,
+                },
+                refusal: refusal.clone(),
+                hello: None,
+            };
+            state.notify(id, life, event);
+        }
+    }
+
+    /// Takes the frames of one connection to its far end, in order.
+    async fn carry(self, generation: u64, mut frames: mpsc::UnboundedReceiver<(Instant, Frame)>) {
+        while let Some((due, frame)) = frames.recv().await {
+            tokio::time::sleep_until(due).await;
+            loop {
+                let changed = self.0.cut_changes.notified();
+                let is_cut = {
+                    let state = self.state();
+                    let way = state.ways.get(&generation);
+                    let Some(way) = way.filter(|way| way.to_open) else {
+                        return;
+                    };
+                    state.is_cut(way.from, way.to)
+                };
+                if !is_cut {
+                    break;
+                }
+                changed.await;
+            }
+            self.state().deliver(generation, frame);
+        }
+    }
+
+    /// A process has ended: its connections end as `power` says.
+    pub(super) fn process_ended(&self, id: u64, power: Power) {
+        let (mine, peers) = {
+            let state = self.state();
+            let mine: Vec<u64> = state
+                .ways
+                .iter()
+                .filter(|(_, way)| way.from == id || way.to == id)
+                .map(|(generation, _)| *generation)
+                .collect();
+            (mine, state.seats.keys().copied().collect::<Vec<u64>>())
+        };
+        for generation in &mine {
+            // Its own ends are gone with it.
+            let mut state = self.state();
+            let Some(way) = state.ways.get_mut(generation) else {
+                continue;
+            };
+            if way.from == id {
+                way.from_open = false;
+                way.ended.send_replace(true);
+            } else {
+                way.to_open = false;
+            }
+        }
+        for peer in peers {
+            if peer != id {
+                let cluster = self.clone();
+                let mine = mine.clone();
+                tokio::spawn(async move {
+                    cluster.notice_end(id, peer, mine, power).await;
+                });
+            }
+        }
+    }
+
+    /// Has `peer` notice that connections with `id` are over: at once where the machine runs on,
+    /// else when it is back, or by the silence.
+    async fn notice_end(self, id: u64, peer: u64, ways: Vec<u64>, power: Power) {
+        let latency = {
+            let mut state = self.state();
+            let range = state.setup.latency_ms;
+            state.draw_ms(range)
+        };
+        tokio::time::sleep(latency).await;
+        let quiet = Instant::now() + SILENCE_LIMIT;
+        let cause = loop {
+            let (is_cut, is_back) = {
+                let state = self.state();
+                let runs = state
+                    .seats
+                    .get(&id)
+                    .is_some_and(|seat| seat.server.is_some());
+                (state.is_cut(id, peer), runs)
+            };
+            if !is_cut && (power == Power::Stays || is_back) {
+                break EndCause::Reset;
+            }
+            if Instant::now() >= quiet {
+                self.0.recorder.mark(mark::SILENT);
+                break EndCause::Silent;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        let mut state = self.state();
+        for generation in ways {
+            let Some(way) = state.ways.get(&generation) else {
+                continue;
+            };
+            if way.from == peer {
+                state.close_from(generation, cause.clone());
+            } else if way.to == peer {
+                state.close_to(generation, cause.clone());
+            }
+        }
+    }
+
+    /// An attempt to connect was refused by the machine: no process listens there.
+    fn found_no_process(&self, from: u64, to: u64) {
+        let mut state = self.state();
+        let is_open = state.ways.values().any(|way| {
+            ((way.from, way.to) == (from, to) && way.from_open)
+                || ((way.from, way.to) == (to, from) && way.to_open)
+        });
+        let life = state.seats.get(&from).map_or(0, |seat| seat.life);
+        let presence = state.presence.entry((from, to)).or_default();
+        if presence.was_open && presence.ended_with_process && !is_open {
+            presence.was_open = false;
+            state.notify(from, life, PeerEvent::Gone { peer: to });
+            drop(state);
+            self.0.recorder.mark(mark::GONE);
+        }
+    }
+
+    /// Breaks the connections between two servers. What is on its way is lost, or arrives before
+    /// the next connection begins.
+    pub(crate) fn reset(&self, one: u64, other: u64, keeps_what_travels: bool) {
+        self.0
+            .recorder
+            .note(|| format!("connections of s{one} and s{other} break"));
+        let mut state = self.state();
+        for generation in state.between(one, other) {
+            state.close_from(generation, EndCause::Reset);
+            if !keeps_what_travels {
+                state.close_to(generation, EndCause::Reset);
+            }
+        }
+    }
+
+    /// Nothing goes these ways for this long.
+    pub(crate) fn cut(&self, ways: Vec<(u64, u64)>, length: Duration) {
+        self.0
+            .recorder
+            .note(|| format!("ways are cut for {length:?}: {ways:?}"));
+        {
+            let mut state = self.state();
+            for way in &ways {
+                *state.cuts.entry(*way).or_insert(0) += 1;
+            }
+        }
+        for way in &ways {
+            tokio::spawn(self.clone().fall_silent(*way));
+        }
+        let cluster = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(length).await;
+            {
+                let mut state = cluster.state();
+                for way in &ways {
+                    if let Some(count) = state.cuts.get_mut(way) {
+                        *count = count.saturating_sub(1);
+                    }
+                }
+            }
+            cluster.0.cut_changes.notify_waiters();
+        });
+    }
+
+    /// Ends the connections whose one end hears nothing for too long.
+    async fn fall_silent(self, (from, to): (u64, u64)) {
+        let until = Instant::now() + SILENCE_LIMIT;
+        loop {
+            let changed = self.0.cut_changes.notified();
+            if !self.state().is_cut(from, to) {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = tokio::time::sleep_until(until) => break,
+            }
+        }
+        self.0.recorder.mark(mark::SILENT);
+        let mut state = self.state();
+        for generation in state.between(from, to) {
+            // The end at `to` hears nothing, and closes; the other end notices that unless its own
+            // way is cut too.
+            let is_receiver = state.ways.get(&generation).is_some_and(|way| way.to == to);
+            let both = !state.is_cut(to, from);
+            if is_receiver || both {
+                state.close_to(generation, EndCause::Silent);
+            }
+            if !is_receiver || both {
+                state.close_from(generation, EndCause::Silent);
+            }
+        }
+    }
+}
+
+impl State {
+    /// The connections of two servers, in both directions.
+    fn between(&self, one: u64, other: u64) -> Vec<u64> {
+        let ways = self.ways.iter();
+        let of_both =
+            |way: &Way| (way.from, way.to) == (one, other) || (way.from, way.to) == (other, one);
+        let found = ways.filter(|(_, way)| of_both(way));
+        found.map(|(generation, _)| *generation).collect()
+    }
+
+    /// Puts a frame on its way.
+    pub(super) fn send(&mut self, from: u64, to: u64, frame: Frame) -> Result<(), SendError> {
+        let range = self.setup.latency_ms;
+        let latency = self.draw_ms(range);
+        let lane = frame.lane();
+        let open =
+            |way: &&mut Way| (way.from, way.to, way.lane) == (from, to, lane) && way.from_open;
+        let way = self.ways.values_mut().rev().find(open);
+        let way = way.ok_or(SendError::NotConnected)?;
+        let bytes = frame.wire_bytes();
+        if way.queued_bytes > 0 && way.queued_bytes + bytes > MOST_BYTES {
+            return Err(SendError::Full);
+        }
+        way.queued_bytes += bytes;
+        way.last_due = way.last_due.max(Instant::now() + latency);
+        // The carrier goes when the far end has closed.
+        let _ = way.queue.send((way.last_due, frame));
+        Ok(())
+    }
+
+    fn deliver(&mut self, generation: u64, frame: Frame) {
+        let Some(way) = self.ways.get_mut(&generation).filter(|way| way.to_open) else {
+            return;
+        };
+        way.queued_bytes = way.queued_bytes.saturating_sub(frame.wire_bytes());
+        let (to, life) = (way.to, way.lives.1);
+        let link = Link {
+            peer: way.from,
+            lane: way.lane,
+            direction: Direction::Inbound,
+            generation,
+        };
+        let held = Held::nothing();
+        self.notify(to, life, PeerEvent::Frame { link, frame, held });
+    }
+
+    /// The end that sends closes.
+    fn close_from(&mut self, generation: u64, cause: EndCause) {
+        let Some(way) = self.ways.get_mut(&generation).filter(|way| way.from_open) else {
+            return;
+        };
+        way.from_open = false;
+        way.ended.send_replace(true);
+        let (id, life) = (way.from, way.lives.0);
+        let link = Link {
+            peer: way.to,
+            lane: way.lane,
+            direction: Direction::Outbound,
+            generation,
+        };
+        self.ended(id, life, link, cause);
+        self.forget(generation);
+    }
+
+    /// The end that receives closes.
+    fn close_to(&mut self, generation: u64, cause: EndCause) {
+        let Some(way) = self.ways.get_mut(&generation).filter(|way| way.to_open) else {
+            return;
+        };
+        way.to_open = false;
+        let (id, life) = (way.to, way.lives.1);
+        let link = Link {
+            peer: way.from,
+            lane: way.lane,
+            direction: Direction::Inbound,
+            generation,
+        };
+        self.ended(id, life, link, cause);
+        self.forget(generation);
+    }
+
+    fn ended(&mut self, id: u64, life: u64, link: Link, cause: EndCause) {
+        let presence = self.presence.entry((id, link.peer)).or_default();
+        presence.ended_with_process &= cause.is_end_of_process() || cause == EndCause::Superseded;
+        let event = PeerEvent::Disconnected {
+            link,
+            cause,
+            dropped: 0,
+        };
+        self.notify(id, life, event);
+    }
+
+    /// Drops what is known of a connection that is closed at both ends.
+    fn forget(&mut self, generation: u64) {
+        let way = self.ways.get(&generation);
+        if way.is_some_and(|way| !way.from_open && !way.to_open) {
+            self.ways.remove(&generation);
+        }
+    }
+
+    fn notify(&self, id: u64, life: u64, event: PeerEvent) {
+        let seat = self.seats.get(&id).filter(|seat| seat.life == life);
+        if let Some(server) = seat.and_then(|seat| seat.server.as_ref()) {
+            server.peer_event(event);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Several whole servers that are one, each on a disk that loses what was not synced. Owns their
+//! comings and goings, and what must be true of them after each turn of any of them.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `mesh` | connections between servers: dialling, carrying, cuts, ends |
+//! | `life` | starts, ends and pauses of servers; what must be true of them |
+//! | `state` | what all tasks of a cluster share |
+//! | `mark` | rare situations |
+
+mod life;
+pub(crate) mod mark;
+mod mesh;
+mod state;
+
+pub(crate) use life::Power;
+pub(crate) use state::{Cluster, Setup};

@@ -1,0 +1,279 @@
+//! What the tasks of a cluster share: its servers, the connections between them, the cuts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use baton_consensus::{Member, Membership};
+use baton_peers::codec::{Frame, Lane};
+use baton_peers::handshake::{KnownMember, LocalServer};
+use baton_server::simulation::{MemberProgress, Mistake, SimulatedServer};
+use baton_tree::FormatLevel;
+use baton_wal::testing::FaultStorage;
+use baton_wal::{WalError, WalOptions};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::birth::{BORN_INDEX, write_birth};
+use crate::recorder::Recorder;
+use crate::standstill::Standstill;
+
+/// The cluster of all folders.
+pub(crate) const CLUSTER_ID: u64 = 7;
+
+/// How a cluster is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) seed: u64,
+    /// Ids are 1 to this.
+    pub(crate) servers: u64,
+    /// The least and the most milliseconds that a frame between servers takes.
+    pub(crate) latency_ms: (u64, u64),
+    /// The least and the most milliseconds that a sync takes.
+    pub(crate) sync_ms: (u64, u64),
+    /// By how much clocks may run fast or slow, in parts per million.
+    pub(crate) drift_ppm: u32,
+    /// What all servers do wrong.
+    pub(crate) mistake: Option<Mistake>,
+}
+
+/// One server, or the place for it.
+pub(super) struct Seat {
+    pub(super) disk: FaultStorage,
+    pub(super) server: Option<Arc<SimulatedServer>>,
+    /// Counts its processes. What an earlier one has begun goes no further.
+    pub(super) life: u64,
+    pub(super) local: LocalServer,
+    pub(super) process: Standstill,
+    pub(super) rate_ppm: u32,
+    pub(super) skew_ms: i64,
+    pub(super) stalled_until: Instant,
+    pub(super) progress: Option<MemberProgress>,
+    /// Whether the process was killed while its machine runs on, which refuses connections.
+    pub(super) refuses: bool,
+    /// Whether an operation of its disk was made to fail.
+    pub(super) disk_breaks: bool,
+    /// Whether the process ends with the next entries that it sends.
+    pub(super) ends_when_it_sends: bool,
+}
+
+/// A connection between two servers, which `from` has opened.
+pub(super) struct Way {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) lane: Lane,
+    /// Lives of both ends.
+    pub(super) lives: (u64, u64),
+    /// Whether the end that sends still believes in it, and the one that receives.
+    pub(super) from_open: bool,
+    pub(super) to_open: bool,
+    pub(super) queue: mpsc::UnboundedSender<(Instant, Frame)>,
+    pub(super) queued_bytes: usize,
+    pub(super) last_due: Instant,
+    /// Set when the end that sends has closed it.
+    pub(super) ended: watch::Sender<bool>,
+}
+
+/// What one server knows of another one's process.
+#[derive(Default)]
+pub(super) struct Presence {
+    pub(super) was_open: bool,
+    pub(super) ended_with_process: bool,
+}
+
+pub(super) struct State {
+    pub(super) setup: Setup,
+    pub(super) rng: fastrand::Rng,
+    pub(super) seats: BTreeMap<u64, Seat>,
+    /// By generation.
+    pub(super) ways: BTreeMap<u64, Way>,
+    pub(super) generations: u64,
+    /// Ways that carry nothing, with the number of cuts that cover each.
+    pub(super) cuts: BTreeMap<(u64, u64), u32>,
+    /// By who knows, and of whom.
+    pub(super) presence: BTreeMap<(u64, u64), Presence>,
+    /// The digest at each applied entry, and the first server that was there.
+    pub(super) digests: BTreeMap<u64, (u64, u64)>,
+    /// Who leads in each term.
+    pub(super) leaders: BTreeMap<u64, u64>,
+    /// Batches that were sent to a leader.
+    pub(super) forwarded: BTreeSet<(u64, u64, u64)>,
+    /// Whether nothing goes wrong any more.
+    pub(super) is_calm: bool,
+    /// Whether the run is over, and nobody dials or starts any more.
+    pub(super) is_over: bool,
+}
+
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) recorder: Recorder,
+    /// Notified at each end of a cut. Wakes in the order of waiting, which a `watch` does not.
+    pub(super) cut_changes: Notify,
+    /// Servers that have ended, for those who know of their clients.
+    pub(super) ends: mpsc::UnboundedSender<u64>,
+}
+
+/// Cheap to clone. See the module's page.
+#[derive(Clone)]
+pub(crate) struct Cluster(pub(super) Arc<Shared>);
+
+/// How every log here is kept: small segments.
+pub(super) fn wal_options() -> WalOptions {
+    WalOptions {
+        cluster_id: Some(CLUSTER_ID),
+        segment_bytes: 64 << 10,
+        extend_bytes: 16 << 10,
+        keep_snapshots: 2,
+    }
+}
+
+fn incarnation(id: u64) -> u128 {
+    0x1000 + u128::from(id)
+}
+
+impl Cluster {
+    /// A cluster whose members know each other, and of which none runs yet. The receiver is
+    /// notified of each server that has ended.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
+    pub(crate) fn new(
+        setup: Setup,
+        recorder: Recorder,
+    ) -> Result<(Self, mpsc::UnboundedReceiver<u64>), WalError> {
+        let mut rng = fastrand::Rng::with_seed(setup.seed ^ 0x00c1_0571);
+        let ids: Vec<u64> = (1..=setup.servers).collect();
+        let membership = Membership {
+            members: ids.iter().map(|id| member(*id)).collect(),
+            voters: ids.clone(),
+            ..Membership::default()
+        };
+        let known: Vec<KnownMember> = ids.iter().map(|id| known(*id)).collect();
+        let mut seats = BTreeMap::new();
+        for id in ids {
+            let disk = FaultStorage::new();
+            write_birth(&disk, wal_options(), &membership)?;
+            let level = u32::try_from(FormatLevel::NEWEST.number()).unwrap_or(u32::MAX);
+            let drift = i64::from(setup.drift_ppm);
+            let rate_ppm = u32::try_from(1_000_000 + rng.i64(-drift..=drift)).unwrap_or(1_000_000);
+            let seat = Seat {
+                disk,
+                server: None,
+                life: 0,
+                local: LocalServer {
+                    cluster: CLUSTER_ID,
+                    membership_index: BORN_INDEX,
+                    level,
+                    members: known.clone(),
+                    ..LocalServer::new(id, incarnation(id), 1)
+                },
+                process: Standstill::default(),
+                rate_ppm,
+                skew_ms: rng.i64(-2_000..=2_000),
+                stalled_until: Instant::now(),
+                progress: None,
+                refuses: false,
+                disk_breaks: false,
+                ends_when_it_sends: false,
+            };
+            seats.insert(id, seat);
+        }
+        let (ends, ended) = mpsc::unbounded_channel();
+        let shared = Shared {
+            state: Mutex::new(State {
+                setup,
+                rng,
+                seats,
+                ways: BTreeMap::new(),
+                generations: 0,
+                cuts: BTreeMap::new(),
+                presence: BTreeMap::new(),
+                digests: BTreeMap::new(),
+                leaders: BTreeMap::new(),
+                forwarded: BTreeSet::new(),
+                is_calm: false,
+                is_over: false,
+            }),
+            recorder,
+            cut_changes: Notify::new(),
+            ends,
+        };
+        Ok((Self(Arc::new(shared)), ended))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
+
+    /// Every server's id.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.state().seats.keys().copied().collect()
+    }
+
+    /// The server of this id, while it runs.
+    pub(crate) fn server(&self, id: u64) -> Option<Arc<SimulatedServer>> {
+        self.state().seats.get(&id)?.server.clone()
+    }
+
+    /// The server that has applied most.
+    pub(crate) fn newest(&self) -> Option<Arc<SimulatedServer>> {
+        let state = self.state();
+        let running = state.seats.values().filter(|seat| seat.server.is_some());
+        let newest = running.max_by_key(|seat| seat.progress.map(|at| at.applied));
+        newest?.server.clone()
+    }
+
+    /// The server that leads in the newest term, as the servers themselves see it.
+    pub(crate) fn leader(&self) -> Option<u64> {
+        let state = self.state();
+        let leads = |(id, seat): (&u64, &Seat)| {
+            let at = seat.progress.filter(|_| seat.server.is_some())?;
+            (at.role.leader == Some(*id)).then_some((at.role.term, *id))
+        };
+        state.seats.iter().filter_map(leads).max().map(|(_, id)| id)
+    }
+
+    /// The newest entry that any server has applied.
+    pub(crate) fn applied(&self) -> u64 {
+        let state = self.state();
+        let applied = state.digests.keys().next_back();
+        applied.copied().unwrap_or(0)
+    }
+}
+
+impl State {
+    /// Between the two, drawn.
+    pub(super) fn draw_ms(&mut self, (least, most): (u64, u64)) -> Duration {
+        Duration::from_millis(self.rng.u64(least..=most.max(least)))
+    }
+
+    pub(super) fn is_cut(&self, from: u64, to: u64) -> bool {
+        self.cuts.get(&(from, to)).is_some_and(|cuts| *cuts > 0)
+    }
+
+    /// Whether the process of this life runs.
+    pub(super) fn lives(&self, id: u64, life: u64) -> bool {
+        let seat = self.seats.get(&id);
+        seat.is_some_and(|seat| seat.life == life && seat.server.is_some())
+    }
+}
+
+fn member(id: u64) -> Member {
+    Member {
+        id,
+        incarnation: incarnation(id),
+        address: format!("p{id}:1"),
+    }
+}
+
+fn known(id: u64) -> KnownMember {
+    KnownMember {
+        id,
+        incarnation: incarnation(id),
+        acknowledged_index: 0,
+    }
+}

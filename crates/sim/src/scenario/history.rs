@@ -1,0 +1,347 @@
+//! Plain operations of many clients, as a history that must make sense: appends to a journal, sets
+//! and reads of registers, watches, ephemerals. For servers that are one, under sessions that move
+//! between them. What must hold of it is in `records`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_client::{CreateMode, Error, Session, Watch};
+use tokio::time::Instant;
+
+use super::Scenario;
+use super::records::{EPHEMERALS, JOURNAL, Kind, Outcome, REGISTERS, Records, register};
+use crate::stage::Stage;
+
+/// How many clients there are, and what each does.
+const CLIENTS: usize = 4;
+const ROUNDS: usize = 45;
+/// The most operations that a client sends at once.
+const BURST: u64 = 6;
+/// After everything is whole again, until everything must have come to rest.
+const REST_MS: u64 = 14_000;
+
+/// The scenario.
+#[must_use]
+pub fn history() -> Scenario {
+    let keeps = |path: &str| path == "/h" || path.starts_with("/h/");
+    let watches = |path: &str| path.starts_with("/h/");
+    Scenario {
+        watches,
+        ..Scenario::new("history", CLIENTS, |stage| Box::pin(play(stage))).keeps(keeps)
+    }
+}
+
+/// What one client remembers.
+struct Actor {
+    stage: Stage,
+    number: usize,
+    records: Arc<Mutex<Records>>,
+    tags: usize,
+    watches: Vec<Watched>,
+    /// The session and the birth of the ephemeral node that this client has.
+    ephemeral: Option<(i64, i64)>,
+}
+
+/// A watch on a register, and the version that it was set at.
+struct Watched {
+    session: i64,
+    register: usize,
+    version: i32,
+    watch: Watch,
+}
+
+async fn play(stage: Stage) {
+    for path in ["/h", JOURNAL, EPHEMERALS] {
+        stage.ensure(0, path).await;
+    }
+    for number in 0..REGISTERS {
+        stage.ensure(0, &register(number)).await;
+    }
+    let records = Arc::new(Mutex::new(Records::default()));
+    let act = |stage: Stage, number: usize| {
+        let actor = Actor {
+            stage,
+            number,
+            records: Arc::clone(&records),
+            tags: 0,
+            watches: Vec::new(),
+            ephemeral: None,
+        };
+        actor.act()
+    };
+    stage.crew(CLIENTS, act).await;
+    stage.calm();
+    stage.pause(REST_MS).await;
+    let records = records.lock().unwrap_or_else(PoisonError::into_inner);
+    records.judge(&stage);
+}
+
+/// What became of an operation.
+fn outcome<T>(result: &Result<T, Error>, applied: impl FnOnce(&T) -> (i64, i32)) -> Outcome {
+    match result {
+        Ok(value) => {
+            let (zxid, version) = applied(value);
+            Outcome::Applied { zxid, version }
+        }
+        Err(Error::Rejected { .. }) => Outcome::Refused,
+        Err(Error::NotSent { .. }) => Outcome::NotSent,
+        Err(_) => Outcome::Unknown,
+    }
+}
+
+impl Actor {
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn act(mut self) {
+        for _ in 0..ROUNDS {
+            let Ok(session) = self.stage.client(self.number).session().await else {
+                self.stage.pause(100).await;
+                continue;
+            };
+            match self.stage.below(100) {
+                0..55 => self.burst(&session).await,
+                55..70 => self.compare_and_set(&session).await,
+                70..80 => self.synced_read(&session).await,
+                80..88 => self.watch(&session).await,
+                _ => self.touch_ephemeral(&session).await,
+            }
+            if self.stage.below(3) == 0 {
+                self.stage.pause(self.stage.below(400)).await;
+            }
+        }
+        self.stage.calm();
+        self.stage.pause(REST_MS).await;
+        self.judge_watches().await;
+    }
+
+    fn tag(&mut self) -> String {
+        self.tags += 1;
+        format!("c{}.{}", self.number, self.tags)
+    }
+
+    /// Operations that are on their way at once.
+    async fn burst(&mut self, session: &Session) {
+        let mut appends = Vec::new();
+        let mut sets = Vec::new();
+        let mut reads = Vec::new();
+        for _ in 0..=self.stage.below(BURST) {
+            let tag = self.tag();
+            let asked = |kind| (self.number, session.id(), kind, tag.clone(), Instant::now());
+            let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+            match self.stage.below(10) {
+                0..6 => {
+                    let record = self.records().begin(asked(Kind::Append));
+                    let path = format!("{JOURNAL}/e-");
+                    let mode = CreateMode::PersistentSequential;
+                    appends.push((record, session.create(&path, tag.as_bytes(), mode)));
+                }
+                6..8 => {
+                    let record = self.records().begin(asked(Kind::Set(number)));
+                    let path = register(number);
+                    sets.push((record, session.set_data(&path, tag.as_bytes(), None)));
+                }
+                _ => {
+                    let record = self.records().begin(asked(Kind::Read(number)));
+                    reads.push((record, number, session.get_data(&register(number))));
+                }
+            }
+        }
+        for (record, pending) in appends {
+            let result = pending.await;
+            let outcome = outcome(&result, |created| (created.stat.czxid, 0));
+            self.records().end(record, outcome, None);
+        }
+        for (record, pending) in sets {
+            let result = pending.await;
+            let outcome = outcome(&result, |stat| (stat.mzxid, stat.version));
+            self.records().end(record, outcome, None);
+        }
+        for (record, number, pending) in reads {
+            let result = pending.await;
+            let outcome = outcome(&result, |data| (data.stat.mzxid, data.stat.version));
+            let seen = result.ok().map(|data| text(&data.data));
+            self.records().end(record, outcome, seen);
+            self.has_read(session, number, outcome).await;
+        }
+    }
+
+    async fn compare_and_set(&mut self, session: &Session) {
+        let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+        let Some(version) = self.read(session, number).await else {
+            return;
+        };
+        let tag = self.tag();
+        let now = Instant::now();
+        let asked = (
+            self.number,
+            session.id(),
+            Kind::Set(number),
+            tag.clone(),
+            now,
+        );
+        let record = self.records().begin(asked);
+        let set = session.set_data(&register(number), tag.as_bytes(), Some(version));
+        let result = set.await;
+        if let Ok(stat) = &result
+            && stat.version != version + 1
+        {
+            self.stage.fail(&format!(
+                "a set of version {version} made version {}",
+                stat.version
+            ));
+        }
+        let outcome = outcome(&result, |stat| (stat.mzxid, stat.version));
+        self.records().end(record, outcome, None);
+    }
+
+    async fn synced_read(&mut self, session: &Session) {
+        let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+        let path = register(number);
+        let tag = self.tag();
+        let now = Instant::now();
+        let asked = (
+            self.number,
+            session.id(),
+            Kind::SyncedRead(number),
+            tag,
+            now,
+        );
+        let record = self.records().begin(asked);
+        let (sync, read) = (session.sync(&path), session.get_data(&path));
+        let synced = sync.await.is_ok();
+        let result = read.await;
+        let outcome = match synced {
+            true => outcome(&result, |data| (data.stat.mzxid, data.stat.version)),
+            false => Outcome::Unknown,
+        };
+        let seen = result.ok().map(|data| text(&data.data));
+        self.records().end(record, outcome, seen);
+        self.has_read(session, number, outcome).await;
+    }
+
+    /// Reads a register; its version.
+    async fn read(&mut self, session: &Session, number: usize) -> Option<i32> {
+        let tag = self.tag();
+        let asked = (
+            self.number,
+            session.id(),
+            Kind::Read(number),
+            tag,
+            Instant::now(),
+        );
+        let record = self.records().begin(asked);
+        let result = session.get_data(&register(number)).await;
+        let outcome = outcome(&result, |data| (data.stat.mzxid, data.stat.version));
+        let seen = result.ok().map(|data| text(&data.data));
+        self.records().end(record, outcome, seen);
+        self.has_read(session, number, outcome).await;
+        match outcome {
+            Outcome::Applied { version, .. } => Some(version),
+            _ => None,
+        }
+    }
+
+    async fn watch(&mut self, session: &Session) {
+        let number = usize::try_from(self.stage.below(REGISTERS as u64)).unwrap_or(0);
+        if let Ok((data, watch)) = session.get_data_watch(&register(number)).await {
+            let version = data.stat.version;
+            self.has_read(session, number, Outcome::Applied { zxid: 0, version })
+                .await;
+            self.watches.push(Watched {
+                session: session.id(),
+                register: number,
+                version,
+                watch,
+            });
+        }
+    }
+
+    /// A read has shown this version: of each watch that was set at an older one, the event has
+    /// come before.
+    async fn has_read(&mut self, session: &Session, number: usize, outcome: Outcome) {
+        let Outcome::Applied { version, .. } = outcome else {
+            return;
+        };
+        let mut kept = Vec::new();
+        for mut watched in std::mem::take(&mut self.watches) {
+            if (watched.session, watched.register) != (session.id(), number) {
+                kept.push(watched);
+                continue;
+            }
+            let event = watched.watch.try_event();
+            let before = watched.version;
+            match event {
+                None if version > before => self.stage.fail(&format!(
+                    "client {} sees version {version} of register {number}, and no event of its watch at version \
+                     {before}",
+                    self.number
+                )),
+                None => kept.push(watched),
+                // It may have come after the read's answer.
+                Some(Ok(_)) => {
+                    let read = session.get_data(&register(number)).await;
+                    let now = read.map(|data| data.stat.version);
+                    self.stage.expect(!now.is_ok_and(|now| now <= before), || {
+                        format!(
+                            "client {} has an event of register {number}, which is at version {before} still",
+                            self.number
+                        )
+                    });
+                }
+                Some(Err(_)) => {}
+            }
+        }
+        self.watches = kept;
+    }
+
+    /// At rest: a watch has fired if and only if its register has changed.
+    async fn judge_watches(&mut self) {
+        let Ok(session) = self.stage.client(self.number).session().await else {
+            return;
+        };
+        for number in 0..REGISTERS {
+            let path = register(number);
+            let (sync, read) = (session.sync(&path), session.get_data(&path));
+            if sync.await.is_ok()
+                && let Ok(data) = read.await
+            {
+                let version = data.stat.version;
+                let outcome = Outcome::Applied { zxid: 0, version };
+                self.has_read(&session, number, outcome).await;
+            }
+        }
+    }
+
+    /// Makes, looks at or deletes this client's ephemeral node.
+    async fn touch_ephemeral(&mut self, session: &Session) {
+        let path = format!("{EPHEMERALS}/c{}", self.number);
+        let Some((owner, czxid)) = self.ephemeral.filter(|(owner, _)| *owner == session.id())
+        else {
+            let made = session.create(&path, b"", CreateMode::Ephemeral).await;
+            self.ephemeral = made.ok().map(|made| (session.id(), made.stat.czxid));
+            return;
+        };
+        if self.stage.below(3) == 0 {
+            self.ephemeral = None;
+            // One that may be there still goes with its session.
+            let _ = session.delete(&path, None).await;
+            return;
+        }
+        match session.exists(&path).await {
+            Ok(Some(stat)) if (stat.ephemeral_owner, stat.czxid) == (owner, czxid) => {}
+            Ok(seen) => {
+                self.ephemeral = None;
+                self.stage.fail(&format!(
+                    "client {} misses its ephemeral node of zxid {czxid}: {seen:?}",
+                    self.number
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn text(data: &[u8]) -> String {
+    String::from_utf8_lossy(data).into_owned()
+}

@@ -1,0 +1,23 @@
+//! Rare situations that runs must come to: a simulator that never reaches them proves nothing about
+//! them.
+
+use crate::cluster::mark;
+use crate::network;
+
+/// Every such situation.
+pub const MARKS: [&str; 14] = [
+    mark::TWO_LEADERS,
+    mark::LEADER_CHANGED,
+    mark::LEADER_CRASHED,
+    mark::LEADER_PAUSED,
+    mark::CRASH_IN_WRITE,
+    mark::BATCH_RESENT,
+    mark::DUPLICATE_DROPPED,
+    mark::GAP_REFUSED,
+    mark::OLD_ATTACHMENT,
+    mark::GONE,
+    mark::SILENT,
+    mark::REFUSED,
+    mark::TOO_MUCH_WAITS,
+    network::SESSION_MOVED,
+];

@@ -1,0 +1,209 @@
+//! One seed: servers, clients and faults, and what is true of every run when it is over.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use baton_client::{CreateMode, Error};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::bug::ServerBug;
+use super::faults;
+use super::swarm::Swarm;
+use crate::cluster::Cluster;
+use crate::network::Network;
+use crate::recorder::Recorder;
+use crate::run::{QUIET, SESSION_TIMEOUT, close, judge_closed, judge_open};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
+
+/// Servers that have no leader or no common state this long after everything is whole again never
+/// will.
+const REST_LIMIT: Duration = Duration::from_secs(10);
+/// How long a write and a sync may take then.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// A run that has not ended then will not end.
+const LIMIT: Duration = Duration::from_secs(7_200);
+
+/// What a run is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct ServersSettings {
+    /// What clients do.
+    pub scenario: Scenario,
+    /// Everything that happens follows from it.
+    pub seed: u64,
+    /// A mistake that the servers make on purpose.
+    pub bug: Option<ServerBug>,
+    /// Whether the transcript is kept.
+    pub is_recording: bool,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct ServersReport {
+    /// What must not have happened; empty for a good run.
+    pub failures: Vec<String>,
+    /// Rare situations that it came to.
+    pub marks: BTreeSet<&'static str>,
+    /// What happened, line by line; empty unless it was to be kept.
+    pub transcript: Vec<String>,
+    /// Entries of the log.
+    pub entries: u64,
+    /// Virtual time that passed.
+    pub elapsed: Duration,
+}
+
+/// Runs one seed, on the calling thread. The same settings give the same report.
+#[must_use]
+pub fn run(settings: &ServersSettings) -> ServersReport {
+    fastrand::seed(settings.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return broken(&error),
+    };
+    // The engine panics on what it does not expect, and that is a failure like any other.
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(settings))));
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        broken(&format!("a panic: {}", text.unwrap_or_default()))
+    })
+}
+
+fn broken(why: &dyn std::fmt::Display) -> ServersReport {
+    ServersReport {
+        failures: vec![why.to_string()],
+        ..ServersReport::default()
+    }
+}
+
+async fn play(settings: &ServersSettings) -> ServersReport {
+    let ServersSettings { scenario, seed, .. } = settings;
+    let start = Instant::now();
+    let swarm = Swarm::draw(*seed, settings.bug);
+    let recorder = Recorder::new(settings.is_recording);
+    recorder.note(|| format!("seed {seed}: {swarm:?}"));
+    let (cluster, mut ends) = match Cluster::new(swarm.setup.clone(), recorder.clone()) {
+        Ok(made) => made,
+        Err(error) => return broken(&error),
+    };
+    let network = Network::of_cluster(*seed, cluster.clone(), scenario.clients, SESSION_TIMEOUT);
+    let stage = Stage::new(
+        network.clone(),
+        scenario.clients,
+        SESSION_TIMEOUT,
+        *seed,
+        Vec::new(),
+    );
+    let stage = match stage {
+        Ok(stage) => stage,
+        Err(error) => return broken(&error),
+    };
+    for id in cluster.ids() {
+        cluster.start(id);
+    }
+    let mut around = JoinSet::new();
+    {
+        let (network, cluster, swarm) = (network.clone(), cluster.clone(), swarm.clone());
+        let clients = scenario.clients;
+        around.spawn(async move {
+            faults::strike(network.clone(), cluster, clients, &swarm).await;
+            network.heal();
+        });
+    }
+    {
+        let network = network.clone();
+        around.spawn(async move {
+            while let Some(id) = ends.recv().await {
+                network.server_ended(id);
+            }
+        });
+    }
+    let whole = async {
+        (scenario.play)(stage.clone()).await;
+        network.heal();
+        come_to_rest(&cluster, &stage).await;
+        tokio::time::sleep(QUIET).await;
+        judge_open(scenario, &stage);
+        judge_owners(&stage);
+        if let Some(check) = scenario.afterwards {
+            check(&stage);
+        }
+        for client in stage.clients() {
+            close(&stage, client).await;
+        }
+        tokio::time::sleep(QUIET).await;
+        judge_closed(&stage);
+        if let Some(unrest) = cluster.unrest() {
+            stage.fail(&format!("the servers are not at rest at the end: {unrest}"));
+        }
+    };
+    tokio::select! {
+        biased;
+        () = whole => {}
+        () = network.endless() => stage.fail("it does not end: clients and servers do not stop sending"),
+        () = tokio::time::sleep(LIMIT) => stage.fail("it does not end: hours have passed"),
+    }
+    around.abort_all();
+    let report = ServersReport {
+        failures: recorder.failures(),
+        marks: recorder.marks(),
+        transcript: recorder.transcript(),
+        entries: cluster.applied(),
+        elapsed: start.elapsed(),
+    };
+    network.shut();
+    report
+}
+
+/// Everything is whole again: one server leads, all are at one entry, and each takes a write and a
+/// sync.
+async fn come_to_rest(cluster: &Cluster, stage: &Stage) {
+    let limit = Instant::now() + REST_LIMIT;
+    while let Some(unrest) = cluster.unrest() {
+        if Instant::now() >= limit {
+            return stage.fail(&format!("the servers do not come to rest: {unrest}"));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for id in cluster.ids() {
+        match tokio::time::timeout(WRITE_LIMIT, write_through(stage, id)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => stage.fail(&format!("a write through server {id} fails: {error}")),
+            Err(_) => stage.fail(&format!("a write through server {id} has no answer")),
+        }
+    }
+}
+
+/// A write and a sync by a client of this server.
+async fn write_through(stage: &Stage, id: u64) -> Result<(), String> {
+    let client = stage.client_of(id).map_err(|error| error.to_string())?;
+    let session = client.session().await.map_err(|error| error.to_string())?;
+    let path = format!("/rest-{id}");
+    let said = |error: Error| error.to_string();
+    let made = session.create(&path, b"", CreateMode::Ephemeral);
+    made.await.map_err(said)?;
+    session.sync(&path).await.map_err(said)?;
+    session.get_data(&path).await.map_err(said)?;
+    let closed = client.close(Duration::from_secs(2)).await;
+    closed.map_err(|error| error.to_string())
+}
+
+/// Each ephemeral node has its session.
+fn judge_owners(stage: &Stage) {
+    for server in stage.network().servers() {
+        let sessions = server.sessions();
+        for (path, stat) in server.nodes() {
+            let owner = stat.ephemeral_owner;
+            // Containers and nodes with a time to live are marked by the top byte.
+            if owner > 0 && !sessions.contains(&owner) {
+                stage.fail(&format!("{path} outlives its session 0x{owner:x}"));
+            }
+        }
+    }
+}
