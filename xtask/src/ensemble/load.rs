@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_client::{Config, CreateMode, Error, Session, Stat};
+use baton_client::{Config, CreateMode, Error, ErrorCode, Session, Stat};
 use baton_testkit::TestServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -75,14 +75,12 @@ impl Round {
     /// Makes the znodes.
     pub(super) async fn make(name: &str, client: &Client) -> Result<Self> {
         let round = Self(name.into());
-        let create = |path: String| {
-            let session = &client.session;
-            async move { session.create(&path, b"", CreateMode::Persistent).await }
-        };
-        create(name.to_owned()).await?;
-        create(round.queue()).await?;
-        for register in 0..REGISTERS {
-            create(round.register(register)).await?;
+        let registers = (0..REGISTERS).map(|register| round.register(register));
+        for path in [name.to_owned(), round.queue()]
+            .into_iter()
+            .chain(registers)
+        {
+            timeout(PATIENCE, ensure(&client.session, &path)).await??;
         }
         Ok(round)
     }
@@ -140,6 +138,31 @@ impl Round {
         }
         Ok(ending)
     }
+}
+
+/// Makes a znode, however often the connection is lost meanwhile.
+async fn ensure(session: &Session, path: &str) -> std::result::Result<(), Error> {
+    loop {
+        match session.create(path, b"", CreateMode::Persistent).await {
+            Err(error) if is_lost(&error) => {}
+            // It was made by an attempt whose answer was lost.
+            Err(error) if error.code() == Some(ErrorCode::NodeExists) => return Ok(()),
+            outcome => return outcome.map(|_| ()),
+        }
+    }
+}
+
+/// Shows a client everything that was acknowledged before.
+pub(super) async fn catch_up(client: &Client) -> Result<()> {
+    let catch_up = async {
+        loop {
+            match client.session.sync("/").await {
+                Err(error) if is_lost(&error) => {}
+                outcome => return outcome,
+            }
+        }
+    };
+    Ok(timeout(PATIENCE, catch_up).await??)
 }
 
 /// Whether an operation has no answer, for which the server is not to blame.

@@ -3,7 +3,8 @@
 //!
 //! Clients record what they ask for and what they receive. After each run every history is checked
 //! against what each server shows, and at the end `baton wal verify` checks each data folder.
-//! `docs/project/ensembles.md` says what each trial is for.
+//! `docs/project/ensembles.md` says what each trial is for. Short forms of all of them run as
+//! tests.
 //!
 //! | module | owns |
 //! |---|---|
@@ -28,6 +29,9 @@ mod history;
 mod load;
 mod lock;
 mod stage;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -60,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Servers::Baton)]
     servers: Servers,
     /// For how long a server is paused or cut off, at least and at most, in milliseconds.
-    #[arg(long, value_name = "FROM,TO", num_args = 2, value_delimiter = ',', default_values_t = [3_000, 20_000])]
+    #[arg(long, value_name = "FROM,TO", value_delimiter = ',', default_values_t = [3_000, 20_000])]
     pause: Vec<u64>,
     /// Fail where a gap is longer than its bound.
     #[arg(long)]

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::checker;
 use super::gaps::{self, Fault, Spread};
 use super::history::Operation;
-use super::load::{Client, Load, Round, RunClock};
+use super::load::{self, Client, Load, Round, RunClock};
 use crate::{Result, command};
 
 pub(super) const SERVERS: usize = 3;
@@ -200,7 +200,7 @@ impl Stage {
         let round = Round::make(&format!("/round-{}", self.rounds), maker).await?;
         // Otherwise a client could write below a znode that its server does not show yet.
         for client in &self.clients {
-            client.session.sync("/").await?;
+            load::catch_up(client).await?;
         }
         let load = Load::start(&self.clients, &round, self.clock, self.settings.rate);
         let running = Running {

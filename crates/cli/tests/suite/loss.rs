@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use baton_testkit::{Proxy, ServerOptions, Target, TestServer, Variant, inspect};
+use baton_testkit::{Ensemble, Proxy, ServerOptions, Target, TestServer, Variant, inspect};
 
 use crate::common::{Home, number_in, runs, signal, until};
 
@@ -242,14 +242,11 @@ fn h85_the_local_server_killed_under_a_holder_is_started_again() {
     assert_eq!(holder.end().code, 5);
 }
 
-/// With BATON_TEST_TARGET=zookeeper only: Baton's server stands alone.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
-    if Target::from_env().unwrap() != Target::ZooKeeper {
-        return;
-    }
+/// One of three, as an index after the leader's, is killed in mid-run.
+async fn cost_no_lock(after_the_leader: usize) {
     let home = Home::new();
-    let mut ensemble = baton_testkit::Ensemble::start(Target::ZooKeeper, 3)
+    let target = Target::from_env().unwrap();
+    let mut ensemble = Ensemble::start_processes(target, 3, ServerOptions::default())
         .await
         .unwrap();
     let servers = ensemble.connect_string();
@@ -266,8 +263,8 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
         UNTIL_DONE,
     ]);
     let worker = number_in(&home.path("worker"));
-    let leader = ensemble.leader().await.unwrap();
-    ensemble.servers_mut()[(leader + 1) % 3].kill();
+    let leader = ensemble.wait_leader().await.unwrap();
+    ensemble.servers_mut()[(leader + after_the_leader) % 3].kill();
     let busy = home.run(&[
         "lock",
         "-n",
@@ -295,6 +292,16 @@ async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
         "true",
     ]);
     assert_eq!(free.code, 0, "{free:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_of_three_killed_in_mid_run_costs_no_lock() {
+    cost_no_lock(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_of_three_killed_in_mid_run_costs_no_lock() {
+    cost_no_lock(0).await;
 }
 
 /// Loses what is held while `baton` is stopped and its command ends by itself: the exit code must

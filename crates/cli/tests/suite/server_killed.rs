@@ -1,6 +1,6 @@
 //! `kill -9` of the server in mid-run: no acknowledged write is lost or done twice, no lock is lost
 //! within its session's timeout, and the wait queue stays in order. On `baton serve`, or with
-//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper; one test on three of them, whatever the target.
+//! BATON_TEST_TARGET=zookeeper on Apache ZooKeeper; one test on three of each, whatever the target.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -313,18 +313,32 @@ async fn no_lock_is_lost_and_the_wait_queue_stays_in_order() {
     queue.passes_on().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
-    if !zookeeper_or_skip() {
-        return;
-    }
-    let mut ensemble = Ensemble::start(Target::ZooKeeper, 3).await.unwrap();
-    let leader = ensemble.leader().await.unwrap();
+async fn lose_no_lock_with_the_leader(mut ensemble: Ensemble) {
+    let leader = ensemble.wait_leader().await.unwrap();
     let survivor = ensemble.servers()[(leader + 1) % 3].addr();
-    // The testkit's ensembles may take 20 s to elect another leader.
+    // The testkit's ZooKeepers may take 20 s to elect another leader.
     let queue = WaitQueue::form(ensemble.connect_string(), survivor, "50s").await;
     ensemble.servers_mut()[leader].kill();
     queue.goes_on(200).await;
     queue.holder.signal("TERM");
     queue.passes_on().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_is_lost_when_the_leader_of_three_zookeepers_is_killed() {
+    if !zookeeper_or_skip() {
+        return;
+    }
+    let ensemble = Ensemble::start(Target::ZooKeeper, 3).await.unwrap();
+    lose_no_lock_with_the_leader(ensemble).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_is_lost_when_the_leader_of_three_batons_is_killed() {
+    let options = ServerOptions {
+        has_wires: false,
+        ..ServerOptions::default()
+    };
+    let ensemble = Ensemble::start_processes(Target::Baton, 3, options).await;
+    lose_no_lock_with_the_leader(ensemble.unwrap()).await;
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use baton_proto::{Acl, Create, CreateMode, Request};
 use baton_testkit::{
-    Ensemble, LaunchError, RawClient, ServerOptions, Target, TestServer, baton_binary, inspect,
-    skip, zookeeper_or_skip,
+    Direction, Ensemble, LaunchError, RawClient, ServerOptions, Target, TestServer, baton_binary,
+    inspect, skip, zookeeper_or_skip,
 };
 
 const SESSION: Duration = Duration::from_secs(10);
@@ -80,20 +80,77 @@ async fn zookeeper_keeps_data_over_a_kill() {
     assert_eq!(server.pid(), None);
 }
 
+async fn another_leads_after_a_kill(mut ensemble: Ensemble) {
+    let leader = ensemble.leader().await.unwrap();
+    ensemble.servers_mut()[leader].kill();
+    assert!(!ensemble.servers()[leader].runs());
+    let next = ensemble.wait_leader().await.unwrap();
+    assert_ne!(leader, next);
+    ensemble.servers_mut()[leader].restart().await.unwrap();
+    ensemble.wait_leader().await.unwrap();
+}
+
 #[tokio::test]
-async fn an_ensemble_elects_another_leader() {
+async fn another_zookeeper_leads_after_a_kill() {
     if !zookeeper_or_skip() {
         return;
     }
-    let mut ensemble = Ensemble::start(Target::ZooKeeper, 3).await.unwrap();
-    let leader = ensemble.leader().await.unwrap();
-    ensemble.servers_mut()[leader].kill();
-    let next = loop {
-        if let Some(next) = ensemble.leader().await {
-            break next;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let ensemble = Ensemble::start(Target::ZooKeeper, 3).await.unwrap();
+    another_leads_after_a_kill(ensemble).await;
+}
+
+#[tokio::test]
+async fn another_embedded_baton_leads_after_a_kill() {
+    let ensemble = Ensemble::start(Target::Baton, 3).await.unwrap();
+    another_leads_after_a_kill(ensemble).await;
+}
+
+#[tokio::test]
+async fn another_baton_process_leads_after_a_kill() {
+    if let Err(error) = baton_binary() {
+        skip("baton", &error.to_string());
+        return;
+    }
+    let options = ServerOptions {
+        has_wires: false,
+        ..ServerOptions::default()
     };
-    assert_ne!(leader, next);
-    ensemble.servers_mut()[leader].restart().await.unwrap();
+    let ensemble = Ensemble::start_processes(Target::Baton, 3, options)
+        .await
+        .unwrap();
+    another_leads_after_a_kill(ensemble).await;
+}
+
+/// Waits until a server other than `index` leads.
+async fn await_leader_but(ensemble: &Ensemble, index: usize) {
+    let others = || ensemble.servers().iter().enumerate();
+    loop {
+        for (_, server) in others().filter(|(other, _)| *other != index) {
+            let mode = inspect::srvr(server.addr(), "Mode").await;
+            if mode.unwrap().as_deref() == Some("leader") {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn r07_a_leader_that_is_cut_off_either_way_is_replaced_and_comes_back() {
+    let ensemble = Ensemble::start(Target::Baton, 3).await.unwrap();
+    for cut in [
+        &Direction::BOTH[..],
+        &[Direction::Outgoing],
+        &[Direction::Incoming],
+    ] {
+        let leader = ensemble.wait_leader().await.unwrap();
+        for direction in cut {
+            ensemble.set_cut_one_way(leader, *direction, true);
+        }
+        await_leader_but(&ensemble, leader).await;
+        for direction in cut {
+            ensemble.set_cut_one_way(leader, *direction, false);
+        }
+    }
+    ensemble.wait_leader().await.unwrap();
 }
