@@ -58,7 +58,7 @@ const MOST_TICKS: u32 = 2;
 /// one (R08).
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 /// How often the other servers' handshakes are given the newest state.
-const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a server that stops gracefully waits for another leader and for the last answers, and
 /// how often it looks.
 const STOP_LIMIT: Duration = Duration::from_millis(500);

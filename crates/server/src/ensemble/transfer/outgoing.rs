@@ -63,7 +63,7 @@ impl SendFailure {
     }
 
     /// Whether an attempt at once would most likely end alike, after much work.
-    fn wants_pause(&self) -> bool {
+    pub(crate) fn wants_pause(&self) -> bool {
         match self {
             Self::Disconnected => false,
             Self::Rejected(reason) => !matches!(

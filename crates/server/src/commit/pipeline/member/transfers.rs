@@ -66,11 +66,12 @@ impl CommitPipeline {
             match ended.outcome {
                 Ok(()) => tracing::info!(to, index, "another server has received a snapshot"),
                 Err(failure) => {
-                    tracing::warn!(
-                        to,
-                        index,
-                        "a snapshot did not reach another server: {failure}"
-                    );
+                    // What is tried again at once can end alike many times in a second.
+                    if failure.wants_pause() {
+                        tracing::warn!(to, index, %failure, "a snapshot did not reach another server");
+                    } else {
+                        tracing::debug!(to, index, %failure, "a snapshot did not reach another server");
+                    }
                     if failure.wants_fresh() {
                         self.snapshots.request();
                     }
