@@ -132,6 +132,9 @@ pub struct EnsembleOptions {
     /// Length of one consensus tick: a leader sends a heartbeat every 2 ticks, and a follower
     /// starts an election after 18 to 28 ticks without one. Default: 25 ms.
     pub tick: Duration,
+    /// Whether a server that has no leader answers clients that ask for read-only mode. Default:
+    /// no.
+    pub read_only_mode: bool,
 }
 
 impl EnsembleOptions {
@@ -214,6 +217,7 @@ impl Default for EnsembleOptions {
             listen: None,
             allow_plain_peers: false,
             tick: Duration::from_millis(25),
+            read_only_mode: false,
         }
     }
 }

@@ -106,9 +106,7 @@ mod tests {
         assert!(work.is_empty());
         let ensemble = EnsembleOptions {
             servers: BTreeMap::from([(1, "localhost:1".to_owned())]),
-            listen: None,
-            allow_plain_peers: false,
-            tick: Duration::from_millis(25),
+            ..EnsembleOptions::default()
         };
         let status = EnsembleStatus::new(1, &ensemble);
         Arc::get_mut(&mut state).unwrap().ensemble = Some(Mutex::new(status));

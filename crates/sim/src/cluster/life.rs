@@ -73,9 +73,8 @@ impl Cluster {
                 server_id: u8::try_from(id).unwrap_or(u8::MAX),
                 ensemble: Some(EnsembleOptions {
                     servers,
-                    listen: None,
-                    allow_plain_peers: false,
                     tick: TICK,
+                    ..EnsembleOptions::default()
                 }),
                 ..Options::default()
             };

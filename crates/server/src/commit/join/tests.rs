@@ -61,9 +61,7 @@ impl Site {
             server_id: u8::try_from(id).unwrap(),
             ensemble: Some(EnsembleOptions {
                 servers: self.servers.clone(),
-                listen: None,
-                allow_plain_peers: false,
-                tick: Duration::from_millis(25),
+                ..EnsembleOptions::default()
             }),
             ..Options::default()
         }

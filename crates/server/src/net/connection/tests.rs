@@ -29,9 +29,7 @@ impl Stage {
         let mut state = crate::state::tests::state(Options::default());
         let options = EnsembleOptions {
             servers: BTreeMap::from([(1, "localhost:1".to_owned())]),
-            listen: None,
-            allow_plain_peers: false,
-            tick: Duration::from_millis(25),
+            ..EnsembleOptions::default()
         };
         let status = EnsembleStatus::new(1, &options);
         Arc::get_mut(&mut state).unwrap().ensemble = Some(Mutex::new(status));
