@@ -120,9 +120,21 @@ pub struct Options {
 /// Settings of a server that is one of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnsembleOptions {
-    /// Every voter by its id, with the address `HOST:PORT` at which the others reach it.
+    /// Every server by its id, with the address `HOST:PORT` at which the others reach it.
     /// [`Options::server_id`] is among them.
     pub servers: BTreeMap<u64, String>,
+    /// The ids in [`EnsembleOptions::servers`] of observers: they receive every write and serve
+    /// clients, but do not vote. Default: none.
+    pub observers: BTreeSet<u64>,
+    /// The address for clients of each server, as `/zookeeper/config` shows it behind the
+    /// semicolon: `HOST:PORT`. Default: none, and the servers are shown without one.
+    pub clients: BTreeMap<u64, String>,
+    /// The election port of each server, which only `/zookeeper/config` shows: Baton's servers use
+    /// one port. Default: the port of [`EnsembleOptions::servers`].
+    pub election_ports: BTreeMap<u64, u16>,
+    /// Whether clients with the permission may change the members with `reconfig`; the setting of
+    /// the server that leads counts. Default: no.
+    pub reconfig: bool,
     /// The address `HOST:PORT` on which this server listens for the others; the host `*` is every
     /// address. Default: its own address in [`EnsembleOptions::servers`].
     pub listen: Option<String>,
@@ -214,6 +226,10 @@ impl Default for EnsembleOptions {
     fn default() -> Self {
         Self {
             servers: BTreeMap::new(),
+            observers: BTreeSet::new(),
+            clients: BTreeMap::new(),
+            election_ports: BTreeMap::new(),
+            reconfig: false,
             listen: None,
             allow_plain_peers: false,
             tick: Duration::from_millis(25),
