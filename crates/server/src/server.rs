@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use baton_peers::net::Peers;
 use baton_tree::Tree;
 use baton_wal::{DirStorage, FolderError, MemoryStorage, Storage, WalOptions};
 use parking_lot::{Mutex, RwLock};
@@ -130,17 +131,16 @@ impl Server {
         }
         let (started, outcome) = tokio::sync::oneshot::channel();
         let (end, ended) = watch::channel(None);
-        let runtime = tokio::runtime::Handle::current();
         let cancelled = StopWhenCancelled(Arc::default());
         let stop = Arc::clone(&cancelled.0);
         let core = std::thread::Builder::new()
             .name("baton-core".to_owned())
-            .spawn(move || {
-                let begin = || match &options.ensemble {
-                    None => prepare(options, storage, ServerTime::new(), &starting),
-                    Some(_) => prepare_member(options, storage, &runtime, &starting, &stop),
-                };
-                core_thread(begin(), started, &end);
+            .spawn(move || match &options.ensemble {
+                None => {
+                    let begun = prepare(options, storage, ServerTime::new(), &starting);
+                    core_thread(begun, started, &end);
+                }
+                Some(_) => member_thread(options, storage, &starting, &stop, started, &end),
             })?;
         let state = match outcome.await {
             Ok(outcome) => outcome?,
@@ -357,6 +357,37 @@ fn core_thread(
     end.send_replace(Some(outcome));
 }
 
+/// The life of the core's thread of a server of an ensemble. What servers say to one another has a
+/// thread of its own, so that no load of clients delays a heartbeat.
+fn member_thread(
+    options: Options,
+    storage: Arc<dyn Storage>,
+    starting: &Starting,
+    stop: &AtomicBool,
+    started: tokio::sync::oneshot::Sender<Result<Arc<ServerState>, StartError>>,
+    end: &watch::Sender<Ended>,
+) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("baton-peers")
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return core_thread(Err(error.into()), started, end),
+    };
+    let begun = prepare_member(options, storage, runtime.handle(), starting, stop);
+    let (begun, peers) = match begun {
+        Ok((state, core, peers)) => (Ok((state, core)), Some(peers)),
+        Err(error) => (Err(error), None),
+    };
+    core_thread(begun, started, end);
+    // The core has ended, so nobody else has them: they send what waits.
+    if let Some(peers) = peers.and_then(Arc::into_inner) {
+        runtime.block_on(peers.stop());
+    }
+}
+
 /// Closes the inbox and the connections when the core has ended, for whatever reason.
 struct CloseAtEnd<'a>(&'a ServerState);
 
@@ -399,7 +430,7 @@ fn prepare_member(
     runtime: &tokio::runtime::Handle,
     starting: &Starting,
     stop: &AtomicBool,
-) -> Result<(Arc<ServerState>, CommitPipeline), StartError> {
+) -> Result<(Arc<ServerState>, CommitPipeline, Arc<Peers>), StartError> {
     let time = ServerTime::new();
     let started = time.now();
     let joined = join::join(storage, &options, runtime, starting, stop)?;
@@ -411,8 +442,9 @@ fn prepare_member(
     let state = state_of(options, begun.tree, time, begun.snapshot);
     let mut run = [0; 8];
     getrandom::fill(&mut run).map_err(std::io::Error::other)?;
+    let peers = Arc::new(joined.peers);
     let links = Links {
-        wire: Arc::new(joined.peers),
+        wire: Arc::<Peers>::clone(&peers),
         events: joined.events,
         bootstrap: Some(joined.bootstrap),
         peer_log: joined.peer_log,
@@ -427,7 +459,7 @@ fn prepare_member(
         links,
     )?;
     count_start(&state, starting, started, recovered, after_snapshot);
-    Ok((state, core))
+    Ok((state, core, peers))
 }
 
 /// What the core and the sockets of a server share, with this tree. `snapshot` is the zxid of the

@@ -8,6 +8,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `throughput` | operations a second of three servers and their cost, beside Apache ZooKeeper |
 //! | `figures` | fail-over of Baton beside Apache ZooKeeper, for the page |
 //! | `faults` | servers that are killed, paused, cut off and restarted under load |
 //! | `folders` | servers that are started with an empty folder, or an older one |
@@ -29,6 +30,7 @@ mod history;
 mod load;
 mod lock;
 mod stage;
+mod throughput;
 
 #[cfg(test)]
 mod tests;
@@ -45,7 +47,7 @@ use crate::{Result, table};
 /// Kill, pause, cut off and restart three servers under load, and check what clients saw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Do only these trials [default: all but figures].
+    /// Do only these trials [default: all but figures and throughput].
     #[arg(value_enum)]
     trials: Vec<Trial>,
     /// Runs of each trial.
@@ -66,6 +68,12 @@ pub(crate) struct Args {
     /// For how long a server is paused or cut off, at least and at most, in milliseconds.
     #[arg(long, value_name = "FROM,TO", value_delimiter = ',', default_values_t = [3_000, 20_000])]
     pause: Vec<u64>,
+    /// Of throughput: times that everything is measured.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// Of throughput: seconds that each workload is measured.
+    #[arg(long, value_name = "S", default_value_t = 4)]
+    window: u64,
     /// Fail where a gap is longer than its bound.
     #[arg(long)]
     check: bool,
@@ -103,9 +111,11 @@ enum Trial {
     OlderFolder,
     /// Fail-over beside Apache ZooKeeper, for docs/benchmarks.md.
     Figures,
+    /// Operations a second and their cost beside Apache ZooKeeper, for docs/benchmarks.md.
+    Throughput,
 }
 
-/// All but the figures. Those that only Baton can take part in come last.
+/// All but what is taken for the page. Those that only Baton can take part in come last.
 const ALL: [Trial; 9] = [
     Trial::KillLeader,
     Trial::PauseLeader,
@@ -153,7 +163,9 @@ impl Trial {
             Self::LockHandedOn => lock::handed_on(settings).await,
             Self::WipedFolder => folders::wiped_folder(settings).await,
             Self::OlderFolder => folders::older_folder(settings).await,
-            Self::Figures => Err("the figures are no single trial".into()),
+            Self::Figures | Self::Throughput => {
+                Err("what is taken for the page is no trial".into())
+            }
         }
     }
 }
@@ -188,6 +200,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let name = trial.name();
         if trial == Trial::Figures {
             runtime.block_on(figures::take(&settings, args.print))?;
+            continue;
+        }
+        if trial == Trial::Throughput {
+            let (baton, rounds, seconds) = (settings.baton()?, args.rounds, args.window);
+            let taken = throughput::take(&baton, rounds, seconds, args.print);
+            runtime.block_on(taken)?;
             continue;
         }
         if target == Target::ZooKeeper && trial.is_for_baton_only() {

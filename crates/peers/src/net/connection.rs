@@ -1,30 +1,25 @@
 //! One connection after its handshake: a reader task and a writer task, until one of them ends, a
 //! newer connection takes the place, or the transport stops.
 
-use std::collections::VecDeque;
-use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, oneshot};
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
-use crate::codec::{Alive, Bye, Frame, FrameError, FrameType, Pieces, Stage, take_frame};
+use crate::codec::{Bye, Frame, FrameError, FrameType, Stage, take_frame};
 use crate::net::counters::add;
-use crate::net::events::{Direction, EndCause, Link};
+use crate::net::events::{Direction, EndCause};
 use crate::net::exchange::Opened;
 use crate::net::peer::{Established, Peer};
 use crate::net::shared::Shared;
+use crate::net::writer::{LinkState, Writer};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
-/// Bytes of frames that are encoded before they are written, about.
-const WRITE_BYTES: usize = 1 << 20;
-/// Pieces of one write.
-const WRITE_PIECES: usize = 64;
 
 /// A task that does not outlive its owner.
 struct Task(JoinHandle<EndCause>);
@@ -48,16 +43,6 @@ impl Drop for Task {
     }
 }
 
-/// What the reader and the writer of one connection share.
-struct LinkState {
-    shared: Arc<Shared>,
-    peer: Arc<Peer>,
-    link: Link,
-    wake: Arc<Notify>,
-    /// The number of the newest sign of life that was not answered; 0 for none.
-    to_echo: AtomicU64,
-}
-
 /// Runs a connection until it has ended. `is_wanted` is asked once the connection is registered.
 pub(crate) async fn run<S>(
     shared: &Arc<Shared>,
@@ -70,7 +55,7 @@ pub(crate) async fn run<S>(
 {
     let hello = opened.hello.clone();
     let established = peer.connected(direction, opened.hello, opened.clock_offset_ms);
-    let Some(Established { link, end, wake }) = established else {
+    let Some(Established { link, end, writer }) = established else {
         return;
     };
     // The membership or the list may have changed during the handshake: whoever changes them ends
@@ -83,13 +68,13 @@ pub(crate) async fn run<S>(
         shared: Arc::clone(shared),
         peer: Arc::clone(peer),
         link,
-        wake,
+        writer,
         to_echo: AtomicU64::new(0),
     });
     let (read_half, write_half) = tokio::io::split(opened.stream);
     let (say_bye, bye) = oneshot::channel();
     let mut reader = Task::spawn(read(Arc::clone(&state), read_half, opened.buffer));
-    let mut writer = Task::spawn(write(state, write_half, bye));
+    let mut writer = Task::spawn(Writer::new(state, write_half).run(bye));
     let (cause, last_words) = tokio::select! {
         biased;
         cause = reader.end() => {
@@ -171,7 +156,7 @@ async fn receive(
         Frame::Alive(alive) => {
             if alive.stamp != 0 {
                 state.to_echo.store(alive.stamp, Relaxed);
-                state.wake.notify_one();
+                state.writer.wake();
             }
             if alive.echo != 0 {
                 let passed = state.shared.now_us().saturating_sub(alive.echo);
@@ -212,112 +197,4 @@ fn check(state: &LinkState, own_id: u64, kind: FrameType, frame: &Frame) -> Resu
         }
         _ => Ok(()),
     }
-}
-
-async fn write<W>(state: Arc<LinkState>, mut writer: W, mut bye: oneshot::Receiver<Bye>) -> EndCause
-where
-    W: AsyncWrite + Unpin,
-{
-    let mut alive = interval(state.shared.options.timing.alive_interval);
-    alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut pieces = Pieces::new();
-    loop {
-        // Released when it is dropped, also with the whole task.
-        let queued = encode_queued(&state, &mut pieces);
-        if pieces.is_empty() {
-            tokio::select! {
-                biased;
-                last_words = &mut bye => {
-                    let Ok(last_words) = last_words else {
-                        return EndCause::Superseded;
-                    };
-                    let queued = encode_queued(&state, &mut pieces);
-                    encode(&mut pieces, &Frame::Bye(last_words));
-                    let outcome = write_all(&state, &mut writer, pieces.take()).await;
-                    drop(queued);
-                    let _ = writer.shutdown().await;
-                    return outcome.err().map_or(EndCause::Ended(last_words), EndCause::from);
-                }
-                () = state.wake.notified() => continue,
-                _ = alive.tick() => {
-                    let stamp = state.shared.now_us();
-                    encode(&mut pieces, &Frame::Alive(Alive { stamp, echo: 0 }));
-                }
-            }
-        }
-        let outcome = write_all(&state, &mut writer, pieces.take()).await;
-        drop(queued);
-        if let Err(error) = outcome {
-            return error.into();
-        }
-    }
-}
-
-/// Bytes of frames that were taken out of a queue and still count for its limit.
-struct Queued<'a> {
-    state: &'a LinkState,
-    bytes: usize,
-}
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.state.peer.release(self.state.link.lane, self.bytes);
-    }
-}
-
-/// Encodes what waits: an answer to a sign of life, and frames.
-fn encode_queued<'a>(state: &'a LinkState, pieces: &mut Pieces) -> Queued<'a> {
-    let mut queued = Queued { state, bytes: 0 };
-    let echo = state.to_echo.swap(0, Relaxed);
-    if echo != 0 {
-        encode(pieces, &Frame::Alive(Alive { stamp: 0, echo }));
-    }
-    if state.link.direction == Direction::Inbound {
-        return queued;
-    }
-    let outbound = state.peer.outbound(state.link.lane);
-    for (frame, bytes) in outbound.take(state.link.generation, WRITE_BYTES) {
-        queued.bytes += bytes;
-        if encode(pieces, &frame) {
-            add(&state.peer.counters.frames_out, 1);
-        } else {
-            add(&state.peer.counters.dropped, 1);
-        }
-    }
-    queued
-}
-
-/// Whether the frame is within the limits of its type, which was checked when it was queued.
-fn encode(pieces: &mut Pieces, frame: &Frame) -> bool {
-    frame.encode(pieces).is_ok()
-}
-
-async fn write_all<W>(state: &LinkState, writer: &mut W, pieces: Vec<Bytes>) -> io::Result<()>
-where
-    W: AsyncWrite + Unpin,
-{
-    let mut pieces = VecDeque::from(pieces);
-    while !pieces.is_empty() {
-        let slices: Vec<IoSlice<'_>> = pieces
-            .iter()
-            .take(WRITE_PIECES)
-            .map(|piece| IoSlice::new(piece))
-            .collect();
-        let mut written = writer.write_vectored(&slices).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        add(&state.peer.counters.bytes_out, written);
-        while written > 0
-            && let Some(first) = pieces.front_mut()
-        {
-            let of_first = written.min(first.len());
-            first.advance(of_first);
-            written -= of_first;
-            if first.is_empty() {
-                pieces.pop_front();
-            }
-        }
-    }
-    writer.flush().await
 }

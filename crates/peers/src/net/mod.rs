@@ -13,11 +13,13 @@
 //! |---|---|
 //! | `transport` | the owner's handle: start, send, stop |
 //! | `dialler`, `acceptor` | opening connections, again and again; accepting them, with a limit |
-//! | `connection` | one connection after its handshake: its reader and its writer |
+//! | `connection` | one connection after its handshake: its reader, and how it ends |
+//! | `writer` | the writing half of a connection: its task, and writing on the sender's thread |
 //! | `exchange` | the handshake over a stream |
 //! | `shared` | what all tasks of a transport share |
 //! | `peer` | one other server: its connections and their generations, its queues |
 //! | `outbound` | frames that wait for one lane of one peer |
+//! | `writer_handle` | how a queue reaches the writer of its connection |
 //! | `presence` | when a server is certainly gone |
 //! | `events` | what the owner is notified of |
 //! | `plain` | TCP without encryption, and where it may listen |
@@ -41,6 +43,8 @@ mod presence;
 mod shared;
 mod stream;
 mod transport;
+mod writer;
+mod writer_handle;
 
 pub use counters::{PeerCounters, TransportCounters};
 pub use events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents, RefusedBy};

@@ -5,9 +5,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::codec::Frame;
+use crate::net::writer_handle::WriterHandle;
+
+/// A frame of at most this size that finds an empty queue is written by the thread that sends it:
+/// the change to another thread would take longer. A larger one would keep its sender too long.
+const WRITE_AT_ONCE_BYTES: usize = 8 << 10;
 
 /// Why a frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,16 +35,16 @@ pub(crate) struct Outbound {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The connection that writes the frames: its generation, and what wakes its writer.
-    writer: Option<(u64, Arc<Notify>)>,
+    /// The connection that writes the frames: its generation and its writer.
+    writer: Option<(u64, Arc<WriterHandle>)>,
     frames: VecDeque<(Frame, usize)>,
 }
 
 impl Outbound {
     /// A connection takes over, whose queue is empty.
-    pub(crate) fn open(&self, generation: u64, wake: Arc<Notify>) {
+    pub(crate) fn open(&self, generation: u64, writer: Arc<WriterHandle>) {
         let mut state = self.state.lock();
-        state.writer = Some((generation, wake));
+        state.writer = Some((generation, writer));
     }
 
     /// The connection has ended. Returns what it has not taken: frames and their bytes.
@@ -67,16 +71,21 @@ impl Outbound {
     ) -> Result<(), SendError> {
         let bytes = frame.wire_bytes();
         let mut state = self.state.lock();
-        let Some((_, wake)) = &state.writer else {
+        let Some((_, writer)) = &state.writer else {
             return Err(SendError::NotConnected);
         };
-        let wake = Arc::clone(wake);
+        let writer = Arc::clone(writer);
         if !admit(bytes) {
             return Err(SendError::Full);
         }
+        let is_small = state.frames.is_empty() && bytes <= WRITE_AT_ONCE_BYTES;
         state.frames.push_back((frame, bytes));
         drop(state);
-        wake.notify_one();
+        if is_small {
+            writer.write_now();
+        } else {
+            writer.wake();
+        }
         Ok(())
     }
 

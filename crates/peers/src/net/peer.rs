@@ -14,6 +14,7 @@ use crate::net::events::{Direction, EndCause, Held, Link, PeerEvent, PeerEvents}
 use crate::net::options::Limits;
 use crate::net::outbound::{Outbound, SendError};
 use crate::net::presence::Presence;
+use crate::net::writer_handle::WriterHandle;
 
 /// Received bytes are counted in units of this many.
 const INBOUND_UNIT_BYTES: usize = 1 << 10;
@@ -95,8 +96,7 @@ pub(crate) struct Established {
     pub(crate) link: Link,
     /// Says that the connection is to end, and why.
     pub(crate) end: oneshot::Receiver<Bye>,
-    /// Wakes the writer.
-    pub(crate) wake: Arc<Notify>,
+    pub(crate) writer: Arc<WriterHandle>,
 }
 
 impl Peer {
@@ -157,7 +157,7 @@ impl Peer {
         clock_offset_ms: i64,
     ) -> Option<Established> {
         let (end, end_signal) = oneshot::channel();
-        let wake = Arc::new(Notify::new());
+        let writer = Arc::new(WriterHandle::default());
         let mut slots = self.slots.lock();
         if !slots.admits(hello.run) {
             return None;
@@ -195,7 +195,7 @@ impl Peer {
         slots.presence.connected();
         if direction == Direction::Outbound {
             self.outbound(link.lane)
-                .open(link.generation, Arc::clone(&wake));
+                .open(link.generation, Arc::clone(&writer));
         } else {
             self.redial(link.lane).notify_one();
         }
@@ -211,7 +211,7 @@ impl Peer {
         Some(Established {
             link,
             end: end_signal,
-            wake,
+            writer,
         })
     }
 

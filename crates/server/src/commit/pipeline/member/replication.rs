@@ -115,7 +115,6 @@ impl CommitPipeline {
         if let Some(role) = effects.role {
             self.role_changed(role);
         }
-        self.send_raft(effects.send_now);
         let Some(member) = &mut self.member else {
             return Ok(());
         };
@@ -146,29 +145,32 @@ impl CommitPipeline {
                 payload: entry.payload.clone(),
             }));
         }
-        if let Log::Threaded(log) = &mut self.log {
-            if effects.must_sync || log.is_busy() {
-                if !records.is_empty()
-                    && let Some(index) = member.commit_hint.take()
-                {
-                    records.push(Record::Commit { index });
-                }
-                log.submit(
-                    Job::Write {
-                        hard_state,
-                        received,
-                        records,
-                        must_sync: effects.must_sync,
-                        token: effects.token,
-                        then: effects.send_after_sync,
-                    },
-                    self.state.time.now(),
-                );
-            } else {
-                // Nothing has to become durable first.
-                self.consensus.persisted(effects.token);
-                self.send_raft(effects.send_after_sync);
+        if let Log::Threaded(log) = &mut self.log
+            && (effects.must_sync || log.is_busy())
+        {
+            if !records.is_empty()
+                && let Some(index) = member.commit_hint.take()
+            {
+                records.push(Record::Commit { index });
             }
+            // Before the others are sent it, so that all disks work at the same time.
+            log.submit(
+                Job::Write {
+                    hard_state,
+                    received,
+                    records,
+                    must_sync: effects.must_sync,
+                    token: effects.token,
+                    then: effects.send_after_sync,
+                },
+                self.state.time.now(),
+            );
+            self.send_raft(effects.send_now);
+        } else {
+            // Nothing has to become durable first.
+            self.send_raft(effects.send_now);
+            self.consensus.persisted(effects.token);
+            self.send_raft(effects.send_after_sync);
         }
         self.apply_committed(effects.committed)?;
         if let Some(member) = &mut self.member {
