@@ -73,7 +73,7 @@ where
         writer
     }
 
-    /// Writes until the connection has ended, or until it was told the last words.
+    /// Writes until the connection has ended, or until its last words are written.
     pub(crate) async fn run(self: Arc<Self>, mut bye: oneshot::Receiver<Bye>) -> EndCause {
         let mut alive = interval(self.state.shared.options.timing.alive_interval);
         alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -116,8 +116,8 @@ where
             .map_or(EndCause::Ended(last_words), EndCause::from)
     }
 
-    /// Writes what waits as far as the stream takes it at once. `false`: the task has to go on, because
-    /// the stream is full or broken, or somebody else writes.
+    /// Writes what waits as far as the stream takes it at once. `false`: the task has to go on,
+    /// because the stream is full or broken, or somebody else writes.
     fn write_now(&self) -> bool {
         let Some(mut half) = self.half.try_lock() else {
             return false;
@@ -313,8 +313,8 @@ mod tests {
         send(&writer, 1, 9 << 10);
         send(&writer, 2, 100);
         assert!(queued_bytes(&writer) > 9 << 10);
-        let (_bye, told) = oneshot::channel();
-        let task = tokio::spawn(Arc::clone(&writer).run(told));
+        let (_bye, asked) = oneshot::channel();
+        let task = tokio::spawn(Arc::clone(&writer).run(asked));
         assert_eq!(receive(&mut far, 2).await, [1, 2]);
         task.abort();
     }
@@ -327,8 +327,8 @@ mod tests {
         }
         let waiting = queued_bytes(&writer);
         assert!(waiting > 400, "{waiting}");
-        let (_bye, told) = oneshot::channel();
-        let task = tokio::spawn(Arc::clone(&writer).run(told));
+        let (_bye, asked) = oneshot::channel();
+        let task = tokio::spawn(Arc::clone(&writer).run(asked));
         // The task waits for the stream: whoever sends now must not take its place there.
         tokio::task::yield_now().await;
         send(&writer, 6, 100);
@@ -346,8 +346,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_breaks_under_the_sender_ends_the_task() {
         let (writer, far) = writer(1 << 20);
-        let (_bye, told) = oneshot::channel();
-        let task = tokio::spawn(Arc::clone(&writer).run(told));
+        let (_bye, asked) = oneshot::channel();
+        let task = tokio::spawn(Arc::clone(&writer).run(asked));
         tokio::task::yield_now().await;
         drop(far);
         send(&writer, 1, 100);
