@@ -18,8 +18,11 @@ use crate::net::peer::{Established, Peer};
 use crate::net::shared::Shared;
 use crate::net::writer::{LinkState, Writer};
 
-/// Bytes that are read at once.
+/// Bytes that are read at once, at most and at least. What is read shares one piece of memory of the
+/// larger size, and keeps it for as long as any of it is held: a piece for each read would cost a
+/// log of small entries a multiple of its size.
 const READ_BYTES: usize = 64 << 10;
+const LEAST_READ_BYTES: usize = 4 << 10;
 
 /// A task that does not outlive its owner.
 struct Task(JoinHandle<EndCause>);
@@ -134,7 +137,9 @@ where
                 return cause;
             }
         }
-        buffer.reserve(READ_BYTES);
+        if buffer.capacity() - buffer.len() < LEAST_READ_BYTES {
+            buffer.reserve(READ_BYTES);
+        }
         match timeout(silence, reader.read_buf(&mut buffer)).await {
             Err(_) => return EndCause::Silent,
             Ok(Err(error)) => return error.into(),

@@ -111,6 +111,31 @@ async fn frames_travel_on_their_lanes_in_order() {
     assert!(received.bytes_in.load(Relaxed) > 500_000);
 }
 
+/// A log keeps the entries of many small frames; each would hold a whole buffer.
+#[tokio::test(start_paused = true)]
+async fn small_frames_that_are_kept_share_their_memory() {
+    let network = Network::default();
+    let (one, mut two) = pair(&network).await;
+    let mut kept: Vec<Bytes> = Vec::new();
+    for first in 1..=500 {
+        let forward = Forward {
+            run: 1,
+            first,
+            count: 1,
+            body: Bytes::from(vec![7; 200]),
+        };
+        one.peers.send(2, Frame::Forward(forward)).unwrap();
+        match two.until(frame).await {
+            (_, Frame::Forward(forward)) => kept.push(forward.body),
+            other => panic!("{other:?}"),
+        }
+    }
+    let begins: Vec<usize> = kept.iter().map(|body| body.as_ptr().addr()).collect();
+    let are_neighbours = |pair: &&[usize]| pair[1].wrapping_sub(pair[0]) < 400;
+    let neighbours = begins.windows(2).filter(are_neighbours).count();
+    assert!(neighbours > 480, "{neighbours} of 499");
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_of_the_consensus_for_one_lane_travel_in_one_frame() {
     let network = Network::default();
