@@ -51,6 +51,8 @@ pub struct Consensus {
     /// Role, term and leader for which the election timeout was drawn.
     timeout_of: Option<RoleChange>,
     stale_rejects: u64,
+    /// The newest append that was acknowledged: to whom, in which term, up to which index.
+    acknowledged: Option<(u64, u64, u64)>,
     next_read_id: u64,
     stored: HardState,
     reported_commit: u64,
@@ -167,6 +169,7 @@ impl Consensus {
             timeouts: ElectionTimeouts::new(config.seed, config.node_id, low, high),
             timeout_of: None,
             stale_rejects: 0,
+            acknowledged: None,
             next_read_id: 1,
             stored: recovered.hard_state,
             reported_commit: recovered.commit,
@@ -263,14 +266,39 @@ impl Consensus {
         if message.kind == MessageKind::TimeoutNow && self.must_sync_before_campaign() {
             return Ok(());
         }
+        let only_commits = message.kind == MessageKind::Append && message.entries.is_empty();
         let message = message.into_engine()?;
+        let (committed, answers) = (self.commit_index(), self.node.raft.msgs.len());
         let outcome = self.node.step(message);
         self.put_timeout(false);
+        let is_repeated = self.note_acknowledgement(answers);
+        if only_commits && is_repeated && self.commit_index() > committed {
+            self.node.raft.msgs.truncate(answers);
+        }
         match outcome {
             Err(raft::Error::StepPeerNotFound) => Err(StepError::UnknownSender { from }),
             // What else the engine may say is about this node's own proposals.
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Notes what the engine acknowledges behind this many messages. Returns whether that is the one
+    /// message there, and says no more than the acknowledgement before it.
+    ///
+    /// The engine answers each append, also one that only says what is committed. A leader needs no
+    /// such answer: it has the one to the entries, or asks for it again where that was lost.
+    fn note_acknowledgement(&mut self, from: usize) -> bool {
+        let answers = self.node.raft.msgs.get(from..).unwrap_or_default();
+        let acknowledged = answers.iter().filter(|answer| {
+            answer.get_msg_type() == MessageType::MsgAppendResponse && !answer.reject
+        });
+        let Some(newest) = acknowledged.last() else {
+            return false;
+        };
+        let newest = (newest.to, newest.term, newest.index);
+        let is_alone = answers.len() == 1;
+        let is_known = self.acknowledged.replace(newest) == Some(newest);
+        is_alone && is_known
     }
 
     /// An append that was refused although the entries before it are known to match: an answer of

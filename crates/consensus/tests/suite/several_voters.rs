@@ -321,6 +321,45 @@ fn r11_a_refused_append_of_an_earlier_connection_takes_nothing_back() {
 }
 
 #[test]
+fn what_is_committed_is_said_to_a_follower_and_not_acknowledged_again() {
+    let mut cluster = three();
+    cluster.propose(1, "a");
+    let answers = |messages: &[PeerMessage]| {
+        let is_answer = |message: &&PeerMessage| message.kind == MessageKind::AppendResponse;
+        messages.iter().filter(is_answer).count()
+    };
+    let delivered = cluster.settle();
+    assert_eq!(answers(&delivered), 2, "{delivered:?}");
+    assert_eq!(cluster.node(2).applied, ["a"]);
+    assert_eq!(cluster.node(3).applied, ["a"]);
+}
+
+/// The leader does not know then what the follower has, and asks again: that is answered.
+#[test]
+fn an_acknowledgement_that_was_lost_is_made_up_for() {
+    for says_unreachable in [false, true] {
+        let mut cluster = three();
+        cluster.propose(1, "a");
+        // What node 3 says is lost; what is said to it arrives.
+        cluster.cut(3, 1);
+        cluster.settle();
+        let last = cluster.node(1).consensus.last_index();
+        assert_eq!(cluster.node(3).applied, ["a"]);
+        cluster.heal();
+        if says_unreachable {
+            cluster.node(1).consensus.report_unreachable(3);
+        }
+        for _ in 0..6 {
+            cluster.tick();
+            cluster.settle();
+        }
+        let progress = cluster.node(1).consensus.progress();
+        let third = progress.iter().find(|peer| peer.id == 3).unwrap();
+        assert_eq!(third.matched, last, "{says_unreachable}");
+    }
+}
+
+#[test]
 fn r12_no_change_before_an_entry_of_the_leaders_own_term_is_applied() {
     let mut cluster = three_and_a_learner();
     cluster.node(2).consensus.forget_leader();
