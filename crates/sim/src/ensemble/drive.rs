@@ -138,7 +138,10 @@ impl World {
                 index: point.index,
                 term: point.term,
             });
-            self.node(id).entries.clear();
+            let node = self.node(id);
+            node.entries.clear();
+            // Its tail contradicted the snapshot: no leader counts on it any more.
+            node.acknowledged.split_off(&(point.index + 1));
         }
         for entry in append {
             let position = (entry.index, entry.term);
