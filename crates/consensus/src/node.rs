@@ -282,8 +282,8 @@ impl Consensus {
         }
     }
 
-    /// Notes what the engine acknowledges behind this many messages. Returns whether that is the one
-    /// message there, and says no more than the acknowledgement before it.
+    /// Notes what the engine acknowledges behind this many messages. Returns whether that is the
+    /// one message there, and says no more than the acknowledgement before it.
     ///
     /// The engine answers each append, also one that only says what is committed. A leader needs no
     /// such answer: it has the one to the entries, or asks for it again where that was lost.

@@ -18,9 +18,9 @@ use crate::net::peer::{Established, Peer};
 use crate::net::shared::Shared;
 use crate::net::writer::{LinkState, Writer};
 
-/// Bytes that are read at once, at most and at least. What is read shares one piece of memory of the
-/// larger size, and keeps it for as long as any of it is held: a piece for each read would cost a
-/// log of small entries a multiple of its size.
+/// Bytes that are read at once, at most and at least. What is read shares one piece of memory of
+/// the larger size, and keeps it for as long as any of it is held: a piece for each read would cost
+/// a log of small entries a multiple of its size.
 const READ_BYTES: usize = 64 << 10;
 const LEAST_READ_BYTES: usize = 4 << 10;
 
