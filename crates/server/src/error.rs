@@ -123,6 +123,15 @@ pub enum ServerError {
     /// This server's log lacks entries that it has acknowledged.
     #[error("the server stopped: {0}")]
     LostLog(StepError),
+    /// This server's state is another one than that of a majority of the servers.
+    #[error(
+        "the server stopped: its state after log entry {index} is not that of the other servers; keep the data folder and report \
+         this; to have the server back, replace it with an empty data folder"
+    )]
+    Diverged {
+        /// The entry after which the states were compared.
+        index: u64,
+    },
     /// A log entry that cannot be applied.
     #[error("log entry {index} cannot be applied: {source}")]
     Entry {

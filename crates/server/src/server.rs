@@ -520,3 +520,6 @@ fn count_start(
         .record(state.time.micros_since(recovered));
     stats.load_log_entries.record(log_entries);
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::codec::birth::{Birth, BirthReport};
 use crate::codec::control::{Alive, Bye};
+use crate::codec::digest::StateDigest;
 use crate::codec::forward::{Credit, Forward, ForwardAnswer};
 use crate::codec::head::{FrameError, FrameType, HEAD_BYTES, Head, Stage};
 use crate::codec::hello::{Confirm, Hello, ProtocolRange, Welcome};
@@ -49,6 +50,10 @@ pub enum Frame {
     Touch(Touch),
     /// The answer to that.
     Counted(Counted),
+    /// The state of the sender.
+    Digest(StateDigest),
+    /// The leader's state, which a majority has and the receiver has not.
+    Contradiction(StateDigest),
     /// A snapshot is to be sent.
     SnapshotOffer(SnapshotOffer),
     /// A part of it.
@@ -81,6 +86,8 @@ impl Frame {
             Frame::Credit(_) => FrameType::Credit,
             Frame::Touch(_) => FrameType::Touch,
             Frame::Counted(_) => FrameType::Counted,
+            Frame::Digest(_) => FrameType::Digest,
+            Frame::Contradiction(_) => FrameType::Contradiction,
             Frame::SnapshotOffer(_) => FrameType::SnapshotOffer,
             Frame::SnapshotChunk(_) => FrameType::SnapshotChunk,
             Frame::SnapshotAck(_) => FrameType::SnapshotAck,
@@ -200,6 +207,7 @@ impl Frame {
             Frame::Credit(credit) => credit.write(out),
             Frame::Touch(touch) => touch.write(out),
             Frame::Counted(counted) => counted.write(out),
+            Frame::Digest(state) | Frame::Contradiction(state) => state.write(out),
             Frame::SnapshotOffer(offer) => offer.write(out),
             Frame::SnapshotChunk(chunk) => chunk.write(out),
             Frame::SnapshotAck(ack) => ack.write(out),
@@ -249,6 +257,8 @@ impl Frame {
             FrameType::Credit => Frame::Credit(Credit::read(input)?),
             FrameType::Touch => Frame::Touch(Touch::read(input)?),
             FrameType::Counted => Frame::Counted(Counted::read(input)?),
+            FrameType::Digest => Frame::Digest(StateDigest::read(input)?),
+            FrameType::Contradiction => Frame::Contradiction(StateDigest::read(input)?),
             FrameType::SnapshotOffer => Frame::SnapshotOffer(SnapshotOffer::read(input)?),
             FrameType::SnapshotChunk => Frame::SnapshotChunk(SnapshotChunk::read(input)?),
             FrameType::SnapshotAck => Frame::SnapshotAck(SnapshotAck::read(input)?),

@@ -35,6 +35,10 @@ pub enum FrameType {
     Touch,
     /// The answer to a touch.
     Counted,
+    /// What the sender's state is.
+    Digest,
+    /// The receiver's state is another one than that of a majority.
+    Contradiction,
     /// A snapshot is to be sent.
     SnapshotOffer,
     /// A part of it.
@@ -52,7 +56,7 @@ pub enum FrameType {
 }
 
 /// Code, largest body and text of each type.
-const TYPES: [(FrameType, u8, usize, &str); 19] = [
+const TYPES: [(FrameType, u8, usize, &str); 21] = [
     (FrameType::Hello, 1, 4 << 10, "hello"),
     (FrameType::Welcome, 2, 4 << 10, "welcome"),
     (FrameType::Confirm, 3, 64, "confirm"),
@@ -65,6 +69,8 @@ const TYPES: [(FrameType, u8, usize, &str); 19] = [
     (FrameType::Credit, 34, 64, "credit"),
     (FrameType::Touch, 48, 1 << 20, "touch"),
     (FrameType::Counted, 49, 1 << 20, "counted"),
+    (FrameType::Digest, 50, 64, "digest"),
+    (FrameType::Contradiction, 51, 64, "contradiction"),
     (FrameType::SnapshotOffer, 64, 64, "snapshot offer"),
     (
         FrameType::SnapshotChunk,
@@ -118,6 +124,8 @@ impl FrameType {
             | FrameType::Credit
             | FrameType::Touch
             | FrameType::Counted
+            | FrameType::Digest
+            | FrameType::Contradiction
             | FrameType::BirthReport
             | FrameType::Birth => Some(Lane::Urgent),
             FrameType::SnapshotOffer

@@ -15,6 +15,7 @@
 //! | `raft` | messages of the consensus |
 //! | `forward` | client requests that a follower passes on, and their credit |
 //! | `touch` | sessions whose clients were heard |
+//! | `digest` | what a server's state is after an entry |
 //! | `snapshot` | a snapshot in chunks |
 //! | `birth` | the start of a cluster from a static list |
 //! | `preface` | the first bytes of a connection, and which foreign protocol others resemble |
@@ -25,6 +26,7 @@
 
 mod birth;
 mod control;
+mod digest;
 mod forward;
 mod frame;
 mod head;
@@ -40,6 +42,7 @@ mod touch;
 
 pub use birth::{Birth, BirthReport, ListFingerprint};
 pub use control::{Alive, Bye};
+pub use digest::StateDigest;
 pub use forward::{Credit, Forward, ForwardAnswer};
 pub use frame::{Frame, take_frame};
 pub use head::{FrameError, FrameType, HEAD_BYTES, Stage};

@@ -6,7 +6,7 @@ use baton_consensus::{
 use baton_peers::codec::{
     Alive, Birth, BirthReport, Bye, Confirm, Counted, Credit, Forward, ForwardAnswer, Frame, Hello,
     Lane, ListFingerprint, ProtocolRange, Refusal, SnapshotAck, SnapshotChunk, SnapshotDone,
-    SnapshotOffer, SnapshotReject, SnapshotRejectReason, Touch, Welcome,
+    SnapshotOffer, SnapshotReject, SnapshotRejectReason, StateDigest, Touch, Welcome,
 };
 use bytes::Bytes;
 
@@ -169,6 +169,20 @@ pub fn all() -> Vec<(&'static str, Frame)> {
             Frame::Counted(Counted {
                 batch: 12,
                 refused: vec![0x0100_0000_0000_0002],
+            }),
+        ),
+        (
+            "digest",
+            Frame::Digest(StateDigest {
+                index: 42,
+                digest: 0x0123_4567_89ab_cdef,
+            }),
+        ),
+        (
+            "contradiction",
+            Frame::Contradiction(StateDigest {
+                index: 42,
+                digest: 0x0123_4567_89ab_cdef,
             }),
         ),
         (

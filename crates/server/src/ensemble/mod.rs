@@ -5,6 +5,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `transfer` | snapshots between servers: sent, received, verified |
+//! | `digests` | whether the servers have the same state |
 //! | `wire` | what the core needs of the connections to the other servers |
 //! | `peer_log` | what the log says of other servers, and how many lines they may cause |
 //! | `events` | events of these connections, on their way to the core |
@@ -17,6 +18,7 @@ use self::events::EventQueue;
 use self::peer_log::PeerLog;
 use self::wire::Wire;
 
+pub(crate) mod digests;
 pub(crate) mod events;
 pub(crate) mod peer_log;
 pub(crate) mod transfer;

@@ -46,6 +46,8 @@ pub(crate) struct Stats {
     pub(crate) sessions_refused: AtomicU64,
     /// Syncs that took longer than a second.
     pub(crate) slow_syncs: AtomicU64,
+    /// How often another server's state was not this one's.
+    pub(crate) digest_mismatches: AtomicU64,
     /// Whether writes wait for room on the disk.
     pub(crate) disk_full: AtomicBool,
     /// From the arrival of an entry's oldest request until the entry is made, and of its
@@ -114,6 +116,7 @@ impl Stats {
             watches_refused: zero(),
             sessions_refused: zero(),
             slow_syncs: zero(),
+            digest_mismatches: zero(),
             disk_full: AtomicBool::new(false),
             queue_time: none(),
             apply_time: none(),

@@ -418,6 +418,11 @@ static TABLE: &[Metric] = &[
         "Writes committed, of clients and of the server itself.",
         |s| Value::Count(s.stats.commands.load(Relaxed)),
     ),
+    counter(
+        "digest_mismatches_count",
+        "Times that another server's state was not this one's.",
+        |s| Value::Count(s.stats.digest_mismatches.load(Relaxed)),
+    ),
     counter("snap_count", "Snapshots written.", |s| {
         Value::Count(s.stats.snapshots.load(Relaxed))
     }),

@@ -13,9 +13,11 @@
 //! | `replication` | ticks, effects of the consensus, another role, term or leader |
 //! | `batches` | requests on their way into the log, and what is sent again |
 //! | `touches` | which clients are alive; when a ping is answered |
+//! | `digests` | whether the servers have the same state |
 //! | `transfers` | snapshots to and from other servers |
 
 mod batches;
+mod digests;
 mod peer_events;
 mod replication;
 mod touches;
@@ -29,7 +31,7 @@ use std::time::{Duration, Instant};
 use baton_consensus::{Consensus, Role, RoleChange};
 use baton_peers::handshake::KnownMember;
 use baton_peers::net::Held;
-use baton_tree::Origin;
+use baton_tree::{FormatLevel, Origin};
 use baton_wal::SnapshotStore;
 use bytes::Bytes;
 
@@ -41,6 +43,7 @@ use crate::commit::outstanding::Outstanding;
 use crate::connections::conn::CloseReason;
 use crate::connections::inbox::{Kind, Work};
 use crate::ensemble::Links;
+use crate::ensemble::digests::Digests;
 use crate::ensemble::transfer::{DiskWorker, Incoming, Outgoing, TransferLimits};
 use crate::error::ServerError;
 use crate::session::touch_rounds::TouchRounds;
@@ -59,6 +62,8 @@ const MOST_TICKS: u32 = 2;
 const LEADERLESS_LIMIT: Duration = Duration::from_secs(2);
 /// How often the other servers' handshakes are given the newest state.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a server says to the leader what its state is.
+const DIGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a server that stops gracefully waits for another leader and for the last answers, and
 /// how often it looks.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
@@ -96,10 +101,14 @@ pub(super) struct Member {
     incoming: Incoming,
     installing: Option<Installing>,
     touches: TouchRounds,
+    digests: Digests,
+    next_digest: Instant,
+    /// The format level that each other server has said that it can read.
+    levels: BTreeMap<u64, u32>,
     /// Whether operators see something old.
     is_status_due: bool,
-    /// The term in which this leader has proposed the newest format level.
-    raising_in: u64,
+    /// The format level that this leader has proposed, and the term in which it did.
+    raising: (u64, FormatLevel),
     /// When leadership may be handed over again because the disk hangs.
     may_hand_over_at: Option<Instant>,
 }
@@ -146,8 +155,11 @@ impl Member {
             commit_hint: None,
             connected: BTreeSet::new(),
             touches: TouchRounds::new(run),
+            digests: Digests::default(),
+            next_digest: now + DIGEST_INTERVAL,
+            levels: BTreeMap::new(),
             is_status_due: true,
-            raising_in: 0,
+            raising: (0, FormatLevel::Initial),
             may_hand_over_at: None,
         }
     }
@@ -249,6 +261,7 @@ impl CommitPipeline {
             }
         }
         self.announce(now);
+        self.send_digest(now);
         self.show_status();
         self.wake_all();
         Ok(())

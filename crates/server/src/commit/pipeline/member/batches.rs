@@ -214,15 +214,49 @@ impl CommitPipeline {
         }
     }
 
-    /// Has the tree use the newest format, which every server of this version reads.
+    /// Has the tree use the newest format that every member can read: an older server would have to
+    /// stop.
     pub(super) fn raise_level_as_leader(&mut self) {
         let Some(member) = &mut self.member else {
             return;
         };
-        if self.applier.level < FormatLevel::NEWEST && member.raising_in != member.role.term {
-            member.raising_in = member.role.term;
-            let batch = BatchBuilder::raising(FormatLevel::NEWEST, self.state.time.wall_ms());
+        let others = self.consensus.membership().members.iter();
+        let others = others.filter(|other| other.id != member.id);
+        let level = level_of_all(others.map(|other| member.levels.get(&other.id).copied()));
+        if self.applier.level < level && member.raising != (member.role.term, level) {
+            member.raising = (member.role.term, level);
+            let batch = BatchBuilder::raising(level, self.state.time.wall_ms());
             member.proposals.push_back((batch.finish(), None));
         }
+    }
+}
+
+/// The newest level that this server and the others can read, where `None` is one that has not said
+/// it. Every server that can be one of several reads [`FormatLevel::Attachments`].
+fn level_of_all(others: impl Iterator<Item = Option<u32>>) -> FormatLevel {
+    let (least, newest) = (FormatLevel::Attachments, FormatLevel::NEWEST);
+    let readable = |level: Option<u32>| match level.map(u64::from) {
+        Some(level) if level >= newest.number() => newest,
+        Some(level) => FormatLevel::from_number(level).map_or(least, |level| level.max(least)),
+        None => least,
+    };
+    others.map(readable).fold(newest, FormatLevel::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r39_no_level_that_a_member_cannot_read() {
+        let newest = u32::try_from(FormatLevel::NEWEST.number()).unwrap();
+        let of = |levels: &[Option<u32>]| level_of_all(levels.iter().copied());
+        assert_eq!(of(&[]), FormatLevel::NEWEST);
+        // A server of a later version reads what this one does.
+        assert_eq!(of(&[Some(newest), Some(newest + 1)]), FormatLevel::NEWEST);
+        let least = FormatLevel::Attachments;
+        assert_eq!(of(&[Some(newest), Some(2)]), least);
+        assert_eq!(of(&[None, Some(newest)]), least);
+        assert_eq!(of(&[Some(1), Some(newest)]), least);
     }
 }

@@ -50,12 +50,15 @@ impl CommitPipeline {
                 Frame::Forward(forward) => self.take_forwarded(link.peer, &forward, held),
                 Frame::Touch(touch) => self.take_touches(link.peer, touch),
                 Frame::Counted(counted) => self.answer_pings(link.peer, &counted),
+                Frame::Digest(state) => self.compare_digest(link.peer, state)?,
+                Frame::Contradiction(state) => self.contradicted(link.peer, state)?,
                 frame => self.transfer_frame(link.peer, frame, now),
             },
-            PeerEvent::Connected { link, .. }
+            PeerEvent::Connected { link, hello, .. }
                 if link.direction == Direction::Outbound && link.lane == Lane::Urgent =>
             {
                 member.connected.insert(link.peer);
+                member.levels.insert(link.peer, hello.level);
             }
             PeerEvent::Disconnected { link, .. } if link.lane == Lane::Snapshot => {
                 self.transfer_gone(link.peer);

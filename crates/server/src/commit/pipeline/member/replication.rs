@@ -212,6 +212,7 @@ impl CommitPipeline {
 
     pub(super) fn entry_applied(&mut self, index: u64, term: u64) {
         self.run_due_reads();
+        self.note_digest(index);
         let Some(member) = &mut self.member else {
             return;
         };
@@ -262,6 +263,7 @@ impl CommitPipeline {
         }
         member.proposals.clear();
         member.touches.role_changed();
+        member.digests.role_changed();
         if before.role == Role::Leader {
             // What it was about to end, the next leader decides anew (R36).
             self.clocks.follow(self.state.time.now_ms());

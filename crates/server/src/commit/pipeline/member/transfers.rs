@@ -164,6 +164,9 @@ impl CommitPipeline {
         self.start_clocks();
         self.clocks.follow(self.state.time.now_ms());
         self.consensus.applied(point.index)?;
+        if let Some(member) = &mut self.member {
+            member.digests.replaced();
+        }
         self.entry_applied(point.index, point.term);
         if let Some(member) = &mut self.member {
             member.incoming.dispose(before);

@@ -1,0 +1,187 @@
+//! Whether the servers have the same state (R39): each follower says once a second what its state
+//! is after the newest entry that it has applied, and the leader compares that with its own after
+//! that entry. Owns the judgement; never sends anything, and never stops a server.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use baton_peers::codec::StateDigest;
+
+/// Entries after which the state is remembered. Whoever lags by more is compared once it has caught
+/// up.
+const MOST_KEPT: usize = 4096;
+
+/// What a leader knows of the others' states.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Nobody has another state.
+    Same,
+    /// A majority has the leader's state. These servers have not: what to send to each.
+    OthersDiffer(Vec<(u64, StateDigest)>),
+    /// No majority has the leader's state, whatever those say that have not been heard.
+    LeaderDiffers,
+    /// These servers have another state than the leader. Whose is right, the others have to say.
+    Undecided(Vec<u64>),
+}
+
+/// The states of this server, and, while it leads, what the others have said of theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Digests {
+    own: VecDeque<StateDigest>,
+    /// By server: the leader's state where it differs; `None` where it is the same.
+    compared: BTreeMap<u64, Option<StateDigest>>,
+}
+
+impl Digests {
+    /// This server has applied an entry.
+    pub(crate) fn applied(&mut self, state: StateDigest) {
+        if self.own.len() == MOST_KEPT {
+            self.own.pop_front();
+        }
+        self.own.push_back(state);
+    }
+
+    /// A snapshot has taken the place of this server's state.
+    pub(crate) fn replaced(&mut self) {
+        self.own.clear();
+    }
+
+    /// Another server leads, or this one does again.
+    pub(crate) fn role_changed(&mut self) {
+        self.compared.clear();
+    }
+
+    /// This server's state after the newest entry.
+    pub(crate) fn newest(&self) -> Option<StateDigest> {
+        self.own.back().copied()
+    }
+
+    /// Whether this server had another state after that entry; `false` where it does not remember.
+    pub(crate) fn contradict(&self, other: StateDigest) -> bool {
+        self.at(other.index)
+            .is_some_and(|own| own.digest != other.digest)
+    }
+
+    /// As the leader: another server's state.
+    pub(crate) fn reported(&mut self, from: u64, state: StateDigest) {
+        if let Some(own) = self.at(state.index) {
+            let differs = own.digest != state.digest;
+            self.compared.insert(from, differs.then_some(own));
+        }
+    }
+
+    fn at(&self, index: u64) -> Option<StateDigest> {
+        let place = self
+            .own
+            .binary_search_by_key(&index, |state| state.index)
+            .ok()?;
+        self.own.get(place).copied()
+    }
+
+    /// As the leader `id` of these voters: who has another state.
+    pub(crate) fn judge(&self, id: u64, voters: &[u64]) -> Judgement {
+        let differ: Vec<(u64, StateDigest)> = self
+            .compared
+            .iter()
+            .filter_map(|(server, own)| Some((*server, (*own)?)))
+            .collect();
+        if differ.is_empty() {
+            return Judgement::Same;
+        }
+        let majority = voters.len() / 2 + 1;
+        let is_same = |server: &&u64| **server == id || self.compared.get(server) == Some(&None);
+        let may_be_same = |server: &&u64| is_same(server) || !self.compared.contains_key(server);
+        if voters.iter().filter(is_same).count() >= majority {
+            Judgement::OthersDiffer(differ)
+        } else if voters.iter().filter(may_be_same).count() < majority {
+            Judgement::LeaderDiffers
+        } else {
+            Judgement::Undecided(differ.into_iter().map(|(server, _)| server).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(index: u64, digest: u64) -> StateDigest {
+        StateDigest { index, digest }
+    }
+
+    /// Server 1 leads, and its state after each entry is ten times the entry's index.
+    fn leader() -> Digests {
+        let mut digests = Digests::default();
+        for index in 5..=9 {
+            digests.applied(state(index, index * 10));
+        }
+        digests
+    }
+
+    #[test]
+    fn servers_of_one_state_are_the_same() {
+        let mut digests = leader();
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Same);
+        digests.reported(2, state(9, 90));
+        digests.reported(3, state(5, 50));
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Same);
+        assert_eq!(digests.newest(), Some(state(9, 90)));
+    }
+
+    #[test]
+    fn r39_a_follower_that_differs_is_named_once_a_majority_has_the_leaders_state() {
+        let mut digests = leader();
+        digests.reported(3, state(7, 71));
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Undecided(vec![3]));
+        digests.reported(2, state(9, 90));
+        let named = Judgement::OthersDiffer(vec![(3, state(7, 70))]);
+        assert_eq!(digests.judge(1, &[1, 2, 3]), named);
+        // Two of five are no majority yet.
+        let judged = digests.judge(1, &[1, 2, 3, 4, 5]);
+        assert_eq!(judged, Judgement::Undecided(vec![3]));
+        digests.reported(4, state(8, 80));
+        assert_eq!(digests.judge(1, &[1, 2, 3, 4, 5]), named);
+    }
+
+    #[test]
+    fn r39_a_leader_whose_state_no_majority_can_have_is_named() {
+        let mut digests = leader();
+        digests.reported(2, state(9, 91));
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Undecided(vec![2]));
+        digests.reported(3, state(8, 81));
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::LeaderDiffers);
+        assert_eq!(digests.judge(1, &[1, 2]), Judgement::LeaderDiffers);
+    }
+
+    #[test]
+    fn an_observer_is_compared_and_has_no_say() {
+        let mut digests = leader();
+        digests.reported(4, state(9, 91));
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Undecided(vec![4]));
+        digests.reported(2, state(9, 90));
+        let named = Judgement::OthersDiffer(vec![(4, state(9, 90))]);
+        assert_eq!(digests.judge(1, &[1, 2, 3]), named);
+    }
+
+    #[test]
+    fn what_is_not_remembered_contradicts_nobody() {
+        let mut digests = leader();
+        for other in [state(4, 1), state(10, 1)] {
+            assert!(!digests.contradict(other));
+            digests.reported(2, other);
+            digests.reported(3, other);
+        }
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Same);
+        assert!(digests.contradict(state(5, 51)));
+        assert!(!digests.contradict(state(5, 50)));
+        digests.reported(2, state(5, 51));
+        digests.role_changed();
+        assert_eq!(digests.judge(1, &[1, 2, 3]), Judgement::Same);
+        digests.replaced();
+        assert!(!digests.contradict(state(5, 51)));
+        for index in 0..5000 {
+            digests.applied(state(index, index));
+        }
+        assert!(!digests.contradict(state(903, 1)));
+        assert!(digests.contradict(state(904, 1)));
+    }
+}
